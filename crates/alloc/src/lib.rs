@@ -1,0 +1,1 @@
+//! Block and inode allocation of ext4: mechanism, search and policies.

@@ -1,0 +1,99 @@
+//! Block devices: the trait that everything above reads and writes through, and its kinds.
+//!
+//! Offsets and lengths are bytes. Devices are shared (`&self`) between threads; two operations on disjoint ranges
+//! never disturb each other, and a write that returned is seen by every later read.
+
+#![deny(unsafe_code)]
+
+/// Errors of a device, with the operation and the place.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The operation reaches past the end of the device.
+    #[error(
+        "{operation} of {length} bytes at byte {offset} reaches past the end of the device ({size} bytes)"
+    )]
+    OutOfRange {
+        /// What was tried: `read`, `write`, `punch`, ...
+        operation: &'static str,
+        /// First byte.
+        offset: u64,
+        /// Bytes asked for.
+        length: u64,
+        /// Size of the device in bytes.
+        size: u64,
+    },
+    /// The operating system or an injected fault refused the operation.
+    #[error("{operation} of {length} bytes at byte {offset} failed: {source}")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// First byte.
+        offset: u64,
+        /// Bytes asked for.
+        length: u64,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A write to a device that was opened read-only.
+    #[error("{operation} at byte {offset}: the device is read-only")]
+    ReadOnly {
+        /// What was tried.
+        operation: &'static str,
+        /// First byte.
+        offset: u64,
+    },
+}
+
+/// Result of a device operation.
+pub type Result<T> = std::result::Result<T, DeviceError>;
+
+/// A device of bytes with a volatile write cache: what was written is durable only after a [`flush`](Self::flush)
+/// or when written by [`write_durable_at`](Self::write_durable_at).
+pub trait BlockDevice: Send + Sync {
+    /// Size in bytes.
+    fn size(&self) -> u64;
+
+    /// Whether writes are refused.
+    fn is_read_only(&self) -> bool;
+
+    /// Fills `buf` from byte `offset`; never short.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`], [`DeviceError::Io`].
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Writes all of `data` at byte `offset`.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`], [`DeviceError::ReadOnly`], [`DeviceError::Io`]; after an error the range holds
+    /// any mix of old and new sectors.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// As [`write_at`](Self::write_at), and durable when it returns (force unit access): says nothing about other
+    /// writes. The default writes, then flushes.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    fn write_durable_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.write_at(offset, data)?;
+        self.flush()
+    }
+
+    /// Makes a range read as zeroes, giving its storage back where the device can.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    fn write_zeroes(&self, offset: u64, length: u64) -> Result<()>;
+
+    /// Tells the device that the content of a range is no longer needed; what it reads as afterwards is undefined.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    fn discard(&self, offset: u64, length: u64) -> Result<()>;
+
+    /// Makes every write that has returned durable.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`].
+    fn flush(&self) -> Result<()>;
+}

@@ -1,0 +1,1 @@
+//! The file system: mkfs, cache, transactions, inodes, extents, directories.

@@ -1,0 +1,1 @@
+//! Workloads, policies and geometries measured; agreement with the kernel.

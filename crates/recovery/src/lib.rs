@@ -1,0 +1,1 @@
+//! jbd2 journal recovery: scan, revoke, replay.

@@ -1,0 +1,1 @@
+//! The only source of locks, condition variables and shared atomics, with lock ranks and backends.

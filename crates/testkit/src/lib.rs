@@ -1,0 +1,13 @@
+//! Support for oracle tests: whether external tools are present, running them, loop mounts with clean-up, seeds.
+//!
+//! An oracle that is missing prints one line `SKIPPED-ORACLE: why` and the test returns; with
+//! `BLOCKYARD_REQUIRE_ORACLE=1` (set in CI) it panics instead, so that a skip is a failure there.
+//! `BLOCKYARD_FULL=1` asks for full matrices instead of samples.
+
+#![forbid(unsafe_code)]
+
+pub mod oracle;
+pub mod seed;
+
+pub use oracle::{LoopMount, e2fsck_clean, have_tool, is_root, require, run};
+pub use seed::{full_matrix, seed};

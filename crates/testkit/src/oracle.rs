@@ -1,0 +1,120 @@
+//! External programs and the running kernel as judges.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Whether a program is found on the search path (or in the usual system directories).
+#[must_use]
+pub fn have_tool(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/sbin"), PathBuf::from("/usr/sbin")])
+        .any(|directory| directory.join(name).is_file())
+}
+
+/// Whether this process runs as root.
+#[must_use]
+pub fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| {
+        status.lines().any(|line| {
+            line.strip_prefix("Uid:").is_some_and(|ids| ids.split_whitespace().nth(1) == Some("0"))
+        })
+    })
+}
+
+/// True when every named need is met. A need is a program name, or `root`.
+///
+/// # Panics
+/// When one is missing and `BLOCKYARD_REQUIRE_ORACLE=1`; otherwise prints `SKIPPED-ORACLE: ...` and gives false.
+#[must_use]
+pub fn require(needs: &[&str]) -> bool {
+    let missing: Vec<&str> = needs
+        .iter()
+        .copied()
+        .filter(|need| if *need == "root" { !is_root() } else { !have_tool(need) })
+        .collect();
+    if missing.is_empty() {
+        return true;
+    }
+    let why = missing.join(", ");
+    assert!(
+        std::env::var_os("BLOCKYARD_REQUIRE_ORACLE").is_none_or(|value| value != "1"),
+        "oracle missing: {why}"
+    );
+    println!("SKIPPED-ORACLE: {why}");
+    false
+}
+
+/// Runs a program to its end and gives its output; the exit status is the caller's to judge.
+///
+/// # Panics
+/// When the program cannot be started.
+pub fn run(program: &str, arguments: &[&str]) -> Output {
+    Command::new(program)
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .env("TZ", "GMT0")
+        .output()
+        .unwrap_or_else(|error| panic!("{program} {arguments:?}: {error}"))
+}
+
+/// Asserts that `e2fsck -fn` finds nothing in an image.
+///
+/// # Panics
+/// With e2fsck's output when its exit code is not 0.
+pub fn e2fsck_clean(image: &Path) {
+    let image = image.to_str().expect("test images have UTF-8 names");
+    let output = run("e2fsck", &["-fn", image]);
+    assert!(
+        output.status.code() == Some(0),
+        "e2fsck -fn {image}: {:?}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// An image mounted through a loop device; unmounted when dropped.
+#[derive(Debug)]
+pub struct LoopMount {
+    directory: tempfile::TempDir,
+}
+
+impl LoopMount {
+    /// Mounts `image` with the given mount options (`loop` is added).
+    ///
+    /// # Errors
+    /// What `mount` printed, when the kernel refuses.
+    pub fn new(image: &Path, options: &str) -> Result<Self, String> {
+        let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let all = if options.is_empty() { "loop".to_owned() } else { format!("loop,{options}") };
+        let output = Command::new("mount")
+            .args(["-t", "ext4", "-o", &all])
+            .arg(image)
+            .arg(directory.path())
+            .output()
+            .map_err(|error| error.to_string())?;
+        if output.status.success() {
+            Ok(Self { directory })
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    }
+
+    /// The mount point.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+impl Drop for LoopMount {
+    fn drop(&mut self) {
+        let unmounted =
+            Command::new("umount").arg(self.directory.path()).status().is_ok_and(|status| status.success());
+        if !unmounted {
+            // A busy mount must not outlive the test: detach it and let the kernel finish.
+            let _ = Command::new("umount").arg("-l").arg(self.directory.path()).status();
+        }
+    }
+}
