@@ -2,12 +2,38 @@
 //!
 //! Offsets and lengths are bytes. Devices are shared (`&self`) between threads; two operations on disjoint ranges
 //! never disturb each other, and a write that returned is seen by every later read.
+//!
+//! | kind | what for |
+//! |---|---|
+//! | [`FileDevice`] | image files and block devices |
+//! | [`MemoryDevice`] | sparse image in memory, loaded from and saved to sparse files |
+//! | [`OverlayDevice`] | copy-on-write view of another device: look at the result before (or instead of) writing it |
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
+
+mod file;
+mod lock;
+mod memory;
+mod overlay;
+mod pages;
+
+use std::path::PathBuf;
+
+pub use file::FileDevice;
+pub use memory::MemoryDevice;
+pub use overlay::OverlayDevice;
 
 /// Errors of a device, with the operation and the place.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
+    /// The file or block device cannot be opened or made.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// What was to be opened.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The operation reaches past the end of the device.
     #[error(
         "{operation} of {length} bytes at byte {offset} reaches past the end of the device ({size} bytes)"
@@ -97,3 +123,51 @@ pub trait BlockDevice: Send + Sync {
     /// [`DeviceError::Io`].
     fn flush(&self) -> Result<()>;
 }
+
+/// Checks that a range lies on a device of `size` bytes.
+pub(crate) fn check_range<L: TryInto<u64>>(
+    operation: &'static str,
+    offset: u64,
+    length: L,
+    size: u64,
+) -> Result<()> {
+    let length = length.try_into().unwrap_or(u64::MAX);
+    match offset.checked_add(length) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(DeviceError::OutOfRange { operation, offset, length, size }),
+    }
+}
+
+/// Passes every method on to what a pointer points at.
+macro_rules! forward_through_pointer {
+    ($($pointer:ty),*) => {$(
+        impl<D: BlockDevice + ?Sized> BlockDevice for $pointer {
+            fn size(&self) -> u64 {
+                (**self).size()
+            }
+            fn is_read_only(&self) -> bool {
+                (**self).is_read_only()
+            }
+            fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+                (**self).read_at(offset, buf)
+            }
+            fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+                (**self).write_at(offset, data)
+            }
+            fn write_durable_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+                (**self).write_durable_at(offset, data)
+            }
+            fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
+                (**self).write_zeroes(offset, length)
+            }
+            fn discard(&self, offset: u64, length: u64) -> Result<()> {
+                (**self).discard(offset, length)
+            }
+            fn flush(&self) -> Result<()> {
+                (**self).flush()
+            }
+        }
+    )*};
+}
+
+forward_through_pointer!(&D, Box<D>, std::sync::Arc<D>);

@@ -1,0 +1,283 @@
+//! A device that is a file or a block device: positional reads and writes, hole punching, advisory lock.
+//!
+//! A writer holds an exclusive `flock` for its life, so two writers of ours never meet; on a block device it also
+//! asks the kernel for exclusive use, which fails while it is mounted. Readers take no lock.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use rustix::fs::{FallocateFlags, FlockOperation};
+
+use crate::{BlockDevice, DeviceError, Result, check_range};
+
+/// Bytes that are read, or written as zeroes, at a time.
+const CHUNK: usize = 1 << 20;
+
+/// A file or block device.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    path: PathBuf,
+    size: u64,
+    is_read_only: bool,
+}
+
+impl FileDevice {
+    /// Opens for reading only; takes no lock.
+    ///
+    /// # Errors
+    /// [`DeviceError::Open`].
+    pub fn open_read_only(path: &Path) -> Result<Self> {
+        let opened = OpenOptions::new().read(true).open(path);
+        Self::finish_open(opened, path, true).map_err(|source| open_error(path, source))
+    }
+
+    /// Opens for reading and writing, with the exclusive lock.
+    ///
+    /// # Errors
+    /// [`DeviceError::Open`], also when another writer holds the lock or the block device is in use.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::open_writable(path).map_err(|source| open_error(path, source))
+    }
+
+    /// Makes a sparse file of `size` bytes, or empties and resizes one that is there; with the exclusive lock.
+    ///
+    /// The content is dropped only once the lock is held. A block device keeps its size, which must suffice.
+    ///
+    /// # Errors
+    /// [`DeviceError::Open`].
+    pub fn create(path: &Path, size: u64) -> Result<Self> {
+        let create = || {
+            if std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device()) {
+                return Self::open_writable(path);
+            }
+            let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+            let mut device = Self::finish_open(opened, path, false)?;
+            device.file.set_len(0)?;
+            device.file.set_len(size)?;
+            device.size = size;
+            Ok(device)
+        };
+        let device: Self = create().map_err(|source| open_error(path, source))?;
+        check_range("create", 0, size, device.size)?;
+        Ok(device)
+    }
+
+    fn open_writable(path: &Path) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        if std::fs::metadata(path)?.file_type().is_block_device() {
+            options.custom_flags(rustix_exclusive());
+        }
+        Self::finish_open(options.open(path), path, false)
+    }
+
+    fn finish_open(opened: io::Result<File>, path: &Path, is_read_only: bool) -> io::Result<Self> {
+        let mut file = opened?;
+        let kind = file.metadata()?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "neither a regular file nor a block device",
+            ));
+        }
+        if !is_read_only {
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
+                if errno == rustix::io::Errno::WOULDBLOCK {
+                    io::Error::new(io::ErrorKind::ResourceBusy, "another process is writing to it")
+                } else {
+                    errno.into()
+                }
+            })?;
+        }
+        // The end of a block device is its size, as it is for a file.
+        let size = file.seek(SeekFrom::End(0))?;
+        Ok(Self { file, path: path.to_owned(), size, is_read_only })
+    }
+
+    /// The path it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes that the file occupies in the file system it lies in (0 for a block device).
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`].
+    pub fn allocated_bytes(&self) -> Result<u64> {
+        use std::os::unix::fs::MetadataExt;
+        match self.file.metadata() {
+            Ok(data) => Ok(data.blocks() * 512),
+            Err(source) => Err(io_error("stat", 0, self.size, source)),
+        }
+    }
+
+    /// Calls `visit` with every stretch of data, in ascending order and in pieces of at most 1 MiB; holes are left
+    /// out.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`], and what `visit` returns.
+    pub fn for_each_data(&self, mut visit: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let mut buf = vec![0; CHUNK];
+        let mut position = 0;
+        while let Some((start, end)) = self.next_data(position)? {
+            let mut at = start;
+            while at < end {
+                let length = usize_from_u64((end - at).min(u64_from_usize(CHUNK)));
+                self.read_at(at, &mut buf[..length])?;
+                visit(at, &buf[..length])?;
+                at += u64_from_usize(length);
+            }
+            position = end;
+        }
+        Ok(())
+    }
+
+    /// The first stretch of data at or after `position`.
+    fn next_data(&self, position: u64) -> Result<Option<(u64, u64)>> {
+        if position >= self.size {
+            return Ok(None);
+        }
+        let start = match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(position)) {
+            Ok(start) => start,
+            Err(rustix::io::Errno::NXIO) => return Ok(None),
+            // Block devices and some file systems know no holes: all of it is data.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOTSUP) => {
+                return Ok(Some((position, self.size)));
+            }
+            Err(errno) => return Err(io_error("seek", position, 0, errno.into())),
+        };
+        let end = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(start)).unwrap_or(self.size);
+        Ok((start < self.size).then(|| (start, end.clamp(start + 1, self.size))))
+    }
+
+    fn check_writable(&self, operation: &'static str, offset: u64, length: u64) -> Result<()> {
+        if self.is_read_only {
+            return Err(DeviceError::ReadOnly { operation, offset });
+        }
+        check_range(operation, offset, length, self.size)
+    }
+
+    fn write_zeroes_by_hand(&self, offset: u64, length: u64) -> Result<()> {
+        let zeroes = vec![0; usize_from_u64(length.min(u64_from_usize(CHUNK)))];
+        let mut at = offset;
+        let end = offset + length;
+        while at < end {
+            let piece = usize_from_u64((end - at).min(u64_from_usize(zeroes.len())));
+            self.write_at(at, &zeroes[..piece])?;
+            at += u64_from_usize(piece);
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        check_range("read", offset, buf.len(), self.size)?;
+        let length = u64_from_usize(buf.len());
+        self.file.read_exact_at(buf, offset).map_err(|source| io_error("read", offset, length, source))
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let length = u64_from_usize(data.len());
+        self.check_writable("write", offset, length)?;
+        self.file.write_all_at(data, offset).map_err(|source| io_error("write", offset, length, source))
+    }
+
+    fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
+        self.check_writable("write zeroes", offset, length)?;
+        if length == 0 {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, offset, length) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS | rustix::io::Errno::INVAL) => {
+                self.write_zeroes_by_hand(offset, length)
+            }
+            Err(errno) => Err(io_error("write zeroes", offset, length, errno.into())),
+        }
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<()> {
+        self.check_writable("discard", offset, length)?;
+        if length == 0 {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, offset, length) {
+            // A device that cannot discard has kept the content, which is allowed.
+            Ok(()) | Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS | rustix::io::Errno::INVAL) => {
+                Ok(())
+            }
+            Err(errno) => Err(io_error("discard", offset, length, errno.into())),
+        }
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        self.file.sync_data().map_err(|source| io_error("flush", 0, self.size, source))
+    }
+}
+
+/// Gathers ascending small writes into large ones.
+pub(crate) struct Gather<'a> {
+    target: &'a FileDevice,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Gather<'a> {
+    pub(crate) fn new(target: &'a FileDevice) -> Self {
+        Self { target, start: 0, bytes: Vec::with_capacity(CHUNK) }
+    }
+
+    /// Takes data for `offset`, cut at the end of the device.
+    pub(crate) fn push(&mut self, offset: u64, data: &[u8]) -> Result<()> {
+        let end = self.start + u64_from_usize(self.bytes.len());
+        if offset != end || self.bytes.len() >= CHUNK {
+            self.write()?;
+            self.start = offset;
+        }
+        let length = (self.target.size - offset).min(u64_from_usize(data.len()));
+        self.bytes.extend_from_slice(&data[..usize_from_u64(length)]);
+        Ok(())
+    }
+
+    pub(crate) fn finish(mut self) -> Result<()> {
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.target.write_at(self.start, &self.bytes)?;
+        self.bytes.clear();
+        Ok(())
+    }
+}
+
+/// `O_EXCL` as the standard library takes it: on a block device it fails while the device is in use.
+fn rustix_exclusive() -> i32 {
+    rustix::fs::OFlags::EXCL.bits().cast_signed()
+}
+
+fn open_error(path: &Path, source: io::Error) -> DeviceError {
+    DeviceError::Open { path: path.to_owned(), source }
+}
+
+fn io_error(operation: &'static str, offset: u64, length: u64, source: io::Error) -> DeviceError {
+    DeviceError::Io { operation, offset, length, source }
+}

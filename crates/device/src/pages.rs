@@ -1,0 +1,366 @@
+//! Sparse page store: what the memory device and the overlay keep their content in.
+//!
+//! Pages of 4 KiB are grouped into stripes of 64 KiB, and stripes are spread over shards, each with its own
+//! reader-writer lock: there is no lock that every operation takes, and an empty store costs a few KiB whatever its
+//! logical size. A page is *absent* (the owner decides what it reads as), *zero*, or holds data.
+//!
+//! Invariant: a whole write to a page never needs what was there before; a partial one finds the page present, or
+//! the owner has said that absent pages read as zeroes.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
+
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+
+use crate::lock::RwLock;
+
+/// Bytes of one page.
+pub(crate) const PAGE_SIZE: usize = 4096;
+const PAGE_BYTES: u64 = 4096;
+const STRIPE_PAGES: usize = 16;
+const STRIPE_BYTES: u64 = 64 << 10;
+const SHARDS: usize = 256;
+
+/// Content of one page.
+pub(crate) type PageData = Box<[u8; PAGE_SIZE]>;
+
+/// What a page of the store holds.
+#[derive(Clone, Default)]
+enum Page {
+    #[default]
+    Absent,
+    Zero,
+    Data(PageData),
+}
+
+/// The pages of one stripe, or the news that all of them are zero.
+enum Stripe {
+    Zero,
+    Pages(Box<[Page; STRIPE_PAGES]>),
+}
+
+#[derive(Default)]
+struct Shard {
+    stripes: HashMap<u64, Stripe, BuildHasherDefault<StripeHasher>>,
+    pages_resident: u64,
+}
+
+/// Spreads stripe numbers by one multiplication; they are chosen by layout, not by an adversary.
+#[derive(Default)]
+struct StripeHasher(u64);
+
+impl Hasher for StripeHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+/// What becomes of the whole pages of a zeroed range.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Zeroing {
+    /// They are dropped: absent pages read as zeroes here.
+    Drop,
+    /// They are remembered as zero: absent pages show something below.
+    Remember,
+}
+
+/// A run of pages in the same state, as [`PageStore::for_each_present`] reports it.
+pub(crate) enum Present<'a> {
+    /// A range of bytes that reads as zeroes.
+    Zero(Range<u64>),
+    /// The page that starts at this byte.
+    Data(u64, &'a [u8; PAGE_SIZE]),
+}
+
+/// The store; every method may be called by any number of threads.
+pub(crate) struct PageStore {
+    shards: Box<[RwLock<Shard>]>,
+}
+
+/// One page's part of a byte range: where the page starts, the bytes inside it, the bytes of the caller's buffer.
+struct Piece {
+    page: usize,
+    inside: Range<usize>,
+    outside: Range<usize>,
+}
+
+impl Piece {
+    fn is_whole(&self) -> bool {
+        self.inside.len() == PAGE_SIZE
+    }
+}
+
+impl PageStore {
+    pub(crate) fn new() -> Self {
+        Self { shards: (0..SHARDS).map(|_| RwLock::new(Shard::default())).collect() }
+    }
+
+    /// Copies what is present into `buf`; the returned ranges of `buf` are absent, were left alone, and are merged.
+    pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Vec<Range<usize>> {
+        let mut holes: Vec<Range<usize>> = Vec::new();
+        for (stripe, bytes) in stripes_of(offset, u64_from_usize(buf.len())) {
+            let shard = self.shard(stripe).read();
+            let content = shard.stripes.get(&stripe);
+            for piece in pieces_of(stripe, bytes, offset) {
+                match page_of(content, piece.page) {
+                    Page::Data(data) => buf[piece.outside].copy_from_slice(&data[piece.inside]),
+                    Page::Zero => buf[piece.outside].fill(0),
+                    Page::Absent => match holes.last_mut() {
+                        Some(last) if last.end == piece.outside.start => last.end = piece.outside.end,
+                        _ => holes.push(piece.outside),
+                    },
+                }
+            }
+        }
+        holes
+    }
+
+    /// Stores `data`; an absent page that is written in part is zero elsewhere.
+    ///
+    /// With `keep_holes`, an absent page that would receive only zeroes stays absent.
+    pub(crate) fn write(&self, offset: u64, data: &[u8], keep_holes: bool) {
+        for (stripe, bytes) in stripes_of(offset, u64_from_usize(data.len())) {
+            let mut guard = self.shard(stripe).write();
+            let shard = &mut *guard;
+            for piece in pieces_of(stripe, bytes, offset) {
+                let source = &data[piece.outside];
+                if keep_holes
+                    && matches!(page_of(shard.stripes.get(&stripe), piece.page), Page::Absent)
+                    && is_zero(source)
+                {
+                    continue;
+                }
+                let (page, is_new) = shard.page_mut(stripe, piece.page);
+                page[piece.inside].copy_from_slice(source);
+                shard.pages_resident += u64::from(is_new);
+            }
+        }
+    }
+
+    /// Makes a range zero; pages that the range covers in part must be present unless `zeroing` drops.
+    pub(crate) fn zero(&self, offset: u64, length: u64, zeroing: Zeroing) {
+        if zeroing == Zeroing::Drop && length / STRIPE_BYTES > self.stripes_held() {
+            return self.zero_held(offset, length);
+        }
+        for (stripe, bytes) in stripes_of(offset, length) {
+            self.zero_stripe(stripe, bytes, zeroing);
+        }
+    }
+
+    /// As [`zero`](Self::zero) with dropping, at a cost that follows what is held instead of the range.
+    fn zero_held(&self, offset: u64, length: u64) {
+        let end = offset + length;
+        for stripe in self.stripe_numbers() {
+            let start = (stripe * STRIPE_BYTES).max(offset);
+            let stop = ((stripe + 1) * STRIPE_BYTES).min(end);
+            if start < stop {
+                self.zero_stripe(stripe, start..stop, Zeroing::Drop);
+            }
+        }
+    }
+
+    fn zero_stripe(&self, stripe: u64, bytes: Range<u64>, zeroing: Zeroing) {
+        let mut guard = self.shard(stripe).write();
+        let shard = &mut *guard;
+        let is_whole = bytes.end - bytes.start == STRIPE_BYTES;
+        if is_whole || !shard.stripes.contains_key(&stripe) && zeroing == Zeroing::Drop {
+            let old = match zeroing {
+                Zeroing::Drop => shard.stripes.remove(&stripe),
+                Zeroing::Remember => shard.stripes.insert(stripe, Stripe::Zero),
+            };
+            shard.pages_resident -= old.map_or(0, |old| old.resident());
+            return;
+        }
+        let origin = bytes.start;
+        let stripe_content = shard.stripes.entry(stripe).or_insert_with(Stripe::absent);
+        let pages = stripe_content.pages_mut();
+        for piece in pieces_of(stripe, bytes, origin) {
+            let page = &mut pages[piece.page];
+            if piece.is_whole() {
+                shard.pages_resident -= u64::from(matches!(page, Page::Data(_)));
+                *page = if zeroing == Zeroing::Drop { Page::Absent } else { Page::Zero };
+            } else if let Page::Data(data) = page {
+                data[piece.inside].fill(0);
+            }
+        }
+    }
+
+    /// Whether the page that holds this byte is absent.
+    pub(crate) fn is_absent(&self, offset: u64) -> bool {
+        let stripe = offset / STRIPE_BYTES;
+        let shard = self.shard(stripe).read();
+        matches!(page_of(shard.stripes.get(&stripe), page_index(offset)), Page::Absent)
+    }
+
+    /// Gives the page that starts at `offset` its content unless it is present by now.
+    pub(crate) fn insert_if_absent(&self, offset: u64, data: PageData) {
+        let stripe = offset / STRIPE_BYTES;
+        let mut guard = self.shard(stripe).write();
+        let shard = &mut *guard;
+        let pages = shard.stripes.entry(stripe).or_insert_with(Stripe::absent).pages_mut();
+        let page = &mut pages[page_index(offset)];
+        if matches!(page, Page::Absent) {
+            *page = Page::Data(data);
+            shard.pages_resident += 1;
+        }
+    }
+
+    /// Forgets everything: every page is absent.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            *shard.write() = Shard::default();
+        }
+    }
+
+    /// Bytes held in data pages.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.read().pages_resident).sum::<u64>() * PAGE_BYTES
+    }
+
+    /// Visits what is present in ascending order of place; the visitor runs under no lock order of its own, so it
+    /// must not use this store.
+    pub(crate) fn for_each_present<E>(
+        &self,
+        mut visit: impl FnMut(Present<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for stripe in self.stripe_numbers() {
+            let shard = self.shard(stripe).read();
+            let start = stripe * STRIPE_BYTES;
+            match shard.stripes.get(&stripe) {
+                None => {}
+                Some(Stripe::Zero) => visit(Present::Zero(start..start + STRIPE_BYTES))?,
+                Some(Stripe::Pages(pages)) => {
+                    for (at, page) in (start..).step_by(PAGE_SIZE).zip(pages.iter()) {
+                        match page {
+                            Page::Absent => {}
+                            Page::Zero => visit(Present::Zero(at..at + PAGE_BYTES))?,
+                            Page::Data(data) => visit(Present::Data(at, data))?,
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn shard(&self, stripe: u64) -> &RwLock<Shard> {
+        let mut hasher = StripeHasher::default();
+        hasher.write_u64(stripe);
+        // The map inside the shard uses the low bits, so the shard is chosen by high ones.
+        &self.shards[usize_from_u64(hasher.finish() >> 32) % SHARDS]
+    }
+
+    fn stripes_held(&self) -> u64 {
+        self.shards.iter().map(|shard| u64_from_usize(shard.read().stripes.len())).sum()
+    }
+
+    fn stripe_numbers(&self) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        for shard in &self.shards {
+            numbers.extend(shard.read().stripes.keys());
+        }
+        numbers.sort_unstable();
+        numbers
+    }
+}
+
+impl Stripe {
+    fn absent() -> Self {
+        Self::Pages(Box::default())
+    }
+
+    /// The pages one by one; a stripe of zeroes is taken apart.
+    fn pages_mut(&mut self) -> &mut [Page; STRIPE_PAGES] {
+        if matches!(self, Self::Zero) {
+            *self = Self::Pages(Box::new(std::array::from_fn(|_| Page::Zero)));
+        }
+        match self {
+            Self::Pages(pages) => pages,
+            Self::Zero => unreachable!("taken apart above"),
+        }
+    }
+
+    fn resident(&self) -> u64 {
+        match self {
+            Self::Zero => 0,
+            Self::Pages(pages) => pages.iter().map(|page| u64::from(matches!(page, Page::Data(_)))).sum(),
+        }
+    }
+}
+
+impl Shard {
+    /// The content of a page for writing, and whether it had to be made.
+    fn page_mut(&mut self, stripe: u64, index: usize) -> (&mut [u8; PAGE_SIZE], bool) {
+        let pages = self.stripes.entry(stripe).or_insert_with(Stripe::absent).pages_mut();
+        let page = &mut pages[index];
+        let is_new = !matches!(page, Page::Data(_));
+        if is_new {
+            *page = Page::Data(zero_page());
+        }
+        match page {
+            Page::Data(data) => (data, is_new),
+            Page::Absent | Page::Zero => unreachable!("made above"),
+        }
+    }
+}
+
+/// A page of zeroes on the heap.
+pub(crate) fn zero_page() -> PageData {
+    Box::new([0; PAGE_SIZE])
+}
+
+/// Whether all bytes are zero.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(256).all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
+fn page_index(offset: u64) -> usize {
+    usize_from_u64(offset % STRIPE_BYTES) / PAGE_SIZE
+}
+
+fn page_of(stripe: Option<&Stripe>, index: usize) -> &Page {
+    match stripe {
+        None => &Page::Absent,
+        Some(Stripe::Zero) => &Page::Zero,
+        Some(Stripe::Pages(pages)) => &pages[index],
+    }
+}
+
+/// The stripes of a byte range and the bytes of the range in each.
+fn stripes_of(offset: u64, length: u64) -> impl Iterator<Item = (u64, Range<u64>)> {
+    let end = offset + length;
+    let first = offset / STRIPE_BYTES;
+    let last = if length == 0 { first } else { (end - 1) / STRIPE_BYTES + 1 };
+    (first..last).map(move |stripe| {
+        let start = stripe * STRIPE_BYTES;
+        (stripe, start.max(offset)..(start + STRIPE_BYTES).min(end))
+    })
+}
+
+/// The pages of a byte range inside one stripe; `origin` is the place of the caller's first buffer byte.
+fn pieces_of(stripe: u64, bytes: Range<u64>, origin: u64) -> impl Iterator<Item = Piece> {
+    let base = stripe * STRIPE_BYTES;
+    let first = page_index(bytes.start);
+    let last = page_index(bytes.end - 1);
+    (first..=last).map(move |page| {
+        let start = base + u64_from_usize(page) * PAGE_BYTES;
+        let from = bytes.start.max(start);
+        let to = bytes.end.min(start + PAGE_BYTES);
+        Piece {
+            page,
+            inside: usize_from_u64(from - start)..usize_from_u64(to - start),
+            outside: usize_from_u64(from - origin)..usize_from_u64(to - origin),
+        }
+    })
+}
