@@ -1,1 +1,46 @@
 //! The only source of locks, condition variables and shared atomics, with lock ranks and backends.
+//!
+//! A data structure that is to be tested under a systematic scheduler, or measured in virtual time, takes its
+//! primitives from a [`Backend`] type parameter: `Mutex<T, B>`, `B::AtomicU64`. Code that does not need that writes
+//! `Mutex<T>` and gets [`Native`].
+//!
+//! Every lock has a [`Rank`] from one table ([`rank`], explained in docs/locking.md). Debug builds keep the set of
+//! locks each thread holds and panic, naming both locks, when one is taken out of order; release builds hold no rank
+//! and check nothing.
+
+#![forbid(unsafe_code)]
+
+pub mod atomic;
+pub mod backend;
+mod condvar;
+mod counter;
+mod held;
+mod lock_class;
+mod mutex;
+pub mod rank;
+mod rwlock;
+mod slot;
+
+pub use atomic::{Atomic, AtomicInt, Ordering};
+pub use backend::Backend;
+pub use backend::native::Native;
+#[cfg(feature = "shuttle")]
+pub use backend::shuttle::Shuttle;
+pub use condvar::Condvar;
+pub use counter::{LaggedCounter, ShardedCounter};
+pub use crossbeam_utils::CachePadded;
+pub use held::assert_none_held;
+pub use lock_class::{LockClass, LockClassFigures};
+pub use mutex::{Mutex, MutexGuard};
+pub use rank::Rank;
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use slot::CpuSlot;
+
+/// A shared `bool` of the native backend.
+pub type AtomicBool = <Native as Backend>::AtomicBool;
+/// A shared `u32` of the native backend.
+pub type AtomicU32 = <Native as Backend>::AtomicU32;
+/// A shared `u64` of the native backend.
+pub type AtomicU64 = <Native as Backend>::AtomicU64;
+/// A shared `usize` of the native backend.
+pub type AtomicUsize = <Native as Backend>::AtomicUsize;

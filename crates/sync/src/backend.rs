@@ -1,0 +1,122 @@
+//! What a backend must provide: raw locks, a raw condition variable, atomics, and the few questions about threads.
+//!
+//! The raw traits are implemented by backends only. Everybody else uses [`crate::Mutex`] and its siblings, which add
+//! ranks and statistics to the raw kind.
+
+use core::fmt::Debug;
+use core::ops::{Deref, DerefMut};
+use core::time::Duration;
+
+use crate::atomic::{Atomic, AtomicInt, Ordering};
+use crate::held::HeldSet;
+
+pub mod native;
+#[cfg(feature = "shuttle")]
+pub mod shuttle;
+
+/// A family of synchronisation primitives that work together.
+pub trait Backend: Copy + Debug + Default + Send + Sync + 'static {
+    /// Mutual exclusion.
+    type RawMutex<T: Send>: RawMutex<T>;
+    /// Many readers or one writer.
+    type RawRwLock<T: Send + Sync>: RawRwLock<T>;
+    /// Waiting for a condition guarded by a [`Backend::RawMutex`].
+    type RawCondvar: RawCondvar<Self>;
+    /// A shared `bool`.
+    type AtomicBool: Atomic<bool>;
+    /// A shared `u32`.
+    type AtomicU32: AtomicInt<u32>;
+    /// A shared `u64`.
+    type AtomicU64: AtomicInt<u64>;
+    /// A shared `usize`.
+    type AtomicUsize: AtomicInt<usize>;
+
+    /// A number that differs between threads alive at the same time.
+    fn thread_id() -> u64;
+
+    /// Lets another thread run; for loops that wait for another thread's progress.
+    fn yield_now();
+
+    /// A memory fence.
+    fn fence(order: Ordering);
+
+    /// Runs `f` on the calling thread's set of held locks.
+    #[doc(hidden)]
+    fn with_held<R>(f: impl FnOnce(&mut HeldSet) -> R) -> R;
+}
+
+/// A mutex without rank.
+pub trait RawMutex<T>: Send + Sync {
+    /// Access while locked; dropping it unlocks.
+    type Guard<'a>: Deref<Target = T> + DerefMut
+    where
+        Self: 'a,
+        T: 'a;
+
+    /// An unlocked mutex.
+    fn new(value: T) -> Self;
+    /// Waits for the lock.
+    fn lock(&self) -> Self::Guard<'_>;
+    /// Takes the lock when it is free.
+    fn try_lock(&self) -> Option<Self::Guard<'_>>;
+    /// Whether it is locked by anybody; a hint that may be stale when it returns.
+    fn is_locked(&self) -> bool;
+    /// The value, without locking.
+    fn get_mut(&mut self) -> &mut T;
+    /// The value.
+    fn into_inner(self) -> T;
+}
+
+/// A reader-writer lock without rank.
+pub trait RawRwLock<T>: Send + Sync {
+    /// Shared access; dropping it unlocks.
+    type ReadGuard<'a>: Deref<Target = T>
+    where
+        Self: 'a,
+        T: 'a;
+    /// Exclusive access; dropping it unlocks.
+    type WriteGuard<'a>: Deref<Target = T> + DerefMut
+    where
+        Self: 'a,
+        T: 'a;
+
+    /// An unlocked lock.
+    fn new(value: T) -> Self;
+    /// Waits for shared access.
+    fn read(&self) -> Self::ReadGuard<'_>;
+    /// Waits for exclusive access.
+    fn write(&self) -> Self::WriteGuard<'_>;
+    /// Shared access when no writer is there.
+    fn try_read(&self) -> Option<Self::ReadGuard<'_>>;
+    /// Exclusive access when nobody is there.
+    fn try_write(&self) -> Option<Self::WriteGuard<'_>>;
+    /// The value, without locking.
+    fn get_mut(&mut self) -> &mut T;
+    /// The value.
+    fn into_inner(self) -> T;
+}
+
+/// The guard of a backend's raw mutex.
+pub type RawMutexGuard<'a, T, B> = <<B as Backend>::RawMutex<T> as RawMutex<T>>::Guard<'a>;
+
+/// A condition variable.
+pub trait RawCondvar<B: Backend>: Send + Sync {
+    /// One without waiters.
+    fn new() -> Self;
+    /// Unlocks, sleeps until notified, locks again. May wake without cause.
+    fn wait<'a, T: Send>(&self, guard: RawMutexGuard<'a, T, B>) -> RawMutexGuard<'a, T, B>
+    where
+        B::RawMutex<T>: 'a;
+    /// As [`RawCondvar::wait`], at most for `limit`; true when the time ran out.
+    fn wait_for<'a, T: Send>(
+        &self,
+        guard: RawMutexGuard<'a, T, B>,
+        limit: Duration,
+    ) -> (RawMutexGuard<'a, T, B>, bool)
+    where
+        B::RawMutex<T>: 'a;
+    /// Wakes one waiter.
+    fn notify_one(&self);
+    /// Wakes all waiters.
+    fn notify_all(&self);
+}

@@ -1,0 +1,126 @@
+//! The locks a thread holds, and the check of their order (debug builds).
+//!
+//! Rule: a thread may wait for a lock only when its `(rank, order key)` is greater than that of every lock it holds.
+//! Locks taken by a try are recorded but not checked: they cannot wait. A lock of an equal rank is allowed only with
+//! a greater order key (`lock_ordered`), for example inodes by number.
+
+use core::marker::PhantomData;
+
+use crate::backend::Backend;
+use crate::rank::Rank;
+
+/// The locks one thread holds. Unused in release builds.
+#[derive(Debug)]
+#[cfg_attr(not(debug_assertions), allow(dead_code))]
+#[doc(hidden)]
+pub struct HeldSet {
+    // In order of acquisition; a thread holds a handful, so a scan is cheapest.
+    locks: Vec<(Rank, u64, u64)>,
+    next_ticket: u64,
+}
+
+impl HeldSet {
+    /// Nothing held.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { locks: Vec::new(), next_ticket: 0 }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl HeldSet {
+    fn check(&self, rank: Rank, order: u64) {
+        for &(held, held_order, _) in &self.locks {
+            assert!(
+                (held.number(), held_order) < (rank.number(), order),
+                "lock order violated: {rank} (key {order}) wanted while {held} (key {held_order}) is held; see \
+                 docs/locking.md"
+            );
+        }
+    }
+
+    fn insert(&mut self, rank: Rank, order: u64) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.locks.push((rank, order, ticket));
+        ticket
+    }
+
+    fn remove(&mut self, ticket: u64) {
+        if let Some(at) = self.locks.iter().rposition(|&(.., t)| t == ticket) {
+            self.locks.remove(at);
+        }
+    }
+}
+
+/// The record of one held lock; dropping it removes the record. Empty in release builds.
+#[derive(Debug)]
+pub(crate) struct Held<B: Backend> {
+    #[cfg(debug_assertions)]
+    ticket: u64,
+    backend: PhantomData<B>,
+}
+
+impl<B: Backend> Held<B> {
+    /// Checks the order before waiting for a lock.
+    #[inline]
+    pub(crate) fn check(tag: Tag, order: u64) {
+        #[cfg(debug_assertions)]
+        B::with_held(|set| set.check(tag.rank, order));
+        #[cfg(not(debug_assertions))]
+        let _ = (tag, order);
+    }
+
+    /// Records a lock that was taken.
+    #[inline]
+    pub(crate) fn record(tag: Tag, order: u64) -> Self {
+        #[cfg(debug_assertions)]
+        return Self { ticket: B::with_held(|set| set.insert(tag.rank, order)), backend: PhantomData };
+        #[cfg(not(debug_assertions))]
+        {
+            let _ = (tag, order);
+            Self { backend: PhantomData }
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl<B: Backend> Drop for Held<B> {
+    fn drop(&mut self) {
+        B::with_held(|set| set.remove(self.ticket));
+    }
+}
+
+/// The rank of a lock where ranks are checked, nothing elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tag {
+    #[cfg(debug_assertions)]
+    rank: Rank,
+}
+
+impl Tag {
+    #[inline]
+    pub(crate) const fn new(rank: Rank) -> Self {
+        #[cfg(debug_assertions)]
+        return Self { rank };
+        #[cfg(not(debug_assertions))]
+        {
+            let _ = rank;
+            Self {}
+        }
+    }
+}
+
+/// Panics in debug builds when the calling thread holds any lock. For places that wait for something other than a
+/// lock: a commit, device I/O.
+#[inline]
+pub fn assert_none_held<B: Backend>(what: &str) {
+    #[cfg(debug_assertions)]
+    B::with_held(|set| {
+        if let Some((rank, order, _)) = set.locks.first() {
+            panic!("{what} while {rank} (key {order}) is held; see docs/locking.md");
+        }
+    });
+    #[cfg(not(debug_assertions))]
+    let _ = what;
+}

@@ -1,0 +1,114 @@
+//! The rank table: the order in which a thread may take locks, lowest number first.
+//!
+//! docs/locking.md explains each row and must list the same rows; a test compares the two. Numbers leave gaps so that
+//! a row can be added without renumbering.
+
+use core::fmt;
+
+/// The place of a lock in the global order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Rank {
+    number: u16,
+    name: &'static str,
+}
+
+impl Rank {
+    /// The number; a thread takes locks in ascending order of it.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        self.number
+    }
+
+    /// The name in docs/locking.md.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (rank {})", self.name, self.number)
+    }
+}
+
+impl fmt::Debug for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+macro_rules! ranks {
+    ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {
+        $($(#[$doc])* pub const $name: Rank = Rank { number: $number, name: stringify!($name) };)*
+
+        /// Every rank, in ascending order.
+        pub const ALL: &[Rank] = &[$($name),*];
+    };
+}
+
+ranks! {
+    /// State of an instance: mounting, freezing, turning read-only.
+    INSTANCE = 100;
+    /// Directory renames of one instance.
+    RENAME = 200;
+    /// One inode; several in ascending inode number (the order key).
+    INODE = 300;
+    /// A shard of the table of open inodes.
+    INODE_TABLE = 320;
+    /// Membership in the running transaction.
+    JOURNAL_HANDLE = 400;
+    /// The mapping of one inode: extents or indirect blocks.
+    MAPPING = 500;
+    /// Preallocations of one inode.
+    PREALLOC_INODE = 600;
+    /// Preallocations of one locality group.
+    PREALLOC_LOCALITY = 610;
+    /// A stream goal or cursor, where a policy locks it.
+    GOAL = 640;
+    /// Inodes of one block group: bitmap, counts.
+    GROUP_INODES = 680;
+    /// One block group: bitmap, buddy, counts; several in ascending group number (the order key).
+    GROUP = 700;
+    /// Lists or trees that index groups, where a policy keeps them under a lock.
+    GROUP_INDEX = 720;
+    /// One preallocation.
+    PREALLOC = 740;
+    /// The pending frees of a transaction, where a policy keeps them under one lock.
+    PENDING_FREES = 760;
+    /// A shard of the metadata cache.
+    CACHE_SHARD = 800;
+    /// One metadata buffer.
+    BUFFER = 820;
+    /// Lists of the running and the committing transaction.
+    JOURNAL_STATE = 860;
+    /// A block device's own bookkeeping.
+    DEVICE = 900;
+    /// Event rings, statistics and other leaves: nothing is taken while one is held.
+    LEAF = 990;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    #[test]
+    fn numbers_ascend() {
+        assert!(ALL.windows(2).all(|pair| pair[0].number < pair[1].number));
+    }
+
+    #[test]
+    fn the_document_lists_the_same_table() {
+        let document = include_str!("../../../docs/locking.md");
+        let rows: Vec<(u16, &str)> = document
+            .lines()
+            .filter_map(|line| {
+                let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
+                let number = cells.next()?.parse().ok()?;
+                Some((number, cells.next()?.trim_matches('`')))
+            })
+            .collect();
+        let table: Vec<(u16, &str)> = ALL.iter().map(|rank| (rank.number, rank.name)).collect();
+        assert_eq!(rows, table, "docs/locking.md (left) and the rank table (right) differ");
+    }
+}
