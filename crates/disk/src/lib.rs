@@ -6,7 +6,11 @@
 
 #![forbid(unsafe_code)]
 
+mod crc;
+pub mod dirblock;
+pub mod dirhash;
 pub mod geometry;
+pub mod htree;
 pub mod num;
 pub mod units;
 

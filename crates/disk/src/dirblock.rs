@@ -1,0 +1,877 @@
+//! One linear directory block: entries in a row that fill it exactly, and the operations that edit it in place.
+//!
+//! Bytes are never trusted: every operation walks the block with [`Entries`], which checks each entry before it is
+//! looked at and ends with a [`DirDefect`] at the first that breaks a rule. An edit that fails leaves the block as it
+//! was.
+//!
+//! Layout of an entry: le32 inode, le16 rec_len, u8 name_len, u8 file_type, name. Without the `filetype` feature the
+//! last two bytes before the name are one le16 name_len. With checksums the last 12 bytes of a block are a tail that
+//! looks like an unused entry of type 0xDE and holds the crc32c of everything before it.
+//!
+//! Invariant after every edit: the sum of rec_len over the entries is [`DirLayout::usable`].
+
+use core::ops::Range;
+
+use crate::crc::crc32c_raw;
+
+/// Bytes before the name of an entry.
+pub const HEADER_LEN: usize = 8;
+/// The shortest entry: a header and one to four bytes of name.
+pub const ENTRY_LEN_MIN: usize = 12;
+/// Bytes of the checksum tail.
+pub const TAIL_LEN: usize = 12;
+/// The longest name.
+pub const NAME_LEN_MAX: usize = 255;
+/// The file type that marks the checksum tail.
+pub const TAIL_FILE_TYPE: u8 = 0xDE;
+
+/// What an entry says its inode is. `Unknown` is written when the file system lacks the `filetype` feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum FileType {
+    /// Not recorded.
+    Unknown = 0,
+    /// Regular file.
+    Regular = 1,
+    /// Directory.
+    Directory = 2,
+    /// Character device.
+    CharDevice = 3,
+    /// Block device.
+    BlockDevice = 4,
+    /// Named pipe.
+    Fifo = 5,
+    /// Socket.
+    Socket = 6,
+    /// Symbolic link.
+    Symlink = 7,
+}
+
+impl FileType {
+    /// The type a byte names, `None` beyond the known ones.
+    #[must_use]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        Some(match raw {
+            0 => Self::Unknown,
+            1 => Self::Regular,
+            2 => Self::Directory,
+            3 => Self::CharDevice,
+            4 => Self::BlockDevice,
+            5 => Self::Fifo,
+            6 => Self::Socket,
+            7 => Self::Symlink,
+            _ => return None,
+        })
+    }
+
+    /// The byte on disk.
+    #[must_use]
+    pub const fn to_raw(self) -> u8 {
+        match self {
+            Self::Unknown => 0,
+            Self::Regular => 1,
+            Self::Directory => 2,
+            Self::CharDevice => 3,
+            Self::BlockDevice => 4,
+            Self::Fifo => 5,
+            Self::Socket => 6,
+            Self::Symlink => 7,
+        }
+    }
+
+    /// The type of an inode with this `i_mode`; `Unknown` when the mode names none.
+    #[must_use]
+    pub const fn from_mode(mode: u16) -> Self {
+        match mode & 0xF000 {
+            0x8000 => Self::Regular,
+            0x4000 => Self::Directory,
+            0x2000 => Self::CharDevice,
+            0x6000 => Self::BlockDevice,
+            0x1000 => Self::Fifo,
+            0xC000 => Self::Socket,
+            0xA000 => Self::Symlink,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// What is wrong with a directory block. Offsets are bytes from the start of the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum DirDefect {
+    /// The buffer is not as long as the layout says.
+    #[error("directory block has the wrong size")]
+    BlockSize,
+    /// `rec_len` is below 12 or not a multiple of 4: the walk could stop advancing or lose alignment.
+    #[error("entry at byte {at}: impossible rec_len")]
+    RecLen {
+        /// Where the entry starts.
+        at: usize,
+    },
+    /// The entry reaches past the end of the block.
+    #[error("entry at byte {at} reaches past the end of the block")]
+    Overrun {
+        /// Where the entry starts.
+        at: usize,
+    },
+    /// The rest after this entry is too short to hold another: the last entry must end at the end.
+    #[error("entry at byte {at} leaves a remainder that no entry fits in")]
+    Remainder {
+        /// Where the entry starts.
+        at: usize,
+    },
+    /// The name does not fit in the entry.
+    #[error("entry at byte {at}: name longer than the entry")]
+    NameLen {
+        /// Where the entry starts.
+        at: usize,
+    },
+    /// A used entry without a name, or a name with NUL or `/` in it.
+    #[error("entry at byte {at}: illegal name")]
+    Name {
+        /// Where the entry starts.
+        at: usize,
+    },
+    /// The inode number is above `s_inodes_count`.
+    #[error("entry at byte {at}: inode number out of range")]
+    InodeNumber {
+        /// Where the entry starts.
+        at: usize,
+    },
+    /// `.` is missing, not first, or does not name the directory itself.
+    #[error("first entry is not `.`")]
+    Dot,
+    /// `..` is missing or not second.
+    #[error("second entry is not `..`")]
+    DotDot,
+    /// The file system keeps checksums and the block has no tail for one.
+    #[error("no checksum tail")]
+    TailMissing,
+}
+
+/// How directory blocks of one file system look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirLayout {
+    /// Bytes of a block, 1024..=65536.
+    pub block_size: usize,
+    /// Whether blocks end with a checksum tail (`metadata_csum`).
+    pub tail: bool,
+    /// Whether entries record file types (`filetype`).
+    pub file_types: bool,
+    /// `s_inodes_count`: the highest inode number an entry may hold.
+    pub inodes_count: u32,
+}
+
+impl DirLayout {
+    /// Bytes of a block that entries fill.
+    #[inline]
+    #[must_use]
+    pub const fn usable(&self) -> usize {
+        if self.tail { self.block_size - TAIL_LEN } else { self.block_size }
+    }
+
+    /// Bytes of an entry for a name of this length.
+    #[inline]
+    #[must_use]
+    pub const fn entry_len(name_len: usize) -> usize {
+        (HEADER_LEN + name_len + 3) & !3
+    }
+}
+
+/// `rec_len` as bytes: in 64 KiB blocks 0 and 65535 stand for 65536.
+#[inline]
+#[must_use]
+pub fn decode_rec_len(raw: u16, block_size: usize) -> usize {
+    match raw {
+        0 | 65535 if block_size == 65536 => 65536,
+        _ => usize::from(raw),
+    }
+}
+
+/// The on-disk form of a `rec_len`, which must be at most 65536.
+#[inline]
+fn encode_rec_len(rec_len: usize) -> [u8; 2] {
+    u16::try_from(rec_len).unwrap_or(u16::MAX).to_le_bytes()
+}
+
+#[inline]
+fn le16(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |raw| u16::from_le_bytes(*raw))
+}
+
+#[inline]
+fn le32(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |raw| u32::from_le_bytes(*raw))
+}
+
+/// Copies `data` to byte `at`; the callers hold a checked entry, so it fits.
+#[inline]
+fn put(block: &mut [u8], at: usize, data: &[u8]) {
+    block[at..at + data.len()].copy_from_slice(data);
+}
+
+/// A checked entry. `inode` 0 marks a free slot, whose name and type mean nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Where the entry starts in the block.
+    pub at: usize,
+    /// Bytes to the next entry.
+    pub rec_len: usize,
+    /// Inode number, 0 for a free slot.
+    pub inode: u32,
+    /// The recorded type, raw: unknown values are the checker's to judge. 0 without the `filetype` feature.
+    pub file_type: u8,
+    /// The name; 1..=255 bytes when the entry is used.
+    pub name: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// Bytes that a new entry could take from this one.
+    #[inline]
+    #[must_use]
+    pub fn slack(&self) -> usize {
+        if self.inode == 0 { self.rec_len } else { self.rec_len - DirLayout::entry_len(self.name.len()) }
+    }
+}
+
+/// Walk over the entries of a block; checks each, and ends after the first defect.
+///
+/// Bounded: every step advances by at least 12 bytes.
+#[derive(Clone, Debug)]
+pub struct Entries<'a> {
+    block: &'a [u8],
+    layout: DirLayout,
+    end: usize,
+    at: usize,
+}
+
+impl<'a> Entries<'a> {
+    /// Starts at byte 0 of a block.
+    ///
+    /// # Errors
+    /// [`DirDefect::BlockSize`].
+    pub fn new(block: &'a [u8], layout: DirLayout) -> Result<Self, DirDefect> {
+        if block.len() != layout.block_size || layout.block_size < 1024 {
+            return Err(DirDefect::BlockSize);
+        }
+        Ok(Self { block, layout, end: layout.usable(), at: 0 })
+    }
+
+    /// Walks an arbitrary area (inline directories): entries must fill it exactly, whatever its size.
+    #[must_use]
+    pub fn in_area(area: &'a [u8], layout: DirLayout) -> Self {
+        Self { block: area, layout, end: area.len(), at: 0 }
+    }
+
+    /// Where the next entry starts.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    #[inline]
+    fn check(&self) -> Result<Entry<'a>, DirDefect> {
+        let (at, left) = (self.at, self.end - self.at);
+        if left < ENTRY_LEN_MIN {
+            return Err(DirDefect::Remainder { at });
+        }
+        let rec_len = decode_rec_len(le16(self.block, at + 4), self.layout.block_size);
+        if rec_len < ENTRY_LEN_MIN || !rec_len.is_multiple_of(4) {
+            return Err(DirDefect::RecLen { at });
+        }
+        if rec_len > left {
+            return Err(DirDefect::Overrun { at });
+        }
+        if rec_len < left && left - rec_len < ENTRY_LEN_MIN {
+            return Err(DirDefect::Remainder { at });
+        }
+        let inode = le32(self.block, at);
+        let (name_len, file_type) = if self.layout.file_types {
+            (usize::from(self.block[at + 6]), self.block[at + 7])
+        } else {
+            (usize::from(le16(self.block, at + 6)), 0)
+        };
+        if name_len > NAME_LEN_MAX || HEADER_LEN + name_len > rec_len {
+            return Err(DirDefect::NameLen { at });
+        }
+        if inode > self.layout.inodes_count {
+            return Err(DirDefect::InodeNumber { at });
+        }
+        let name = &self.block[at + HEADER_LEN..at + HEADER_LEN + name_len];
+        // Empty and dotted names are looked at by the callers that know what they mean.
+        if inode != 0 && name.is_empty() {
+            return Err(DirDefect::Name { at });
+        }
+        Ok(Entry { at, rec_len, inode, file_type, name })
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<Entry<'a>, DirDefect>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.end {
+            return None;
+        }
+        let entry = self.check();
+        self.at = entry.map_or(self.end, |entry| self.at + entry.rec_len);
+        Some(entry)
+    }
+}
+
+/// Checks every rule of a block: structure, legal names, and the tail where one is due.
+///
+/// # Errors
+/// The first [`DirDefect`] in block order.
+pub fn verify(block: &[u8], layout: DirLayout) -> Result<(), DirDefect> {
+    for entry in Entries::new(block, layout)? {
+        let entry = entry?;
+        if entry.inode != 0 && entry.name.iter().any(|&byte| byte == 0 || byte == b'/') {
+            return Err(DirDefect::Name { at: entry.at });
+        }
+    }
+    if layout.tail && stored_checksum(block).is_none() {
+        return Err(DirDefect::TailMissing);
+    }
+    Ok(())
+}
+
+/// `.` and `..` of a directory's first block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dots {
+    /// The inode `.` names: the directory itself.
+    pub own: u32,
+    /// The inode `..` names.
+    pub parent: u32,
+    /// Where the `..` entry starts.
+    pub dotdot_at: usize,
+}
+
+/// Reads `.` and `..` from a directory's first block.
+///
+/// # Errors
+/// [`DirDefect::Dot`], [`DirDefect::DotDot`], or a structural defect before them.
+pub fn dots(block: &[u8], layout: DirLayout) -> Result<Dots, DirDefect> {
+    let mut entries = Entries::new(block, layout)?;
+    let dot = entries.next().ok_or(DirDefect::Dot)??;
+    if dot.inode == 0 || dot.name != b"." {
+        return Err(DirDefect::Dot);
+    }
+    let dotdot = entries.next().ok_or(DirDefect::DotDot)??;
+    if dotdot.inode == 0 || dotdot.name != b".." {
+        return Err(DirDefect::DotDot);
+    }
+    Ok(Dots { own: dot.inode, parent: dotdot.inode, dotdot_at: dotdot.at })
+}
+
+/// Where a name was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where the entry starts.
+    pub at: usize,
+    /// Where the entry before it starts, which takes its space when it is removed.
+    pub previous: Option<usize>,
+    /// The inode it names; never 0.
+    pub inode: u32,
+    /// The recorded type, raw.
+    pub file_type: u8,
+}
+
+/// Where a new entry fits: the entry at `at` gives up what follows its own name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    at: usize,
+    /// Bytes that the entry at `at` keeps for itself: 0 when it is free.
+    kept: usize,
+    rec_len: usize,
+}
+
+impl Slot {
+    /// Bytes available for the new entry.
+    #[must_use]
+    pub const fn room(&self) -> usize {
+        self.rec_len - self.kept
+    }
+}
+
+/// What one walk over a block found out about a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Search {
+    /// The entry with that name.
+    pub found: Option<Found>,
+    /// The first slot that an entry with that name would fit in. Only up to where the name was found, if it was.
+    pub slot: Option<Slot>,
+}
+
+/// Looks for a name and, on the way, for a slot that it would fit in.
+///
+/// # Errors
+/// The first [`DirDefect`] met before the name.
+pub fn search(block: &[u8], layout: DirLayout, name: &[u8]) -> Result<Search, DirDefect> {
+    let needed = DirLayout::entry_len(name.len());
+    let mut slot = None;
+    let mut previous = None;
+    for entry in Entries::new(block, layout)? {
+        let entry = entry?;
+        if entry.inode != 0 && entry.name == name {
+            let found = Found { at: entry.at, previous, inode: entry.inode, file_type: entry.file_type };
+            return Ok(Search { found: Some(found), slot });
+        }
+        if slot.is_none() && entry.slack() >= needed {
+            slot = Some(Slot { at: entry.at, kept: entry.rec_len - entry.slack(), rec_len: entry.rec_len });
+        }
+        previous = Some(entry.at);
+    }
+    Ok(Search { found: None, slot })
+}
+
+/// Looks for a name.
+///
+/// # Errors
+/// The first [`DirDefect`] met before the name.
+pub fn find(block: &[u8], layout: DirLayout, name: &[u8]) -> Result<Option<Found>, DirDefect> {
+    search(block, layout, name).map(|search| search.found)
+}
+
+/// What a new entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewEntry<'a> {
+    /// Inode number, not 0.
+    pub inode: u32,
+    /// Type of the inode; written only with the `filetype` feature.
+    pub file_type: FileType,
+    /// 1..=255 bytes.
+    pub name: &'a [u8],
+}
+
+fn write_entry(block: &mut [u8], layout: DirLayout, at: usize, rec_len: usize, entry: &NewEntry<'_>) {
+    put(block, at, &entry.inode.to_le_bytes());
+    put(block, at + 4, &encode_rec_len(rec_len));
+    let name_len = u8::try_from(entry.name.len()).expect("callers refuse names over 255 bytes");
+    let file_type = if layout.file_types { entry.file_type.to_raw() } else { 0 };
+    put(block, at + 6, &[name_len, file_type]);
+    put(block, at + HEADER_LEN, entry.name);
+    // The padding after the name is zeroed, so that no bytes of an older name reach the disk.
+    let used = HEADER_LEN + entry.name.len();
+    block[at + used..at + DirLayout::entry_len(entry.name.len()).min(rec_len)].fill(0);
+}
+
+/// Writes an entry into a slot that [`search`] found in this block, with no edit in between.
+///
+/// # Panics
+/// When the name is empty, longer than 255 bytes or does not fit the slot: the caller searched for another name.
+pub fn insert_at(block: &mut [u8], layout: DirLayout, slot: Slot, entry: &NewEntry<'_>) {
+    let length = entry.name.len();
+    assert!((1..=NAME_LEN_MAX).contains(&length) && DirLayout::entry_len(length) <= slot.room());
+    assert!(slot.at + slot.rec_len <= layout.usable() && block.len() == layout.block_size);
+    if slot.kept > 0 {
+        put(block, slot.at + 4, &encode_rec_len(slot.kept));
+    }
+    write_entry(block, layout, slot.at + slot.kept, slot.room(), entry);
+}
+
+/// Inserts an entry where there is room; `false` when there is none. Does not look for the name itself.
+///
+/// # Errors
+/// The first [`DirDefect`] of the block; it is then unchanged.
+pub fn insert(block: &mut [u8], layout: DirLayout, entry: &NewEntry<'_>) -> Result<bool, DirDefect> {
+    let needed = DirLayout::entry_len(entry.name.len());
+    let mut slot = None;
+    for walked in Entries::new(block, layout)? {
+        let walked = walked?;
+        if slot.is_none() && walked.slack() >= needed {
+            let kept = walked.rec_len - walked.slack();
+            slot = Some(Slot { at: walked.at, kept, rec_len: walked.rec_len });
+        }
+    }
+    if let Some(slot) = slot {
+        insert_at(block, layout, slot, entry);
+    }
+    Ok(slot.is_some())
+}
+
+/// Removes an entry: the one before it takes its space, or, first in the block, it becomes a free slot.
+///
+/// # Errors
+/// A structural [`DirDefect`] when `found` does not fit this block (any more); the block is then unchanged.
+pub fn remove_at(block: &mut [u8], layout: DirLayout, found: &Found) -> Result<(), DirDefect> {
+    let rec_len_at = |block: &[u8], at: usize| {
+        let rec_len = decode_rec_len(le16(block, at + 4), layout.block_size);
+        let ok = rec_len >= ENTRY_LEN_MIN && rec_len.is_multiple_of(4) && at + rec_len <= layout.usable();
+        if ok { Ok(rec_len) } else { Err(DirDefect::RecLen { at }) }
+    };
+    if block.len() != layout.block_size || found.at + ENTRY_LEN_MIN > layout.usable() {
+        return Err(DirDefect::BlockSize);
+    }
+    let rec_len = rec_len_at(block, found.at)?;
+    if let Some(previous) = found.previous {
+        let before = rec_len_at(block, previous)?;
+        if previous + before != found.at {
+            return Err(DirDefect::RecLen { at: previous });
+        }
+        put(block, previous + 4, &encode_rec_len(before + rec_len));
+        block[found.at..found.at + rec_len].fill(0);
+    } else {
+        put(block, found.at, &0u32.to_le_bytes());
+        block[found.at + 6..found.at + rec_len].fill(0);
+    }
+    Ok(())
+}
+
+/// Makes an existing entry name another inode (rename over a name, or a directory's `..`).
+///
+/// # Errors
+/// [`DirDefect::BlockSize`] when `at` is no place of an entry in this block.
+pub fn set_inode(
+    block: &mut [u8],
+    layout: DirLayout,
+    at: usize,
+    inode: u32,
+    file_type: FileType,
+) -> Result<(), DirDefect> {
+    if block.len() != layout.block_size || at + ENTRY_LEN_MIN > layout.usable() || !at.is_multiple_of(4) {
+        return Err(DirDefect::BlockSize);
+    }
+    put(block, at, &inode.to_le_bytes());
+    if layout.file_types {
+        block[at + 7] = file_type.to_raw();
+    }
+    Ok(())
+}
+
+/// Whether a block holds no names but `.` and `..` (for rmdir).
+///
+/// # Errors
+/// The first [`DirDefect`] of the block.
+pub fn is_empty(block: &[u8], layout: DirLayout) -> Result<bool, DirDefect> {
+    for entry in Entries::new(block, layout)? {
+        let entry = entry?;
+        if entry.inode != 0 && entry.name != b"." && entry.name != b".." {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Makes `block` an empty directory block: one free slot, and the tail where one is due (checksum unset).
+///
+/// # Panics
+/// When the buffer is not one block.
+pub fn init_empty(block: &mut [u8], layout: DirLayout) {
+    assert_eq!(block.len(), layout.block_size);
+    block.fill(0);
+    put(block, 4, &encode_rec_len(layout.usable()));
+    if layout.tail {
+        init_tail(block);
+    }
+}
+
+/// Makes `block` the first block of a new directory: `.` and `..`, which has all the rest.
+///
+/// # Panics
+/// When the buffer is not one block.
+pub fn init_dots(block: &mut [u8], layout: DirLayout, own: u32, parent: u32) {
+    init_empty(block, layout);
+    let directory = FileType::Directory;
+    let dot = NewEntry { inode: own, file_type: directory, name: b"." };
+    write_entry(block, layout, 0, ENTRY_LEN_MIN, &dot);
+    let dotdot = NewEntry { inode: parent, file_type: directory, name: b".." };
+    write_entry(block, layout, ENTRY_LEN_MIN, layout.usable() - ENTRY_LEN_MIN, &dotdot);
+}
+
+/// Fills a block with entries one after another; the last gets the space that is left.
+#[derive(Debug)]
+pub struct Packer<'a> {
+    block: &'a mut [u8],
+    layout: DirLayout,
+    last: Option<usize>,
+    at: usize,
+}
+
+impl<'a> Packer<'a> {
+    /// Empties the block and starts at its head.
+    ///
+    /// # Panics
+    /// When the buffer is not one block.
+    #[must_use]
+    pub fn new(block: &'a mut [u8], layout: DirLayout) -> Self {
+        init_empty(block, layout);
+        Self { block, layout, last: None, at: 0 }
+    }
+
+    /// Appends an entry with a raw type; `false` (and nothing changed) when it does not fit.
+    ///
+    /// # Panics
+    /// When the name is empty or longer than 255 bytes.
+    #[must_use]
+    pub fn push(&mut self, inode: u32, file_type: u8, name: &[u8]) -> bool {
+        assert!((1..=NAME_LEN_MAX).contains(&name.len()));
+        let length = DirLayout::entry_len(name.len());
+        if self.at + length > self.layout.usable() {
+            return false;
+        }
+        let entry = NewEntry { inode, file_type: FileType::Unknown, name };
+        if let Some(last) = self.last {
+            put(self.block, last + 4, &encode_rec_len(self.at - last));
+        }
+        write_entry(self.block, self.layout, self.at, self.layout.usable() - self.at, &entry);
+        if self.layout.file_types {
+            self.block[self.at + 7] = file_type;
+        }
+        self.last = Some(self.at);
+        self.at += length;
+        true
+    }
+
+    /// Bytes that entries take so far.
+    #[must_use]
+    pub const fn used(&self) -> usize {
+        self.at
+    }
+}
+
+/// Writes the bytes of an empty checksum tail.
+fn init_tail(block: &mut [u8]) {
+    let at = block.len() - TAIL_LEN;
+    block[at..].fill(0);
+    put(block, at + 4, &encode_rec_len(TAIL_LEN));
+    block[at + 7] = TAIL_FILE_TYPE;
+}
+
+fn tail_range(block: &[u8]) -> Option<Range<usize>> {
+    let at = block.len().checked_sub(TAIL_LEN)?;
+    let tail = &block[at..];
+    (le32(tail, 0) == 0 && le16(tail, 4) == 12 && tail[6] == 0 && tail[7] == TAIL_FILE_TYPE)
+        .then_some(at..block.len())
+}
+
+/// The checksum that the tail of a block holds, `None` when it has no tail.
+#[must_use]
+pub fn stored_checksum(block: &[u8]) -> Option<u32> {
+    tail_range(block).map(|tail| le32(block, tail.start + 8))
+}
+
+/// The crc32c that a block's tail should hold; `inode_seed` is that of the directory.
+#[must_use]
+pub fn checksum(block: &[u8], inode_seed: u32) -> u32 {
+    let covered = block.len().saturating_sub(TAIL_LEN);
+    crc32c_raw(inode_seed, &block[..covered])
+}
+
+/// Writes the checksum into the tail.
+///
+/// # Errors
+/// [`DirDefect::TailMissing`] when the block has none.
+pub fn set_checksum(block: &mut [u8], inode_seed: u32) -> Result<(), DirDefect> {
+    let tail = tail_range(block).ok_or(DirDefect::TailMissing)?;
+    let sum = checksum(block, inode_seed);
+    put(block, tail.start + 8, &sum.to_le_bytes());
+    Ok(())
+}
+
+/// Bytes that the entries of a block would need without slack.
+///
+/// # Errors
+/// The first [`DirDefect`] of the block.
+pub fn packed_len(block: &[u8], layout: DirLayout) -> Result<usize, DirDefect> {
+    Entries::new(block, layout)?.try_fold(0, |sum, entry| {
+        let entry = entry?;
+        Ok(if entry.inode == 0 { sum } else { sum + DirLayout::entry_len(entry.name.len()) })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn layout(block_size: usize, tail: bool, file_types: bool) -> DirLayout {
+        DirLayout { block_size, tail, file_types, inodes_count: 1 << 20 }
+    }
+
+    fn layouts() -> Vec<DirLayout> {
+        [1024, 4096, 65536]
+            .into_iter()
+            .flat_map(|size| {
+                [(true, true), (true, false), (false, true), (false, false)].map(|(t, f)| layout(size, t, f))
+            })
+            .collect()
+    }
+
+    fn regular(inode: u32, name: &[u8]) -> NewEntry<'_> {
+        NewEntry { inode, file_type: FileType::Regular, name }
+    }
+
+    #[test]
+    fn a_new_directory_has_its_dots_and_fills_the_block() {
+        for layout in layouts() {
+            let mut block = vec![0xAA; layout.block_size];
+            init_dots(&mut block, layout, 12, 2);
+            verify(&block, layout).unwrap();
+            assert_eq!(dots(&block, layout), Ok(Dots { own: 12, parent: 2, dotdot_at: 12 }));
+            assert!(is_empty(&block, layout).unwrap());
+            assert_eq!(Entries::new(&block, layout).unwrap().count(), 2);
+            assert_eq!(packed_len(&block, layout), Ok(24));
+            assert_eq!(stored_checksum(&block).is_some(), layout.tail);
+        }
+    }
+
+    #[test]
+    fn whole_64_kib_blocks_use_the_special_rec_len() {
+        let layout = layout(65536, false, true);
+        let mut block = vec![0; 65536];
+        init_empty(&mut block, layout);
+        assert_eq!(&block[4..6], &[0xFF, 0xFF]);
+        verify(&block, layout).unwrap();
+        block[4..6].fill(0);
+        verify(&block, layout).unwrap();
+    }
+
+    #[test]
+    fn removing_the_first_entry_leaves_a_free_slot() {
+        let layout = layout(1024, true, true);
+        let mut block = vec![0; 1024];
+        init_empty(&mut block, layout);
+        assert!(insert(&mut block, layout, &regular(20, b"one")).unwrap());
+        assert!(insert(&mut block, layout, &regular(21, b"two")).unwrap());
+        let one = find(&block, layout, b"one").unwrap().unwrap();
+        assert_eq!((one.at, one.previous), (0, None));
+        remove_at(&mut block, layout, &one).unwrap();
+        assert_eq!(find(&block, layout, b"one"), Ok(None));
+        assert!(insert(&mut block, layout, &regular(22, b"abc")).unwrap());
+        assert_eq!(find(&block, layout, b"abc").unwrap().unwrap().at, 0);
+        verify(&block, layout).unwrap();
+    }
+
+    #[test]
+    fn each_defect_is_named() {
+        let layout = layout(1024, true, true);
+        let mut fresh = vec![0; 1024];
+        init_dots(&mut fresh, layout, 12, 2);
+        let broken = |at: usize, bytes: &[u8]| {
+            let mut block = fresh.clone();
+            block[at..at + bytes.len()].copy_from_slice(bytes);
+            verify(&block, layout).unwrap_err()
+        };
+        assert_eq!(broken(4, &[8, 0]), DirDefect::RecLen { at: 0 });
+        assert_eq!(broken(4, &[14, 0]), DirDefect::RecLen { at: 0 });
+        assert_eq!(broken(16, &[0, 4]), DirDefect::Overrun { at: 12 });
+        assert_eq!(broken(16, &[0xE4, 3]), DirDefect::Remainder { at: 12 });
+        assert_eq!(broken(6, &[5]), DirDefect::NameLen { at: 0 });
+        assert_eq!(broken(6, &[0]), DirDefect::Name { at: 0 });
+        assert_eq!(broken(8, b"/"), DirDefect::Name { at: 0 });
+        assert_eq!(broken(0, &[0, 0, 0, 1]), DirDefect::InodeNumber { at: 0 });
+        assert_eq!(broken(1019, &[0]), DirDefect::TailMissing);
+        assert_eq!(verify(&fresh[..1000], layout), Err(DirDefect::BlockSize));
+        let mut block = fresh.clone();
+        block[8] = b'x';
+        assert_eq!(dots(&block, layout), Err(DirDefect::Dot));
+        let mut block = fresh.clone();
+        block[20] = b'x';
+        assert_eq!(dots(&block, layout), Err(DirDefect::DotDot));
+    }
+
+    #[test]
+    fn the_tail_checksum_covers_everything_before_it() {
+        let layout = layout(1024, true, true);
+        let mut block = vec![0; 1024];
+        init_dots(&mut block, layout, 12, 2);
+        set_checksum(&mut block, 0x1234).unwrap();
+        assert_eq!(stored_checksum(&block), Some(checksum(&block, 0x1234)));
+        block[100] ^= 1;
+        assert_ne!(stored_checksum(&block), Some(checksum(&block, 0x1234)));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Operation {
+        Insert(Vec<u8>, u32),
+        Remove(usize),
+        Retarget(usize, u32),
+    }
+
+    fn operations() -> impl Strategy<Value = Vec<Operation>> {
+        let name = proptest::collection::vec(b'a'..=b'e', 1..40);
+        let operation = prop_oneof![
+            4 => (name, 1u32..1000).prop_map(|(name, inode)| Operation::Insert(name, inode)),
+            2 => any::<usize>().prop_map(Operation::Remove),
+            1 => (any::<usize>(), 1u32..1000).prop_map(|(nth, inode)| Operation::Retarget(nth, inode)),
+        ];
+        proptest::collection::vec(operation, 1..120)
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_map(operations in operations(), which in 0usize..8) {
+            let layout = layouts()[which];
+            let mut block = vec![0; layout.block_size];
+            init_empty(&mut block, layout);
+            let mut model: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
+            for operation in operations {
+                match operation {
+                    Operation::Insert(name, inode) => {
+                        let search = search(&block, layout, &name).unwrap();
+                        prop_assert_eq!(search.found.map(|found| found.inode), model.get(&name).copied());
+                        if search.found.is_none() && let Some(slot) = search.slot {
+                            insert_at(&mut block, layout, slot, &regular(inode, &name));
+                            model.insert(name, inode);
+                        }
+                    }
+                    Operation::Remove(nth) | Operation::Retarget(nth, _) if model.is_empty() => { let _ = nth; }
+                    Operation::Remove(nth) => {
+                        let name = model.keys().nth(nth % model.len()).unwrap().clone();
+                        let found = find(&block, layout, &name).unwrap().unwrap();
+                        remove_at(&mut block, layout, &found).unwrap();
+                        model.remove(&name);
+                    }
+                    Operation::Retarget(nth, inode) => {
+                        let name = model.keys().nth(nth % model.len()).unwrap().clone();
+                        let found = find(&block, layout, &name).unwrap().unwrap();
+                        set_inode(&mut block, layout, found.at, inode, FileType::Fifo).unwrap();
+                        model.insert(name, inode);
+                    }
+                }
+                verify(&block, layout).unwrap();
+                let names: BTreeMap<Vec<u8>, u32> = Entries::new(&block, layout)
+                    .unwrap()
+                    .map(Result::unwrap)
+                    .filter(|entry| entry.inode != 0)
+                    .map(|entry| (entry.name.to_vec(), entry.inode))
+                    .collect();
+                prop_assert_eq!(&names, &model);
+            }
+        }
+
+        #[test]
+        fn packing_keeps_every_entry(count in 0usize..60, which in 0usize..8) {
+            let layout = layouts()[which];
+            let mut block = vec![1; layout.block_size];
+            let names: Vec<Vec<u8>> = (0..count).map(|n| format!("name-{n}-{}", "y".repeat(n % 9)).into_bytes()).collect();
+            let mut packer = Packer::new(&mut block, layout);
+            let packed: Vec<&Vec<u8>> = names.iter().take_while(|name| packer.push(9, 1, name)).collect();
+            let used = packer.used();
+            verify(&block, layout).unwrap();
+            prop_assert_eq!(packed_len(&block, layout), Ok(used));
+            for name in packed {
+                prop_assert!(find(&block, layout, name).unwrap().is_some());
+            }
+        }
+
+        #[test]
+        fn hostile_bytes_never_panic(
+            mut block in proptest::collection::vec(any::<u8>(), 1024),
+            which in 0usize..4,
+            at in any::<usize>(),
+        ) {
+            let layout = layouts()[which];
+            let _ = verify(&block, layout);
+            let _ = dots(&block, layout);
+            let _ = packed_len(&block, layout);
+            let _ = is_empty(&block, layout);
+            let _ = insert(&mut block, layout, &regular(3, b"some name"));
+            let found = Found { at: at % 1100, previous: Some(at % 1000), inode: 1, file_type: 0 };
+            let _ = remove_at(&mut block, layout, &found);
+            let _ = set_inode(&mut block, layout, at % 1100, 7, FileType::Regular);
+        }
+    }
+}

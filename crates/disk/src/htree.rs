@@ -1,0 +1,891 @@
+//! Indexed directories: the root and node blocks that lead from a name's hash to the leaf that holds it.
+//!
+//! Block 0 of an indexed directory is the root, dressed as a linear block that shows `.` and `..` only. A node is
+//! dressed as one free slot. Both hold a sorted array of (hash, logical block); entry 0 stands for hash 0 and its
+//! hash field holds limit and count. A leaf is a linear block ([`crate::dirblock`]) with all names whose hash is at
+//! least its key and below the next; bit 0 of a key says that names with the key's hash may also be in the leaf
+//! before ("continues").
+//!
+//! [`Index`] and [`IndexMut`] exist only over arrays whose bounds, order and block numbers were checked. Nothing here
+//! knows where blocks are: the caller walks, this module answers for one block.
+//!
+//! Invariants of a checked array: `limit` is exactly what fits; `1 <= count <= limit`; keys never descend; every
+//! block number is in `1..blocks`.
+
+use crate::crc::crc32c_raw;
+use crate::dirblock::{self, DirDefect, DirLayout, Entries, Packer};
+use crate::dirhash::DirHasher;
+use crate::num::u64_from_usize;
+
+/// Bytes of one (hash, block) entry.
+const ENTRY_LEN: usize = 8;
+/// Where the root's info fields start.
+const INFO_AT: usize = 24;
+/// The only length of the info fields.
+const INFO_LEN: u8 = 8;
+/// Where entries start in a root and in a node.
+const ROOT_ENTRIES_AT: usize = 32;
+const NODE_ENTRIES_AT: usize = 8;
+/// Low bits of an entry's block field that are the logical block.
+const BLOCK_MASK: u32 = 0x0FFF_FFFF;
+/// Key bit: names with this hash may also be in the previous leaf.
+pub const CONTINUES: u32 = 1;
+
+/// What is wrong with an index block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum HtreeDefect {
+    /// The buffer is not as long as the layout says.
+    #[error("index block has the wrong size")]
+    BlockSize,
+    /// The root does not begin with `.` (12 bytes) and `..` up to the end of the block.
+    #[error("index root without `.` and `..` in place")]
+    RootDots,
+    /// The reserved word of the root is not zero.
+    #[error("index root: reserved field set")]
+    Reserved,
+    /// A hash version this library does not compute.
+    #[error("index root: hash version {0}")]
+    HashVersion(u8),
+    /// The info fields do not have their only length, so the entries would be elsewhere.
+    #[error("index root: info length {0}")]
+    InfoLength(u8),
+    /// A flag of the root is set; none is defined.
+    #[error("index root: unknown flags {0:#04x}")]
+    Flags(u8),
+    /// More index levels than the features allow.
+    #[error("index root: {0} indirect levels")]
+    Levels(u8),
+    /// A node does not begin with a free slot over the whole block.
+    #[error("index node: not dressed as a free slot")]
+    NodeHeader,
+    /// `limit` is not what fits in the block.
+    #[error("index limit {0} is not what fits in the block")]
+    Limit(u16),
+    /// `count` is 0 or above `limit`.
+    #[error("index count {0} is zero or above the limit")]
+    Count(u16),
+    /// The key of this entry is below the one before.
+    #[error("index entry {0}: keys descend")]
+    Order(usize),
+    /// The entry points outside of the directory, or to the root.
+    #[error("index entry {0}: block outside the directory")]
+    Block(usize),
+    /// A leaf that must be split holds fewer than two names, or what it holds does not fit (it is damaged).
+    #[error("leaf cannot be split")]
+    Leaf,
+    /// A defect of the linear block below.
+    #[error(transparent)]
+    Linear(#[from] DirDefect),
+}
+
+/// What kind of index block a buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IndexKind {
+    /// Block 0 of the directory.
+    Root,
+    /// Any other index block.
+    Node,
+}
+
+impl IndexKind {
+    /// Where the entries start.
+    #[must_use]
+    pub const fn entries_at(self) -> usize {
+        match self {
+            Self::Root => ROOT_ENTRIES_AT,
+            Self::Node => NODE_ENTRIES_AT,
+        }
+    }
+
+    /// How many entries fit: the last 8 bytes hold the checksum where there is one.
+    #[must_use]
+    pub const fn limit(self, layout: &DirLayout) -> usize {
+        let tail = if layout.tail { 8 } else { 0 };
+        (layout.block_size - self.entries_at() - tail) / ENTRY_LEN
+    }
+}
+
+/// The info fields of a root, as they stand on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RootInfo {
+    /// Reserved, zero.
+    pub reserved: u32,
+    /// Hash version byte.
+    pub hash_version: u8,
+    /// Bytes of these fields.
+    pub info_length: u8,
+    /// Index levels below the root: 0 means that the root points to leaves.
+    pub indirect_levels: u8,
+    /// Flags, none defined.
+    pub unused_flags: u8,
+}
+
+impl RootInfo {
+    /// Index levels below the root that are allowed.
+    #[must_use]
+    pub const fn levels_max(largedir: bool) -> u8 {
+        if largedir { 2 } else { 1 }
+    }
+
+    /// The fields, unchecked; `None` when the block is too short.
+    #[must_use]
+    pub fn read(block: &[u8]) -> Option<Self> {
+        let raw: &[u8; 8] = block.get(INFO_AT..)?.first_chunk()?;
+        let [r0, r1, r2, r3, hash_version, info_length, indirect_levels, unused_flags] = *raw;
+        let reserved = u32::from_le_bytes([r0, r1, r2, r3]);
+        Some(Self { reserved, hash_version, info_length, indirect_levels, unused_flags })
+    }
+
+    /// Reads and checks the head of a root block: the two entries and every info field. The hash version may be any
+    /// of 0..=6: whether it can be computed is for the caller.
+    ///
+    /// # Errors
+    /// [`HtreeDefect`] for the first field that is wrong.
+    pub fn verify(block: &[u8], layout: &DirLayout, largedir: bool) -> Result<Self, HtreeDefect> {
+        if block.len() != layout.block_size || block.len() < 1024 {
+            return Err(HtreeDefect::BlockSize);
+        }
+        let le16 = |at: usize| u16::from_le_bytes([block[at], block[at + 1]]);
+        let dotdot_len = dirblock::decode_rec_len(le16(16), layout.block_size);
+        let dots = le16(4) == 12
+            && block[6] == 1
+            && block[8] == b'.'
+            && dotdot_len == layout.block_size - 12
+            && block[18] == 2
+            && &block[20..22] == b"..";
+        if !dots {
+            return Err(HtreeDefect::RootDots);
+        }
+        let info = Self::read(block).ok_or(HtreeDefect::BlockSize)?;
+        if info.reserved != 0 {
+            return Err(HtreeDefect::Reserved);
+        }
+        if info.hash_version > 6 {
+            return Err(HtreeDefect::HashVersion(info.hash_version));
+        }
+        if info.info_length != INFO_LEN {
+            return Err(HtreeDefect::InfoLength(info.info_length));
+        }
+        if info.unused_flags != 0 {
+            return Err(HtreeDefect::Flags(info.unused_flags));
+        }
+        if info.indirect_levels > Self::levels_max(largedir) {
+            return Err(HtreeDefect::Levels(info.indirect_levels));
+        }
+        Ok(info)
+    }
+}
+
+/// One entry of an index array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// Lowest hash of the block below, bit 0 being [`CONTINUES`]; 0 for entry 0.
+    pub key: u32,
+    /// Logical block in the directory.
+    pub block: u32,
+}
+
+impl IndexEntry {
+    /// Whether names hashing to `major` may go on in this entry's block, after the block before was searched.
+    #[must_use]
+    pub const fn continues(&self, major: u32) -> bool {
+        self.key & CONTINUES != 0 && self.key & !CONTINUES == major & !CONTINUES
+    }
+}
+
+/// Where a checked array lies in its block.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: usize,
+    limit: usize,
+    count: usize,
+}
+
+impl Span {
+    fn check(block: &[u8], kind: IndexKind, layout: &DirLayout, blocks: u32) -> Result<Self, HtreeDefect> {
+        if block.len() != layout.block_size || block.len() < 1024 {
+            return Err(HtreeDefect::BlockSize);
+        }
+        if kind == IndexKind::Node {
+            let rec_len = u16::from_le_bytes([block[4], block[5]]);
+            let dressed = block[..4] == [0; 4]
+                && dirblock::decode_rec_len(rec_len, layout.block_size) == layout.block_size
+                && block[6] == 0;
+            if !dressed {
+                return Err(HtreeDefect::NodeHeader);
+            }
+        }
+        let start = kind.entries_at();
+        let raw_limit = u16::from_le_bytes([block[start], block[start + 1]]);
+        let raw_count = u16::from_le_bytes([block[start + 2], block[start + 3]]);
+        let (limit, count) = (usize::from(raw_limit), usize::from(raw_count));
+        if limit != kind.limit(layout) {
+            return Err(HtreeDefect::Limit(raw_limit));
+        }
+        if count == 0 || count > limit {
+            return Err(HtreeDefect::Count(raw_count));
+        }
+        let span = Self { start, limit, count };
+        let mut previous = 0;
+        for index in 0..count {
+            let entry = span.entry(block, index);
+            if entry.key < previous {
+                return Err(HtreeDefect::Order(index));
+            }
+            if entry.block == 0 || entry.block >= blocks {
+                return Err(HtreeDefect::Block(index));
+            }
+            previous = entry.key;
+        }
+        Ok(span)
+    }
+
+    #[inline]
+    fn entry(&self, block: &[u8], index: usize) -> IndexEntry {
+        let at = self.start + index * ENTRY_LEN;
+        let word = |at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
+        let key = if index == 0 { 0 } else { word(at) };
+        IndexEntry { key, block: word(at + 4) & BLOCK_MASK }
+    }
+
+    /// The last entry whose key is at most `major`. Keys compare with their continuation bit, so that a key
+    /// `hash | 1` is above `hash`: the search starts in the first block that may hold the name.
+    fn find(&self, block: &[u8], major: u32) -> usize {
+        let (mut low, mut high) = (1, self.count);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.entry(block, middle).key > major {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        low - 1
+    }
+}
+
+/// A checked index array, to look things up.
+#[derive(Clone, Copy, Debug)]
+pub struct Index<'a> {
+    block: &'a [u8],
+    span: Span,
+}
+
+impl<'a> Index<'a> {
+    /// Checks an index block. `blocks` is the number of blocks of the directory.
+    ///
+    /// # Errors
+    /// The first [`HtreeDefect`] of the array; for the head of a root see [`RootInfo::verify`].
+    pub fn parse(
+        block: &'a [u8],
+        kind: IndexKind,
+        layout: &DirLayout,
+        blocks: u32,
+    ) -> Result<Self, HtreeDefect> {
+        Ok(Self { block, span: Span::check(block, kind, layout, blocks)? })
+    }
+
+    /// Number of entries; at least 1.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.span.count
+    }
+
+    /// Whether no entry fits any more.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.span.count == self.span.limit
+    }
+
+    /// The entry at an index below [`Self::count`].
+    ///
+    /// # Panics
+    /// When it is not.
+    #[inline]
+    #[must_use]
+    pub fn entry(&self, index: usize) -> IndexEntry {
+        assert!(index < self.span.count);
+        self.span.entry(self.block, index)
+    }
+
+    /// All entries in order.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = IndexEntry> + use<'a> {
+        let (block, span) = (self.block, self.span);
+        (0..span.count).map(move |index| span.entry(block, index))
+    }
+
+    /// The index of the entry to follow for a hash.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, major: u32) -> usize {
+        self.span.find(self.block, major)
+    }
+}
+
+/// A checked index array, to edit.
+#[derive(Debug)]
+pub struct IndexMut<'a> {
+    block: &'a mut [u8],
+    span: Span,
+}
+
+impl<'a> IndexMut<'a> {
+    /// Checks an index block. `blocks` is the number of blocks of the directory.
+    ///
+    /// # Errors
+    /// As [`Index::parse`].
+    pub fn parse(
+        block: &'a mut [u8],
+        kind: IndexKind,
+        layout: &DirLayout,
+        blocks: u32,
+    ) -> Result<Self, HtreeDefect> {
+        let span = Span::check(block, kind, layout, blocks)?;
+        Ok(Self { block, span })
+    }
+
+    /// The array for lookups.
+    #[must_use]
+    pub fn as_index(&self) -> Index<'_> {
+        Index { block: self.block, span: self.span }
+    }
+
+    /// Inserts (key, block) after the entry at `index`; `false` when the array is full.
+    ///
+    /// # Panics
+    /// When the key would not be in order there, or the block number needs more than 28 bits.
+    #[must_use]
+    pub fn insert_after(&mut self, index: usize, entry: IndexEntry) -> bool {
+        let Span { start, limit, count } = self.span;
+        assert!(index < count && entry.block & !BLOCK_MASK == 0);
+        assert!(entry.key >= self.span.entry(self.block, index).key);
+        assert!(index + 1 == count || entry.key <= self.span.entry(self.block, index + 1).key);
+        if count == limit {
+            return false;
+        }
+        let at = start + (index + 1) * ENTRY_LEN;
+        self.block.copy_within(at..start + count * ENTRY_LEN, at + ENTRY_LEN);
+        write_entry(self.block, at, entry);
+        self.set_count(count + 1);
+        true
+    }
+
+    /// Moves the upper half of the entries to `node`, which becomes an index node, and gives the key that leads to
+    /// it; the caller inserts that key in the level above. Needs two entries.
+    ///
+    /// # Errors
+    /// [`HtreeDefect::Count`] with a single entry, [`HtreeDefect::BlockSize`]; nothing is changed then.
+    pub fn split_into(&mut self, node: &mut [u8], layout: &DirLayout) -> Result<u32, HtreeDefect> {
+        let count = self.span.count;
+        if count < 2 {
+            return Err(HtreeDefect::Count(1));
+        }
+        if node.len() != layout.block_size {
+            return Err(HtreeDefect::BlockSize);
+        }
+        let kept = count / 2;
+        let key = self.span.entry(self.block, kept).key;
+        let from = self.span.start + kept * ENTRY_LEN;
+        let moved = self.block[from..self.span.start + count * ENTRY_LEN].to_vec();
+        fill_node(node, layout, &moved);
+        self.block[from..self.span.start + count * ENTRY_LEN].fill(0);
+        self.set_count(kept);
+        Ok(key)
+    }
+
+    fn set_count(&mut self, count: usize) {
+        let raw = u16::try_from(count).expect("count <= limit, and limit fits its 16-bit field");
+        let at = self.span.start + 2;
+        self.block[at..at + 2].copy_from_slice(&raw.to_le_bytes());
+        self.span.count = count;
+    }
+}
+
+fn write_entry(block: &mut [u8], at: usize, entry: IndexEntry) {
+    block[at..at + 4].copy_from_slice(&entry.key.to_le_bytes());
+    block[at + 4..at + 8].copy_from_slice(&entry.block.to_le_bytes());
+}
+
+fn write_limit_count(block: &mut [u8], kind: IndexKind, layout: &DirLayout, count: usize) {
+    let narrow = |n: usize| u16::try_from(n).expect("a block of 64 KiB holds 8192 entries").to_le_bytes();
+    let at = kind.entries_at();
+    block[at..at + 2].copy_from_slice(&narrow(kind.limit(layout)));
+    block[at + 2..at + 4].copy_from_slice(&narrow(count));
+}
+
+/// Makes `node` an index node with these entries (the key of the first is dropped: it stands for "from here on").
+fn fill_node(node: &mut [u8], layout: &DirLayout, entries: &[u8]) {
+    node.fill(0);
+    let rec_len = u16::try_from(layout.block_size).unwrap_or(u16::MAX);
+    node[4..6].copy_from_slice(&rec_len.to_le_bytes());
+    node[NODE_ENTRIES_AT..NODE_ENTRIES_AT + entries.len()].copy_from_slice(entries);
+    write_limit_count(node, IndexKind::Node, layout, entries.len() / ENTRY_LEN);
+}
+
+/// Makes `root` an index root with one leaf.
+///
+/// # Panics
+/// When the buffer is not one block.
+pub fn init_root(root: &mut [u8], layout: &DirLayout, own: u32, parent: u32, stored_version: u8, leaf: u32) {
+    let linear = DirLayout { tail: false, ..*layout };
+    dirblock::init_dots(root, linear, own, parent);
+    root[INFO_AT..ROOT_ENTRIES_AT].copy_from_slice(&[0, 0, 0, 0, stored_version, INFO_LEN, 0, 0]);
+    write_entry(root, ROOT_ENTRIES_AT, IndexEntry { key: 0, block: leaf });
+    write_limit_count(root, IndexKind::Root, layout, 1);
+}
+
+/// Turns the only block of a linear directory into an index root: its names move to `leaf`, packed, and the root
+/// points there. `leaf_block` is the logical block of `leaf`.
+///
+/// # Errors
+/// A defect of the linear block; both buffers are then unchanged in meaning (`leaf` may hold scratch).
+pub fn convert(
+    root: &mut [u8],
+    leaf: &mut [u8],
+    layout: &DirLayout,
+    stored_version: u8,
+    leaf_block: u32,
+) -> Result<(), HtreeDefect> {
+    if leaf.len() != layout.block_size {
+        return Err(HtreeDefect::BlockSize);
+    }
+    let dots = dirblock::dots(root, *layout)?;
+    let mut packer = Packer::new(leaf, *layout);
+    for entry in Entries::new(root, *layout)?.skip(2) {
+        let entry = entry?;
+        if entry.inode != 0 && !packer.push(entry.inode, entry.file_type, entry.name) {
+            return Err(HtreeDefect::Leaf);
+        }
+    }
+    init_root(root, layout, dots.own, dots.parent, stored_version, leaf_block);
+    Ok(())
+}
+
+/// Adds a level: the root's entries move to `node` (logical block `node_block`), and the root points there.
+///
+/// # Errors
+/// [`HtreeDefect::Levels`] when the features allow no more levels, or a defect of the root; nothing is changed then.
+pub fn add_level(
+    root: &mut [u8],
+    node: &mut [u8],
+    layout: &DirLayout,
+    largedir: bool,
+    node_block: u32,
+    blocks: u32,
+) -> Result<(), HtreeDefect> {
+    let info = RootInfo::verify(root, layout, largedir)?;
+    let span = Span::check(root, IndexKind::Root, layout, blocks)?;
+    if node.len() != layout.block_size {
+        return Err(HtreeDefect::BlockSize);
+    }
+    if info.indirect_levels >= RootInfo::levels_max(largedir) {
+        return Err(HtreeDefect::Levels(info.indirect_levels + 1));
+    }
+    let entries = span.start..span.start + span.count * ENTRY_LEN;
+    let moved = root[entries.clone()].to_vec();
+    fill_node(node, layout, &moved);
+    root[entries].fill(0);
+    root[INFO_AT + 6] = info.indirect_levels + 1;
+    write_entry(root, ROOT_ENTRIES_AT, IndexEntry { key: 0, block: node_block });
+    write_limit_count(root, IndexKind::Root, layout, 1);
+    Ok(())
+}
+
+/// Splits a leaf by hash: the upper part moves to `new_leaf`, and the key that leads there is given back.
+///
+/// Neither part ends up more than half full where the sizes of names allow it. The key has [`CONTINUES`] set when
+/// names with its hash stay in `leaf`.
+///
+/// # Errors
+/// [`HtreeDefect::Leaf`] when there are fewer than two names, or a defect of the block; `leaf` is unchanged then.
+pub fn split_leaf(
+    leaf: &mut [u8],
+    new_leaf: &mut [u8],
+    layout: &DirLayout,
+    hasher: &DirHasher,
+) -> Result<u32, HtreeDefect> {
+    let old = leaf.to_vec();
+    let mut map = Vec::new();
+    for entry in Entries::new(&old, *layout)? {
+        let entry = entry?;
+        if entry.inode != 0 {
+            map.push((hasher.hash(entry.name).major, entry));
+        }
+    }
+    if map.len() < 2 || new_leaf.len() != layout.block_size {
+        return Err(HtreeDefect::Leaf);
+    }
+    map.sort_by_key(|(hash, _)| *hash);
+    let upper = map.split_off(split_point(&map, layout.block_size));
+    let key = upper[0].0;
+    let continues = map.last().is_some_and(|(hash, _)| *hash == key);
+    let mut packer = Packer::new(new_leaf, *layout);
+    let fits = upper.iter().all(|(_, entry)| packer.push(entry.inode, entry.file_type, entry.name));
+    map.sort_by_key(|(_, entry)| entry.at);
+    let mut packer = Packer::new(leaf, *layout);
+    let fits = fits && map.iter().all(|(_, entry)| packer.push(entry.inode, entry.file_type, entry.name));
+    debug_assert!(fits, "parts of a block fit in a block");
+    Ok(key | u32::from(continues))
+}
+
+/// How many of the entries, sorted by hash, stay below: at least one, and not all.
+fn split_point(map: &[(u32, dirblock::Entry<'_>)], block_size: usize) -> usize {
+    let mut size = 0;
+    for (index, (_, entry)) in map.iter().enumerate().rev() {
+        let length = DirLayout::entry_len(entry.name.len());
+        if size + length / 2 > block_size / 2 {
+            return index + 1;
+        }
+        size += length;
+    }
+    map.len() / 2
+}
+
+/// Where the checksum of an index block is: right after the last entry that fits.
+fn checksum_at(kind: IndexKind, layout: &DirLayout) -> usize {
+    kind.entries_at() + kind.limit(layout) * ENTRY_LEN
+}
+
+/// The crc32c that an index block should hold and the one it does; `inode_seed` is that of the directory.
+///
+/// # Errors
+/// [`HtreeDefect::BlockSize`], [`HtreeDefect::Limit`] or [`HtreeDefect::Count`]: there is no place for a checksum.
+pub fn checksums(
+    block: &[u8],
+    kind: IndexKind,
+    layout: &DirLayout,
+    inode_seed: u32,
+) -> Result<(u32, u32), HtreeDefect> {
+    if block.len() != layout.block_size || block.len() < 1024 {
+        return Err(HtreeDefect::BlockSize);
+    }
+    let start = kind.entries_at();
+    let raw_limit = u16::from_le_bytes([block[start], block[start + 1]]);
+    let raw_count = u16::from_le_bytes([block[start + 2], block[start + 3]]);
+    if usize::from(raw_limit) != kind.limit(layout) {
+        return Err(HtreeDefect::Limit(raw_limit));
+    }
+    if raw_count > raw_limit {
+        return Err(HtreeDefect::Count(raw_count));
+    }
+    let at = checksum_at(kind, layout);
+    let covered = start + usize::from(raw_count) * ENTRY_LEN;
+    debug_assert!(u64_from_usize(at) + 8 <= u64_from_usize(block.len()));
+    let sum = crc32c_raw(inode_seed, &block[..covered]);
+    let sum = crc32c_raw(sum, &block[at..at + 4]);
+    let sum = crc32c_raw(sum, &[0; 4]);
+    let stored = u32::from_le_bytes([block[at + 4], block[at + 5], block[at + 6], block[at + 7]]);
+    Ok((sum, stored))
+}
+
+/// Writes the checksum of an index block.
+///
+/// # Errors
+/// As [`checksums`].
+pub fn set_checksum(
+    block: &mut [u8],
+    kind: IndexKind,
+    layout: &DirLayout,
+    inode_seed: u32,
+) -> Result<(), HtreeDefect> {
+    let (sum, _) = checksums(block, kind, layout, inode_seed)?;
+    let at = checksum_at(kind, layout);
+    block[at + 4..at + 8].copy_from_slice(&sum.to_le_bytes());
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::as_conversions)]
+mod tests {
+    use super::*;
+    use crate::dirblock::{FileType, NewEntry};
+    use crate::dirhash::{HashSeed, HashVersion};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const LAYOUT: DirLayout =
+        DirLayout { block_size: 1024, tail: true, file_types: true, inodes_count: u32::MAX };
+
+    fn hasher() -> DirHasher {
+        DirHasher::new(HashVersion::HalfMd4, HashSeed::new([0; 4]))
+    }
+
+    /// A directory in memory: what an engine does with the functions of this module.
+    struct Directory {
+        blocks: Vec<Vec<u8>>,
+    }
+
+    impl Directory {
+        fn new() -> Self {
+            let mut block = vec![0; 1024];
+            dirblock::init_dots(&mut block, LAYOUT, 11, 2);
+            Self { blocks: vec![block] }
+        }
+
+        fn count(&self) -> u32 {
+            u32::try_from(self.blocks.len()).unwrap()
+        }
+
+        fn append(&mut self) -> u32 {
+            self.blocks.push(vec![0; 1024]);
+            self.count() - 1
+        }
+
+        fn is_indexed(&self) -> bool {
+            self.blocks.len() > 1
+        }
+
+        /// Index blocks and positions from the root to the leaf, and the leaf.
+        fn path(&self, hash: u32) -> (Vec<(u32, usize)>, u32) {
+            let info = RootInfo::verify(&self.blocks[0], &LAYOUT, true).unwrap();
+            let mut path = Vec::new();
+            let mut block = 0;
+            for level in 0..=info.indirect_levels {
+                let kind = if level == 0 { IndexKind::Root } else { IndexKind::Node };
+                let index = Index::parse(&self.blocks[block as usize], kind, &LAYOUT, self.count()).unwrap();
+                let at = index.find(hash);
+                path.push((block, at));
+                block = index.entry(at).block;
+            }
+            (path, block)
+        }
+
+        fn kind(block: u32) -> IndexKind {
+            if block == 0 { IndexKind::Root } else { IndexKind::Node }
+        }
+
+        fn index(&mut self, block: u32) -> IndexMut<'_> {
+            let count = self.count();
+            IndexMut::parse(&mut self.blocks[block as usize], Self::kind(block), &LAYOUT, count).unwrap()
+        }
+
+        fn insert(&mut self, name: &[u8], inode: u32) {
+            let entry = NewEntry { inode, file_type: FileType::Regular, name };
+            if !self.is_indexed() {
+                if dirblock::insert(&mut self.blocks[0], LAYOUT, &entry).unwrap() {
+                    return;
+                }
+                self.append();
+                let [root, leaf] = &mut self.blocks[..] else { panic!() };
+                convert(root, leaf, &LAYOUT, 1, 1).unwrap();
+            }
+            let hash = hasher().hash(name).major;
+            let (path, leaf) = self.path(hash);
+            if dirblock::insert(&mut self.blocks[leaf as usize], LAYOUT, &entry).unwrap() {
+                return;
+            }
+            let path = self.make_room(path, hash);
+            let new = self.append();
+            let (low, high) = self.blocks.split_at_mut(new as usize);
+            let key = split_leaf(&mut low[leaf as usize], &mut high[0], &LAYOUT, &hasher()).unwrap();
+            let (block, at) = *path.last().unwrap();
+            assert!(self.index(block).insert_after(at, IndexEntry { key, block: new }));
+            let target = if hash >= key & !CONTINUES { new } else { leaf };
+            assert!(dirblock::insert(&mut self.blocks[target as usize], LAYOUT, &entry).unwrap());
+        }
+
+        /// Splits full index blocks on the path until its last one has room.
+        fn make_room(&mut self, mut path: Vec<(u32, usize)>, hash: u32) -> Vec<(u32, usize)> {
+            while self.index(path.last().unwrap().0).as_index().is_full() {
+                let depth = (0..path.len())
+                    .rev()
+                    .take_while(|&depth| self.index(path[depth].0).as_index().is_full())
+                    .last()
+                    .unwrap();
+                let new = self.append();
+                let count = self.count();
+                let (low, high) = self.blocks.split_at_mut(new as usize);
+                if depth == 0 {
+                    add_level(&mut low[0], &mut high[0], &LAYOUT, true, new, count).unwrap();
+                } else {
+                    let (block, _) = path[depth];
+                    let node = &mut low[block as usize];
+                    let mut index = IndexMut::parse(node, IndexKind::Node, &LAYOUT, count).unwrap();
+                    let key = index.split_into(&mut high[0], &LAYOUT).unwrap();
+                    let (above, at) = path[depth - 1];
+                    assert!(self.index(above).insert_after(at, IndexEntry { key, block: new }));
+                }
+                path = self.path(hash).0;
+            }
+            path
+        }
+
+        fn lookup(&self, name: &[u8]) -> Option<u32> {
+            if !self.is_indexed() {
+                return dirblock::find(&self.blocks[0], LAYOUT, name).unwrap().map(|found| found.inode);
+            }
+            let hash = hasher().hash(name).major;
+            let (path, leaf) = self.path(hash);
+            dirblock::find(&self.blocks[leaf as usize], LAYOUT, name)
+                .unwrap()
+                .map(|found| found.inode)
+                .or_else(|| {
+                    let (block, at) = *path.last().unwrap();
+                    let index =
+                        Index::parse(&self.blocks[block as usize], Self::kind(block), &LAYOUT, self.count())
+                            .unwrap();
+                    let next = (at + 1 < index.count()).then(|| index.entry(at + 1))?;
+                    next.continues(hash).then_some(())?;
+                    let found = dirblock::find(&self.blocks[next.block as usize], LAYOUT, name).unwrap();
+                    found.map(|found| found.inode)
+                })
+        }
+    }
+
+    #[test]
+    fn three_levels_hold_every_name() {
+        let mut directory = Directory::new();
+        let mut model = BTreeMap::new();
+        let names = 40_000u32;
+        for n in 0..names {
+            let name = format!("{n:07}-{}", "n".repeat(225)).into_bytes();
+            directory.insert(&name, n + 20);
+            model.insert(name, n + 20);
+        }
+        let info = RootInfo::verify(&directory.blocks[0], &LAYOUT, true).unwrap();
+        assert_eq!(info.indirect_levels, 2, "the test is about three levels");
+        assert_eq!(RootInfo::verify(&directory.blocks[0], &LAYOUT, false), Err(HtreeDefect::Levels(2)));
+        for (name, inode) in &model {
+            assert_eq!(directory.lookup(name), Some(*inode));
+        }
+        assert_eq!(directory.lookup(b"absent"), None);
+    }
+
+    #[test]
+    fn leaves_split_by_hash_and_neither_half_overflows() {
+        let mut leaf = vec![0; 1024];
+        let mut packer = Packer::new(&mut leaf, LAYOUT);
+        let names: Vec<String> = (0..60).map(|n| format!("file{n}")).collect();
+        let names: Vec<&String> =
+            names.iter().take_while(|name| packer.push(5, 1, name.as_bytes())).collect();
+        let mut new = vec![0; 1024];
+        let key = split_leaf(&mut leaf, &mut new, &LAYOUT, &hasher()).unwrap();
+        for name in names {
+            let upper = hasher().hash(name.as_bytes()).major >= key;
+            let block = if upper { &new } else { &leaf };
+            assert!(dirblock::find(block, LAYOUT, name.as_bytes()).unwrap().is_some(), "{name}");
+        }
+        let halves = [&leaf, &new].map(|block| dirblock::packed_len(block, LAYOUT).unwrap());
+        assert!(halves.iter().all(|&half| half > 400 && half < 600), "{halves:?}");
+    }
+
+    #[test]
+    fn equal_hashes_across_a_split_set_the_continuation_bit() {
+        // The legacy hash of an empty tail is weak enough to make collisions by search.
+        let hasher = DirHasher::new(HashVersion::Legacy, HashSeed::new([0; 4]));
+        let mut by_hash: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for n in 0..400_000u32 {
+            let name = format!("{n:x}");
+            by_hash.entry(hasher.hash(name.as_bytes()).major).or_default().push(name);
+        }
+        let twins = by_hash.into_values().find(|names| names.len() >= 2).expect("a collision");
+        let mut leaf = vec![0; 1024];
+        let mut packer = Packer::new(&mut leaf, LAYOUT);
+        assert!(twins[..2].iter().all(|name| packer.push(5, 1, name.as_bytes())));
+        let mut new = vec![0; 1024];
+        let key = split_leaf(&mut leaf, &mut new, &LAYOUT, &hasher).unwrap();
+        assert_eq!(key, hasher.hash(twins[0].as_bytes()).major | CONTINUES);
+        assert!(IndexEntry { key, block: 1 }.continues(key & !CONTINUES));
+    }
+
+    #[test]
+    fn a_single_name_cannot_be_split() {
+        let mut leaf = vec![0; 1024];
+        assert!(Packer::new(&mut leaf, LAYOUT).push(5, 1, b"one"));
+        let before = leaf.clone();
+        let mut new = vec![0; 1024];
+        assert_eq!(split_leaf(&mut leaf, &mut new, &LAYOUT, &hasher()), Err(HtreeDefect::Leaf));
+        assert_eq!(leaf, before);
+    }
+
+    #[test]
+    fn limits_are_those_of_the_format() {
+        let big = DirLayout { block_size: 4096, ..LAYOUT };
+        assert_eq!(IndexKind::Root.limit(&big), 507);
+        assert_eq!(IndexKind::Node.limit(&big), 510);
+        let plain = DirLayout { tail: false, ..big };
+        assert_eq!((IndexKind::Root.limit(&plain), IndexKind::Node.limit(&plain)), (508, 511));
+    }
+
+    #[test]
+    fn each_defect_of_a_root_is_named() {
+        let mut root = vec![0; 1024];
+        init_root(&mut root, &LAYOUT, 11, 2, 1, 1);
+        let head = |at: usize, value: u8| {
+            let mut block = root.clone();
+            block[at] = value;
+            RootInfo::verify(&block, &LAYOUT, false).unwrap_err()
+        };
+        assert_eq!(head(4, 16), HtreeDefect::RootDots);
+        assert_eq!(head(16, 0), HtreeDefect::RootDots);
+        assert_eq!(head(24, 1), HtreeDefect::Reserved);
+        assert_eq!(head(28, 7), HtreeDefect::HashVersion(7));
+        assert_eq!(head(29, 12), HtreeDefect::InfoLength(12));
+        assert_eq!(head(30, 2), HtreeDefect::Levels(2));
+        assert_eq!(head(31, 1), HtreeDefect::Flags(1));
+        let array = |at: usize, value: u8| {
+            let mut block = root.clone();
+            block[at] = value;
+            Index::parse(&block, IndexKind::Root, &LAYOUT, 2).unwrap_err()
+        };
+        assert_eq!(array(32, 5), HtreeDefect::Limit(5));
+        assert_eq!(array(34, 0), HtreeDefect::Count(0));
+        assert_eq!(array(34, 255), HtreeDefect::Count(255));
+        assert_eq!(array(36, 2), HtreeDefect::Block(0));
+        assert_eq!(array(34, 2), HtreeDefect::Block(1));
+        let mut two = root.clone();
+        let mut index = IndexMut::parse(&mut two, IndexKind::Root, &LAYOUT, 3).unwrap();
+        assert!(index.insert_after(0, IndexEntry { key: 100, block: 2 }));
+        assert!(index.insert_after(1, IndexEntry { key: 200, block: 1 }));
+        two[48..52].copy_from_slice(&50u32.to_le_bytes());
+        assert_eq!(Index::parse(&two, IndexKind::Root, &LAYOUT, 3).unwrap_err(), HtreeDefect::Order(2));
+        assert_eq!(Index::parse(&root, IndexKind::Node, &LAYOUT, 3).unwrap_err(), HtreeDefect::NodeHeader);
+    }
+
+    #[test]
+    fn checksums_cover_the_counted_entries_only() {
+        let mut root = vec![0; 1024];
+        init_root(&mut root, &LAYOUT, 11, 2, 1, 1);
+        set_checksum(&mut root, IndexKind::Root, &LAYOUT, 77).unwrap();
+        let good = |block: &[u8]| {
+            let (sum, stored) = checksums(block, IndexKind::Root, &LAYOUT, 77).unwrap();
+            sum == stored
+        };
+        assert!(good(&root));
+        root[40] ^= 1;
+        assert!(good(&root), "beyond count");
+        root[36] ^= 1;
+        assert!(!good(&root));
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(
+            mut block in proptest::collection::vec(any::<u8>(), 1024),
+            dress in any::<bool>(),
+            major in any::<u32>(),
+        ) {
+            if dress {
+                // Past the first checks: a plausible head with random entries.
+                block[..8].copy_from_slice(&[0, 0, 0, 0, 0, 4, 0, 0]);
+                let limit = u16::try_from(IndexKind::Node.limit(&LAYOUT)).unwrap();
+                block[8..10].copy_from_slice(&limit.to_le_bytes());
+                block[11] = 0;
+            }
+            for kind in [IndexKind::Root, IndexKind::Node] {
+                let _ = checksums(&block, kind, &LAYOUT, 1);
+                let _ = set_checksum(&mut block.clone(), kind, &LAYOUT, 1);
+                if let Ok(index) = Index::parse(&block, kind, &LAYOUT, u32::MAX) {
+                    let at = index.find(major);
+                    prop_assert!(index.entry(at).key <= major);
+                    prop_assert!(at + 1 == index.count() || index.entry(at + 1).key > major);
+                }
+            }
+            let _ = RootInfo::verify(&block, &LAYOUT, true);
+            let mut other = vec![0; 1024];
+            let _ = split_leaf(&mut block.clone(), &mut other, &LAYOUT, &hasher());
+            let _ = convert(&mut block.clone(), &mut other, &LAYOUT, 1, 1);
+            let _ = add_level(&mut block, &mut other, &LAYOUT, true, 1, 2);
+        }
+    }
+}
