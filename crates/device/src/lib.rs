@@ -7,21 +7,28 @@
 //! |---|---|
 //! | [`FileDevice`] | image files and block devices |
 //! | [`MemoryDevice`] | sparse image in memory, loaded from and saved to sparse files |
+//! | [`RecorderDevice`] | logs writes and flushes; rebuilds what a power cut could have left |
+//! | [`FaultyDevice`] | fails on purpose, and counts operations |
 //! | [`OverlayDevice`] | copy-on-write view of another device: look at the result before (or instead of) writing it |
 
 #![forbid(unsafe_code)]
 
+mod faulty;
 mod file;
 mod lock;
 mod memory;
 mod overlay;
 mod pages;
+mod random;
+mod recorder;
 
 use std::path::PathBuf;
 
+pub use faulty::{Effect, Fault, FaultyDevice, Operation, OperationCounts, When};
 pub use file::FileDevice;
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
+pub use recorder::{CrashPlan, CrashState, Event, RecorderDevice, Step, WriteLog};
 
 /// Errors of a device, with the operation and the place.
 #[derive(Debug, thiserror::Error)]

@@ -1,3 +1,3 @@
 //! The locks of this crate, in one place.
 
-pub(crate) use parking_lot::RwLock;
+pub(crate) use parking_lot::{Mutex, RwLock};

@@ -35,6 +35,7 @@ enum Page {
 }
 
 /// The pages of one stripe, or the news that all of them are zero.
+#[derive(Clone)]
 enum Stripe {
     Zero,
     Pages(Box<[Page; STRIPE_PAGES]>),
@@ -228,16 +229,16 @@ impl PageStore {
         self.shards.iter().map(|shard| shard.read().pages_resident).sum::<u64>() * PAGE_BYTES
     }
 
-    /// Visits what is present in ascending order of place; the visitor runs under no lock order of its own, so it
-    /// must not use this store.
+    /// Visits what is present in ascending order of place. No lock is held during a visit: each stripe is copied
+    /// out first.
     pub(crate) fn for_each_present<E>(
         &self,
         mut visit: impl FnMut(Present<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         for stripe in self.stripe_numbers() {
-            let shard = self.shard(stripe).read();
+            let content = self.shard(stripe).read().stripes.get(&stripe).cloned();
             let start = stripe * STRIPE_BYTES;
-            match shard.stripes.get(&stripe) {
+            match content {
                 None => {}
                 Some(Stripe::Zero) => visit(Present::Zero(start..start + STRIPE_BYTES))?,
                 Some(Stripe::Pages(pages)) => {

@@ -1,0 +1,199 @@
+//! A device that remembers every change and flush, for building the images that a power cut could have left.
+//!
+//! Changes are serialised: the log's lock is held while the device below works, so the log's order is the order in
+//! which things happened, and "completed before the flush" needs no further care. Payloads are shared, so a copy of
+//! the log is cheap. What the states of a crash are is told in `crash.rs`.
+
+use std::sync::Arc;
+
+use crate::lock::Mutex;
+use crate::{BlockDevice, Result};
+
+mod crash;
+
+pub use crash::{CrashPlan, CrashState, Step};
+
+/// One recorded change.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A write.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// What was written.
+        data: Arc<[u8]>,
+        /// Whether it was durable when it returned (force unit access).
+        is_durable: bool,
+    },
+    /// A range made zero.
+    Zero {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// A range given up.
+    Discard {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Everything before is durable.
+    Flush,
+    /// A remark of the test: which operation starts or ended here.
+    Mark(Arc<str>),
+}
+
+impl std::fmt::Debug for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Write { offset, data, is_durable } => {
+                let how = if *is_durable { "durable write" } else { "write" };
+                write!(f, "{how} of {} bytes at {offset}", data.len())
+            }
+            Self::Zero { offset, length } => write!(f, "zero {length} bytes at {offset}"),
+            Self::Discard { offset, length } => write!(f, "discard {length} bytes at {offset}"),
+            Self::Flush => f.write_str("flush"),
+            Self::Mark(text) => write!(f, "mark {text}"),
+        }
+    }
+}
+
+impl Event {
+    /// Does to `device` what was recorded; a mark does nothing.
+    fn apply(&self, device: &dyn BlockDevice) -> Result<()> {
+        match self {
+            Self::Write { offset, data, .. } => device.write_at(*offset, data),
+            Self::Zero { offset, length } => device.write_zeroes(*offset, *length),
+            Self::Discard { offset, length } => device.discard(*offset, *length),
+            Self::Flush | Self::Mark(_) => Ok(()),
+        }
+    }
+}
+
+/// A device that passes everything on to `below` and logs it.
+pub struct RecorderDevice<D> {
+    below: D,
+    log: Mutex<Vec<Event>>,
+}
+
+impl<D: BlockDevice> std::fmt::Debug for RecorderDevice<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecorderDevice").field("events", &self.log.lock().len()).finish_non_exhaustive()
+    }
+}
+
+impl<D: BlockDevice> RecorderDevice<D> {
+    /// A recorder with an empty log. To rebuild images later, keep the content of `below` as it is now (an
+    /// [`OverlayDevice`](crate::OverlayDevice) over it, or a copy).
+    #[must_use]
+    pub fn new(below: D) -> Self {
+        Self { below, log: Mutex::new(Vec::new()) }
+    }
+
+    /// The device below.
+    pub fn below(&self) -> &D {
+        &self.below
+    }
+
+    /// Puts a remark into the log.
+    pub fn mark(&self, text: &str) {
+        self.log.lock().push(Event::Mark(text.into()));
+    }
+
+    /// The log so far.
+    #[must_use]
+    pub fn log(&self) -> WriteLog {
+        WriteLog { events: self.log.lock().clone() }
+    }
+
+    /// The log so far; recording goes on with an empty one.
+    #[must_use]
+    pub fn take_log(&self) -> WriteLog {
+        WriteLog { events: std::mem::take(&mut *self.log.lock()) }
+    }
+
+    /// Runs `operation` on the device below and logs `event` when it succeeded.
+    fn record(&self, event: Event, operation: impl FnOnce(&D) -> Result<()>) -> Result<()> {
+        let mut log = self.log.lock();
+        operation(&self.below)?;
+        log.push(event);
+        Ok(())
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for RecorderDevice<D> {
+    fn size(&self) -> u64 {
+        self.below.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.below.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.below.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let event = Event::Write { offset, data: data.into(), is_durable: false };
+        self.record(event, |below| below.write_at(offset, data))
+    }
+
+    fn write_durable_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let event = Event::Write { offset, data: data.into(), is_durable: true };
+        self.record(event, |below| below.write_durable_at(offset, data))
+    }
+
+    fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
+        self.record(Event::Zero { offset, length }, |below| below.write_zeroes(offset, length))
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<()> {
+        self.record(Event::Discard { offset, length }, |below| below.discard(offset, length))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.record(Event::Flush, BlockDevice::flush)
+    }
+}
+
+/// What was recorded, in order.
+#[derive(Clone, Debug, Default)]
+pub struct WriteLog {
+    events: Vec<Event>,
+}
+
+impl WriteLog {
+    /// The events in the order they happened.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The remarks and the positions at which they stand.
+    pub fn marks(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.events.iter().enumerate().filter_map(|(at, event)| match event {
+            Event::Mark(text) => Some((at, &**text)),
+            _ => None,
+        })
+    }
+
+    /// Replays the first `count` events onto a device that has the content from before the recording.
+    ///
+    /// # Errors
+    /// Those of `device`.
+    ///
+    /// # Panics
+    /// When the log has fewer events.
+    pub fn apply_prefix(&self, count: usize, device: &dyn BlockDevice) -> Result<()> {
+        self.events[..count].iter().try_for_each(|event| event.apply(device))
+    }
+
+    /// The states that a power cut during the recording could have left, as `plan` samples them. Different entries
+    /// may build equal images.
+    pub fn crash_states<'a>(&'a self, plan: &'a CrashPlan) -> impl Iterator<Item = CrashState> + 'a {
+        crash::states(&self.events, plan)
+    }
+}

@@ -1,0 +1,224 @@
+//! Which images a power cut may leave, given a log of writes and flushes.
+//!
+//! An *epoch* is what lies between two flushes. Everything of earlier epochs is on the device, and so is every
+//! completed durable write of the current one; of the rest any subset may be, in any order where they overlap, each
+//! torn at 512-byte sectors. A durable write is optional only while it is in flight, that is when it is the last
+//! event before the cut. All subsets before a durable write are also subsets with it in flight, so it is enough to
+//! look at the cuts during each durable write and at the end of each epoch (plus, cheaply, at every event with all
+//! before it applied).
+
+use std::fmt;
+
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+
+use super::Event;
+use crate::random::Random;
+use crate::{BlockDevice, Result};
+
+const SECTOR: u64 = 512;
+
+/// How many states to look at.
+#[derive(Clone, Copy, Debug)]
+pub struct CrashPlan {
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// A cut with at most this many optional writes is tried with all subsets of them (at most 20).
+    pub subsets_max: usize,
+    /// With more optional writes: this many random subsets in random order, beside leaving out each write and
+    /// keeping only each one.
+    pub random_subsets: usize,
+    /// For each write of more than one sector: this many torn variants (the first two are "only the first sectors"
+    /// and "only the last", at a random place).
+    pub torn: usize,
+}
+
+impl Default for CrashPlan {
+    fn default() -> Self {
+        Self { seed: 1, subsets_max: 6, random_subsets: 8, torn: 2 }
+    }
+}
+
+/// One event that reached the device, wholly or in part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Index in the log.
+    pub event: usize,
+    /// The sectors (counted from the first byte of the event) that arrived; `None` for all.
+    pub sectors: Option<Vec<bool>>,
+}
+
+/// One state that a power cut may leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrashState {
+    /// The cut came after this many events were issued.
+    pub point: usize,
+    /// Events before this index all arrived.
+    pub base: usize,
+    /// What arrived of the events in `base..point`, in the order of arrival.
+    pub steps: Vec<Step>,
+}
+
+impl fmt::Display for CrashState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cut after {} events: all of the first {}", self.point, self.base)?;
+        for step in &self.steps {
+            write!(f, ", {}", step.event)?;
+            if let Some(sectors) = &step.sectors {
+                let bits: String = sectors.iter().map(|&kept| if kept { '1' } else { '0' }).collect();
+                write!(f, " (sectors {bits})")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CrashState {
+    /// Brings a device that has the content from before the recording into this state.
+    ///
+    /// # Errors
+    /// Those of `device`.
+    ///
+    /// # Panics
+    /// When `log` is not the log this state was made from.
+    pub fn build(&self, log: &super::WriteLog, device: &dyn BlockDevice) -> Result<()> {
+        log.apply_prefix(self.base, device)?;
+        for step in &self.steps {
+            let event = &log.events[step.event];
+            match &step.sectors {
+                None => event.apply(device)?,
+                Some(sectors) => apply_torn(event, sectors, device)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Applies the chosen sectors of an event.
+fn apply_torn(event: &Event, sectors: &[bool], device: &dyn BlockDevice) -> Result<()> {
+    for (index, _) in sectors.iter().enumerate().filter(|(_, kept)| **kept) {
+        let start = u64_from_usize(index) * SECTOR;
+        match event {
+            Event::Write { offset, data, .. } => {
+                let end = (start + SECTOR).min(u64_from_usize(data.len()));
+                device.write_at(offset + start, &data[usize_from_u64(start)..usize_from_u64(end)])?;
+            }
+            Event::Zero { offset, length } => {
+                device.write_zeroes(offset + start, SECTOR.min(length - start))?;
+            }
+            Event::Discard { .. } | Event::Flush | Event::Mark(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A cut: the epoch's first event, the events issued, and what may or must have arrived.
+struct Cut {
+    base: usize,
+    point: usize,
+    mandatory: Vec<usize>,
+    optional: Vec<usize>,
+}
+
+pub(super) fn states<'a>(events: &'a [Event], plan: &'a CrashPlan) -> impl Iterator<Item = CrashState> + 'a {
+    let prefixes = (0..=events.len())
+        .filter(|&point| point == 0 || changes(&events[point - 1]))
+        .map(|point| CrashState { point, base: point, steps: Vec::new() });
+    prefixes.chain(cuts(events).into_iter().flat_map(move |cut| cut.states(events, plan)))
+}
+
+fn changes(event: &Event) -> bool {
+    matches!(event, Event::Write { .. } | Event::Zero { .. })
+}
+
+fn cuts(events: &[Event]) -> Vec<Cut> {
+    let mut cuts = Vec::new();
+    let mut base = 0;
+    let mut mandatory = Vec::new();
+    let mut optional = Vec::new();
+    for (at, event) in events.iter().enumerate() {
+        if changes(event) {
+            optional.push(at);
+        }
+        let is_durable = matches!(event, Event::Write { is_durable: true, .. });
+        let is_last = at + 1 == events.len();
+        if !optional.is_empty() && (is_durable || is_last || matches!(event, Event::Flush)) {
+            cuts.push(Cut { base, point: at + 1, mandatory: mandatory.clone(), optional: optional.clone() });
+        }
+        if is_durable {
+            optional.pop();
+            mandatory.push(at);
+        }
+        if matches!(event, Event::Flush) {
+            base = at + 1;
+            mandatory.clear();
+            optional.clear();
+        }
+    }
+    cuts
+}
+
+impl Cut {
+    fn states(&self, events: &[Event], plan: &CrashPlan) -> Vec<CrashState> {
+        let mut random = Random::new(plan.seed ^ u64_from_usize(self.point).rotate_left(32));
+        let count = self.optional.len();
+        let mut states = Vec::new();
+        if count <= plan.subsets_max.min(20) {
+            for mask in 0..1u64 << count {
+                states.push(self.state(|index| mask >> index & 1 == 1));
+            }
+        } else {
+            for one in 0..count {
+                states.push(self.state(|index| index != one));
+                states.push(self.state(|index| index == one));
+            }
+            for _ in 0..plan.random_subsets {
+                let mut state = self.state(|_| random.next() & 1 == 1);
+                random.shuffle(&mut state.steps);
+                states.push(state);
+            }
+        }
+        for &event in &self.optional {
+            for variant in 0..plan.torn {
+                states.extend(self.torn(event, variant, events, &mut random));
+            }
+        }
+        states
+    }
+
+    /// All mandatory events and the optional ones that `keep` wants, in issue order.
+    fn state(&self, mut keep: impl FnMut(usize) -> bool) -> CrashState {
+        let kept =
+            self.optional.iter().enumerate().filter(|(index, _)| keep(*index)).map(|(_, &event)| event);
+        let mut chosen: Vec<usize> = self.mandatory.iter().copied().chain(kept).collect();
+        chosen.sort_unstable();
+        let steps = chosen.into_iter().map(|event| Step { event, sectors: None }).collect();
+        CrashState { point: self.point, base: self.base, steps }
+    }
+
+    /// Everything before `torn` arrived, and of it only some sectors; what came later by chance.
+    fn torn(&self, torn: usize, variant: usize, events: &[Event], random: &mut Random) -> Option<CrashState> {
+        let length = match &events[torn] {
+            Event::Write { data, .. } => u64_from_usize(data.len()),
+            Event::Zero { length, .. } => *length,
+            Event::Discard { .. } | Event::Flush | Event::Mark(_) => 0,
+        };
+        let sectors = usize_from_u64(length.div_ceil(SECTOR));
+        // A zeroed gigabyte is not torn bit by bit.
+        if !(2..=4096).contains(&sectors) {
+            return None;
+        }
+        let split = 1 + random.below(sectors - 1);
+        let kept = (0..sectors).map(|index| match variant {
+            0 => index < split,
+            1 => index >= split,
+            _ => random.next() & 1 == 1,
+        });
+        let kept: Vec<bool> = kept.collect();
+        let later_survive = random.next() & 1 == 1;
+        let optional = &self.optional;
+        let mut state = self.state(|index| optional[index] <= torn || later_survive);
+        let step = state.steps.iter_mut().find(|step| step.event == torn)?;
+        step.sectors = Some(kept);
+        Some(state)
+    }
+}
