@@ -6,15 +6,30 @@
 
 #![forbid(unsafe_code)]
 
+pub mod checksum;
 mod crc;
 pub mod dirblock;
 pub mod dirhash;
+pub mod error;
+pub mod extent;
+pub mod features;
 pub mod geometry;
+pub mod group_desc;
 pub mod htree;
+pub mod inode;
+pub mod layout;
+pub mod mmp;
 pub mod num;
+pub mod orphan_file;
+pub mod superblock;
+pub mod timestamp;
 pub mod units;
 
+pub use checksum::Checksums;
+pub use error::{Corruption, CorruptionKind, Error, Place, Result};
+pub use features::{Compat, Feature, FeatureSet, Incompat, RoCompat};
 pub use geometry::Geometry;
+pub use timestamp::Timestamp;
 pub use units::{
     BlockCount, BlockNr, ClusterCount, ClusterNr, ClusterOffset, FlexNr, GroupNr, InodeNr, LogicalBlock,
     TxnId,

@@ -1,0 +1,142 @@
+//! What each object's checksum covers. Every function gives the value to store and reads the object's own checksum
+//! field as the format says (as zero, or not at all); none compares.
+
+use zerocopy::IntoBytes;
+
+use super::{crc16, crc32c_raw};
+use crate::mmp::RawMmp;
+use crate::num::u64_from_usize;
+use crate::superblock::RawSuperblock;
+use crate::units::{BlockNr, GroupNr, InodeNr};
+
+/// Continues over bytes of which a field is taken as zero. A field that is not inside the bytes is not there.
+fn crc32c_with_zeroed(state: u32, bytes: &[u8], field: usize, width: usize) -> u32 {
+    let state = crc32c_raw(state, &bytes[..field]);
+    let state = crc32c_raw(state, &[0; 4][..width]);
+    crc32c_raw(state, &bytes[field + width..])
+}
+
+/// Seed of an inode's checksum and of those of its blocks.
+#[must_use]
+pub fn inode_seed(fs_seed: u32, inode: InodeNr, generation: u32) -> u32 {
+    let state = crc32c_raw(fs_seed, &inode.raw().to_le_bytes());
+    crc32c_raw(state, &generation.to_le_bytes())
+}
+
+/// Of a superblock copy: all bytes before the field, not seeded.
+#[must_use]
+pub fn superblock(sb: &RawSuperblock) -> u32 {
+    crc32c_raw(!0, &sb.as_bytes()[..0x3FC])
+}
+
+/// Offset of `bg_checksum`.
+const GROUP_DESC_FIELD: usize = 0x1E;
+
+/// Of a group descriptor under metadata_csum; `desc` is all of it, 32 bytes or `s_desc_size`.
+#[must_use]
+pub fn group_desc_crc32c(fs_seed: u32, group: GroupNr, desc: &[u8]) -> u16 {
+    let state = crc32c_raw(fs_seed, &group.raw().to_le_bytes());
+    crate::num::low16(crc32c_with_zeroed(state, desc, GROUP_DESC_FIELD, 2))
+}
+
+/// Of a group descriptor under uninit_bg: the field is skipped, not taken as zero.
+#[must_use]
+pub fn group_desc_crc16(uuid: &[u8; 16], group: GroupNr, desc: &[u8]) -> u16 {
+    let state = crc16(crc16(!0, uuid), &group.raw().to_le_bytes());
+    let state = crc16(state, &desc[..GROUP_DESC_FIELD]);
+    crc16(state, &desc[GROUP_DESC_FIELD + 2..])
+}
+
+/// Of a block bitmap: the bytes for `clusters_per_group` bits.
+///
+/// # Panics
+/// When the bitmap is shorter.
+#[must_use]
+pub fn bitmap(fs_seed: u32, bitmap: &[u8], bits: u32) -> u32 {
+    crc32c_raw(fs_seed, &bitmap[..crate::num::usize_from_u32(bits / 8)])
+}
+
+/// Of an inode: the whole slot, with the low field and (where it exists) the high field taken as zero.
+#[must_use]
+pub fn inode(seed: u32, slot: &[u8], has_high: bool) -> u32 {
+    const LOW: usize = 0x7C;
+    const HIGH: usize = 0x82;
+    let state = crc32c_raw(seed, &slot[..LOW]);
+    let state = crc32c_raw(state, &[0; 2]);
+    if has_high {
+        crc32c_with_zeroed(state, &slot[LOW + 2..], HIGH - LOW - 2, 2)
+    } else {
+        crc32c_raw(state, &slot[LOW + 2..])
+    }
+}
+
+/// Where an extent block's checksum stands: behind the last entry slot. `None` when `eh_max` reaches past the block.
+#[must_use]
+pub fn extent_block_field(block: &[u8]) -> Option<usize> {
+    let max = u16::from_le_bytes([*block.get(4)?, *block.get(5)?]);
+    let field = 12 + 12 * usize::from(max);
+    (field + 4 <= block.len()).then_some(field)
+}
+
+/// Of an extent block: header and all entry slots; `None` when `eh_max` reaches past the block.
+#[must_use]
+pub fn extent_block(inode_seed: u32, block: &[u8]) -> Option<u32> {
+    Some(crc32c_raw(inode_seed, &block[..extent_block_field(block)?]))
+}
+
+/// Of a directory leaf: everything before the 12-byte tail.
+#[must_use]
+pub fn dir_leaf(inode_seed: u32, block: &[u8]) -> u32 {
+    crc32c_raw(inode_seed, &block[..block.len().saturating_sub(12)])
+}
+
+/// Where an index block's tail ({reserved, checksum}) stands, given the offset of its {limit, count} word (32 in a
+/// root, 8 in a node). `None` when limit and count do not fit the block.
+#[must_use]
+pub fn htree_tail(block: &[u8], count_offset: usize) -> Option<usize> {
+    let head = block.get(count_offset..count_offset + 4)?;
+    let limit = usize::from(u16::from_le_bytes([head[0], head[1]]));
+    let count = usize::from(u16::from_le_bytes([head[2], head[3]]));
+    let tail = count_offset + 8 * limit;
+    (count <= limit && tail + 8 <= block.len()).then_some(tail)
+}
+
+/// Of an index block: the bytes up to the last used entry, the tail's reserved word, four zero bytes.
+#[must_use]
+pub fn htree(inode_seed: u32, block: &[u8], count_offset: usize) -> Option<u32> {
+    let tail = htree_tail(block, count_offset)?;
+    let count = usize::from(u16::from_le_bytes([block[count_offset + 2], block[count_offset + 3]]));
+    let state = crc32c_raw(inode_seed, &block[..count_offset + 8 * count]);
+    let state = crc32c_raw(state, &block[tail..tail + 4]);
+    Some(crc32c_raw(state, &[0; 4]))
+}
+
+/// Offset of `h_checksum` in an attribute block.
+pub const XATTR_BLOCK_FIELD: usize = 0x10;
+
+/// Of an attribute block: its own number, then all of it with the field taken as zero.
+#[must_use]
+pub fn xattr_block(fs_seed: u32, number: BlockNr, block: &[u8]) -> u32 {
+    let state = crc32c_raw(fs_seed, &number.raw().to_le_bytes());
+    crc32c_with_zeroed(state, block, XATTR_BLOCK_FIELD, 4)
+}
+
+/// Of an orphan file block: its own number, then the slots. `inode_seed` is the orphan file's.
+#[must_use]
+pub fn orphan_block(inode_seed: u32, number: BlockNr, block: &[u8]) -> u32 {
+    let state = crc32c_raw(inode_seed, &number.raw().to_le_bytes());
+    crc32c_raw(state, &block[..crate::orphan_file::slots_per_block(block.len()) * 4])
+}
+
+/// Of the MMP block: all bytes before the field.
+#[must_use]
+pub fn mmp(fs_seed: u32, mmp: &RawMmp) -> u32 {
+    crc32c_raw(fs_seed, &mmp.as_bytes()[..0x3FC])
+}
+
+/// Of an attribute value kept in an inode.
+#[must_use]
+pub fn ea_inode_hash(fs_seed: u32, value: &[u8]) -> u32 {
+    debug_assert!(u64_from_usize(value.len()) <= u64::from(u32::MAX), "attribute values are at most 64 KiB");
+    crc32c_raw(fs_seed, value)
+}

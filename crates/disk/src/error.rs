@@ -1,0 +1,309 @@
+//! What can be wrong with an image: one documented [`CorruptionKind`] per check, and the [`Place`] where it was found.
+//!
+//! A parser of `disk` knows the kind and the offset inside its bytes; who read the bytes knows the block, inode or
+//! group and adds it with [`Corruption::in_block`] and its like. The first place given for a coordinate stays.
+//! To add a kind: one documented line in the section of its object below.
+
+use core::fmt;
+
+use crate::units::{BlockNr, GroupNr, InodeNr, LogicalBlock};
+
+/// Where a corruption was found; coordinates that do not apply are absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Place {
+    /// Block group (for a superblock copy: the group it stands in).
+    pub group: Option<GroupNr>,
+    /// Inode.
+    pub inode: Option<InodeNr>,
+    /// Logical block of the inode.
+    pub logical: Option<LogicalBlock>,
+    /// Physical block.
+    pub block: Option<BlockNr>,
+    /// Byte offset inside the structure or block.
+    pub offset: Option<u32>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            self.group.map(|n| format!("group {n}")),
+            self.inode.map(|n| format!("inode {n}")),
+            self.logical.map(|n| format!("logical block {n}")),
+            self.block.map(|n| format!("block {n}")),
+            self.offset.map(|n| format!("byte {n}")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        f.write_str(if parts.is_empty() { "superblock" } else { "" })?;
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// A check that failed, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {kind}", .at)]
+pub struct Corruption {
+    /// Which check.
+    pub kind: CorruptionKind,
+    /// Where.
+    pub at: Place,
+}
+
+impl Corruption {
+    /// A corruption at a place yet to be named.
+    #[must_use]
+    pub fn new(kind: CorruptionKind) -> Self {
+        Self { kind, at: Place::default() }
+    }
+
+    /// A corruption at a byte offset inside the structure being parsed.
+    #[must_use]
+    pub fn at_offset(kind: CorruptionKind, offset: u32) -> Self {
+        Self { kind, at: Place { offset: Some(offset), ..Place::default() } }
+    }
+
+    /// Names the group, unless one is named already.
+    #[must_use]
+    pub fn in_group(mut self, group: GroupNr) -> Self {
+        self.at.group.get_or_insert(group);
+        self
+    }
+
+    /// Names the inode, unless one is named already.
+    #[must_use]
+    pub fn in_inode(mut self, inode: InodeNr) -> Self {
+        self.at.inode.get_or_insert(inode);
+        self
+    }
+
+    /// Names the logical block, unless one is named already.
+    #[must_use]
+    pub fn in_logical(mut self, logical: LogicalBlock) -> Self {
+        self.at.logical.get_or_insert(logical);
+        self
+    }
+
+    /// Names the physical block, unless one is named already.
+    #[must_use]
+    pub fn in_block(mut self, block: BlockNr) -> Self {
+        self.at.block.get_or_insert(block);
+        self
+    }
+}
+
+/// Why an image cannot be used, or a structure of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A check failed.
+    #[error(transparent)]
+    Corrupt(#[from] Corruption),
+    /// Incompatible features that blockyard does not know or refuses, by their names.
+    #[error("unsupported incompatible features: {0}")]
+    UnsupportedFeatures(String),
+    /// A size or revision that the format allows and blockyard refuses.
+    #[error("unsupported: {0}")]
+    Unsupported(&'static str),
+}
+
+/// Result of verifying on-disk data.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+macro_rules! corruption_kinds {
+    ($( $(#[$doc:meta])+ $kind:ident $text:literal, )+) => {
+        /// One variant per check that on-disk data must pass.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum CorruptionKind {
+            $( $(#[$doc])+ $kind, )+
+        }
+
+        impl CorruptionKind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[ $( Self::$kind, )+ ];
+
+            /// What is wrong, in one phrase.
+            #[must_use]
+            pub const fn message(self) -> &'static str {
+                match self { $( Self::$kind => $text, )+ }
+            }
+        }
+    };
+}
+
+impl fmt::Display for CorruptionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
+    }
+}
+
+corruption_kinds! {
+    // ---- superblock ----
+    /// `s_magic` is not 0xEF53: not a file system of this family.
+    SuperblockMagic "superblock magic is not 0xEF53",
+    /// `s_checksum` does not match (metadata_csum).
+    SuperblockChecksum "superblock checksum does not match",
+    /// `s_checksum_type` is not 1 (crc32c) although metadata_csum is set.
+    SuperblockChecksumType "superblock names an unknown checksum algorithm",
+    /// `s_log_block_size` is above 6 (64 KiB); protects every shift by the block size.
+    SuperblockBlockSize "block size is not 1 KiB to 64 KiB",
+    /// `s_log_cluster_size` is below the block size, differs from it without bigalloc, or is above 256 MiB.
+    SuperblockClusterSize "cluster size does not fit the block size",
+    /// `s_blocks_count` is not above `s_first_data_block`, or beyond 2^48.
+    SuperblockBlocksCount "block count is impossible",
+    /// `s_first_data_block` is not what the block size asks for.
+    SuperblockFirstDataBlock "first data block does not fit the block size",
+    /// `s_clusters_per_group` is zero, no multiple of 8, or does not fit one bitmap block.
+    SuperblockClustersPerGroup "clusters per group do not fit one bitmap block",
+    /// `s_blocks_per_group` is not clusters per group times the cluster ratio.
+    SuperblockBlocksPerGroup "blocks per group do not match clusters per group",
+    /// `s_inodes_per_group` is zero, does not fit one bitmap block, or the table would not fit its group.
+    SuperblockInodesPerGroup "inodes per group do not fit one bitmap block",
+    /// `s_inodes_count` is not groups times inodes per group.
+    SuperblockInodesCount "inode count does not match groups and inodes per group",
+    /// `s_inode_size` is no power of two from 128 to the block size.
+    SuperblockInodeSize "inode size is not a power of two from 128 to the block size",
+    /// `s_first_ino` is below 11 or above the inode count.
+    SuperblockFirstInode "first ordinary inode is out of range",
+    /// `s_desc_size` is not a power of two from 64 to 1024 although 64bit is set.
+    SuperblockDescriptorSize "group descriptor size is impossible",
+    /// `s_reserved_gdt_blocks` is above a quarter of the block size in blocks.
+    SuperblockReservedGdt "more reserved descriptor blocks than one indirect block can list",
+    /// `s_log_groups_per_flex` is above 31.
+    SuperblockFlexSize "groups per flex group is impossible",
+    /// `s_first_meta_bg` is beyond the last descriptor block.
+    SuperblockFirstMetaBg "first meta group is beyond the descriptors",
+    /// The descriptor table does not fit between the superblock and the end of the file system.
+    SuperblockDescriptorTable "group descriptors do not fit the file system",
+    /// bigalloc without extents, or metadata_csum_seed without metadata_csum, or another pair that cannot be.
+    SuperblockFeatureCombination "features contradict each other",
+    /// `s_min_extra_isize` or `s_want_extra_isize` do not fit the inode.
+    SuperblockExtraIsize "extra inode size does not fit the inode",
+    /// A reserved inode number in the superblock (journal, quota, orphan file) is out of range.
+    SuperblockInodeNumber "inode number in the superblock is out of range",
+
+    // ---- group descriptors and bitmaps ----
+    /// `bg_checksum` does not match.
+    GroupDescChecksum "group descriptor checksum does not match",
+    /// The block bitmap lies outside the file system, or outside its group without flex_bg.
+    GroupDescBlockBitmap "block bitmap is misplaced",
+    /// The inode bitmap lies outside the file system, or outside its group without flex_bg.
+    GroupDescInodeBitmap "inode bitmap is misplaced",
+    /// The inode table lies outside the file system, or outside its group without flex_bg.
+    GroupDescInodeTable "inode table is misplaced",
+    /// More free clusters than the group has clusters.
+    GroupDescFreeClusters "more free clusters than the group has",
+    /// More free inodes than the group has inodes.
+    GroupDescFreeInodes "more free inodes than the group has",
+    /// More directories than the group has inodes.
+    GroupDescUsedDirs "more directories than the group has inodes",
+    /// More never-used inodes than the group has inodes.
+    GroupDescItableUnused "more unused inodes than the group has",
+    /// The block bitmap does not match its checksum.
+    BlockBitmapChecksum "block bitmap checksum does not match",
+    /// The inode bitmap does not match its checksum.
+    InodeBitmapChecksum "inode bitmap checksum does not match",
+
+    // ---- inodes ----
+    /// The inode number is 0 or above the inode count.
+    InodeNumber "inode number is out of range",
+    /// The inode's checksum does not match.
+    InodeChecksum "inode checksum does not match",
+    /// `i_extra_isize` is no multiple of 4 or reaches past the inode.
+    InodeExtraIsize "extra inode size does not fit the inode",
+    /// The type bits of `i_mode` are none of the seven types.
+    InodeMode "inode has an unknown type",
+    /// `i_size` is beyond what the mapping can hold.
+    InodeSize "inode size is beyond what its mapping can hold",
+    /// Flags contradict each other or the features (extents and inline data, inline data without the feature...).
+    InodeFlags "inode flags contradict each other or the features",
+    /// The inode is not in use where one in use is needed.
+    InodeUnused "inode is not in use",
+    /// A symbolic link is empty, or longer than a block, or holds a NUL byte.
+    SymlinkTarget "symbolic link target is impossible",
+
+    // ---- extents ----
+    /// `eh_magic` is not 0xF30A.
+    ExtentMagic "extent header magic is not 0xF30A",
+    /// `eh_entries` is above `eh_max`.
+    ExtentEntries "extent node has more entries than room",
+    /// `eh_max` is zero or above what fits the node (or not exactly that, outside the inode).
+    ExtentMax "extent node capacity does not fit its place",
+    /// `eh_depth` is above 5.
+    ExtentDepth "extent tree is deeper than 5",
+    /// A child's depth is not its parent's less one.
+    ExtentDepthOrder "extent node depth does not follow its parent",
+    /// An index node (depth above 0) without entries.
+    ExtentIndexEmpty "extent index node is empty",
+    /// An extent of length 0.
+    ExtentLength "extent has no length",
+    /// Logical block plus length passes 2^32 - 1.
+    ExtentLogicalWrap "extent passes the last logical block",
+    /// Keys of a node do not increase, or extents overlap.
+    ExtentOrder "extents are out of order or overlap",
+    /// A physical range or child outside the file system.
+    ExtentPhysical "extent lies outside the file system",
+    /// The first key of a child is not the key in its parent, or a key is beyond the parent's next.
+    ExtentParentKey "extent node does not cover what its parent says",
+    /// The checksum of an extent block does not match.
+    ExtentChecksum "extent block checksum does not match",
+    /// A tree block is met twice.
+    ExtentLoop "extent tree visits a block twice",
+
+    // ---- indirect maps ----
+    /// A block number in `i_block` or an indirect block outside the file system.
+    IndirectPhysical "block map points outside the file system",
+
+    // ---- orphan file and MMP ----
+    /// `ob_magic` of an orphan file block is wrong.
+    OrphanBlockMagic "orphan file block magic is wrong",
+    /// The checksum of an orphan file block does not match.
+    OrphanBlockChecksum "orphan file block checksum does not match",
+    /// `mmp_magic` is wrong.
+    MmpMagic "MMP block magic is wrong",
+    /// The checksum of the MMP block does not match.
+    MmpChecksum "MMP block checksum does not match",
+
+    // ---- directory blocks ----
+    /// The checksum of a directory leaf does not match, or its tail is missing.
+    DirLeafChecksum "directory block checksum does not match",
+
+    // ---- directory indexes (htree) ----
+    /// The checksum of an index block does not match, or its tail is missing.
+    HtreeChecksum "directory index checksum does not match",
+
+    // ---- extended attributes ----
+    /// The checksum of an attribute block does not match.
+    XattrBlockChecksum "attribute block checksum does not match",
+
+    // ---- inline data ----
+
+    // ---- journal (jbd2) ----
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_place() {
+        let found = Corruption::at_offset(CorruptionKind::ExtentOrder, 24)
+            .in_inode(InodeNr::new(12))
+            .in_block(BlockNr::new(900))
+            .in_block(BlockNr::new(901));
+        assert_eq!(found.to_string(), "inode 12, block 900, byte 24: extents are out of order or overlap");
+        assert_eq!(
+            Corruption::new(CorruptionKind::SuperblockMagic).to_string(),
+            "superblock: superblock magic is not 0xEF53"
+        );
+    }
+
+    #[test]
+    fn messages_differ() {
+        let mut messages: Vec<&str> = CorruptionKind::ALL.iter().map(|kind| kind.message()).collect();
+        messages.sort_unstable();
+        let all = messages.len();
+        messages.dedup();
+        // Two places share a phrase on purpose: the superblock's and the inode's extra size.
+        assert!(all - messages.len() <= 1);
+    }
+}

@@ -1,0 +1,26 @@
+//! The extent tree's nodes: a 12-byte header and 12-byte entries, in the inode (four entries) or filling a block.
+
+mod raw;
+
+pub use raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawExtentTail};
+
+/// `eh_magic`.
+pub const MAGIC: u16 = 0xF30A;
+
+/// Greatest depth of the root: 0 means that the root holds extents.
+pub const DEPTH_MAX: u16 = 5;
+
+/// Longest written extent in blocks.
+pub const WRITTEN_LEN_MAX: u16 = 32_768;
+
+/// Longest unwritten extent in blocks.
+pub const UNWRITTEN_LEN_MAX: u16 = 32_767;
+
+/// Entries of the root in the inode.
+pub const ROOT_CAPACITY: u16 = 4;
+
+/// Entries of a node that fills a block of this size.
+#[must_use]
+pub const fn block_capacity(block_size: usize) -> u16 {
+    crate::num::low16(crate::num::u32_from_usize((block_size - RawExtentHeader::SIZE) / RawExtent::SIZE))
+}
