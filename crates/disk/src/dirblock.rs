@@ -12,7 +12,8 @@
 
 use core::ops::Range;
 
-use crate::crc::crc32c_raw;
+use crate::checksum::object;
+use crate::inode::FileType;
 
 /// Bytes before the name of an entry.
 pub const HEADER_LEN: usize = 8;
@@ -24,76 +25,6 @@ pub const TAIL_LEN: usize = 12;
 pub const NAME_LEN_MAX: usize = 255;
 /// The file type that marks the checksum tail.
 pub const TAIL_FILE_TYPE: u8 = 0xDE;
-
-/// What an entry says its inode is. `Unknown` is written when the file system lacks the `filetype` feature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum FileType {
-    /// Not recorded.
-    Unknown = 0,
-    /// Regular file.
-    Regular = 1,
-    /// Directory.
-    Directory = 2,
-    /// Character device.
-    CharDevice = 3,
-    /// Block device.
-    BlockDevice = 4,
-    /// Named pipe.
-    Fifo = 5,
-    /// Socket.
-    Socket = 6,
-    /// Symbolic link.
-    Symlink = 7,
-}
-
-impl FileType {
-    /// The type a byte names, `None` beyond the known ones.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Option<Self> {
-        Some(match raw {
-            0 => Self::Unknown,
-            1 => Self::Regular,
-            2 => Self::Directory,
-            3 => Self::CharDevice,
-            4 => Self::BlockDevice,
-            5 => Self::Fifo,
-            6 => Self::Socket,
-            7 => Self::Symlink,
-            _ => return None,
-        })
-    }
-
-    /// The byte on disk.
-    #[must_use]
-    pub const fn to_raw(self) -> u8 {
-        match self {
-            Self::Unknown => 0,
-            Self::Regular => 1,
-            Self::Directory => 2,
-            Self::CharDevice => 3,
-            Self::BlockDevice => 4,
-            Self::Fifo => 5,
-            Self::Socket => 6,
-            Self::Symlink => 7,
-        }
-    }
-
-    /// The type of an inode with this `i_mode`; `Unknown` when the mode names none.
-    #[must_use]
-    pub const fn from_mode(mode: u16) -> Self {
-        match mode & 0xF000 {
-            0x8000 => Self::Regular,
-            0x4000 => Self::Directory,
-            0x2000 => Self::CharDevice,
-            0x6000 => Self::BlockDevice,
-            0x1000 => Self::Fifo,
-            0xC000 => Self::Socket,
-            0xA000 => Self::Symlink,
-            _ => Self::Unknown,
-        }
-    }
-}
 
 /// What is wrong with a directory block. Offsets are bytes from the start of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -448,7 +379,7 @@ fn write_entry(block: &mut [u8], layout: DirLayout, at: usize, rec_len: usize, e
     put(block, at, &entry.inode.to_le_bytes());
     put(block, at + 4, &encode_rec_len(rec_len));
     let name_len = u8::try_from(entry.name.len()).expect("callers refuse names over 255 bytes");
-    let file_type = if layout.file_types { entry.file_type.to_raw() } else { 0 };
+    let file_type = if layout.file_types { entry.file_type.dirent_byte() } else { 0 };
     put(block, at + 6, &[name_len, file_type]);
     put(block, at + HEADER_LEN, entry.name);
     // The padding after the name is zeroed, so that no bytes of an older name reach the disk.
@@ -534,7 +465,7 @@ pub fn set_inode(
     }
     put(block, at, &inode.to_le_bytes());
     if layout.file_types {
-        block[at + 7] = file_type.to_raw();
+        block[at + 7] = file_type.dirent_byte();
     }
     Ok(())
 }
@@ -610,7 +541,7 @@ impl<'a> Packer<'a> {
         if self.at + length > self.layout.usable() {
             return false;
         }
-        let entry = NewEntry { inode, file_type: FileType::Unknown, name };
+        let entry = NewEntry { inode, file_type: FileType::Regular, name };
         if let Some(last) = self.last {
             put(self.block, last + 4, &encode_rec_len(self.at - last));
         }
@@ -654,8 +585,7 @@ pub fn stored_checksum(block: &[u8]) -> Option<u32> {
 /// The crc32c that a block's tail should hold; `inode_seed` is that of the directory.
 #[must_use]
 pub fn checksum(block: &[u8], inode_seed: u32) -> u32 {
-    let covered = block.len().saturating_sub(TAIL_LEN);
-    crc32c_raw(inode_seed, &block[..covered])
+    object::dir_leaf(inode_seed, block)
 }
 
 /// Writes the checksum into the tail.

@@ -12,10 +12,9 @@
 //! Invariants of a checked array: `limit` is exactly what fits; `1 <= count <= limit`; keys never descend; every
 //! block number is in `1..blocks`.
 
-use crate::crc::crc32c_raw;
+use crate::checksum::object;
 use crate::dirblock::{self, DirDefect, DirLayout, Entries, Packer};
 use crate::dirhash::DirHasher;
-use crate::num::u64_from_usize;
 
 /// Bytes of one (hash, block) entry.
 const ENTRY_LEN: usize = 8;
@@ -569,11 +568,7 @@ pub fn checksums(
         return Err(HtreeDefect::Count(raw_count));
     }
     let at = checksum_at(kind, layout);
-    let covered = start + usize::from(raw_count) * ENTRY_LEN;
-    debug_assert!(u64_from_usize(at) + 8 <= u64_from_usize(block.len()));
-    let sum = crc32c_raw(inode_seed, &block[..covered]);
-    let sum = crc32c_raw(sum, &block[at..at + 4]);
-    let sum = crc32c_raw(sum, &[0; 4]);
+    let sum = object::htree(inode_seed, block, start).ok_or(HtreeDefect::Limit(raw_limit))?;
     let stored = u32::from_le_bytes([block[at + 4], block[at + 5], block[at + 6], block[at + 7]]);
     Ok((sum, stored))
 }
@@ -598,8 +593,9 @@ pub fn set_checksum(
 #[allow(clippy::as_conversions)]
 mod tests {
     use super::*;
-    use crate::dirblock::{FileType, NewEntry};
+    use crate::dirblock::NewEntry;
     use crate::dirhash::{HashSeed, HashVersion};
+    use crate::inode::FileType;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
-mod crc;
 pub mod dirblock;
 pub mod dirhash;
 pub mod error;
@@ -16,6 +15,7 @@ pub mod features;
 pub mod geometry;
 pub mod group_desc;
 pub mod htree;
+pub mod inline_data;
 pub mod inode;
 pub mod layout;
 pub mod mmp;
@@ -24,6 +24,7 @@ pub mod orphan_file;
 pub mod superblock;
 pub mod timestamp;
 pub mod units;
+pub mod xattr;
 
 pub use checksum::Checksums;
 pub use error::{Corruption, CorruptionKind, Error, Place, Result};

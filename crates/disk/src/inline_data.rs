@@ -1,0 +1,157 @@
+//! Inline data: the content of a small file or directory kept in its inode.
+//!
+//! The first 60 bytes are `i_block`; the rest is the value of the in-inode attribute `system.data`, which exists even
+//! when it is empty. A directory keeps its parent's number in the first four bytes, and entries in the rest of
+//! `i_block` and, as a second run of their own, in the attribute; `.` and `..` are not stored.
+//!
+//! Invariant of a checked directory: the entries of each run fill it exactly.
+
+use crate::dirblock::{DirDefect, DirLayout, Entries, Packer};
+
+/// Index of the attribute's name prefix (`system.`).
+pub const XATTR_INDEX: u8 = 7;
+/// The attribute's name.
+pub const XATTR_NAME: &[u8] = b"data";
+/// Bytes that `i_block` holds.
+pub const HEAD_LEN: usize = 60;
+/// Bytes at the head of an inline directory before its entries.
+pub const DIR_HEADER_LEN: usize = 4;
+
+/// The content of an inode with inline data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InlineData<'a> {
+    /// `i_block`.
+    pub head: &'a [u8; HEAD_LEN],
+    /// The value of `system.data`.
+    pub tail: &'a [u8],
+}
+
+impl<'a> InlineData<'a> {
+    /// Bytes there is room for as things are, the limit of `i_size`.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        HEAD_LEN + self.tail.len()
+    }
+
+    /// Copies out up to `size` bytes of content (fewer when the attribute is shorter than `i_size` asks for).
+    #[must_use]
+    pub fn content(&self, size: usize) -> Vec<u8> {
+        let size = size.min(self.capacity());
+        let mut content = Vec::with_capacity(size);
+        content.extend_from_slice(&self.head[..size.min(HEAD_LEN)]);
+        content.extend_from_slice(&self.tail[..size - content.len()]);
+        content
+    }
+
+    /// The parent of an inline directory.
+    #[must_use]
+    pub const fn parent(&self) -> u32 {
+        let [a, b, c, d, ..] = *self.head;
+        u32::from_le_bytes([a, b, c, d])
+    }
+
+    /// The two runs of entries of an inline directory; the second may be empty.
+    #[must_use]
+    pub fn dir_runs(&self) -> [&'a [u8]; 2] {
+        [&self.head[DIR_HEADER_LEN..], self.tail]
+    }
+
+    /// Walks the entries of an inline directory, each checked; offsets count from the start of the run.
+    pub fn dir_entries(
+        &self,
+        layout: DirLayout,
+    ) -> impl Iterator<Item = Result<crate::dirblock::Entry<'a>, DirDefect>> + use<'a> {
+        self.dir_runs().into_iter().flat_map(move |run| Entries::in_area(run, layout))
+    }
+
+    /// Writes an inline directory out as a linear block with `.` and `..`; checksum unset.
+    ///
+    /// # Errors
+    /// The first [`DirDefect`] of the entries; [`DirDefect::BlockSize`] when they do not fit the block.
+    pub fn convert_dir(&self, own: u32, block: &mut [u8], layout: DirLayout) -> Result<(), DirDefect> {
+        const DIRECTORY: u8 = crate::inode::FileType::Directory.dirent_byte();
+        if block.len() != layout.block_size {
+            return Err(DirDefect::BlockSize);
+        }
+        let mut packer = Packer::new(block, layout);
+        let mut fits = packer.push(own, DIRECTORY, b".") && packer.push(self.parent(), DIRECTORY, b"..");
+        for entry in self.dir_entries(layout) {
+            let entry = entry?;
+            fits = fits && (entry.inode == 0 || packer.push(entry.inode, entry.file_type, entry.name));
+        }
+        if fits { Ok(()) } else { Err(DirDefect::BlockSize) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dirblock;
+    use proptest::prelude::*;
+
+    const LAYOUT: DirLayout = DirLayout { block_size: 1024, tail: true, file_types: true, inodes_count: 100 };
+
+    fn run(length: usize, names: &[&[u8]]) -> Vec<u8> {
+        let mut run = vec![0; length];
+        let mut at = 0;
+        for (n, name) in names.iter().enumerate() {
+            let rec_len = if n + 1 == names.len() { length - at } else { DirLayout::entry_len(name.len()) };
+            run[at] = 20;
+            run[at + 4..at + 6].copy_from_slice(&u16::try_from(rec_len).unwrap().to_le_bytes());
+            run[at + 6..at + 8].copy_from_slice(&[u8::try_from(name.len()).unwrap(), 1]);
+            run[at + 8..at + 8 + name.len()].copy_from_slice(name);
+            at += rec_len;
+        }
+        run
+    }
+
+    fn head(entries: &[u8]) -> [u8; HEAD_LEN] {
+        let mut head = [0; HEAD_LEN];
+        head[0] = 2;
+        head[4..].copy_from_slice(entries);
+        head
+    }
+
+    #[test]
+    fn content_is_head_then_tail() {
+        let head: [u8; HEAD_LEN] = core::array::from_fn(|n| u8::try_from(n).unwrap());
+        let data = InlineData { head: &head, tail: &[60, 61, 62] };
+        for size in 0..=70usize {
+            let content = data.content(size);
+            assert_eq!(content.len(), size.min(63));
+            assert!(content.iter().enumerate().all(|(n, &byte)| n == usize::from(byte)));
+        }
+    }
+
+    #[test]
+    fn a_directory_becomes_a_block_with_the_same_names() {
+        let head = head(&run(56, &[b"one", b"two"]));
+        let tail = run(36, &[b"three"]);
+        let data = InlineData { head: &head, tail: &tail };
+        let mut block = vec![7; 1024];
+        data.convert_dir(15, &mut block, LAYOUT).unwrap();
+        dirblock::verify(&block, LAYOUT).unwrap();
+        let dots = dirblock::dots(&block, LAYOUT).unwrap();
+        assert_eq!((dots.own, dots.parent), (15, 2));
+        for name in [b"one".as_slice(), b"two", b"three"] {
+            assert_eq!(dirblock::find(&block, LAYOUT, name).unwrap().unwrap().inode, 20);
+        }
+    }
+
+    #[test]
+    fn runs_must_be_filled_exactly() {
+        let mut head = head(&run(56, &[b"one"]));
+        head[8] = 52;
+        let data = InlineData { head: &head, tail: &[] };
+        assert_eq!(data.dir_entries(LAYOUT).last(), Some(Err(DirDefect::Remainder { at: 0 })));
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(head in proptest::array::uniform(any::<u8>()), tail in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let data = InlineData { head: &head, tail: &tail };
+            let _ = data.content(1000);
+            let _ = data.convert_dir(3, &mut [0; 1024], LAYOUT);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! POSIX ACLs: the compact form on disk and the form that system calls exchange.
+//!
+//! On disk: le32 version 1, then {le16 tag, le16 permissions} with a le32 id only for named users and groups. In
+//! system calls: le32 version 2, then {le16 tag, le16 permissions, le32 id} throughout.
+
+const VERSION_DISK: u32 = 1;
+const VERSION_POSIX: u32 = 2;
+/// Tags with an id: a named user, a named group.
+const TAG_USER: u16 = 0x02;
+const TAG_GROUP: u16 = 0x08;
+/// Tags without: owner, owning group, mask, others.
+const TAGS_PLAIN: [u16; 4] = [0x01, 0x04, 0x10, 0x20];
+/// The id where there is none.
+const ID_NONE: u32 = u32::MAX;
+
+fn tag_has_id(tag: u16) -> Option<bool> {
+    match tag {
+        TAG_USER | TAG_GROUP => Some(true),
+        _ if TAGS_PLAIN.contains(&tag) => Some(false),
+        _ => None,
+    }
+}
+
+fn split_le16(bytes: &[u8]) -> Option<(u16, &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<2>()?;
+    Some((u16::from_le_bytes(*head), rest))
+}
+
+fn split_le32(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*head), rest))
+}
+
+/// The system-call form of an ACL as it stands on disk; `None` when that is damaged.
+#[must_use]
+pub fn acl_to_posix(disk: &[u8]) -> Option<Vec<u8>> {
+    let (version, mut rest) = split_le32(disk)?;
+    if version != VERSION_DISK {
+        return None;
+    }
+    let mut out = VERSION_POSIX.to_le_bytes().to_vec();
+    while !rest.is_empty() {
+        let (tag, after) = split_le16(rest)?;
+        let (permissions, after) = split_le16(after)?;
+        let (id, after) = if tag_has_id(tag)? { split_le32(after)? } else { (ID_NONE, after) };
+        out.extend_from_slice(&tag.to_le_bytes());
+        out.extend_from_slice(&permissions.to_le_bytes());
+        out.extend_from_slice(&id.to_le_bytes());
+        rest = after;
+    }
+    Some(out)
+}
+
+/// The on-disk form of an ACL as system calls give it; `None` when that is damaged.
+#[must_use]
+pub fn acl_from_posix(posix: &[u8]) -> Option<Vec<u8>> {
+    let (version, mut rest) = split_le32(posix)?;
+    if version != VERSION_POSIX {
+        return None;
+    }
+    let mut out = VERSION_DISK.to_le_bytes().to_vec();
+    while !rest.is_empty() {
+        let (tag, after) = split_le16(rest)?;
+        let (permissions, after) = split_le16(after)?;
+        let (id, after) = split_le32(after)?;
+        out.extend_from_slice(&tag.to_le_bytes());
+        out.extend_from_slice(&permissions.to_le_bytes());
+        if tag_has_id(tag)? {
+            out.extend_from_slice(&id.to_le_bytes());
+        }
+        rest = after;
+    }
+    Some(out)
+}
