@@ -1,1 +1,3 @@
 //! Workloads, policies and geometries measured; agreement with the kernel.
+
+pub mod frag;

@@ -1,0 +1,180 @@
+//! The totals and the fragmentation score of `e4defrag -c` (version 1.47.0).
+//!
+//! Over the accepted files: N = records, M = best possible extents, B = blocks. With r = 100 (N - M) / B the score is
+//! 8 r up to r = 10, and 80 + r / 5 above: it jumps from 80 to 82 just above 10 and stays below 100.
+
+use super::file::Record;
+
+/// Largest number of files that the ranking keeps.
+pub const RANKED: usize = 5;
+
+/// One file as the ranking shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankedFile {
+    /// The name that was given with it.
+    pub name: String,
+    /// Its records.
+    pub now: u64,
+    /// The extents it would have at best.
+    pub best: u64,
+    /// Average KiB an extent, cut to whole numbers.
+    pub kib_per_extent: u64,
+    ratio: f32,
+}
+
+/// Totals over files, fed one by one.
+#[derive(Clone, Debug)]
+pub struct DefragTotals {
+    block_size: u64,
+    /// Blocks that one extent could have at best: a flex group, or a group without flex_bg.
+    blocks_per_best_extent: u64,
+    now: u64,
+    best: u64,
+    blocks: u64,
+    files: u64,
+    ranked: Vec<RankedFile>,
+}
+
+impl DefragTotals {
+    /// Nothing counted yet. `block_size` in bytes; `blocks_per_group` in blocks; `groups_per_flex` 1 without flex_bg.
+    #[must_use]
+    pub fn new(block_size: u64, blocks_per_group: u64, groups_per_flex: u64) -> Self {
+        Self {
+            block_size,
+            blocks_per_best_extent: blocks_per_group * groups_per_flex,
+            now: 0,
+            best: 0,
+            blocks: 0,
+            files: 0,
+            ranked: Vec::new(),
+        }
+    }
+
+    /// Counts one name of a regular file that is not empty and has at least one block. Hard links count once a name.
+    pub fn add(&mut self, name: &str, records: &[Record]) {
+        if records.is_empty() {
+            return;
+        }
+        let now = blockyard_disk::num::u64_from_usize(records.len());
+        let blocks: u64 = records.iter().map(|record| record.length).sum();
+        let best = blocks.saturating_sub(1) / self.blocks_per_best_extent + 1;
+        self.files += 1;
+        self.now += now;
+        self.best += best;
+        self.blocks += blocks;
+        let excess = physical_runs(records).saturating_sub(best);
+        let file = RankedFile {
+            name: name.to_owned(),
+            now,
+            best,
+            kib_per_extent: blocks * (self.block_size / 1024) / now,
+            ratio: 100.0 * single(excess) / single(blocks),
+        };
+        self.rank(file);
+    }
+
+    /// Insertion by ratio, descending; an equal ratio goes before the earlier one.
+    fn rank(&mut self, file: RankedFile) {
+        let place =
+            self.ranked.iter().position(|other| file.ratio >= other.ratio).unwrap_or(self.ranked.len());
+        if place < RANKED {
+            self.ranked.insert(place, file);
+            self.ranked.truncate(RANKED);
+        }
+    }
+
+    /// Files counted.
+    #[must_use]
+    pub fn files(&self) -> u64 {
+        self.files
+    }
+
+    /// Records of all files, and the extents they would have at best.
+    #[must_use]
+    pub fn now_and_best(&self) -> (u64, u64) {
+        (self.now, self.best)
+    }
+
+    /// Average KiB an extent over all files, cut to whole numbers.
+    #[must_use]
+    pub fn kib_per_extent(&self) -> u64 {
+        (self.blocks * (self.block_size / 1024)).checked_div(self.now).unwrap_or(0)
+    }
+
+    /// The score before rounding, 0 to just under 100; `None` when no file was counted.
+    #[must_use]
+    pub fn score(&self) -> Option<f32> {
+        (self.blocks > 0).then(|| {
+            let ratio = 100.0 * single(self.now - self.best.min(self.now)) / single(self.blocks);
+            if ratio <= 10.0 { 8.0 * ratio } else { 80.0 + ratio / 5.0 }
+        })
+    }
+
+    /// The files with the largest share of excess extents, worst first.
+    #[must_use]
+    pub fn worst(&self) -> &[RankedFile] {
+        &self.ranked
+    }
+}
+
+/// Records, in physical order, that are not both physically and logically followed by the next; the last counts.
+fn physical_runs(records: &[Record]) -> u64 {
+    let mut sorted = records.to_vec();
+    sorted.sort_unstable_by_key(|record| record.physical);
+    let breaks = sorted.windows(2).filter(|pair| {
+        pair[1].physical != pair[0].physical + pair[0].length
+            || pair[1].logical != pair[0].logical + pair[0].length
+    });
+    1 + blockyard_disk::num::u64_from_usize(breaks.count())
+}
+
+#[allow(clippy::as_conversions, reason = "the instrument computes in single precision")]
+fn single(count: u64) -> f32 {
+    count as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn totals(now: u64, best: u64, blocks: u64) -> DefragTotals {
+        DefragTotals { now, best, blocks, files: 1, ..DefragTotals::new(4096, 32_768, 16) }
+    }
+
+    #[test]
+    fn scores_seen_from_the_tool() {
+        for (now, best, blocks, rounded) in [
+            (70, 9, 106, 92.0),
+            (2, 1, 25, 32.0),
+            (3, 1, 10, 84.0),
+            (711, 5, 41_675, 14.0),
+            (20, 1, 20, 99.0),
+        ] {
+            let score = totals(now, best, blocks).score().unwrap();
+            assert!((score.round() - rounded).abs() < 0.1, "{now}/{best} of {blocks}: {score}");
+        }
+        assert_eq!(DefragTotals::new(4096, 32_768, 1).score(), None);
+    }
+
+    #[test]
+    fn the_best_count_follows_group_and_flex_size() {
+        let file = [Record { logical: 0, physical: 0, length: 40_960, unwritten: false }];
+        let mut plain = DefragTotals::new(1024, 8192, 1);
+        plain.add("f", &file);
+        assert_eq!(plain.now_and_best(), (1, 5));
+        let mut flex = DefragTotals::new(1024, 8192, 16);
+        flex.add("f", &file);
+        assert_eq!(flex.now_and_best(), (1, 1));
+    }
+
+    #[test]
+    fn among_equals_the_last_comes_first() {
+        let mut totals = DefragTotals::new(4096, 32_768, 16);
+        let one = [Record { logical: 0, physical: 9, length: 1, unwritten: false }];
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            totals.add(name, &one);
+        }
+        let names: Vec<_> = totals.worst().iter().map(|file| file.name.as_str()).collect();
+        assert_eq!(names, ["f", "e", "d", "c", "b"]);
+    }
+}

@@ -1,0 +1,130 @@
+//! Counting the extents of one file: four counts that the field's tools give, which differ (docs/format-notes.md).
+//!
+//! Input is the file's records in logical order, as FIEMAP gives them for an idle file: one a leaf extent, holes left
+//! out, numbers in blocks.
+
+/// One mapped run of a file, in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// First logical block.
+    pub logical: u64,
+    /// First physical block.
+    pub physical: u64,
+    /// Length in blocks.
+    pub length: u64,
+    /// Allocated but not written.
+    pub unwritten: bool,
+}
+
+impl Record {
+    fn logical_end(&self) -> u64 {
+        self.logical + self.length
+    }
+
+    fn physical_end(&self) -> u64 {
+        self.physical + self.length
+    }
+}
+
+const NOTHING: Record = Record { logical: 0, physical: 0, length: 0, unwritten: false };
+
+/// The number in `filefrag`'s summary line: a record continues its predecessor when the physical distance equals the
+/// logical one, or when it is physically adjacent whatever the logical hole; a first record at logical 0 continues.
+#[must_use]
+pub fn filefrag_count(records: &[Record]) -> u64 {
+    let mut count = 0;
+    let mut previous = NOTHING;
+    for record in records {
+        if !continues(&previous, record) {
+            count += 1;
+        } else if count == 0 {
+            count = 1;
+        }
+        previous = *record;
+    }
+    count
+}
+
+/// The `expected` column of `filefrag -v`: where the record would lie at the logical distance from its predecessor;
+/// `None` for a continuation.
+#[must_use]
+pub fn expected_physical(previous: Option<&Record>, record: &Record) -> Option<u64> {
+    let previous = previous.unwrap_or(&NOTHING);
+    (!continues(previous, record)).then(|| same_distance(previous, record))
+}
+
+fn continues(previous: &Record, record: &Record) -> bool {
+    record.logical == 0
+        || record.physical == same_distance(previous, record)
+        || record.physical == previous.physical_end()
+}
+
+fn same_distance(previous: &Record, record: &Record) -> u64 {
+    previous.physical.wrapping_add(record.logical.wrapping_sub(previous.logical))
+}
+
+/// Whether `e2fsck` finds the sequence broken: some record begins elsewhere than right behind the previous one, logical
+/// holes and unwritten flags ignored. (Whether such a file is *counted* also depends on its size.)
+#[must_use]
+pub fn is_broken_on_disk(records: &[Record]) -> bool {
+    records.windows(2).any(|pair| pair[1].physical != pair[0].physical_end())
+}
+
+/// Runs that are contiguous both logically and physically, whatever their written state: the extents per file that
+/// reports of allocation quote.
+#[must_use]
+pub fn contiguous_runs(records: &[Record]) -> u64 {
+    let mut runs = u64::from(!records.is_empty());
+    for pair in records.windows(2) {
+        let adjacent = pair[1].physical == pair[0].physical_end() && pair[1].logical == pair[0].logical_end();
+        runs += u64::from(!adjacent);
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(runs: &[(u64, u64, u64)]) -> Vec<Record> {
+        runs.iter()
+            .map(|&(logical, physical, length)| Record { logical, physical, length, unwritten: false })
+            .collect()
+    }
+
+    /// The table of four counts: filefrag, lines of `-v`, broken for e2fsck.
+    #[test]
+    fn the_instruments_count_different_things() {
+        let scattered: Vec<_> = (0..20).map(|i| (i, 1000 + 7 * i, 1)).collect();
+        let mirrored: Vec<_> = (0..700).map(|i| (2 * i, 5000 + 2 * i, 1)).collect();
+        let cases = [
+            ("20 scattered blocks", scattered, 20, 20, true),
+            ("hole matched by a physical hole", vec![(0, 100, 4), (8, 108, 4)], 1, 2, true),
+            ("hole, physically unrelated", vec![(0, 100, 4), (8, 300, 4)], 2, 2, true),
+            ("written inside unwritten", vec![(0, 100, 4), (4, 104, 4), (8, 108, 4)], 1, 3, false),
+            ("leading hole", vec![(5, 900, 4)], 1, 1, false),
+            ("every second block, mirrored", mirrored, 1, 700, true),
+            ("dense on disk with a logical gap", vec![(0, 100, 4), (50, 104, 4)], 1, 2, false),
+        ];
+        for (name, runs, filefrag, lines, broken) in cases {
+            let records = records(&runs);
+            assert_eq!(filefrag_count(&records), filefrag, "{name}");
+            assert_eq!(records.len(), lines, "{name}");
+            assert_eq!(is_broken_on_disk(&records), broken, "{name}");
+        }
+        assert_eq!(filefrag_count(&[]), 0);
+    }
+
+    #[test]
+    fn a_leading_hole_expects_its_logical_place() {
+        let record = records(&[(5, 900, 4)])[0];
+        assert_eq!(expected_physical(None, &record), Some(5));
+    }
+
+    #[test]
+    fn contiguous_runs_join_written_and_unwritten_only_when_logically_adjacent() {
+        assert_eq!(contiguous_runs(&records(&[(0, 100, 4), (4, 104, 4)])), 1);
+        assert_eq!(contiguous_runs(&records(&[(0, 100, 4), (50, 104, 4)])), 2);
+        assert_eq!(contiguous_runs(&[]), 0);
+    }
+}
