@@ -212,6 +212,8 @@ corruption_kinds! {
     InodeExtraIsize "extra inode size does not fit the inode",
     /// The type bits of `i_mode` are none of the seven types.
     InodeMode "inode has an unknown type",
+    /// `i_file_acl` is outside the file system.
+    InodeFileAcl "attribute block lies outside the file system",
     /// `i_size` is beyond what the mapping can hold.
     InodeSize "inode size is beyond what its mapping can hold",
     /// Flags contradict each other or the features (extents and inline data, inline data without the feature...).

@@ -1,7 +1,9 @@
 //! The extent tree's nodes: a 12-byte header and 12-byte entries, in the inode (four entries) or filling a block.
 
+mod node;
 mod raw;
 
+pub use node::{Child, Extent, ExtentNode, NodeBounds};
 pub use raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawExtentTail};
 
 /// `eh_magic`.

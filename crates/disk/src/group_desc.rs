@@ -4,6 +4,10 @@
 //! written back from its first 32 bytes, so that no caller carries two types. Addresses and counts are split in a low
 //! and a high half; the accessors join them.
 
+mod verified;
+
+pub use verified::GroupDescriptor;
+
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};
 

@@ -5,6 +5,8 @@
 
 mod raw;
 mod slot;
+mod verified;
 
 pub use raw::{FileType, InodeFlags, RawInode, RawInodeExtra};
 pub use slot::InodeSlot;
+pub use verified::{BLOCK_FIELD_LEN, Inode, InodeMap};

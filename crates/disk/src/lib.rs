@@ -6,7 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acl;
+pub mod bitmap;
 pub mod checksum;
+pub mod device_number;
 pub mod dirblock;
 pub mod dirhash;
 pub mod error;
@@ -14,7 +17,9 @@ pub mod extent;
 pub mod features;
 pub mod geometry;
 pub mod group_desc;
+pub mod group_head;
 pub mod htree;
+pub mod indirect;
 pub mod inline_data;
 pub mod inode;
 pub mod layout;
@@ -28,8 +33,12 @@ pub mod xattr;
 
 pub use checksum::Checksums;
 pub use error::{Corruption, CorruptionKind, Error, Place, Result};
+pub use extent::{Extent, ExtentNode};
 pub use features::{Compat, Feature, FeatureSet, Incompat, RoCompat};
 pub use geometry::Geometry;
+pub use group_desc::GroupDescriptor;
+pub use inode::{FileType, Inode, InodeMap};
+pub use superblock::Superblock;
 pub use timestamp::Timestamp;
 pub use units::{
     BlockCount, BlockNr, ClusterCount, ClusterNr, ClusterOffset, FlexNr, GroupNr, InodeNr, LogicalBlock,

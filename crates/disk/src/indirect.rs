@@ -1,0 +1,133 @@
+//! Block maps of ext2 and ext3: `i_block` holds 12 direct blocks, then the roots of a single, a double and a triple
+//! indirect tree. An indirect block is nothing but 32-bit block numbers; 0 is a hole, of a whole subtree too.
+
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U32;
+
+use crate::error::{Corruption, CorruptionKind};
+use crate::geometry::Geometry;
+use crate::num::usize_from_u64;
+use crate::units::{BlockNr, LogicalBlock};
+
+/// Direct blocks in `i_block`.
+pub const DIRECT: usize = 12;
+
+/// Levels of the deepest tree.
+pub const LEVELS_MAX: usize = 3;
+
+/// Block numbers in one indirect block, as a power of two.
+const fn pointers_bits(block_bits: u32) -> u32 {
+    block_bits - 2
+}
+
+/// Logical blocks that a map can hold, not cut at 2^32.
+#[must_use]
+pub const fn blocks_max(block_bits: u32) -> u64 {
+    let bits = pointers_bits(block_bits);
+    12 + (1 << bits) + (1 << (2 * bits)) + (1 << (3 * bits))
+}
+
+/// Logical blocks below one pointer that has `levels` indirect blocks under it (0: the pointer is the data block).
+#[must_use]
+pub const fn span(block_bits: u32, levels: usize) -> u64 {
+    match levels {
+        0 => 1,
+        1 => 1 << pointers_bits(block_bits),
+        2 => 1 << (2 * pointers_bits(block_bits)),
+        _ => 1 << (3 * pointers_bits(block_bits)),
+    }
+}
+
+/// The way from `i_block` to one logical block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndirectPath {
+    /// Word of `i_block` to begin with.
+    pub root: usize,
+    /// Indirect blocks to pass, 0 for a direct block.
+    pub levels: usize,
+    /// Index into each of them; the first `levels` count.
+    pub indexes: [usize; LEVELS_MAX],
+}
+
+/// The way to a logical block; `None` beyond the end of the map.
+#[must_use]
+pub fn path(block_bits: u32, logical: LogicalBlock) -> Option<IndirectPath> {
+    let mut left = u64::from(logical.raw());
+    if left < 12 {
+        return Some(IndirectPath { root: usize_from_u64(left), levels: 0, indexes: [0; LEVELS_MAX] });
+    }
+    left -= 12;
+    for levels in 1..=LEVELS_MAX {
+        if left < span(block_bits, levels) {
+            let mut indexes = [0; LEVELS_MAX];
+            for (position, index) in indexes.iter_mut().enumerate().take(levels) {
+                let below = span(block_bits, levels - 1 - position);
+                *index = usize_from_u64(left / below);
+                left %= below;
+            }
+            return Some(IndirectPath { root: DIRECT + levels - 1, levels, indexes });
+        }
+        left -= span(block_bits, levels);
+    }
+    None
+}
+
+/// Verifies a pointer of `i_block` or of an indirect block; `None` is a hole.
+///
+/// # Errors
+/// [`CorruptionKind::IndirectPhysical`].
+pub fn pointer(geometry: &Geometry, raw: u32) -> Result<Option<BlockNr>, Corruption> {
+    let block = BlockNr::new(u64::from(raw));
+    if block == BlockNr::ZERO {
+        Ok(None)
+    } else if geometry.contains(block) {
+        Ok(Some(block))
+    } else {
+        Err(Corruption::new(CorruptionKind::IndirectPhysical))
+    }
+}
+
+/// The pointers of an indirect block; bytes past the last whole pointer are ignored.
+#[must_use]
+pub fn pointers(block: &[u8]) -> &[U32] {
+    let whole = block.len() / 4;
+    <[U32]>::ref_from_prefix_with_elems(block, whole).map_or(&[], |(pointers, _)| pointers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(logical: u32) -> IndirectPath {
+        path(10, LogicalBlock::new(logical)).unwrap()
+    }
+
+    #[test]
+    fn every_boundary_of_a_small_map() {
+        assert_eq!(way(11), IndirectPath { root: 11, levels: 0, indexes: [0; 3] });
+        assert_eq!(way(12), IndirectPath { root: 12, levels: 1, indexes: [0, 0, 0] });
+        assert_eq!(way(12 + 255), IndirectPath { root: 12, levels: 1, indexes: [255, 0, 0] });
+        assert_eq!(way(12 + 256), IndirectPath { root: 13, levels: 2, indexes: [0, 0, 0] });
+        assert_eq!(way(12 + 256 + 65_535), IndirectPath { root: 13, levels: 2, indexes: [255, 255, 0] });
+        assert_eq!(way(12 + 256 + 65_536), IndirectPath { root: 14, levels: 3, indexes: [0, 0, 0] });
+        let last = u32::try_from(blocks_max(10) - 1).unwrap();
+        assert_eq!(way(last), IndirectPath { root: 14, levels: 3, indexes: [255, 255, 255] });
+        assert_eq!(path(10, LogicalBlock::new(last + 1)), None);
+    }
+
+    #[test]
+    fn paths_add_up_to_the_logical_block() {
+        for bits in [10, 11, 12, 16] {
+            for logical in [0u32, 5, 12, 1000, 65_535, 300_000, 16_000_000] {
+                let way = path(bits, LogicalBlock::new(logical)).unwrap();
+                let before: u64 =
+                    (0..way.levels).map(|level| if level == 0 { 12 } else { span(bits, level) }).sum();
+                let inside: u64 = (0..way.levels)
+                    .map(|at| u64::try_from(way.indexes[at]).unwrap() * span(bits, way.levels - 1 - at))
+                    .sum();
+                let direct = if way.levels == 0 { u64::try_from(way.root).unwrap() } else { 0 };
+                assert_eq!(before + inside + direct, u64::from(logical));
+            }
+        }
+    }
+}

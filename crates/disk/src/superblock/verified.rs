@@ -1,0 +1,354 @@
+//! The verified superblock: features known, geometry consistent, every bound checked that later arithmetic needs.
+
+use zerocopy::FromBytes;
+
+use super::raw::{FsFlags, FsState, RawSuperblock};
+use crate::checksum::Checksums;
+use crate::error::{Corruption, CorruptionKind, Error, Result};
+use crate::features::{FeatureSet, Incompat, RoCompat};
+use crate::geometry::{Geometry, GeometryFields};
+use crate::group_head::{GroupHead, HeadLayout};
+use crate::num::u64_from_u16;
+use crate::units::{BlockCount, BlockNr, GroupNr, InodeNr};
+
+/// A superblock that passed every check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    raw: RawSuperblock,
+    features: FeatureSet,
+    geometry: Geometry,
+    heads: HeadLayout,
+    checksums: Checksums,
+}
+
+/// Incompatible features that can be read.
+pub const INCOMPAT_READABLE: Incompat = Incompat::FILETYPE
+    .union(Incompat::RECOVER)
+    .union(Incompat::META_BG)
+    .union(Incompat::EXTENTS)
+    .union(Incompat::BIT64)
+    .union(Incompat::MMP)
+    .union(Incompat::FLEX_BG)
+    .union(Incompat::EA_INODE)
+    .union(Incompat::CSUM_SEED)
+    .union(Incompat::LARGE_DIR)
+    .union(Incompat::INLINE_DATA)
+    .union(Incompat::ENCRYPT)
+    .union(Incompat::CASEFOLD);
+
+/// Read-only-compatible features whose meaning is known.
+pub const RO_COMPAT_KNOWN: RoCompat = RoCompat::SPARSE_SUPER
+    .union(RoCompat::LARGE_FILE)
+    .union(RoCompat::HUGE_FILE)
+    .union(RoCompat::GDT_CSUM)
+    .union(RoCompat::DIR_NLINK)
+    .union(RoCompat::EXTRA_ISIZE)
+    .union(RoCompat::QUOTA)
+    .union(RoCompat::BIGALLOC)
+    .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::READONLY)
+    .union(RoCompat::PROJECT)
+    .union(RoCompat::SHARED_BLOCKS)
+    .union(RoCompat::VERITY)
+    .union(RoCompat::ORPHAN_PRESENT);
+
+/// A failed check of the superblock.
+fn bad(kind: CorruptionKind) -> Error {
+    Error::Corrupt(Corruption::new(kind))
+}
+
+fn check(ok: bool, kind: CorruptionKind) -> Result<()> {
+    if ok { Ok(()) } else { Err(bad(kind)) }
+}
+
+impl Superblock {
+    /// Verifies the 1024 bytes of a superblock copy.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedFeatures`] for incompatible features outside [`INCOMPAT_READABLE`], [`Error::Unsupported`]
+    /// for a revision above 1, [`Error::Corrupt`] with a `Superblock*` kind for the first check that fails.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let (raw, _) =
+            RawSuperblock::read_from_prefix(bytes).map_err(|_| bad(CorruptionKind::SuperblockMagic))?;
+        Self::verify(raw)
+    }
+
+    /// As [`Self::parse`], of a raw superblock.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn verify(raw: RawSuperblock) -> Result<Self> {
+        check(raw.s_magic.get() == super::MAGIC, CorruptionKind::SuperblockMagic)?;
+        let features =
+            FeatureSet { compat: raw.compat(), incompat: raw.incompat(), ro_compat: raw.ro_compat() };
+        refuse_unreadable(&raw, &features)?;
+        let checksums = Checksums::of(&raw);
+        check(
+            !features.has_metadata_csum() || raw.s_checksum_type == 1,
+            CorruptionKind::SuperblockChecksumType,
+        )?;
+        checksums.verify_superblock(&raw)?;
+        check_feature_combination(&features)?;
+        let geometry = geometry_of(&raw, &features)?;
+        let heads = heads_of(&raw, &features, &geometry)?;
+        check_inodes(&raw, &geometry)?;
+        Ok(Self { raw, features, geometry, heads, checksums })
+    }
+
+    /// The bytes, with fields that have no accessor here.
+    #[must_use]
+    pub const fn raw(&self) -> &RawSuperblock {
+        &self.raw
+    }
+
+    /// All features.
+    #[must_use]
+    pub const fn features(&self) -> &FeatureSet {
+        &self.features
+    }
+
+    /// The read-only-compatible features that are not known: such an image may be read and must not be written.
+    #[must_use]
+    pub fn unknown_ro_compat(&self) -> RoCompat {
+        self.features.ro_compat.difference(RO_COMPAT_KNOWN)
+    }
+
+    /// Groups, blocks, clusters, inodes.
+    #[must_use]
+    pub const fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Where superblock copies and descriptors stand.
+    #[must_use]
+    pub const fn heads(&self) -> &HeadLayout {
+        &self.heads
+    }
+
+    /// How the metadata is protected.
+    #[must_use]
+    pub const fn checksums(&self) -> &Checksums {
+        &self.checksums
+    }
+
+    /// Bytes of one group descriptor.
+    #[must_use]
+    pub const fn desc_size(&self) -> usize {
+        self.heads.desc_size
+    }
+
+    /// Whether a group has a superblock copy.
+    #[must_use]
+    pub fn has_super(&self, group: GroupNr) -> bool {
+        self.heads.has_super(group)
+    }
+
+    /// Superblock copy, descriptors and reserve of a group.
+    #[must_use]
+    pub fn head(&self, group: GroupNr) -> GroupHead {
+        self.heads.head(&self.geometry, group)
+    }
+
+    /// Block and byte offset of a group's descriptor, primary copy.
+    #[must_use]
+    pub fn descriptor_place(&self, group: GroupNr) -> (BlockNr, usize) {
+        self.heads.descriptor_place(&self.geometry, group)
+    }
+
+    /// Free blocks as the superblock says; after a crash the sum over the descriptors is right, not this.
+    #[must_use]
+    pub fn free_blocks_count(&self) -> BlockCount {
+        self.raw.free_blocks_count()
+    }
+
+    /// Blocks kept for privileged users.
+    #[must_use]
+    pub fn reserved_blocks_count(&self) -> BlockCount {
+        self.raw.reserved_blocks_count()
+    }
+
+    /// First inode that is not reserved.
+    #[must_use]
+    pub fn first_inode(&self) -> InodeNr {
+        InodeNr::new(if self.raw.s_rev_level.get() == 0 {
+            FIRST_INODE_OLD
+        } else {
+            self.raw.s_first_ino.get()
+        })
+    }
+
+    /// The inode of the internal journal.
+    #[must_use]
+    pub fn journal_inode(&self) -> Option<InodeNr> {
+        let has = self.features.compat.contains(crate::features::Compat::HAS_JOURNAL);
+        Some(InodeNr::new(self.raw.s_journal_inum.get())).filter(|inode| has && *inode != InodeNr::ZERO)
+    }
+
+    /// The inode of the orphan file.
+    #[must_use]
+    pub fn orphan_file_inode(&self) -> Option<InodeNr> {
+        let has = self.features.compat.contains(crate::features::Compat::ORPHAN_FILE);
+        Some(InodeNr::new(self.raw.s_orphan_file_inum.get())).filter(|inode| has && *inode != InodeNr::ZERO)
+    }
+
+    /// `s_state`.
+    #[must_use]
+    pub fn state(&self) -> FsState {
+        self.raw.state()
+    }
+
+    /// Whether the journal holds transactions that are not at home yet.
+    #[must_use]
+    pub const fn needs_recovery(&self) -> bool {
+        self.features.incompat.contains(Incompat::RECOVER)
+    }
+
+    /// Whether directory hashes take name bytes as unsigned.
+    #[must_use]
+    pub fn has_unsigned_hash(&self) -> bool {
+        self.raw.flags().contains(FsFlags::UNSIGNED_HASH)
+    }
+
+    /// Whether `i_blocks` has 48 bits and may count file system blocks.
+    #[must_use]
+    pub const fn has_huge_file(&self) -> bool {
+        self.features.ro_compat.contains(RoCompat::HUGE_FILE)
+    }
+}
+
+/// First ordinary inode of revision 0.
+const FIRST_INODE_OLD: u32 = 11;
+
+fn refuse_unreadable(raw: &RawSuperblock, features: &FeatureSet) -> Result<()> {
+    let unreadable = features.incompat.difference(INCOMPAT_READABLE);
+    if !unreadable.is_empty() {
+        return Err(Error::UnsupportedFeatures(unreadable.to_string()));
+    }
+    if raw.s_rev_level.get() > 1 {
+        return Err(Error::Unsupported("superblock revision above 1"));
+    }
+    Ok(())
+}
+
+fn check_feature_combination(features: &FeatureSet) -> Result<()> {
+    let bigalloc = features.ro_compat.contains(RoCompat::BIGALLOC);
+    let seed = features.incompat.contains(Incompat::CSUM_SEED);
+    let possible = (!bigalloc || features.incompat.contains(Incompat::EXTENTS))
+        && (!seed || features.has_metadata_csum());
+    check(possible, CorruptionKind::SuperblockFeatureCombination)
+}
+
+/// Builds the geometry, each field that has a bound with its own kind.
+fn geometry_of(raw: &RawSuperblock, features: &FeatureSet) -> Result<Geometry> {
+    let bigalloc = features.ro_compat.contains(RoCompat::BIGALLOC);
+    let log_block = raw.s_log_block_size.get();
+    check(log_block <= 6, CorruptionKind::SuperblockBlockSize)?;
+    let log_cluster = raw.s_log_cluster_size.get();
+    check(
+        if bigalloc { (log_block..=18).contains(&log_cluster) } else { log_cluster == log_block },
+        CorruptionKind::SuperblockClusterSize,
+    )?;
+    let bits_per_bitmap = 8u32 << (10 + log_block);
+    let clusters = raw.s_clusters_per_group.get();
+    check(
+        clusters > 0 && clusters <= bits_per_bitmap && clusters.is_multiple_of(8),
+        CorruptionKind::SuperblockClustersPerGroup,
+    )?;
+    check(
+        u64::from(raw.s_blocks_per_group.get()) == u64::from(clusters) << (log_cluster - log_block),
+        CorruptionKind::SuperblockBlocksPerGroup,
+    )?;
+    let inodes = raw.s_inodes_per_group.get();
+    check(inodes > 0 && inodes <= bits_per_bitmap, CorruptionKind::SuperblockInodesPerGroup)?;
+    let first = u64::from(raw.s_first_data_block.get());
+    // A cluster ratio of 1 (-C equal to the block size) still is bigalloc: its first data block is 0.
+    check(first == u64::from(log_block == 0 && !bigalloc), CorruptionKind::SuperblockFirstDataBlock)?;
+    let blocks = raw.blocks_count();
+    check(
+        blocks.raw() > first && blocks.raw() <= Geometry::BLOCKS_MAX,
+        CorruptionKind::SuperblockBlocksCount,
+    )?;
+    let inode_size = if raw.s_rev_level.get() == 0 { 128 } else { raw.s_inode_size.get() };
+    check(
+        inode_size.is_power_of_two() && inode_size >= 128 && u32::from(inode_size) <= 1024 << log_block,
+        CorruptionKind::SuperblockInodeSize,
+    )?;
+    let flex_bits = flex_bits(raw, features)?;
+    let fields = GeometryFields {
+        block_bits: 10 + log_block,
+        cluster_ratio_bits: log_cluster - log_block,
+        blocks_count: blocks,
+        first_data_block: BlockNr::new(first),
+        clusters_per_group: clusters,
+        inodes_per_group: inodes,
+        inode_size,
+        flex_bits,
+    };
+    // What is left for Geometry to refuse is a total of inodes beyond 32 bits.
+    Geometry::new(fields).map_err(|_| bad(CorruptionKind::SuperblockInodesCount))
+}
+
+fn flex_bits(raw: &RawSuperblock, features: &FeatureSet) -> Result<u32> {
+    if !features.incompat.contains(Incompat::FLEX_BG) {
+        return Ok(0);
+    }
+    let bits = u32::from(raw.s_log_groups_per_flex);
+    check(bits <= 31, CorruptionKind::SuperblockFlexSize)?;
+    Ok(bits)
+}
+
+fn heads_of(raw: &RawSuperblock, features: &FeatureSet, geometry: &Geometry) -> Result<HeadLayout> {
+    let desc_size = if features.incompat.contains(Incompat::BIT64) {
+        let size = raw.s_desc_size.get();
+        check(
+            (64..=1024).contains(&size) && size.is_power_of_two(),
+            CorruptionKind::SuperblockDescriptorSize,
+        )?;
+        usize::from(size)
+    } else {
+        32
+    };
+    let reserved = raw.s_reserved_gdt_blocks.get();
+    check(usize::from(reserved) <= geometry.block_size() / 4, CorruptionKind::SuperblockReservedGdt)?;
+    let backups = raw.s_backup_bgs.map(|group| group.get());
+    let heads = HeadLayout::of(features, desc_size, backups, raw.s_first_meta_bg.get(), reserved);
+    check(
+        heads.first_meta_bg.is_none_or(|first| first <= heads.descriptor_blocks(geometry)),
+        CorruptionKind::SuperblockFirstMetaBg,
+    )?;
+    check(descriptors_fit(&heads, geometry), CorruptionKind::SuperblockDescriptorTable)?;
+    Ok(heads)
+}
+
+/// Whether the descriptor table lies inside the file system: the classic part behind the superblock of group 0, and
+/// for meta_bg the block of the last meta group (each earlier one lies below it).
+fn descriptors_fit(heads: &HeadLayout, geometry: &Geometry) -> bool {
+    let end = geometry.blocks_count().raw();
+    let classic = heads.head(geometry, GroupNr::new(0)).descriptors.end.raw();
+    let last = heads.descriptor_block(geometry, heads.descriptor_blocks(geometry) - 1).raw();
+    classic <= end && last < end
+}
+
+/// Checks the inode numbers and the sizes of the extra part.
+fn check_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
+    let count = geometry.inodes_count();
+    check(raw.s_inodes_count.get() == count, CorruptionKind::SuperblockInodesCount)?;
+    if raw.s_rev_level.get() > 0 {
+        let first = raw.s_first_ino.get();
+        check(first >= FIRST_INODE_OLD && first <= count, CorruptionKind::SuperblockFirstInode)?;
+    }
+    let numbers = [
+        raw.s_journal_inum,
+        raw.s_usr_quota_inum,
+        raw.s_grp_quota_inum,
+        raw.s_prj_quota_inum,
+        raw.s_orphan_file_inum,
+    ];
+    check(numbers.iter().all(|number| number.get() <= count), CorruptionKind::SuperblockInodeNumber)?;
+    let room = u64_from_u16(geometry.inode_size()) - 128;
+    let extras = [raw.s_min_extra_isize, raw.s_want_extra_isize];
+    check(
+        room == 0 || extras.iter().all(|size| u64_from_u16(size.get()) <= room),
+        CorruptionKind::SuperblockExtraIsize,
+    )
+}
