@@ -1,3 +1,10 @@
 //! Workloads, policies and geometries measured; agreement with the kernel.
 
 pub mod frag;
+pub mod published;
+pub mod report;
+pub mod row;
+pub mod spread;
+
+pub use row::{Interleave, Row};
+pub use spread::Spread;

@@ -1,0 +1,99 @@
+//! Where, when and how a run was made: printed with every report so that it can be repeated.
+
+use std::fs;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+/// Machine, software and command of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Version of blockyard.
+    pub version: String,
+    /// Commit of the source, `unknown` outside a checkout.
+    pub commit: String,
+    /// Processor model and number of CPUs.
+    pub machine: String,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Operating-system kernel.
+    pub kernel: String,
+    /// The command that repeats the run.
+    pub command: String,
+    /// What the device was: memory size or image, and mkfs options.
+    pub device: String,
+}
+
+impl Environment {
+    /// Reads the machine; `command` and `device` are the caller's.
+    #[must_use]
+    pub fn of_this_machine(command: String, device: String) -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let model =
+            line_value("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown processor".to_owned());
+        let memory_kib = line_value("/proc/meminfo", "MemTotal")
+            .and_then(|text| text.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()));
+        let kernel =
+            fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_else(|_| "unknown".to_owned());
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: commit(),
+            machine: format!("{model}, {cpus} CPUs"),
+            memory_mib: memory_kib.unwrap_or(0) / 1024,
+            kernel: kernel.trim().to_owned(),
+            command,
+            device,
+        }
+    }
+
+    /// Name and value of each line, in print order.
+    #[must_use]
+    pub fn lines(&self) -> [(&'static str, String); 6] {
+        [
+            ("blockyard", format!("{} ({})", self.version, self.commit)),
+            ("machine", self.machine.clone()),
+            ("memory", format!("{} MiB", self.memory_mib)),
+            ("kernel", self.kernel.clone()),
+            ("device", self.device.clone()),
+            ("command", self.command.clone()),
+        ]
+    }
+
+    /// A Markdown list.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        self.lines().iter().map(|(name, value)| format!("- {name}: `{value}`\n")).collect()
+    }
+}
+
+/// The value behind `name :` in a file of such lines.
+fn line_value(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    })
+}
+
+/// The commit of the checkout the program was built from, when it still lies there.
+fn commit() -> String {
+    let source = env!("CARGO_MANIFEST_DIR");
+    let output = Command::new("git").args(["-C", source, "describe", "--always", "--dirty"]).output();
+    match output {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        _ => "unknown".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_a_kernel_and_memory() {
+        let environment = Environment::of_this_machine("blockyard lab run x".into(), "memory".into());
+        assert!(environment.memory_mib > 0);
+        assert!(!environment.kernel.is_empty());
+        assert!(environment.markdown().contains("- command: `blockyard lab run x`\n"));
+    }
+}

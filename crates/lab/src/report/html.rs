@@ -1,0 +1,113 @@
+//! One self-contained HTML page: environment, plots, tables. No script, no outside reference.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::row::Row;
+
+use super::plot::{Series, line_chart};
+use super::{Run, Table, summary};
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222}\
+table{border-collapse:collapse;margin:1em 0}th,td{padding:.25em .7em;border-bottom:1px solid #ddd;text-align:right}\
+th:first-child,td:first-child{text-align:left}thead th{border-bottom:2px solid #888}svg{max-width:100%;height:auto}\
+code{background:#f3f3f3;padding:.1em .3em}.scroll{overflow-x:auto}.note{color:#555}";
+
+/// The page of a run.
+#[must_use]
+pub fn page(run: &Run, tables: &[Table]) -> String {
+    let workloads: Vec<&str> = {
+        let mut names: Vec<&str> = run.rows.iter().map(|row| row.workload.as_str()).collect();
+        names.dedup();
+        names
+    };
+    let title = format!("blockyard: {}", workloads.join(", "));
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width,initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (title) }
+                ul { @for (name, value) in run.environment.lines() { li { (name) ": " code { (value) } } } }
+                @for workload in &workloads { (plots(workload, &run.rows)) }
+                @for table in tables { (table_markup(table)) }
+            }
+        }
+    }
+    .into_string()
+}
+
+/// Throughput and lock plots of one workload.
+fn plots(workload: &str, rows: &[Row]) -> Markup {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == workload).collect();
+    let charts: [summary::Column; 3] = [
+        ("operations a second in all", |row| row.ops_per_s),
+        ("extents a file", |row| row.extents_per_file),
+        ("shared-lock acquisitions an operation", |row| row.lock_acquisitions),
+    ];
+    html! {
+        h2 { (workload) }
+        @for (label, value) in charts {
+            figure { (PreEscaped(line_chart(&format!("{workload}: {label}"), "workers", label, &series(&rows, value)))) }
+        }
+    }
+}
+
+fn series(rows: &[&Row], value: fn(&Row) -> f64) -> Vec<Series> {
+    let mut workers: Vec<u32> = rows.iter().map(|row| row.workers).collect();
+    workers.sort_unstable();
+    workers.dedup();
+    summary::policies(rows)
+        .into_iter()
+        .map(|policy| Series {
+            name: policy.to_owned(),
+            points: workers
+                .iter()
+                .filter_map(|&count| {
+                    let spread = summary::median(rows, policy, Some(count), value)?;
+                    Some((f64::from(count), spread.median))
+                })
+                .collect(),
+        })
+        .collect()
+}
+
+fn table_markup(table: &Table) -> Markup {
+    html! {
+        h3 { (table.title) }
+        div class="scroll" {
+            table {
+                thead { tr { @for head in &table.heads { th { (head) } } } }
+                tbody { @for row in &table.rows { tr { @for cell in row { td { (cell) } } } } }
+            }
+        }
+        @for note in &table.notes { p class="note" { (note) } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Environment;
+    use crate::report::summary::tests::row;
+
+    #[test]
+    fn a_run_survives_its_folder_and_its_page_refers_to_nothing_outside() {
+        let rows = vec![row("yard", 1, 1e6), row("linux-6.16<", 2, 2e6)];
+        let environment = Environment::of_this_machine("blockyard lab run".into(), "memory 1G".into());
+        let run = Run { environment, rows };
+        let folder = tempfile::tempdir().unwrap();
+        run.save(folder.path()).unwrap();
+        run.write_reports(folder.path()).unwrap();
+        assert_eq!(Run::load(folder.path()).unwrap().rows, run.rows);
+        let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+        assert!(page.contains("linux-6.16&lt;") && page.contains("<svg") && page.contains("1.000 M"));
+        for outside in ["src=", "href=", "<script", "@import", "url("] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! From rows to the tables that a run prints: medians over repetitions, policies down, workers across.
+
+use std::collections::BTreeSet;
+
+use crate::row::Row;
+use crate::spread::Spread;
+
+use super::table::{Table, figure};
+
+/// A column head and the figure of a row that stands under it.
+pub type Column = (&'static str, fn(&Row) -> f64);
+
+/// Every table of a run, workload by workload.
+#[must_use]
+pub fn tables(rows: &[Row]) -> Vec<Table> {
+    let mut tables = Vec::new();
+    for workload in in_order(rows.iter().map(|row| row.workload.as_str())) {
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == workload).collect();
+        tables.push(throughput(workload, &rows));
+        tables.push(latency(workload, &rows));
+        tables.push(placement(workload, &rows));
+    }
+    tables
+}
+
+/// Operations a second: policies down, workers across; in all and, in brackets, a worker.
+#[must_use]
+pub fn throughput(workload: &str, rows: &[&Row]) -> Table {
+    let workers: BTreeSet<u32> = rows.iter().map(|row| row.workers).collect();
+    let heads = std::iter::once("policy".to_owned()).chain(workers.iter().map(|count| match count {
+        1 => "1 worker".to_owned(),
+        more => format!("{more} workers"),
+    }));
+    let mut table = Table::new(format!("{workload}: operations a second in all (a worker)"), heads);
+    for policy in policies(rows) {
+        let mut cells = vec![policy.to_owned()];
+        cells.extend(workers.iter().map(|&count| {
+            let cell = |value: fn(&Row) -> f64| median(rows, policy, Some(count), value);
+            match (cell(|row| row.ops_per_s), cell(|row| row.ops_per_s_per_worker)) {
+                (Some(all), Some(each)) => format!("{} ({})", with_spread(&all), figure(each.median)),
+                _ => "-".to_owned(),
+            }
+        }));
+        table.push(cells);
+    }
+    table
+}
+
+/// Latency of one operation in microseconds.
+#[must_use]
+pub fn latency(workload: &str, rows: &[&Row]) -> Table {
+    let columns: [Column; 6] = [
+        ("MiB/s", |row| row.bw_mib_s),
+        ("mean us", |row| row.lat_us_mean),
+        ("p50 us", |row| row.lat_us_p50),
+        ("p99 us", |row| row.lat_us_p99),
+        ("p99.99 us", |row| row.lat_us_p9999),
+        ("max us", |row| row.lat_us_max),
+    ];
+    by_policy_and_workers(&format!("{workload}: bandwidth and latency of an operation"), rows, &columns)
+}
+
+/// Where the blocks went, and what it cost in shared locks.
+#[must_use]
+pub fn placement(workload: &str, rows: &[&Row]) -> Table {
+    let columns: [Column; 9] = [
+        ("extents/file", |row| row.extents_per_file),
+        ("mean extent KB", |row| row.mean_extent_kb),
+        ("free extents", |row| crate::row::count_as_f64(row.free_extents)),
+        ("avg free KB", |row| crate::row::count_as_f64(row.avg_free_extent_kb)),
+        ("groups", |row| crate::row::count_as_f64(row.groups_touched)),
+        ("locks/op", |row| row.lock_acquisitions),
+        ("waits/op", |row| row.lock_waits),
+        ("busy skips", |row| crate::row::count_as_f64(row.groups_skipped_busy)),
+        ("score", |row| row.score.unwrap_or(f64::NAN)),
+    ];
+    by_policy_and_workers(
+        &format!("{workload}: placement with files at full size, shared locks"),
+        rows,
+        &columns,
+    )
+}
+
+fn by_policy_and_workers(title: &str, rows: &[&Row], columns: &[Column]) -> Table {
+    let mut table =
+        Table::new(title, ["policy", "workers"].into_iter().chain(columns.iter().map(|column| column.0)));
+    let workers: BTreeSet<u32> = rows.iter().map(|row| row.workers).collect();
+    for policy in policies(rows) {
+        for &count in &workers {
+            if !rows.iter().any(|row| row.policy == policy && row.workers == count) {
+                continue;
+            }
+            let mut cells = vec![policy.to_owned(), count.to_string()];
+            cells.extend(columns.iter().map(|(_, value)| {
+                median(rows, policy, Some(count), *value)
+                    .map_or("-".to_owned(), |spread| figure(spread.median))
+            }));
+            table.push(cells);
+        }
+    }
+    table
+}
+
+/// Every row as comma-separated values.
+#[must_use]
+pub fn csv(rows: &[Row]) -> String {
+    let names = ["workload", "policy", "workers", "cpus", "interleave", "seed", "repeat"];
+    let Some(first) = rows.first() else { return String::new() };
+    let figures = first.figures();
+    let mut table = Table::new("rows", names.into_iter().chain(figures.iter().map(|(name, _)| *name)));
+    for row in rows {
+        let mut cells = vec![
+            row.workload.clone(),
+            row.policy.clone(),
+            row.workers.to_string(),
+            row.cpus.to_string(),
+            row.interleave.name().to_owned(),
+            row.seed.to_string(),
+            row.repeat.to_string(),
+        ];
+        cells.extend(row.figures().iter().map(|(_, value)| value.to_string()));
+        table.push(cells);
+    }
+    table.csv()
+}
+
+/// Median over the repetitions of a cell.
+#[must_use]
+pub fn median(rows: &[&Row], policy: &str, workers: Option<u32>, value: fn(&Row) -> f64) -> Option<Spread> {
+    let values: Vec<f64> = rows
+        .iter()
+        .filter(|row| row.policy == policy && workers.is_none_or(|count| row.workers == count))
+        .map(|row| value(row))
+        .collect();
+    Spread::of(&values)
+}
+
+/// Policies in the order they first appear.
+#[must_use]
+pub fn policies<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+    in_order(rows.iter().map(|row| row.policy.as_str()))
+}
+
+fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    seen
+}
+
+fn with_spread(spread: &Spread) -> String {
+    if spread.count < 2 {
+        figure(spread.median)
+    } else {
+        format!("{} ±{:.0}%", figure(spread.median), 100.0 * spread.relative())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::row::Interleave;
+
+    pub(crate) fn row(policy: &str, workers: u32, ops_per_s: f64) -> Row {
+        Row {
+            workload: "fallocate2".to_owned(),
+            policy: policy.to_owned(),
+            workers,
+            cpus: workers,
+            interleave: Interleave::Threads,
+            seed: 1,
+            repeat: 0,
+            ops: 1000,
+            seconds: 1.0,
+            ops_per_s,
+            ops_per_s_per_worker: ops_per_s / f64::from(workers),
+            bw_mib_s: 1.0,
+            lat_us_mean: 0.5,
+            lat_us_p50: 0.4,
+            lat_us_p99: 2.0,
+            lat_us_p9999: 9.0,
+            lat_us_max: 50.0,
+            extents_per_file: 1.5,
+            mean_extent_kb: 700.0,
+            free_extents: 70,
+            avg_free_extent_kb: 12_000,
+            groups_touched: 3,
+            lock_acquisitions: 2.0,
+            lock_waits: 0.1,
+            groups_skipped_busy: 7,
+            hits: [("p2_aligned".to_owned(), 10)].into_iter().collect(),
+            score: None,
+        }
+    }
+
+    #[test]
+    fn policies_go_down_and_workers_across() {
+        let rows = [row("yard", 2, 2e6), row("yard", 1, 1e6), row("linux-6.16", 1, 5e5), row("yard", 1, 3e6)];
+        let table = throughput("fallocate2", &rows.iter().collect::<Vec<_>>());
+        assert_eq!(table.heads, ["policy", "1 worker", "2 workers"]);
+        assert_eq!(table.rows[0], ["yard", "2.000 M ±50% (2.000 M)", "2.000 M (1.000 M)"]);
+        assert_eq!(table.rows[1], ["linux-6.16", "500.0 k (500.0 k)", "-"]);
+    }
+
+    #[test]
+    fn csv_has_a_line_a_row() {
+        let text = csv(&[row("yard", 2, 2e6), row("a,b", 1, 1.0)]);
+        assert_eq!(text.lines().count(), 3);
+        assert!(text.lines().nth(2).unwrap().starts_with("fallocate2,\"a,b\",1,1,threads,1,0,1000,1,"));
+    }
+}

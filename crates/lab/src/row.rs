@@ -1,0 +1,127 @@
+//! One measured cell: a workload under one policy with one number of workers, once.
+//!
+//! The field names are the keys of the JSON rows and the columns of the CSV file; README and `--help` name the same.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// How the workers of a cell share time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interleave {
+    /// Free-running threads of the operating system: fast, not repeatable.
+    Threads,
+    /// One operation after the other, workers in turn: repeatable to the byte.
+    Lockstep,
+    /// All workers of a round are in the middle of an operation at once, each keeping its group's lock until the
+    /// round ends: repeatable, and shows what contention does to placement.
+    Overlap,
+}
+
+impl Interleave {
+    /// The name on the command line and in rows.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Threads => "threads",
+            Self::Lockstep => "lockstep",
+            Self::Overlap => "overlap",
+        }
+    }
+}
+
+/// One measured cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Name of the workload.
+    pub workload: String,
+    /// The policy arm as it was asked for, overrides included.
+    pub policy: String,
+    /// Workers.
+    pub workers: u32,
+    /// Logical CPUs that slots, zones and locality groups follow.
+    pub cpus: u32,
+    /// How the workers shared time.
+    pub interleave: Interleave,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Which repetition of the cell, from 0.
+    pub repeat: u32,
+    /// Operations carried out.
+    pub ops: u64,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+    /// Operations a second, all workers together.
+    pub ops_per_s: f64,
+    /// Operations a second and worker.
+    pub ops_per_s_per_worker: f64,
+    /// MiB of file space allocated or written a second.
+    pub bw_mib_s: f64,
+    /// Mean latency of an operation in microseconds.
+    pub lat_us_mean: f64,
+    /// Median latency in microseconds.
+    pub lat_us_p50: f64,
+    /// 99th percentile in microseconds.
+    pub lat_us_p99: f64,
+    /// 99.99th percentile in microseconds.
+    pub lat_us_p9999: f64,
+    /// Longest operation in microseconds.
+    pub lat_us_max: f64,
+    /// Mean extents a file, contiguous runs joined.
+    pub extents_per_file: f64,
+    /// Mean extent in KiB.
+    pub mean_extent_kb: f64,
+    /// Free extents of the image (e2freefrag).
+    pub free_extents: u64,
+    /// Average free extent in KiB (e2freefrag).
+    pub avg_free_extent_kb: u64,
+    /// Groups that hold file data.
+    pub groups_touched: u64,
+    /// Acquisitions of shared locks an operation.
+    pub lock_acquisitions: f64,
+    /// Acquisitions of shared locks that had to wait, an operation.
+    pub lock_waits: f64,
+    /// Groups passed over because their lock was held.
+    pub groups_skipped_busy: u64,
+    /// Searches that ended at each criterion.
+    pub hits: BTreeMap<String, u64>,
+    /// Fragmentation score (e4defrag -c); none without files.
+    pub score: Option<f64>,
+}
+
+impl Row {
+    /// Names of the numeric columns of a CSV file, in order, with their values.
+    #[must_use]
+    pub fn figures(&self) -> Vec<(&'static str, f64)> {
+        let count = count_as_f64;
+        vec![
+            ("ops", count(self.ops)),
+            ("seconds", self.seconds),
+            ("ops_per_s", self.ops_per_s),
+            ("ops_per_s_per_worker", self.ops_per_s_per_worker),
+            ("bw_mib_s", self.bw_mib_s),
+            ("lat_us_mean", self.lat_us_mean),
+            ("lat_us_p50", self.lat_us_p50),
+            ("lat_us_p99", self.lat_us_p99),
+            ("lat_us_p9999", self.lat_us_p9999),
+            ("lat_us_max", self.lat_us_max),
+            ("extents_per_file", self.extents_per_file),
+            ("mean_extent_kb", self.mean_extent_kb),
+            ("free_extents", count(self.free_extents)),
+            ("avg_free_extent_kb", count(self.avg_free_extent_kb)),
+            ("groups_touched", count(self.groups_touched)),
+            ("lock_acquisitions", self.lock_acquisitions),
+            ("lock_waits", self.lock_waits),
+            ("groups_skipped_busy", count(self.groups_skipped_busy)),
+            ("score", self.score.unwrap_or(f64::NAN)),
+        ]
+    }
+}
+
+/// A count for arithmetic of figures; exact below 2^53.
+#[allow(clippy::as_conversions, reason = "u64 to f64 has no From; counts stay below 2^53")]
+#[must_use]
+pub fn count_as_f64(count: u64) -> f64 {
+    count as f64
+}

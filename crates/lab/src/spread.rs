@@ -1,0 +1,99 @@
+//! Medians, intervals and the order of repetitions: how noisy figures are compared honestly.
+//!
+//! Arms of a comparison run in ABBA order so that drift of the machine hits all alike; what is printed is the median
+//! with an interval from order statistics, never a mean of few noisy runs.
+
+use blockyard_disk::num::u64_from_usize;
+
+use crate::row::count_as_f64;
+
+/// Median and interval of repeated measurements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The median; the mean of the two middle values for an even number.
+    pub median: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+    /// Number of measurements.
+    pub count: usize,
+}
+
+impl Spread {
+    /// Of a set of measurements; `None` when it is empty or holds something that is no number.
+    ///
+    /// With at least six values the interval covers the true median with 95 % confidence (order statistics of the
+    /// binomial distribution); with fewer it is the whole range.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
+        if values.is_empty() || values.iter().any(|value| value.is_nan()) {
+            return None;
+        }
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len();
+        let median = if n % 2 == 1 { sorted[n / 2] } else { f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]) };
+        let cut = values_cut_each_side(n);
+        Some(Self { median, low: sorted[cut], high: sorted[n - 1 - cut], count: n })
+    }
+
+    /// Half the width of the interval as a share of the median.
+    #[must_use]
+    pub fn relative(&self) -> f64 {
+        if self.median == 0.0 { 0.0 } else { (self.high - self.low) / 2.0 / self.median.abs() }
+    }
+}
+
+/// How many values lie outside the interval at each end: with rank r = the largest for which
+/// P(Binomial(n, 1/2) <= r - 1) <= 2.5 %, the interval runs from the r-th to the (n + 1 - r)-th value.
+fn values_cut_each_side(n: usize) -> usize {
+    let mut probability = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
+    let mut below = 0.0;
+    let mut rank = 0;
+    while rank < n / 2 && below + probability <= 0.025 {
+        below += probability;
+        probability *= count_as_f64(u64_from_usize(n - rank)) / count_as_f64(u64_from_usize(rank + 1));
+        rank += 1;
+    }
+    rank.saturating_sub(1)
+}
+
+/// The order in which `arms` arms run for `repeats` repetitions: forwards, then backwards, and so on (A B B A A B ...).
+/// Each item is (repetition, arm).
+pub fn abba(arms: usize, repeats: u32) -> impl Iterator<Item = (u32, usize)> {
+    (0..repeats).flat_map(move |repeat| {
+        (0..arms).map(move |arm| (repeat, if repeat % 2 == 0 { arm } else { arms - 1 - arm }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arms_alternate_forwards_and_backwards() {
+        let order: Vec<_> = abba(2, 3).map(|(_, arm)| arm).collect();
+        assert_eq!(order, [0, 1, 1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn few_values_give_the_whole_range() {
+        let spread = Spread::of(&[3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((spread.median, spread.low, spread.high), (2.0, 1.0, 3.0));
+        assert_eq!(Spread::of(&[1.0, 2.0]).unwrap().median, 1.5);
+        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread::of(&[f64::NAN]), None);
+    }
+
+    /// Ranks of the published tables of order-statistic intervals of the median at 95 %.
+    #[test]
+    fn intervals_follow_the_binomial_table() {
+        for (n, first_rank) in [(5, 1), (6, 1), (9, 2), (12, 3), (20, 6)] {
+            let values: Vec<f64> = (1..=n).map(f64::from).collect();
+            let spread = Spread::of(&values).unwrap();
+            assert_eq!(spread.low, f64::from(first_rank), "n = {n}");
+            assert_eq!(spread.high, f64::from(n + 1 - first_rank), "n = {n}");
+        }
+    }
+}
