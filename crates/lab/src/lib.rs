@@ -1,6 +1,7 @@
 //! Workloads, policies and geometries measured; agreement with the kernel.
 
 pub mod frag;
+pub mod map;
 pub mod published;
 pub mod report;
 pub mod row;

@@ -1,0 +1,140 @@
+//! Pictures of a map: characters for a terminal, SVG for a page.
+
+use std::fmt::Write as _;
+
+use super::{AllocationMap, SQUARES_PER_GROUP};
+
+/// Characters from empty to full.
+const SHADES: [char; 6] = [' ', '.', ':', '+', '#', '@'];
+
+/// Colours of an SVG map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Theme {
+    /// White for free, blue for used.
+    Blue,
+    /// White for free, orange for used.
+    Orange,
+}
+
+impl Theme {
+    fn used(self) -> (f64, f64, f64) {
+        match self {
+            Self::Blue => (0.0, 114.0, 178.0),
+            Self::Orange => (213.0, 94.0, 0.0),
+        }
+    }
+}
+
+impl AllocationMap {
+    /// Lines of text, one a group, with runs of equal rows folded into one line that says how many.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let rows: Vec<String> = (0..self.groups()).map(|group| self.text_row(group)).collect();
+        let mut text = String::new();
+        let mut group = 0;
+        while group < rows.len() {
+            let same = rows[group..].iter().take_while(|row| **row == rows[group]).count();
+            if same > 2 {
+                let _ =
+                    writeln!(text, "{group:>7} |{}| ... the same to group {}", rows[group], group + same - 1);
+                group += same;
+            } else {
+                let _ = writeln!(text, "{group:>7} |{}|", rows[group]);
+                group += 1;
+            }
+        }
+        text
+    }
+
+    fn text_row(&self, group: usize) -> String {
+        let mut row: String = self.shares(group).into_iter().map(shade).collect();
+        let width = row.chars().count();
+        row.extend(std::iter::repeat_n(' ', SQUARES_PER_GROUP - width));
+        row
+    }
+
+    /// The map as an `<svg>` element: groups run down and then right, in columns of `groups_per_column`.
+    #[must_use]
+    pub fn svg(&self, title: &str, theme: Theme, groups_per_column: usize) -> String {
+        const SIDE: usize = 6;
+        let columns = self.groups().div_ceil(groups_per_column);
+        let column_width = SIDE * SQUARES_PER_GROUP + 12;
+        let (width, height) = (columns * column_width, groups_per_column.min(self.groups()) * SIDE);
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
+             shape-rendering=\"crispEdges\"><title>{}</title>\
+             <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>",
+            crate::report::plot::escape(title)
+        );
+        for group in 0..self.groups() {
+            let (x0, y) = (group / groups_per_column * column_width, group % groups_per_column * SIDE);
+            let shares = self.shares(group);
+            let _ = write!(
+                svg,
+                "<rect x=\"{x0}\" y=\"{y}\" width=\"{}\" height=\"{SIDE}\" fill=\"#f4f4f4\"/>",
+                SIDE * shares.len()
+            );
+            for (square, &share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+                let x = x0 + square * SIDE;
+                let _ = write!(
+                    svg,
+                    "<rect x=\"{x}\" y=\"{y}\" width=\"{SIDE}\" height=\"{SIDE}\" fill=\"{}\"/>",
+                    colour(theme, share)
+                );
+            }
+        }
+        svg.push_str("</svg>");
+        svg
+    }
+}
+
+/// Free stays blank and full is full only at exactly 1, so that the extremes can be told from almost.
+fn shade(share: f64) -> char {
+    let step = match share {
+        s if s <= 0.0 => 0,
+        s if s >= 1.0 => 5,
+        s if s < 0.1 => 1,
+        s if s < 0.4 => 2,
+        s if s < 0.75 => 3,
+        _ => 4,
+    };
+    SHADES[step]
+}
+
+/// From a pale tint for anything used to the full colour.
+fn colour(theme: Theme, share: f64) -> String {
+    let strength = 0.25 + 0.75 * share.clamp(0.0, 1.0);
+    let channel = |used: f64| format!("{:.0}", 255.0 - (255.0 - used) * strength);
+    let (red, green, blue) = theme.used();
+    format!("rgb({},{},{})", channel(red), channel(green), channel(blue))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_rows_fold() {
+        let mut map = AllocationMap::new(6, 32_768, 32_768);
+        map.add_used(0, 0, 1024);
+        map.add_used(0, 1024, 50);
+        let text = map.text();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].starts_with("      0 |@. "));
+        assert!(lines[1].ends_with("| ... the same to group 5"));
+    }
+
+    #[test]
+    fn used_squares_are_drawn_and_the_title_is_safe() {
+        let mut map = AllocationMap::new(40, 32_768, 32_768);
+        map.add_used(33, 5 * 1024, 1024);
+        let svg = map.svg("a<b", Theme::Blue, 32);
+        assert!(svg.contains("<title>a&lt;b</title>"));
+        assert!(
+            svg.contains("<rect x=\"234\" y=\"6\" width=\"6\" height=\"6\" fill=\"rgb(0,114,178)\"/>"),
+            "{svg}"
+        );
+        assert_eq!(svg.matches("rgb(").count(), 1);
+    }
+}
