@@ -1,1 +1,5 @@
 //! The file system: mkfs, cache, transactions, inodes, extents, directories.
+
+#![forbid(unsafe_code)]
+
+pub mod mkfs;

@@ -1,0 +1,183 @@
+//! The head of each group: superblock copy, descriptor blocks, blocks reserved for more descriptors.
+//!
+//! Two ways to keep descriptors: classic, where every group with a superblock copy has the whole table behind it, and
+//! meta_bg, where each meta group keeps its own descriptor block in its first, second and last group.
+//! Invariant: a head occupies consecutive blocks from the first block of its group (block 1 in group 0 of 1 KiB
+//! blocks, also with bigalloc).
+
+use std::ops::Range;
+
+use blockyard_disk::num::u64_from_u32;
+use blockyard_disk::{Geometry, GroupNr};
+
+use super::error::Result;
+use super::feature::{META_BG, RESIZE_INODE, SPARSE_SUPER, SPARSE_SUPER2};
+use super::params::Params;
+
+/// Where superblock copies and descriptors lie.
+#[derive(Clone, Debug)]
+pub(super) struct Heads {
+    rule: BackupRule,
+    /// Blocks of the descriptor table.
+    desc_blocks: u64,
+    /// Descriptor blocks kept the classic way; the rest lie in their meta groups.
+    classic_desc_blocks: u64,
+    reserved_gdt: u64,
+    descs_per_block: u64,
+    groups: u32,
+    /// Block 0 of group 0 is the boot block although the group begins there.
+    super_at_one: bool,
+}
+
+/// Which groups hold copies of the superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BackupRule {
+    All,
+    PowersOf357,
+    Named([u32; 2]),
+}
+
+impl Heads {
+    /// Plans the heads. Switches to meta_bg, and gives the resize inode up, when table and reserve would take more
+    /// than three quarters of a group.
+    pub(super) fn plan(params: &mut Params, geometry: &Geometry) -> Result<Self> {
+        let descs_per_block = params.descs_per_block();
+        let desc_blocks = u64::from(geometry.groups()).div_ceil(descs_per_block);
+        let mut reserved_gdt = match params.reserved_gdt {
+            _ if !params.features.contains(RESIZE_INODE) => 0,
+            Some(blocks) => blocks,
+            None => default_reserve(params, geometry, desc_blocks),
+        };
+        if desc_blocks + reserved_gdt > geometry.blocks_per_group() * 3 / 4 {
+            params.features.set(META_BG, true);
+            params.features.set(RESIZE_INODE, false);
+            reserved_gdt = 0;
+        }
+        Ok(Self {
+            rule: BackupRule::of(params, geometry.groups()),
+            desc_blocks,
+            classic_desc_blocks: if params.features.contains(META_BG) { 0 } else { desc_blocks },
+            reserved_gdt,
+            descs_per_block,
+            groups: geometry.groups(),
+            super_at_one: geometry.block_bits() == 10 && params.first_block == 0,
+        })
+    }
+
+    /// Blocks of the descriptor table.
+    pub(super) const fn desc_blocks(&self) -> u64 {
+        self.desc_blocks
+    }
+
+    /// Descriptor blocks kept in reserve.
+    pub(super) const fn reserved_gdt(&self) -> u64 {
+        self.reserved_gdt
+    }
+
+    /// Blocks behind a superblock copy: the classic table and the reserve.
+    pub(super) const fn classic_blocks(&self) -> u64 {
+        self.classic_desc_blocks + self.reserved_gdt
+    }
+
+    /// `s_backup_bgs`.
+    pub(super) const fn named_backups(&self) -> [u32; 2] {
+        match self.rule {
+            BackupRule::Named(groups) => groups,
+            BackupRule::All | BackupRule::PowersOf357 => [0, 0],
+        }
+    }
+
+    /// Whether a group holds a copy of the superblock (group 0: the superblock).
+    pub(super) fn has_backup(&self, group: GroupNr) -> bool {
+        match (group.raw(), self.rule) {
+            (0, _) | (_, BackupRule::All) | (1, BackupRule::PowersOf357) => true,
+            (n, BackupRule::Named(groups)) => groups.contains(&n),
+            (n, BackupRule::PowersOf357) => [3, 5, 7].into_iter().any(|base| is_power_of(n, base)),
+        }
+    }
+
+    /// All groups with a copy of the superblock, ascending.
+    pub(super) fn backup_groups(&self) -> impl Iterator<Item = GroupNr> {
+        (0..self.groups).map(GroupNr::new).filter(|group| self.has_backup(*group))
+    }
+
+    /// The block of a group's superblock copy.
+    pub(super) fn superblock(&self, geometry: &Geometry, group: GroupNr) -> Option<u64> {
+        let at = geometry.group_first_block(group).raw() + u64::from(group.raw() == 0 && self.super_at_one);
+        self.has_backup(group).then_some(at)
+    }
+
+    /// The first block of the classic descriptor table of a group with a superblock copy.
+    pub(super) fn classic_table(&self, geometry: &Geometry, group: GroupNr) -> Option<u64> {
+        self.superblock(geometry, group).map(|at| at + 1)
+    }
+
+    /// The one descriptor block that a group keeps for its meta group, and that block's number in the table.
+    pub(super) fn meta_desc(&self, geometry: &Geometry, group: GroupNr) -> Option<(u64, u64)> {
+        let number = u64_from_u32(group.raw()) / self.descs_per_block;
+        let inside = u64_from_u32(group.raw()) % self.descs_per_block;
+        let keeps = number >= self.classic_desc_blocks && (inside < 2 || inside == self.descs_per_block - 1);
+        let after = match self.superblock(geometry, group) {
+            Some(at) => at + 1,
+            None => geometry.group_first_block(group).raw(),
+        };
+        keeps.then_some((after, number))
+    }
+
+    /// The blocks of a group's head; empty when it has none.
+    pub(super) fn range(&self, geometry: &Geometry, group: GroupNr) -> Range<u64> {
+        let first = geometry.group_first_block(group).raw();
+        let mut end = match self.superblock(geometry, group) {
+            Some(at) => at + 1 + self.classic_blocks(),
+            None => first,
+        };
+        if self.meta_desc(geometry, group).is_some() {
+            end += 1;
+        }
+        first..end
+    }
+}
+
+impl BackupRule {
+    fn of(params: &Params, groups: u32) -> Self {
+        if params.features.contains(SPARSE_SUPER2) {
+            let last = groups - 1;
+            let first = u32::from(groups > 1 && params.backup_superblocks >= 1);
+            let second = if groups > 2 && params.backup_superblocks >= 2 { last } else { 0 };
+            Self::Named([first, second])
+        } else if params.features.contains(SPARSE_SUPER) {
+            Self::PowersOf357
+        } else {
+            Self::All
+        }
+    }
+}
+
+/// Descriptor blocks for growth to 1024 times the size, as far as one double-indirect block can own them.
+fn default_reserve(params: &Params, geometry: &Geometry, desc_blocks: u64) -> u64 {
+    let most_blocks = geometry.blocks_count().raw().saturating_mul(1024).min(u64::from(u32::MAX));
+    let most_groups = (most_blocks - params.first_block).div_ceil(geometry.blocks_per_group());
+    let most_desc = most_groups.div_ceil(params.descs_per_block());
+    most_desc.saturating_sub(desc_blocks).min(params.block_size() / 4)
+}
+
+/// Whether `n` is a power (with exponent one or more) of `base`.
+fn is_power_of(n: u32, base: u32) -> bool {
+    let (n, base) = (u64::from(n), u64::from(base));
+    let mut power = base;
+    while power < n {
+        power *= base;
+    }
+    power == n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_power_of;
+
+    #[test]
+    fn powers_of_three_below_a_hundred() {
+        let powers: Vec<u32> = (0..100).filter(|n| is_power_of(*n, 3)).collect();
+        assert_eq!(powers, [3, 9, 27, 81]);
+    }
+}

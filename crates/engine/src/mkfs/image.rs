@@ -1,0 +1,260 @@
+//! Writes a planned file system: every block once, in ascending order, the superblock last, one flush.
+//!
+//! The device is cleared first (its storage given back), so that unused blocks are holes. Blocks that would be all
+//! zero are then not written at all.
+
+use blockyard_device::BlockDevice;
+use blockyard_disk::checksum::Checksums;
+use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32, usize_from_u64};
+use blockyard_disk::superblock::RawSuperblock;
+use blockyard_disk::{GroupNr, InodeNr};
+use zerocopy::IntoBytes;
+
+use super::error::Result;
+use super::feature::META_BG;
+use super::files::FileBlocks;
+use super::identity::Identity;
+use super::layout::Layout;
+use super::options::Options;
+use super::{groups, inodes, journal, superblock};
+
+/// Bytes gathered before they are written.
+const BATCH: usize = 1 << 20;
+/// Bytes at the end of the device that are cleared: where RAID keeps its superblocks.
+const TAIL: u64 = 64 << 10;
+
+/// What stands in one block or several.
+enum Piece {
+    Superblock(GroupNr),
+    /// The whole descriptor table.
+    DescTable,
+    /// One block of the descriptor table.
+    DescBlock(u64),
+    BlockBitmap(GroupNr),
+    InodeBitmap(GroupNr),
+    Bytes(Vec<u8>),
+}
+
+/// Writes the image.
+pub(super) fn write(device: &dyn BlockDevice, layout: &Layout, options: &Options) -> Result<()> {
+    let identity = Identity::of(options);
+    let sb = superblock::build(layout, options, &identity);
+    let checksums = Checksums::of(&sb);
+    let writer = Writer { device, layout, options, checksums, sb };
+    writer.clear()?;
+    writer.write_pieces(&identity)?;
+    writer.write_superblock()?;
+    device.flush()?;
+    Ok(())
+}
+
+struct Writer<'a> {
+    device: &'a dyn BlockDevice,
+    layout: &'a Layout,
+    options: &'a Options,
+    checksums: Checksums,
+    sb: RawSuperblock,
+}
+
+impl Writer<'_> {
+    fn clear(&self) -> Result<()> {
+        let size = self.layout.geometry.blocks_count().raw() << self.layout.params.block_bits;
+        if !self.options.no_discard {
+            self.device.write_zeroes(0, self.device.size())?;
+            return Ok(());
+        }
+        // The old superblock and what RAID left must not be found again.
+        self.device.write_zeroes(0, (4096).min(size))?;
+        let tail = TAIL.min(size);
+        self.device.write_zeroes(size - tail, tail)?;
+        if self.options.lazy_itable_init == Some(false) {
+            self.clear_tables()?;
+        }
+        if self.options.lazy_journal_init == Some(false) {
+            for run in self.layout.journal.iter().flat_map(|journal| &journal.runs) {
+                self.clear_blocks(run.physical, run.len)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clear_tables(&self) -> Result<()> {
+        let len = self.layout.geometry.inode_table_blocks();
+        self.layout.places.iter().try_for_each(|places| self.clear_blocks(places.inode_table.raw(), len))
+    }
+
+    fn clear_blocks(&self, start: u64, len: u64) -> Result<()> {
+        let bits = self.layout.params.block_bits;
+        Ok(self.device.write_zeroes(start << bits, len << bits)?)
+    }
+
+    /// Whether inode tables are known to be zero.
+    fn tables_are_zeroed(&self) -> bool {
+        !self.options.no_discard || self.options.lazy_itable_init == Some(false)
+    }
+
+    fn write_pieces(&self, identity: &Identity) -> Result<()> {
+        let table = groups::table(self.layout, &self.checksums, self.tables_are_zeroed());
+        let mut pieces = self.pieces(identity);
+        pieces.sort_by_key(|(at, _)| *at);
+        let mut batch =
+            Batch { device: self.device, skip_zero: !self.options.no_discard, at: 0, bytes: Vec::new() };
+        let bits = self.layout.params.block_bits;
+        for (block, piece) in pieces {
+            let at = block << bits;
+            match piece {
+                Piece::Superblock(group) => batch.add(at, &self.superblock_block(group))?,
+                Piece::DescTable => batch.add(at, &table)?,
+                Piece::DescBlock(number) => {
+                    let start = usize_from_u64(number << bits);
+                    batch.add(at, &table[start..start + (1 << bits)])?;
+                }
+                Piece::BlockBitmap(group) => batch.add(at, &groups::block_bitmap(self.layout, group))?,
+                Piece::InodeBitmap(group) => batch.add(at, &groups::inode_bitmap(self.layout, group))?,
+                Piece::Bytes(bytes) => batch.add(at, &bytes)?,
+            }
+        }
+        batch.finish()
+    }
+
+    /// All pieces but the primary superblock.
+    fn pieces(&self, identity: &Identity) -> Vec<(u64, Piece)> {
+        let mut pieces = Vec::new();
+        for group in self.layout.geometry.all_groups() {
+            self.group_pieces(group, &mut pieces);
+        }
+        self.inode_pieces(&mut pieces);
+        self.file_pieces(identity, &mut pieces);
+        pieces
+    }
+
+    fn group_pieces(&self, group: GroupNr, pieces: &mut Vec<(u64, Piece)>) {
+        let layout = self.layout;
+        let geometry = &layout.geometry;
+        if let Some(at) = layout.heads.superblock(geometry, group).filter(|_| group.raw() != 0) {
+            pieces.push((at, Piece::Superblock(group)));
+        }
+        if let Some(at) =
+            layout.heads.classic_table(geometry, group).filter(|_| !layout.params.features.contains(META_BG))
+        {
+            pieces.push((at, Piece::DescTable));
+        }
+        if let Some((at, number)) = layout.heads.meta_desc(geometry, group) {
+            pieces.push((at, Piece::DescBlock(number)));
+        }
+        let places = &layout.places[usize_from_u32(group.raw())];
+        if !layout.is_block_uninit(group) {
+            pieces.push((places.block_bitmap.raw(), Piece::BlockBitmap(group)));
+        }
+        if !groups::is_inode_uninit(layout, group) {
+            pieces.push((places.inode_bitmap.raw(), Piece::InodeBitmap(group)));
+        }
+    }
+
+    /// The used part of the inode tables, group by group.
+    fn inode_pieces(&self, pieces: &mut Vec<(u64, Piece)>) {
+        let layout = self.layout;
+        let table = inodes::table(layout, self.options, &self.checksums);
+        let per_group =
+            u64_from_u32(layout.geometry.inodes_per_group()) * u64::from(layout.geometry.inode_size());
+        let block_size = usize_from_u64(layout.params.block_size());
+        for (group, part) in layout.geometry.all_groups().zip(table.chunks(usize_from_u64(per_group))) {
+            let mut bytes = part.to_vec();
+            bytes.resize(bytes.len().next_multiple_of(block_size), 0);
+            pieces.push((layout.inode_table(group).raw(), Piece::Bytes(bytes)));
+        }
+    }
+
+    fn file_pieces(&self, identity: &Identity, pieces: &mut Vec<(u64, Piece)>) {
+        let layout = self.layout;
+        let mut content = |file: &FileBlocks, bytes: Vec<u8>| {
+            let block = usize_from_u64(layout.params.block_size());
+            for run in &file.runs {
+                let from = usize_from_u64(run.logical) * block;
+                let to = from + usize_from_u64(run.len) * block;
+                pieces.push((run.physical, Piece::Bytes(bytes[from..to].to_vec())));
+            }
+        };
+        content(&layout.root, inodes::root_block(layout, &self.checksums));
+        content(&layout.lost_found, inodes::lost_found_content(layout, &self.checksums));
+        if let (Some(file), Some(size)) = (&layout.journal, layout.params.journal) {
+            let first = journal::superblock(layout, size, identity);
+            pieces.push((file.runs[0].physical, Piece::Bytes(first)));
+        }
+        for (owner, file) in self.files() {
+            let blocks = inodes::map_blocks(layout, &self.checksums, owner, file);
+            pieces.extend(blocks.into_iter().map(|(at, bytes)| (at, Piece::Bytes(bytes))));
+        }
+        if let Some(at) = layout.resize {
+            pieces.push((at, Piece::Bytes(inodes::resize_block(layout))));
+            let reserved = inodes::reserved_blocks(layout);
+            pieces.extend(reserved.map(|(at, _)| (at, Piece::Bytes(inodes::reserved_content(layout, at)))));
+        }
+        for run in layout.orphan.iter().flat_map(|orphan| &orphan.runs) {
+            let blocks = run.physical..run.physical + run.len;
+            pieces.extend(
+                blocks.map(|at| (at, Piece::Bytes(inodes::orphan_block(layout, &self.checksums, at)))),
+            );
+        }
+        if let Some(at) = layout.mmp {
+            pieces.push((at, Piece::Bytes(journal::mmp_block(layout, self.options, &self.checksums))));
+        }
+    }
+
+    fn files(&self) -> impl Iterator<Item = (InodeNr, &FileBlocks)> {
+        let fixed = [(InodeNr::ROOT, &self.layout.root), (inodes::LOST_FOUND, &self.layout.lost_found)];
+        let journal = self.layout.journal.iter().map(|file| (InodeNr::JOURNAL, file));
+        let orphan = self.layout.orphan.iter().map(|file| (inodes::ORPHAN_FILE, file));
+        fixed.into_iter().chain(journal).chain(orphan)
+    }
+
+    /// A copy of the superblock, padded to a block.
+    fn superblock_block(&self, group: GroupNr) -> Vec<u8> {
+        let mut block = vec![0; usize_from_u64(self.layout.params.block_size())];
+        let copy = superblock::copy_for(&self.sb, group, &self.checksums);
+        block[..RawSuperblock::SIZE].copy_from_slice(copy.as_bytes());
+        block
+    }
+
+    fn write_superblock(&self) -> Result<()> {
+        let copy = superblock::copy_for(&self.sb, GroupNr::ZERO, &self.checksums);
+        Ok(self.device.write_at(1024, copy.as_bytes())?)
+    }
+}
+
+/// Joins adjacent pieces to long writes.
+struct Batch<'a> {
+    device: &'a dyn BlockDevice,
+    skip_zero: bool,
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Batch<'_> {
+    fn add(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        if self.skip_zero && bytes.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        let end = self.at + u64_from_usize(self.bytes.len());
+        if at != end || self.bytes.len() + bytes.len() > BATCH {
+            self.finish()?;
+            self.at = at;
+        }
+        if bytes.len() > BATCH {
+            self.device.write_at(at, bytes)?;
+            self.at = at + u64_from_usize(bytes.len());
+            return Ok(());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if !self.bytes.is_empty() {
+            self.device.write_at(self.at, &self.bytes)?;
+            self.at += u64_from_usize(self.bytes.len());
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+}

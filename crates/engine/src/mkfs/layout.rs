@@ -1,0 +1,203 @@
+//! Every placement of a file system to be, without any I/O.
+//!
+//! Order, which decides who gets which block: heads of all groups, bitmaps and tables, root directory, lost+found,
+//! resize inode, journal, orphan file, MMP block. With bigalloc everything up to the tables is placed block by block,
+//! then clusters touched are taken whole, and files take whole clusters.
+
+use blockyard_disk::num::{u32_from_u64, u64_from_u32};
+use blockyard_disk::{BlockNr, Geometry, GroupNr};
+
+use super::error::Result;
+use super::feature::{EXTENT, FLEX_BG, MMP, RESIZE_INODE};
+use super::files::{Allocator, FileBlocks, lost_found_blocks};
+use super::heads::Heads;
+use super::options::Options;
+use super::params::Params;
+use super::shape::Shape;
+use super::space::Space;
+use super::tables::{self, GroupPlaces, Rules};
+
+/// All placements.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) params: Params,
+    pub(super) geometry: Geometry,
+    pub(super) heads: Heads,
+    pub(super) reserved_blocks: u64,
+    /// By group number.
+    pub(super) places: Vec<GroupPlaces>,
+    /// Blocks in use, whole clusters.
+    pub(super) space: Space,
+    /// Blocks in use before any file was placed.
+    pub(super) static_space: Space,
+    pub(super) root: FileBlocks,
+    pub(super) lost_found: FileBlocks,
+    /// The double-indirect block of the resize inode.
+    pub(super) resize: Option<u64>,
+    pub(super) journal: Option<FileBlocks>,
+    pub(super) orphan: Option<FileBlocks>,
+    pub(super) mmp: Option<u64>,
+}
+
+impl Layout {
+    /// Plans a file system for a device of `device_bytes` bytes.
+    pub(super) fn plan(options: &Options, device_bytes: u64) -> Result<Self> {
+        let mut params = Params::resolve(options, device_bytes)?;
+        let Shape { geometry, heads, reserved_blocks } = Shape::find(&mut params)?;
+        let mut space = Space::new(geometry.blocks_count().raw());
+        for group in geometry.all_groups() {
+            space.mark(heads.range(&geometry, group));
+        }
+        let packed = options.packed_meta_blocks;
+        let places = tables::place_all(&geometry, rules(options, &params, &geometry), &mut space)?;
+        space.widen(params.cluster_ratio());
+        let static_space = space.clone();
+
+        let mut allocator = Allocator {
+            space: &mut space,
+            block_size: params.block_size(),
+            step: params.cluster_ratio(),
+            extents: params.features.contains(EXTENT),
+        };
+        let root = allocator.file(1, params.first_block)?;
+        let lost_found = allocator.file(lost_found_blocks(1 << params.block_bits), params.first_block)?;
+        let resize = match params.features.contains(RESIZE_INODE) && heads.reserved_gdt() > 0 {
+            true => Some(allocator.block(params.first_block)?),
+            false => None,
+        };
+        let journal = match params.journal {
+            Some(size) => {
+                let goal = journal_goal(options, &params, &geometry, allocator.space, packed);
+                Some(allocator.file(size.total, goal)?)
+            }
+            None => None,
+        };
+        let mmp = match params.features.contains(MMP) {
+            true => Some(allocator.block(params.first_block)?),
+            false => None,
+        };
+        let orphan = match params.orphan_blocks {
+            Some(blocks) => Some(allocator.file(blocks, params.first_block)?),
+            None => None,
+        };
+        Ok(Self {
+            params,
+            geometry,
+            heads,
+            reserved_blocks,
+            places,
+            space,
+            static_space,
+            root,
+            lost_found,
+            resize,
+            journal,
+            orphan,
+            mmp,
+        })
+    }
+
+    /// First block of a group and the block behind its last.
+    pub(super) fn group_range(&self, group: GroupNr) -> std::ops::Range<u64> {
+        let first = self.geometry.group_first_block(group).raw();
+        first..first + self.geometry.blocks_in_group(group)
+    }
+
+    /// Free clusters of a group.
+    pub(super) fn free_clusters(&self, group: GroupNr) -> u32 {
+        let used = self.used_clusters(&self.space, group);
+        self.geometry.clusters_in_group(group) - used
+    }
+
+    fn used_clusters(&self, space: &Space, group: GroupNr) -> u32 {
+        let ratio = self.params.cluster_ratio();
+        let used =
+            space.ranges_in(self.group_range(group)).map(|used| (used.end - used.start).div_ceil(ratio));
+        u32_from_u64(used.sum())
+    }
+
+    /// Free blocks of the file system, whole clusters.
+    pub(super) fn free_blocks(&self) -> u64 {
+        let free = self.geometry.all_groups().map(|group| u64_from_u32(self.free_clusters(group)));
+        free.sum::<u64>() * self.params.cluster_ratio()
+    }
+
+    /// Whether a group's block bitmap is left uninitialised: nothing but a head in it, and not the last group.
+    pub(super) fn is_block_uninit(&self, group: GroupNr) -> bool {
+        let is_last = group.raw() + 1 == self.geometry.groups();
+        if group.raw() == 0 || is_last || !self.params.features.has_group_checksum() {
+            return false;
+        }
+        let range = self.group_range(group);
+        let mut head = Space::new(range.end);
+        head.mark(self.heads.range(&self.geometry, group));
+        head.widen(self.params.cluster_ratio());
+        self.space.used_in(range.clone()) == head.used_in(range)
+    }
+
+    /// The groups that hold copies of the superblock, without group 0.
+    pub(super) fn backups(&self) -> Vec<GroupNr> {
+        self.heads.backup_groups().filter(|group| group.raw() != 0).collect()
+    }
+
+    /// The block that the superblock lies in (with 1 KiB blocks it fills block 1).
+    pub(super) fn superblock_at(&self) -> u64 {
+        self.heads.superblock(&self.geometry, GroupNr::ZERO).expect("group 0 always has the superblock")
+    }
+
+    /// Clusters that hold static metadata and the journal; the journal's own map blocks are not counted.
+    pub(super) fn overhead_clusters(&self) -> u64 {
+        let ratio = self.params.cluster_ratio();
+        let fixed = self.static_space.used_in(self.params.first_block..self.geometry.blocks_count().raw());
+        let journal = self.journal.as_ref().map_or(0, |journal| journal.runs.iter().map(|run| run.len).sum());
+        (self.params.first_block + fixed + journal) / ratio
+    }
+
+    /// First block of a group's inode table.
+    pub(super) fn inode_table(&self, group: GroupNr) -> BlockNr {
+        self.places[blockyard_disk::num::usize_from_u32(group.raw())].inode_table
+    }
+}
+
+fn rules(options: &Options, params: &Params, geometry: &Geometry) -> Rules {
+    let groups = u64_from_u32(geometry.groups());
+    let flex = match params.features.contains(FLEX_BG) {
+        true if options.packed_meta_blocks => groups.next_power_of_two(),
+        true => u64_from_u32(geometry.flex_size()),
+        false => 1,
+    };
+    Rules { flex, stride: u64::from(options.stride.unwrap_or(0)) }
+}
+
+/// Where the journal is wanted: in the middle, where most is free near it.
+fn journal_goal(options: &Options, params: &Params, geometry: &Geometry, space: &Space, packed: bool) -> u64 {
+    if let Some(location) = options.journal_location {
+        return location.in_blocks(params.block_size());
+    }
+    if packed || !params.features.contains(EXTENT) {
+        return params.first_block;
+    }
+    let free = |group: u32| {
+        let first = geometry.group_first_block(GroupNr::new(group)).raw();
+        let len = geometry.blocks_in_group(GroupNr::new(group));
+        len - space.used_in(first..first + len)
+    };
+    let groups = geometry.groups();
+    let middle_block = (geometry.blocks_count().raw() - params.first_block) / 2;
+    let middle = u32_from_u64((middle_block - params.first_block) / geometry.blocks_per_group());
+    let flex = geometry.flex_size();
+    let first = if flex > 1 && middle > flex {
+        let aligned = middle / flex * flex;
+        (aligned..groups).find(|&group| free(group) > 0).unwrap_or(0)
+    } else {
+        middle.saturating_sub(1)
+    };
+    let last = (middle_or(first, middle, flex) + 1).min(groups - 1);
+    let best = (first..=last).fold(first, |best, group| if free(group) > free(best) { group } else { best });
+    geometry.group_first_block(GroupNr::new(best)).raw()
+}
+
+/// The group behind which one more candidate lies.
+const fn middle_or(first: u32, middle: u32, flex: u32) -> u32 {
+    if flex > 1 && middle > flex { first } else { middle }
+}

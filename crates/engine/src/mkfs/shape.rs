@@ -1,0 +1,111 @@
+//! The shape of the file system: how many groups, how large, with how many inodes and descriptor blocks.
+//!
+//! Pure. The inodes wanted are spread over the groups, a whole number of table blocks and a multiple of eight each.
+//! When a group's bitmap cannot hold its share, groups are made smaller by eight blocks at a time. A last group too
+//! short for its own metadata and 50 blocks is dropped.
+
+use blockyard_disk::num::u32_from_u64;
+use blockyard_disk::{BlockCount, BlockNr, Geometry, geometry::GeometryFields};
+
+use super::error::{Error, Result};
+use super::feature::BIGALLOC;
+use super::heads::Heads;
+use super::params::Params;
+
+/// Blocks that a last group must have beyond its metadata.
+const LAST_GROUP_FREE_MIN: u64 = 50;
+
+/// Geometry and what follows from it directly.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    pub(super) geometry: Geometry,
+    pub(super) heads: Heads,
+    /// Blocks kept for privileged users.
+    pub(super) reserved_blocks: u64,
+}
+
+impl Shape {
+    /// Finds the shape; may add meta_bg to the features and take resize_inode away, where the descriptors would
+    /// fill their groups.
+    pub(super) fn find(params: &mut Params) -> Result<Self> {
+        let mut reserved_blocks = percent_of(params.blocks, params.reserved_percent);
+        let mut clusters = params.clusters_per_group;
+        loop {
+            let mut blocks = params.blocks;
+            let attempt = loop {
+                let Some(geometry) = spread_inodes(params, blocks, clusters)? else { break None };
+                let heads = Heads::plan(params, &geometry)?;
+                let remainder = (blocks - params.first_block) % geometry.blocks_per_group();
+                if remainder == 0 || remainder >= last_group_need(&geometry, &heads) {
+                    break Some((geometry, heads));
+                }
+                if geometry.groups() == 1 {
+                    if remainder >= last_group_need(&geometry, &heads) - LAST_GROUP_FREE_MIN {
+                        break Some((geometry, heads));
+                    }
+                    return Err(Error::Size(format!(
+                        "{blocks} blocks do not hold the file system's own metadata; ask for more, or fewer inodes"
+                    )));
+                }
+                blocks -= remainder;
+                reserved_blocks = percent_of(blocks, params.reserved_percent);
+            };
+            if let Some((geometry, heads)) = attempt {
+                return Ok(Self { geometry, heads, reserved_blocks });
+            }
+            if params.features.contains(BIGALLOC) || clusters < 256 + 8 {
+                return Err(Error::Size(format!(
+                    "{} inodes do not fit the groups' bitmaps; raise -i or lower -N",
+                    params.inodes
+                )));
+            }
+            clusters -= 8;
+        }
+    }
+}
+
+/// Blocks that the last group needs to be worth keeping.
+fn last_group_need(geometry: &Geometry, heads: &Heads) -> u64 {
+    let last = blockyard_disk::GroupNr::new(geometry.groups() - 1);
+    let head = if heads.has_backup(last) { 1 + heads.classic_blocks() } else { 0 };
+    2 + geometry.inode_table_blocks() + head + LAST_GROUP_FREE_MIN
+}
+
+/// Geometry with the inodes wanted spread over all groups; `None` when a group's share exceeds its bitmap.
+fn spread_inodes(params: &Params, blocks: u64, clusters: u32) -> Result<Option<Geometry>> {
+    let block_size = params.block_size();
+    let per_group = u64::from(clusters) << params.cluster_ratio_bits;
+    let groups = (blocks.saturating_sub(params.first_block)).div_ceil(per_group);
+    if groups == 0 {
+        return Err(Error::Size(format!("{blocks} blocks are too few for a file system; ask for more")));
+    }
+    let wanted = params.inodes.max(12);
+    let share = wanted.div_ceil(groups);
+    let most = block_size * 8;
+    if share > most && !params.features.contains(BIGALLOC) {
+        return Ok(None);
+    }
+    let table = share.min(most).saturating_mul(u64::from(params.inode_size)).div_ceil(block_size);
+    let inodes = (table * block_size / u64::from(params.inode_size)).max(8) & !7;
+    let fields = GeometryFields {
+        block_bits: params.block_bits,
+        cluster_ratio_bits: params.cluster_ratio_bits,
+        blocks_count: BlockCount::new(blocks),
+        first_data_block: BlockNr::new(params.first_block),
+        clusters_per_group: clusters,
+        inodes_per_group: u32_from_u64(inodes.min(most)),
+        inode_size: u16::try_from(params.inode_size).expect("at most 65536, checked to be at most a block"),
+        flex_bits: params.flex_bits,
+    };
+    Geometry::new(fields).map(Some).map_err(|error| Error::Size(format!("{error}; ask for another size")))
+}
+
+/// A percentage of a block count, rounded down.
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+#[expect(
+    clippy::as_conversions,
+    reason = "the percentage is a fraction; below 2^53 the product is exact enough"
+)]
+fn percent_of(blocks: u64, percent: f64) -> u64 {
+    (blocks as f64 * percent / 100.0) as u64
+}

@@ -1,0 +1,151 @@
+//! Where block bitmaps, inode bitmaps and inode tables lie.
+//!
+//! Without flex groups each group keeps its own, in the first free blocks behind its head (a RAID stride moves the
+//! bitmaps group by group, so that they do not all meet the same disk). With flex groups the bitmaps of one kind of
+//! all groups of a flex group are packed behind each other, then the other kind, then the tables; what is in the way
+//! (heads of later groups) is jumped over.
+
+use std::ops::Range;
+
+use blockyard_disk::num::u64_from_u32;
+use blockyard_disk::{BlockNr, Geometry, GroupNr};
+
+use super::error::{Error, Result};
+use super::space::Space;
+
+/// The three addresses of a group descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GroupPlaces {
+    pub(super) block_bitmap: BlockNr,
+    pub(super) inode_bitmap: BlockNr,
+    pub(super) inode_table: BlockNr,
+}
+
+/// How tables are placed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// Groups whose tables are packed together; 1: none.
+    pub(super) flex: u64,
+    /// RAID stride in blocks, 0 for none.
+    pub(super) stride: u64,
+}
+
+/// Places the tables of all groups and takes their blocks.
+pub(super) fn place_all(geometry: &Geometry, rules: Rules, space: &mut Space) -> Result<Vec<GroupPlaces>> {
+    let mut placer = Placer { geometry, rules, space, done: Vec::new() };
+    for group in geometry.all_groups() {
+        let places = if rules.flex > 1 { placer.flexed(group)? } else { placer.alone(group)? };
+        placer.done.push(places);
+    }
+    Ok(placer.done)
+}
+
+struct Placer<'a> {
+    geometry: &'a Geometry,
+    rules: Rules,
+    space: &'a mut Space,
+    done: Vec<GroupPlaces>,
+}
+
+/// Which of the three a flex group packs.
+#[derive(Clone, Copy)]
+struct Item {
+    /// Blocks of one group's.
+    len: u64,
+    /// Where the previous group's of the same flex group ends, or where the first group's is wanted.
+    hint: Option<u64>,
+}
+
+impl Placer<'_> {
+    fn group_range(&self, group: GroupNr) -> Range<u64> {
+        let first = self.geometry.group_first_block(group).raw();
+        first..first + self.geometry.blocks_in_group(group)
+    }
+
+    fn alone(&mut self, group: GroupNr) -> Result<GroupPlaces> {
+        let range = self.group_range(group);
+        let table_len = self.geometry.inode_table_blocks();
+        let from = self.bitmap_start(group, &range, table_len);
+        let block_bitmap = self.take_near(from, &range, 1)?;
+        let inode_bitmap = self.take_near(from, &range, 1)?;
+        let inode_table = self.take_near(range.start, &range, table_len)?;
+        Ok(GroupPlaces {
+            block_bitmap: BlockNr::new(block_bitmap),
+            inode_bitmap: BlockNr::new(inode_bitmap),
+            inode_table: BlockNr::new(inode_table),
+        })
+    }
+
+    /// Where a group's bitmaps are looked for: with a stride, behind the room for the table and shifted.
+    fn bitmap_start(&self, group: GroupNr, range: &Range<u64>, table_len: u64) -> u64 {
+        if self.rules.stride == 0 {
+            return range.start;
+        }
+        let Some(table) = self.space.find(range.start, range.end, table_len, 1) else { return range.start };
+        let behind = table + table_len;
+        let room = range.end.saturating_sub(behind).max(1);
+        let shifted = behind + self.rules.stride * u64_from_u32(group.raw()) % room;
+        if shifted < range.end { shifted } else { range.start }
+    }
+
+    /// The first free run in a group at or after `from`, else anywhere.
+    fn take_near(&mut self, from: u64, range: &Range<u64>, len: u64) -> Result<u64> {
+        let found = self
+            .space
+            .find(from, range.end, len, 1)
+            .or_else(|| self.space.find(range.start, range.end, len, 1))
+            .or_else(|| self.space.find(0, u64::MAX, len, 1));
+        self.take(found, len)
+    }
+
+    fn take(&mut self, found: Option<u64>, len: u64) -> Result<u64> {
+        let start = found.ok_or_else(|| {
+            Error::Size(
+                "the groups' own metadata does not fit; ask for more blocks or fewer inodes".to_owned(),
+            )
+        })?;
+        self.space.mark(start..start + len);
+        Ok(start)
+    }
+
+    fn flexed(&mut self, group: GroupNr) -> Result<GroupPlaces> {
+        let number = u64_from_u32(group.raw());
+        let left =
+            (self.rules.flex - number % self.rules.flex).min(u64_from_u32(self.geometry.groups()) - number);
+        let is_first = number.is_multiple_of(self.rules.flex);
+        // A flex group of a single group leaves room as if it were whole.
+        let span = if is_first && left == 1 { self.rules.flex } else { left };
+        let previous = if is_first { None } else { self.done.last().copied() };
+        let after = |place: fn(&GroupPlaces) -> BlockNr, len: u64| previous.map(|p| place(&p).raw() + len);
+        let table_len = self.geometry.inode_table_blocks();
+
+        let block_bitmap = self.pack(group, left, Item { len: 1, hint: after(|p| p.block_bitmap, 1) })?;
+        let hint = after(|p| p.inode_bitmap, 1).or(Some(block_bitmap + span));
+        let inode_bitmap = self.pack(group, left, Item { len: 1, hint })?;
+        let hint = after(|p| p.inode_table, table_len).or(Some(inode_bitmap + span));
+        let inode_table = self.pack(group, left, Item { len: table_len, hint })?;
+        Ok(GroupPlaces {
+            block_bitmap: BlockNr::new(block_bitmap),
+            inode_bitmap: BlockNr::new(inode_bitmap),
+            inode_table: BlockNr::new(inode_table),
+        })
+    }
+
+    /// Places one group's item: at its hint or a little behind it; else where those of all groups `left` fit in the
+    /// flex group; else where this one fits; else anywhere.
+    fn pack(&mut self, group: GroupNr, left: u64, item: Item) -> Result<u64> {
+        let ahead = self.geometry.blocks_per_group() / 4;
+        let near = item.hint.and_then(|hint| self.space.find(hint, hint + ahead, item.len, 1));
+        let flex_start = u64_from_u32(group.raw()) / self.rules.flex * self.rules.flex;
+        let last = (flex_start + self.rules.flex).min(u64_from_u32(self.geometry.groups())) - 1;
+        let last = GroupNr::new(blockyard_disk::num::u32_from_u64(last));
+        let first =
+            self.geometry.group_first_block(GroupNr::new(blockyard_disk::num::u32_from_u64(flex_start)));
+        let (start, end) = (first.raw(), self.group_range(last).end);
+        let found = near
+            .or_else(|| self.space.find(start, end, item.len * left, 1))
+            .or_else(|| self.space.find(start, end, item.len, 1))
+            .or_else(|| self.space.find(0, u64::MAX, item.len, 1));
+        self.take(found, item.len)
+    }
+}
