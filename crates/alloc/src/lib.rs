@@ -1,1 +1,5 @@
 //! Block and inode allocation of ext4: mechanism, search and policies.
+
+#![forbid(unsafe_code)]
+
+pub mod inode;

@@ -3,7 +3,7 @@
 pub use core::sync::atomic::Ordering;
 
 /// A shared value that is read and written whole.
-pub trait Atomic<V: Copy>: Send + Sync {
+pub trait Atomic<V: Copy>: Send + Sync + core::fmt::Debug {
     /// A shared value that holds `value`.
     fn new(value: V) -> Self;
     /// Reads.

@@ -1,0 +1,165 @@
+//! What an inode allocator is opened with, what it is asked, and where its bitmaps come from.
+
+use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::{Geometry, GroupNr, InodeNr};
+use blockyard_sync::CpuSlot;
+
+use super::error::InodeError;
+
+/// Which group a new inode goes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InodeGroup {
+    /// Directories under a top spread over flex groups by name, other directories stay near their parent while there
+    /// is room, files go to the parent's flex group (ext4 since 2.6.30).
+    #[default]
+    OrlovFlex,
+    /// The parent's group, then the groups after it.
+    Parent,
+    /// Directories spread over block groups, with a random start (ext3). Not built yet: refused by name.
+    OrlovExt3,
+    /// The first allocator for flex groups (2.6.27, 2.6.28). Not built yet: refused by name.
+    Flex2008,
+}
+
+/// Differences between kernel versions; the default is Linux 6.18.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// The start under a top is random instead of the name's hash (2.6.30).
+    pub random_start: bool,
+    /// A flex group may hold more directories than the average by inodes *per group* / 16, not per flex group (before
+    /// v6.1).
+    pub max_dirs_by_group: bool,
+    /// A negative lower bound of free clusters is compared as a huge number, so that every unit fails it (before
+    /// v6.12).
+    pub min_clusters_wrap: bool,
+    /// The average of free clusters is computed in blocks (before v5.14); differs with bigalloc only.
+    pub average_in_blocks: bool,
+}
+
+/// What an [`super::InodeAllocator`] is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct InodeConfig {
+    /// The placement rule.
+    pub placement: InodeGroup,
+    /// Version differences.
+    pub switches: Switches,
+    /// CPU slots; the totals lag by it as the kernel's do.
+    pub cpus: u32,
+    /// Lowest inode number that may be handed out (`s_first_ino`, 11).
+    pub first_inode: u32,
+    /// Whether descriptors carry checksums: `itable_unused` and the uninitialised flags mean something.
+    pub descriptor_checksums: bool,
+    /// Whether there is no journal: then numbers deleted within the last minute are passed over while others are free.
+    pub without_journal: bool,
+    /// Seed of random starts.
+    pub seed: u64,
+}
+
+impl Default for InodeConfig {
+    fn default() -> Self {
+        Self {
+            placement: InodeGroup::OrlovFlex,
+            switches: Switches::default(),
+            cpus: 1,
+            first_inode: 11,
+            descriptor_checksums: true,
+            without_journal: false,
+            seed: 0,
+        }
+    }
+}
+
+impl InodeConfig {
+    pub(super) fn check(&self, geometry: &Geometry, facts: &[InodeGroupFacts]) -> Result<(), InodeError> {
+        let per_group = geometry.inodes_per_group();
+        let refuse = |why| Err(InodeError::BadConfig(why));
+        match self.placement {
+            InodeGroup::OrlovFlex | InodeGroup::Parent => {}
+            InodeGroup::OrlovExt3 => return refuse("the placement orlov-ext3 is not built yet"),
+            InodeGroup::Flex2008 => return refuse("the placement flex-2008 is not built yet"),
+        }
+        if self.first_inode == 0 {
+            return refuse("the first inode is 0");
+        }
+        if facts.len() != usize_from_u32(geometry.groups()) {
+            return refuse("one set of facts for each group is needed");
+        }
+        if facts.iter().any(|f| f.free_inodes > per_group || f.itable_unused > per_group) {
+            return refuse("a group has more free or unused inodes than inodes");
+        }
+        if facts.iter().any(|f| f.inode_uninit && !self.descriptor_checksums) {
+            return refuse("uninitialised groups need descriptor checksums");
+        }
+        Ok(())
+    }
+}
+
+/// What the descriptor of a group says at open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InodeGroupFacts {
+    /// `bg_free_inodes_count`.
+    pub free_inodes: u32,
+    /// `bg_used_dirs_count`.
+    pub used_dirs: u32,
+    /// `bg_itable_unused`; inodes at the end of the table that were never used.
+    pub itable_unused: u32,
+    /// `INODE_UNINIT`: the bitmap was never written, all inodes are free.
+    pub inode_uninit: bool,
+}
+
+/// A request for one inode.
+#[derive(Clone, Copy, Debug)]
+pub struct InodeRequest {
+    /// The directory the inode is created in.
+    pub parent: InodeNr,
+    /// Whether that directory is the root or carries the TOPDIR flag: its subdirectories are spread.
+    pub parent_is_top: bool,
+    /// Whether the new inode is a directory.
+    pub directory: bool,
+    /// [`super::top_name_hash`] of the new name; without one (no name) the start is random.
+    pub name_hash: Option<u32>,
+    /// A number to start from, for callers that know better than the placement.
+    pub goal: Option<InodeNr>,
+    /// The CPU slot of the caller.
+    pub slot: CpuSlot,
+    /// Seconds since the epoch, low 32 bits; read only without a journal.
+    pub now: u32,
+}
+
+/// What a source found where an inode bitmap should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BitmapLoad {
+    /// The bitmap was filled in.
+    Filled,
+    /// The bitmap is damaged: the group is passed over from now on.
+    Corrupt,
+}
+
+/// A deleted inode as its table block in the cache shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecentDeletion {
+    /// `i_dtime`: seconds since the epoch, 0 for an inode that was never deleted.
+    pub deleted_at: u32,
+    /// Whether the cached table block waits to be written.
+    pub dirty: bool,
+}
+
+/// Gives the on-disk inode bitmaps and deletion times.
+pub trait InodeSource: Send + Sync + core::fmt::Debug {
+    /// Fills `bits` (zeroed, one bit an inode, 1 = used) with the bitmap of a group. Every change that a commit or a
+    /// free has written must be in it. Called with no lock held, by any thread; never for an uninitialised group.
+    ///
+    /// # Errors
+    /// Whatever the device says; the request that needed the bitmap fails with it.
+    fn load(
+        &self,
+        group: GroupNr,
+        bits: &mut [u8],
+    ) -> Result<BitmapLoad, Box<dyn std::error::Error + Send + Sync + 'static>>;
+
+    /// The deletion time of the inode at an index of a group's table, when that block is in the cache. Called under
+    /// the group's lock and only without a journal: no I/O. The default knows nothing, so nothing counts as recent.
+    fn deletion(&self, _group: GroupNr, _index: u32) -> Option<RecentDeletion> {
+        None
+    }
+}

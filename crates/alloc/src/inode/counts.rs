@@ -1,0 +1,204 @@
+//! The counts that placement reads: exact ones by group and flex group, lagging ones for the whole file system.
+//!
+//! All are read without a lock while others change them. Each is changed by relaxed single operations after the bitmap
+//! under the group's lock; a search that reads them orders nothing by them and its result is checked under that lock.
+
+use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::{FlexNr, Geometry, GroupNr};
+use blockyard_sync::{Atomic, AtomicInt, Backend, CpuSlot, LaggedCounter, Native, Ordering};
+
+use super::config::InodeGroupFacts;
+
+/// Free clusters as inode placement reads them.
+///
+/// They change when bits of the on-disk bitmap are marked or cleared, that is when an allocation commits, not when a
+/// preallocation is carved out.
+pub trait FreeClusters: Send + Sync + core::fmt::Debug {
+    /// Free clusters of a group.
+    fn in_group(&self, group: GroupNr) -> u32;
+    /// Free clusters of a flex group.
+    fn in_flex(&self, flex: FlexNr) -> u64;
+    /// Free clusters of the file system, late as Linux's per-CPU counter is (see [`LaggedCounter`]).
+    fn total_approximate(&self) -> u64;
+}
+
+/// [`FreeClusters`] kept by whoever marks bitmaps.
+#[derive(Debug)]
+pub struct ClusterCounts<B: Backend = Native> {
+    flex_bits: u32,
+    groups: Box<[B::AtomicU32]>,
+    /// Empty without flex groups: a group is its own unit then.
+    flexes: Box<[B::AtomicU64]>,
+    total: LaggedCounter<B>,
+}
+
+impl<B: Backend> ClusterCounts<B> {
+    /// Counts that start at each group's free clusters, in group order.
+    #[must_use]
+    pub fn new(geometry: &Geometry, free: &[u32], cpus: u32) -> Self {
+        let total: u64 = free.iter().map(|&n| u64::from(n)).sum();
+        Self {
+            flex_bits: geometry.fields().flex_bits,
+            groups: free.iter().map(|&n| B::AtomicU32::new(n)).collect(),
+            flexes: by_flex(geometry, free.iter().copied()).map(B::AtomicU64::new).collect(),
+            total: LaggedCounter::new(
+                total.cast_signed(),
+                usize_from_u32(cpus),
+                LaggedCounter::<B>::linux_batch(cpus),
+            ),
+        }
+    }
+
+    /// Records that clusters of a group became free (positive) or used (negative).
+    pub fn changed(&self, group: GroupNr, clusters: i32, slot: CpuSlot) {
+        // Two's complement: a wrapping add is a signed add.
+        self.groups[usize_from_u32(group.raw())].fetch_add(clusters.cast_unsigned(), Ordering::Relaxed);
+        if let Some(flex) = self.flexes.get(usize_from_u32(group.raw() >> self.flex_bits)) {
+            flex.fetch_add(i64::from(clusters).cast_unsigned(), Ordering::Relaxed);
+        }
+        self.total.add(slot, i64::from(clusters));
+    }
+}
+
+impl<B: Backend> FreeClusters for ClusterCounts<B> {
+    fn in_group(&self, group: GroupNr) -> u32 {
+        self.groups[usize_from_u32(group.raw())].load(Ordering::Relaxed)
+    }
+
+    fn in_flex(&self, flex: FlexNr) -> u64 {
+        match self.flexes.get(usize_from_u32(flex.raw())) {
+            Some(count) => count.load(Ordering::Relaxed),
+            None => u64::from(self.in_group(GroupNr::new(flex.raw()))),
+        }
+    }
+
+    fn total_approximate(&self) -> u64 {
+        self.total.approximate()
+    }
+}
+
+/// Free inodes and directories.
+#[derive(Debug)]
+pub(super) struct InodeCounts<B: Backend> {
+    flex_bits: u32,
+    groups: Box<[Pair<B>]>,
+    /// Empty without flex groups.
+    flexes: Box<[Pair<B>]>,
+    free: LaggedCounter<B>,
+    directories: LaggedCounter<B>,
+}
+
+/// Free inodes and directories of a group or a flex group.
+#[derive(Debug)]
+struct Pair<B: Backend> {
+    free: B::AtomicU32,
+    directories: B::AtomicU32,
+}
+
+impl<B: Backend> Pair<B> {
+    fn new(free: u32, directories: u32) -> Self {
+        Self { free: B::AtomicU32::new(free), directories: B::AtomicU32::new(directories) }
+    }
+}
+
+impl<B: Backend> InodeCounts<B> {
+    pub(super) fn new(geometry: &Geometry, facts: &[InodeGroupFacts], cpus: u32) -> Self {
+        let narrow = blockyard_disk::num::u32_from_u64;
+        let free = by_flex(geometry, facts.iter().map(|f| f.free_inodes));
+        let directories = by_flex(geometry, facts.iter().map(|f| f.used_dirs));
+        let total = |of: fn(&InodeGroupFacts) -> u32| {
+            let sum: i64 = facts.iter().map(|f| i64::from(of(f))).sum();
+            LaggedCounter::new(sum, usize_from_u32(cpus), LaggedCounter::<B>::linux_batch(cpus))
+        };
+        Self {
+            flex_bits: geometry.fields().flex_bits,
+            groups: facts.iter().map(|f| Pair::new(f.free_inodes, f.used_dirs)).collect(),
+            flexes: free.zip(directories).map(|(f, d)| Pair::new(narrow(f), narrow(d))).collect(),
+            free: total(|f| f.free_inodes),
+            directories: total(|f| f.used_dirs),
+        }
+    }
+
+    pub(super) fn free_in_group(&self, group: GroupNr) -> u32 {
+        self.groups[usize_from_u32(group.raw())].free.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn directories_in_group(&self, group: GroupNr) -> u32 {
+        self.groups[usize_from_u32(group.raw())].directories.load(Ordering::Relaxed)
+    }
+
+    /// Free inodes of a flex group (of a group without flex groups).
+    pub(super) fn free_in_flex(&self, flex: FlexNr) -> u32 {
+        self.unit(flex).free.load(Ordering::Relaxed)
+    }
+
+    /// Directories of a flex group (of a group without flex groups).
+    pub(super) fn directories_in_flex(&self, flex: FlexNr) -> u32 {
+        self.unit(flex).directories.load(Ordering::Relaxed)
+    }
+
+    /// Free inodes of the file system as placement sees them.
+    pub(super) fn free_approximate(&self) -> u64 {
+        self.free.approximate()
+    }
+
+    /// Directories of the file system as placement sees them.
+    pub(super) fn directories_approximate(&self) -> u64 {
+        self.directories.approximate()
+    }
+
+    pub(super) fn free_total(&self) -> u64 {
+        self.free.sum().max(0).unsigned_abs()
+    }
+
+    /// An inode of a group was claimed.
+    pub(super) fn claimed(&self, group: GroupNr, directory: bool, slot: CpuSlot) {
+        for pair in self.pairs(group) {
+            pair.free.fetch_sub(1, Ordering::Relaxed);
+            pair.directories.fetch_add(u32::from(directory), Ordering::Relaxed);
+        }
+        self.free.add(slot, -1);
+        if directory {
+            self.directories.add(slot, 1);
+        }
+    }
+
+    /// An inode of a group was freed, or a claim on it released.
+    pub(super) fn freed(&self, group: GroupNr, directory: bool, slot: CpuSlot) {
+        for pair in self.pairs(group) {
+            pair.free.fetch_add(1, Ordering::Relaxed);
+            pair.directories.fetch_sub(u32::from(directory), Ordering::Relaxed);
+        }
+        self.free.add(slot, 1);
+        if directory {
+            self.directories.add(slot, -1);
+        }
+    }
+
+    /// The free inodes of a group can not be used any more; only the total forgets them, as in the kernel.
+    pub(super) fn lost(&self, group: GroupNr, slot: CpuSlot) {
+        self.free.add(slot, -i64::from(self.free_in_group(group)));
+    }
+
+    fn unit(&self, flex: FlexNr) -> &Pair<B> {
+        let units = if self.flexes.is_empty() { &self.groups } else { &self.flexes };
+        &units[usize_from_u32(flex.raw())]
+    }
+
+    fn pairs(&self, group: GroupNr) -> impl Iterator<Item = &Pair<B>> {
+        let flex = self.flexes.get(usize_from_u32(group.raw() >> self.flex_bits));
+        core::iter::once(&self.groups[usize_from_u32(group.raw())]).chain(flex)
+    }
+}
+
+/// Sums of a number of each group by flex group; nothing without flex groups.
+fn by_flex(geometry: &Geometry, values: impl Iterator<Item = u32>) -> impl Iterator<Item = u64> {
+    let flexes = if geometry.flex_size() > 1 { geometry.flex_groups() } else { 0 };
+    let mut sums = vec![0u64; usize_from_u32(flexes)];
+    if flexes > 0 {
+        for (group, value) in geometry.all_groups().zip(values) {
+            sums[usize_from_u32(geometry.flex_of(group).raw())] += u64::from(value);
+        }
+    }
+    sums.into_iter()
+}

@@ -1,0 +1,95 @@
+//! The block goal that follows from an inode's group alone (inode_alloc.md 4.1).
+
+use blockyard_disk::num::u64_from_u32;
+use blockyard_disk::{BlockNr, Geometry, GroupNr};
+
+/// Where the blocks of directories (and of everything that is not a regular file) start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirBlocks {
+    /// In the first group of the flex group, apart from data.
+    #[default]
+    FlexFirst,
+    /// Where regular files start.
+    WithData,
+}
+
+/// Flex groups smaller than this keep everything in the inode's own group.
+const FLEX_SIZE_MIN: u32 = 4;
+
+/// Goal of an inode that has no block yet: the first block of its group, or of its flex group's first group
+/// (directories) or second group (regular files).
+///
+/// `colour` is the caller's process number where blocks are chosen at the write: it spreads writers over sixteenths of
+/// the group. With delayed allocation there is none. The goal may lie beyond the file system, in a short last flex
+/// group; the search for blocks then starts at the first data block.
+#[must_use]
+pub fn goal_for_inode(
+    geometry: &Geometry,
+    inode_group: GroupNr,
+    regular: bool,
+    dir_blocks: DirBlocks,
+    colour: Option<u32>,
+) -> BlockNr {
+    let group = goal_group(geometry, inode_group, regular || dir_blocks == DirBlocks::WithData);
+    let start = geometry.group_first_block(group).raw();
+    let Some(process) = colour else { return BlockNr::new(start) };
+    let last = geometry.blocks_count().raw() - 1;
+    let whole = geometry.blocks_per_group();
+    let step = if start + whole <= last { whole / 16 } else { last.saturating_sub(start) / 16 };
+    BlockNr::new(start + u64_from_u32(process % 16) * step)
+}
+
+fn goal_group(geometry: &Geometry, inode_group: GroupNr, data: bool) -> GroupNr {
+    let flex = geometry.flex_size();
+    if flex < FLEX_SIZE_MIN {
+        return inode_group;
+    }
+    GroupNr::new(inode_group.raw() / flex * flex + u32::from(data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockyard_disk::geometry::GeometryFields;
+    use blockyard_disk::{BlockCount, Geometry};
+
+    fn geometry(blocks: u64, flex_bits: u32) -> Geometry {
+        Geometry::new(GeometryFields {
+            block_bits: 12,
+            cluster_ratio_bits: 0,
+            blocks_count: BlockCount::new(blocks),
+            first_data_block: BlockNr::ZERO,
+            clusters_per_group: 32_768,
+            inodes_per_group: 8192,
+            inode_size: 256,
+            flex_bits,
+        })
+        .unwrap()
+    }
+
+    fn goal(geometry: &Geometry, group: u32, regular: bool, colour: Option<u32>) -> u64 {
+        goal_for_inode(geometry, GroupNr::new(group), regular, DirBlocks::FlexFirst, colour).raw()
+    }
+
+    #[test]
+    fn directories_and_files_part_in_flex_groups_of_four_and_more() {
+        let flex16 = geometry(64 * 32_768, 4);
+        assert_eq!(goal(&flex16, 37, false, None), 32 * 32_768);
+        assert_eq!(goal(&flex16, 37, true, None), 33 * 32_768);
+        let together = goal_for_inode(&flex16, GroupNr::new(37), false, DirBlocks::WithData, None);
+        assert_eq!(together.raw(), 33 * 32_768);
+        let flex2 = geometry(64 * 32_768, 1);
+        assert_eq!(goal(&flex2, 37, true, None), 37 * 32_768);
+        assert_eq!(goal(&flex2, 37, false, None), 37 * 32_768);
+    }
+
+    #[test]
+    fn colour_spreads_writers_and_shrinks_at_the_end() {
+        let plain = geometry(3 * 32_768 + 1600, 0);
+        assert_eq!(goal(&plain, 1, true, Some(16 + 3)), 32_768 + 3 * 2048);
+        assert_eq!(goal(&plain, 3, true, Some(3)), 3 * 32_768 + 3 * (1599 / 16));
+        let short = geometry(16 * 32_768 + 500, 4);
+        assert_eq!(goal(&short, 16, true, None), 17 * 32_768, "beyond the end, left to the search");
+        assert_eq!(goal(&short, 16, true, Some(5)), 17 * 32_768);
+    }
+}

@@ -1,0 +1,138 @@
+//! What is guarded by one group's lock: its inode bitmap while in memory, and the bookkeeping of its table.
+
+use super::bitmap::{self, Recency};
+use super::config::InodeGroupFacts;
+
+/// The inodes of one group.
+///
+/// Pinned (not evictable) while `claims > 0`: the bitmap on disk does not know claims that are not committed.
+#[derive(Debug)]
+pub(super) struct GroupState {
+    /// One bit an inode, 1 = used or claimed; `None` while not in memory.
+    bits: Option<Box<[u64]>>,
+    /// Inodes at the end of the table that no committed inode ever used.
+    itable_unused: u32,
+    /// Claims that are neither committed nor released.
+    claims: u32,
+    /// Those of them that are directories.
+    claimed_directories: u32,
+    /// Evictions so far, modulo 2^16: tells a loader that what it read may be stale.
+    generation: u16,
+    /// `INODE_UNINIT`: the bitmap was never written.
+    uninit: bool,
+    corrupt: bool,
+}
+
+impl GroupState {
+    pub(super) fn new(facts: &InodeGroupFacts) -> Self {
+        Self {
+            bits: None,
+            itable_unused: facts.itable_unused,
+            claims: 0,
+            claimed_directories: 0,
+            generation: 0,
+            uninit: facts.inode_uninit,
+            corrupt: false,
+        }
+    }
+
+    pub(super) const fn is_loaded(&self) -> bool {
+        self.bits.is_some()
+    }
+
+    pub(super) const fn is_corrupt(&self) -> bool {
+        self.corrupt
+    }
+
+    pub(super) const fn generation(&self) -> u16 {
+        self.generation
+    }
+
+    pub(super) const fn claims(&self) -> u32 {
+        self.claims
+    }
+
+    pub(super) const fn claimed_directories(&self) -> u32 {
+        self.claimed_directories
+    }
+
+    pub(super) const fn itable_unused(&self) -> u32 {
+        self.itable_unused
+    }
+
+    /// Inodes at the head of the table that may have been used.
+    pub(super) const fn used_prefix(&self, per_group: u32) -> u32 {
+        if self.uninit { 0 } else { per_group - self.itable_unused }
+    }
+
+    /// Makes the bitmap of a group that was never written; false when it must be read.
+    pub(super) fn synthesise(&mut self, per_group: u32) -> bool {
+        if self.uninit {
+            self.bits = Some(bitmap::all_free(per_group));
+        }
+        self.uninit
+    }
+
+    /// Installs a bitmap that was read while `generation` was current.
+    pub(super) fn install(&mut self, generation: u16, bytes: &[u8], per_group: u32) {
+        if self.bits.is_none() && self.generation == generation {
+            self.bits = Some(bitmap::from_bytes(bytes, per_group));
+        }
+    }
+
+    /// Forgets the bitmap unless it is pinned; true when it did.
+    pub(super) fn evict(&mut self) -> bool {
+        let evictable = self.bits.is_some() && self.claims == 0;
+        if evictable {
+            self.bits = None;
+            self.generation = self.generation.wrapping_add(1);
+        }
+        evictable
+    }
+
+    /// Takes the group out of use; false when it was already.
+    pub(super) fn mark_corrupt(&mut self) -> bool {
+        !core::mem::replace(&mut self.corrupt, true)
+    }
+
+    /// The first free bit at or after `start` that is not recent; a recent one when there is no other.
+    pub(super) fn find_free(&self, start: u32, per_group: u32, recency: Option<&Recency<'_>>) -> Option<u32> {
+        bitmap::find_free(self.bits.as_deref()?, start, per_group, recency)
+    }
+
+    pub(super) fn claim(&mut self, index: u32, directory: bool) {
+        let was_free = self.bits.as_mut().is_some_and(|bits| bitmap::set(bits, index));
+        assert!(was_free, "a claim on inode index {index}, which is not free");
+        self.claims += 1;
+        self.claimed_directories += u32::from(directory);
+    }
+
+    /// Turns a claim into a used inode. Gives whether the bitmap block must be written for the first time, and
+    /// whether the inode lies where none was ever used.
+    pub(super) fn commit(&mut self, index: u32, directory: bool, per_group: u32) -> (bool, bool) {
+        self.end_claim(directory);
+        let first_use = index >= self.used_prefix(per_group);
+        if first_use {
+            self.itable_unused = per_group - (index + 1);
+        }
+        (core::mem::replace(&mut self.uninit, false), first_use)
+    }
+
+    /// Undoes a claim.
+    pub(super) fn release(&mut self, index: u32, directory: bool) {
+        self.end_claim(directory);
+        let was_used = self.clear(index);
+        assert!(was_used, "a claim on inode index {index} was lost");
+    }
+
+    /// Frees a bit; false when it was free.
+    pub(super) fn clear(&mut self, index: u32) -> bool {
+        self.bits.as_mut().is_some_and(|bits| bitmap::clear(bits, index))
+    }
+
+    fn end_claim(&mut self, directory: bool) {
+        assert!(self.claims > 0 && self.bits.is_some(), "a group lost its claims");
+        self.claims -= 1;
+        self.claimed_directories -= u32::from(directory);
+    }
+}

@@ -1,0 +1,186 @@
+//! The search for a group: Orlov's spreading over flex groups, and the simple rule "with the parent".
+//!
+//! Everything here is a pure function of the counts. A *unit* is a flex group, or a block group when there are no flex
+//! groups; unit and group numbers are equal then.
+
+use blockyard_disk::num::u32_from_u64;
+use blockyard_disk::{FlexNr, Geometry, GroupNr, InodeNr};
+use blockyard_sync::Backend;
+
+use super::config::Switches;
+use super::counts::{FreeClusters, InodeCounts};
+use super::wrapping_group;
+
+/// What a search reads.
+pub(super) struct Search<'a, B: Backend> {
+    pub(super) geometry: &'a Geometry,
+    pub(super) switches: &'a Switches,
+    pub(super) counts: &'a InodeCounts<B>,
+    pub(super) clusters: &'a dyn FreeClusters,
+}
+
+/// The directory an inode is created in.
+pub(super) struct Family {
+    pub(super) parent: InodeNr,
+    /// Group of the parent's own inode.
+    pub(super) group: GroupNr,
+    /// Group of its last child.
+    pub(super) last_group: Option<GroupNr>,
+}
+
+/// Lower bounds and upper bound a unit must meet for an ordinary directory.
+struct Limits {
+    directories_below: u64,
+    inodes_min: u64,
+    clusters_min: u64,
+}
+
+impl<B: Backend> Search<'_, B> {
+    /// A directory under a top: among the units with at least average free inodes and clusters, the one with the
+    /// fewest directories, first in ring order from the name's hash.
+    pub(super) fn top_directory(&self, family: &Family, hash: u32) -> Option<GroupNr> {
+        let units = self.units();
+        let inodes_min = self.counts.free_approximate() / u64::from(units);
+        let clusters_min = self.average_clusters();
+        // Inodes of one group, also where a unit has many: a unit with more directories is never chosen here.
+        let mut fewest = self.geometry.inodes_per_group();
+        let mut choice = None;
+        for unit in ring(hash % units, units) {
+            let free = self.counts.free_in_flex(unit);
+            let directories = self.counts.directories_in_flex(unit);
+            let fits = free > 0
+                && directories < fewest
+                && u64::from(free) >= inodes_min
+                && self.clusters_in(unit) >= clusters_min;
+            if fits {
+                fewest = directories;
+                choice = Some(unit);
+            }
+        }
+        match choice {
+            Some(unit) => self.first_group_with_inodes(unit),
+            None => self.fallback(family),
+        }
+    }
+
+    /// A directory elsewhere: the first unit from the last child's (else the parent's) that is not too full.
+    pub(super) fn ordinary_directory(&self, family: &Family) -> Option<GroupNr> {
+        let limits = self.limits();
+        let start = self.geometry.flex_of(family.last_group.unwrap_or(family.group));
+        let fits = |unit: &FlexNr| {
+            u64::from(self.counts.directories_in_flex(*unit)) < limits.directories_below
+                && u64::from(self.counts.free_in_flex(*unit)) >= limits.inodes_min
+                && self.clusters_in(*unit) >= limits.clusters_min
+        };
+        match ring(start.raw(), self.units()).find(fits) {
+            Some(unit) => self.first_group_with_inodes(unit),
+            None => self.fallback(family),
+        }
+    }
+
+    /// Anything but a directory.
+    pub(super) fn other(&self, family: &Family) -> Option<GroupNr> {
+        if self.geometry.flex_size() > 1 { self.other_in_flex(family) } else { self.other_in_groups(family) }
+    }
+
+    /// The parent's group, then the groups after it.
+    pub(super) fn parent_onward(&self, family: &Family) -> Option<GroupNr> {
+        self.ring_of_groups(family.group).find(|&group| self.counts.free_in_group(group) > 0)
+    }
+
+    fn other_in_flex(&self, family: &Family) -> Option<GroupNr> {
+        self.first_group_with_inodes(self.geometry.flex_of(family.group))
+            .or_else(|| self.first_group_with_inodes(self.geometry.flex_of(family.last_group?)))
+            .or_else(|| self.ordinary_directory(family))
+    }
+
+    /// Without flex groups: the parent's group; a quadratic probe from a place that depends on the parent only, so
+    /// that the files of one directory overflow together; any group with an inode.
+    fn other_in_groups(&self, family: &Family) -> Option<GroupNr> {
+        let groups = self.geometry.groups();
+        let roomy =
+            |&group: &GroupNr| self.counts.free_in_group(group) > 0 && self.clusters.in_group(group) > 0;
+        let hashed = wrapping_group(family.group, family.parent.raw(), groups);
+        let steps = (0..u32::BITS).map(|shift| 1u32 << shift).take_while(|&step| step < groups);
+        let probes = steps.scan(hashed, |at, step| {
+            *at = wrapping_group(GroupNr::new(*at), step, groups);
+            Some(GroupNr::new(*at))
+        });
+        let after_parent = wrapping_group(family.group, 1, groups);
+        core::iter::once(family.group).chain(probes).find(roomy).or_else(|| {
+            self.ring_of_groups(GroupNr::new(after_parent))
+                .find(|&group| self.counts.free_in_group(group) > 0)
+        })
+    }
+
+    /// When no unit fits: the first group from the parent's with at least average free inodes, else with any.
+    fn fallback(&self, family: &Family) -> Option<GroupNr> {
+        let average = self.counts.free_approximate() / u64::from(self.geometry.groups());
+        let find = |least: u64| {
+            self.ring_of_groups(family.group).find(|&group| {
+                let free = self.counts.free_in_group(group);
+                free > 0 && u64::from(free) >= least
+            })
+        };
+        find(average).or_else(|| if average != 0 { find(0) } else { None })
+    }
+
+    fn limits(&self) -> Limits {
+        let units = u64::from(self.units());
+        let unit_groups = u64::from(self.geometry.flex_size());
+        let unit_inodes = u64::from(self.geometry.inodes_per_group()) * unit_groups;
+        let unit_clusters = u64::from(self.geometry.clusters_per_group()) * unit_groups;
+        let spread = if self.switches.max_dirs_by_group {
+            u64::from(self.geometry.inodes_per_group())
+        } else {
+            unit_inodes
+        };
+        let inodes = (self.counts.free_approximate() / units).saturating_sub(unit_inodes / 4);
+        let (average, quarter) = (self.average_clusters(), unit_clusters / 4);
+        let clusters_min = if self.switches.min_clusters_wrap {
+            average.wrapping_sub(quarter)
+        } else {
+            average.saturating_sub(quarter)
+        };
+        Limits {
+            directories_below: self.counts.directories_approximate() / units + spread / 16,
+            inodes_min: inodes.max(1),
+            clusters_min,
+        }
+    }
+
+    fn average_clusters(&self) -> u64 {
+        let free = self.clusters.total_approximate();
+        let free =
+            if self.switches.average_in_blocks { free << self.geometry.cluster_ratio_bits() } else { free };
+        free / u64::from(self.units())
+    }
+
+    fn units(&self) -> u32 {
+        self.geometry.flex_groups()
+    }
+
+    fn clusters_in(&self, unit: FlexNr) -> u64 {
+        self.clusters.in_flex(unit)
+    }
+
+    /// The lowest group of a unit with a free inode.
+    fn first_group_with_inodes(&self, unit: FlexNr) -> Option<GroupNr> {
+        let size = u64::from(self.geometry.flex_size());
+        let first = u64::from(unit.raw()) * size;
+        let end = (first + size).min(u64::from(self.geometry.groups()));
+        (u32_from_u64(first)..u32_from_u64(end))
+            .map(GroupNr::new)
+            .find(|&group| self.counts.free_in_group(group) > 0)
+    }
+
+    fn ring_of_groups(&self, start: GroupNr) -> impl Iterator<Item = GroupNr> {
+        let groups = self.geometry.groups();
+        (0..groups).map(move |step| GroupNr::new(wrapping_group(start, step, groups)))
+    }
+}
+
+/// All units, from `start` around.
+fn ring(start: u32, units: u32) -> impl Iterator<Item = FlexNr> {
+    (start..units).chain(0..start).map(FlexNr::new)
+}

@@ -1,0 +1,10 @@
+//! Inode allocation against published vectors, and against models.
+
+#![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
+
+#[path = "inode/model.rs"]
+mod model;
+#[path = "inode/replica.rs"]
+mod replica;
+#[path = "inode/vectors.rs"]
+mod vectors;

@@ -1,0 +1,255 @@
+//! Random operations against a set of numbers: no number twice, "no inodes" only when there is none, and bitmaps and
+//! descriptors that say what was committed, whatever claims are open.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use blockyard_alloc::inode::{
+    ClusterCounts, InodeAllocator, InodeClaim, InodeConfig, InodeDirAlloc, InodeError, InodeGroup,
+    InodeGroupFacts, InodeRequest, InodeUpdate,
+};
+use blockyard_disk::geometry::GeometryFields;
+use blockyard_disk::{BlockCount, BlockNr, Geometry, GroupNr, InodeNr};
+use blockyard_sync::CpuSlot;
+use proptest::prelude::*;
+
+use crate::replica::MemoryInodes;
+
+const GROUPS: u32 = 11;
+const PER_GROUP: u32 = 24;
+
+#[derive(Clone, Debug)]
+enum Operation {
+    /// Claim a child of the directory at an index of those in use.
+    Claim { parent: usize, directory: bool, top: bool, goal: Option<u32>, slot: u32 },
+    /// Commit an open claim.
+    Commit(usize),
+    /// Release an open claim.
+    Release(usize),
+    /// Free an inode in use.
+    Free(usize),
+    /// Forget a group's bitmap.
+    Evict(u32),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let claim =
+        (any::<usize>(), any::<bool>(), any::<bool>(), proptest::option::weighted(0.1, 1..300u32), 0..3u32);
+    prop_oneof![
+        6 => claim.prop_map(|(parent, directory, top, goal, slot)| {
+            Operation::Claim { parent, directory, top, goal, slot }
+        }),
+        5 => any::<usize>().prop_map(Operation::Commit),
+        1 => any::<usize>().prop_map(Operation::Release),
+        1 => any::<usize>().prop_map(Operation::Free),
+        1 => (0..GROUPS).prop_map(Operation::Evict),
+    ]
+}
+
+/// Inodes in use by number: whether each is a directory; and the highest index ever used in each group.
+struct Model {
+    used: BTreeMap<u32, bool>,
+    prefix: Vec<u32>,
+}
+
+impl Model {
+    fn check(&self, update: &InodeUpdate) {
+        let group = update.group.raw();
+        let first = group * PER_GROUP + 1;
+        let inside = self.used.range(first..first + PER_GROUP);
+        let (count, directories) =
+            inside.fold((0, 0), |(count, dirs), (_, &is_dir)| (count + 1, dirs + u32::from(is_dir)));
+        assert_eq!(update.free_inodes, PER_GROUP - count, "{update:?}");
+        assert_eq!(update.used_dirs, directories, "{update:?}");
+        assert_eq!(update.itable_unused, PER_GROUP - self.prefix[group as usize], "{update:?}");
+    }
+
+    fn directory(&self, choice: usize) -> u32 {
+        let directories: Vec<u32> =
+            self.used.iter().filter(|(_, is_dir)| **is_dir).map(|(&i, _)| i).collect();
+        directories[choice % directories.len()]
+    }
+}
+
+fn geometry(flex_bits: u32) -> Geometry {
+    Geometry::new(GeometryFields {
+        block_bits: 10,
+        cluster_ratio_bits: 0,
+        blocks_count: BlockCount::new(u64::from(GROUPS) * 64 - 20),
+        first_data_block: BlockNr::new(1),
+        clusters_per_group: 64,
+        inodes_per_group: PER_GROUP,
+        inode_size: 256,
+        flex_bits,
+    })
+    .unwrap()
+}
+
+fn facts() -> Vec<InodeGroupFacts> {
+    (0..GROUPS)
+        .map(|group| match group {
+            0 => InodeGroupFacts { free_inodes: 13, used_dirs: 2, itable_unused: 13, inode_uninit: false },
+            _ => InodeGroupFacts {
+                free_inodes: PER_GROUP,
+                itable_unused: PER_GROUP,
+                inode_uninit: true,
+                used_dirs: 0,
+            },
+        })
+        .collect()
+}
+
+fn run(flex_bits: u32, placement: InodeGroup, operations: &[Operation]) {
+    let facts = facts();
+    let disk = Arc::new(MemoryInodes::fresh(PER_GROUP, &facts));
+    let clusters = Arc::new(ClusterCounts::<blockyard_sync::Native>::new(
+        &geometry(flex_bits),
+        &vec![30; GROUPS as usize],
+        3,
+    ));
+    let config = InodeConfig { placement, cpus: 3, ..InodeConfig::default() };
+    let allocator: InodeAllocator =
+        InodeAllocator::new(geometry(flex_bits), config, &facts, clusters, Arc::clone(&disk) as _).unwrap();
+
+    let mut prefix = vec![0; GROUPS as usize];
+    prefix[0] = 11;
+    let used = (1..=11).map(|inode| (inode, inode == 2 || inode == 11)).collect();
+    let mut model = Model { used, prefix };
+    let mut memory: BTreeMap<u32, InodeDirAlloc> = BTreeMap::new();
+    let mut open: Vec<(InodeClaim<'_>, bool)> = Vec::new();
+    for operation in operations {
+        match *operation {
+            Operation::Claim { parent, directory, top, goal, slot } => {
+                let parent = model.directory(parent);
+                let request = InodeRequest {
+                    parent: InodeNr::new(parent),
+                    parent_is_top: top,
+                    directory,
+                    name_hash: top.then_some(parent),
+                    goal: goal.map(InodeNr::new),
+                    slot: CpuSlot::new(slot),
+                    now: 0,
+                };
+                match allocator.allocate(&request, memory.entry(parent).or_default()) {
+                    Ok(claim) => {
+                        let inode = claim.inode().raw();
+                        assert!(!model.used.contains_key(&inode), "{inode} is in use");
+                        assert!(
+                            open.iter().all(|(other, _)| other.inode() != claim.inode()),
+                            "{inode} is claimed"
+                        );
+                        open.push((claim, directory));
+                    }
+                    Err(error) => {
+                        assert!(matches!(error, InodeError::NoInodes), "{error}");
+                        let taken = model.used.len() + open.len();
+                        assert_eq!(taken, (GROUPS * PER_GROUP) as usize, "no inodes, but {taken} taken");
+                    }
+                }
+            }
+            Operation::Commit(choice) if !open.is_empty() => {
+                let (claim, directory) = open.swap_remove(choice % open.len());
+                claim.commit(|update| {
+                    model.used.insert(update.inode.raw(), directory);
+                    let prefix = &mut model.prefix[update.group.raw() as usize];
+                    assert_eq!(update.first_use, update.index >= *prefix);
+                    *prefix = (*prefix).max(update.index + 1);
+                    model.check(update);
+                    disk.write(update);
+                });
+            }
+            Operation::Release(choice) if !open.is_empty() => {
+                open.swap_remove(choice % open.len()).0.release();
+            }
+            Operation::Free(choice) if model.used.len() > 11 => {
+                let (&inode, &directory) =
+                    model.used.iter().nth(11 + choice % (model.used.len() - 11)).unwrap();
+                model.used.remove(&inode);
+                let written = allocator.free(InodeNr::new(inode), directory, CpuSlot::ZERO, |update| {
+                    model.check(update);
+                    disk.write(update);
+                });
+                written.unwrap();
+                let again = allocator.free(InodeNr::new(inode), directory, CpuSlot::ZERO, |_| ());
+                assert!(matches!(again, Err(InodeError::NotInUse(_))));
+            }
+            Operation::Evict(group) => {
+                let pinned = open.iter().any(|(claim, _)| claim.group() == GroupNr::new(group));
+                let evicted = allocator.evict(GroupNr::new(group), CpuSlot::ZERO);
+                assert!(!(pinned && evicted), "a pinned group was evicted");
+            }
+            _ => {}
+        }
+        let taken = model.used.len() + open.len();
+        assert_eq!(allocator.free_total(), u64::from(GROUPS * PER_GROUP) - taken as u64);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn numbers_are_given_once(
+        flex_bits in 0..4u32,
+        parent_rule in any::<bool>(),
+        operations in proptest::collection::vec(operation(), 1..900),
+    ) {
+        let placement = if parent_rule { InodeGroup::Parent } else { InodeGroup::OrlovFlex };
+        run(flex_bits, placement, &operations);
+    }
+}
+
+#[test]
+fn threads_share_the_last_inodes_without_a_collision() {
+    let facts = facts();
+    let disk = Arc::new(MemoryInodes::fresh(PER_GROUP, &facts));
+    let clusters =
+        Arc::new(ClusterCounts::<blockyard_sync::Native>::new(&geometry(2), &vec![30; GROUPS as usize], 4));
+    let config = InodeConfig { cpus: 4, ..InodeConfig::default() };
+    let allocator: InodeAllocator =
+        InodeAllocator::new(geometry(2), config, &facts, clusters, Arc::clone(&disk) as _).unwrap();
+    let given = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for slot in 0..4 {
+            let (allocator, disk, given) = (&allocator, &disk, &given);
+            scope.spawn(move || {
+                let request = InodeRequest {
+                    parent: InodeNr::ROOT,
+                    parent_is_top: false,
+                    directory: slot % 2 == 0,
+                    name_hash: None,
+                    goal: None,
+                    slot: CpuSlot::new(slot),
+                    now: 0,
+                };
+                let mut memory = InodeDirAlloc::default();
+                while let Ok(claim) = allocator.allocate(&request, &mut memory) {
+                    let inode = claim.commit(|update| {
+                        disk.write(update);
+                        update.inode
+                    });
+                    assert!(given.lock().unwrap().insert(inode, slot).is_none());
+                }
+            });
+        }
+    });
+    assert_eq!(given.into_inner().unwrap().len(), (GROUPS * PER_GROUP - 11) as usize);
+    assert_eq!(allocator.free_total(), 0);
+}
+
+#[test]
+fn placements_that_are_not_built_are_refused_by_name() {
+    let facts = facts();
+    for (placement, name) in [(InodeGroup::OrlovExt3, "orlov-ext3"), (InodeGroup::Flex2008, "flex-2008")] {
+        let disk = Arc::new(MemoryInodes::fresh(PER_GROUP, &facts));
+        let clusters = Arc::new(ClusterCounts::<blockyard_sync::Native>::new(
+            &geometry(2),
+            &vec![30; GROUPS as usize],
+            1,
+        ));
+        let config = InodeConfig { placement, ..InodeConfig::default() };
+        let refused =
+            InodeAllocator::<blockyard_sync::Native>::new(geometry(2), config, &facts, clusters, disk);
+        assert!(refused.unwrap_err().to_string().contains(name));
+    }
+}

@@ -1,0 +1,190 @@
+//! A file system of names only, placed by the inode allocator: what the tests compare with numbers from elsewhere.
+//!
+//! Bitmaps and descriptors "on disk" are kept the way an engine would: they change only through the updates that
+//! commits and frees report, and the allocator reads them back after an eviction.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use blockyard_alloc::inode::{
+    BitmapLoad, ClusterCounts, InodeAllocator, InodeConfig, InodeDirAlloc, InodeError, InodeGroupFacts,
+    InodeRequest, InodeSource, InodeUpdate, RecentDeletion, goal_for_inode, top_name_hash,
+};
+use blockyard_disk::dirhash::HashSeed;
+use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::{Geometry, GroupNr, InodeNr};
+use blockyard_sync::CpuSlot;
+
+/// Inode bitmaps and descriptors as written by updates.
+#[derive(Debug)]
+pub(crate) struct MemoryInodes {
+    groups: Mutex<Vec<OnDisk>>,
+    deletions: Mutex<HashMap<(u32, u32), RecentDeletion>>,
+}
+
+/// One group on disk.
+#[derive(Clone, Debug)]
+pub(crate) struct OnDisk {
+    pub(crate) bits: Vec<u8>,
+    pub(crate) facts: InodeGroupFacts,
+}
+
+impl MemoryInodes {
+    /// Groups whose used inodes are the lowest ones, as mke2fs leaves them.
+    pub(crate) fn fresh(inodes_per_group: u32, facts: &[InodeGroupFacts]) -> Self {
+        let groups = facts.iter().map(|f| {
+            let mut bits = vec![0u8; inodes_per_group.div_ceil(8) as usize];
+            (0..inodes_per_group - f.free_inodes).for_each(|i| bits[i as usize / 8] |= 1 << (i % 8));
+            OnDisk { bits, facts: *f }
+        });
+        Self { groups: Mutex::new(groups.collect()), deletions: Mutex::default() }
+    }
+
+    pub(crate) fn group(&self, group: u32) -> OnDisk {
+        self.groups.lock().unwrap()[group as usize].clone()
+    }
+
+    /// Applies an update to bitmap and descriptor.
+    pub(crate) fn write(&self, update: &InodeUpdate) {
+        let mut groups = self.groups.lock().unwrap();
+        let on_disk = &mut groups[usize_from_u32(update.group.raw())];
+        let (byte, mask) = (usize_from_u32(update.index / 8), 1u8 << (update.index % 8));
+        assert_eq!(update.initialise_bitmap, on_disk.facts.inode_uninit && update.used);
+        assert_ne!(on_disk.bits[byte] & mask != 0, update.used, "{update:?}: the bit is so already");
+        on_disk.bits[byte] ^= mask;
+        assert!(update.itable_unused <= on_disk.facts.itable_unused, "{update:?}: itable_unused grew");
+        on_disk.facts = InodeGroupFacts {
+            free_inodes: update.free_inodes,
+            used_dirs: update.used_dirs,
+            itable_unused: update.itable_unused,
+            inode_uninit: false,
+        };
+    }
+
+    /// Records when an inode was deleted.
+    pub(crate) fn deleted(&self, group: GroupNr, index: u32, deletion: RecentDeletion) {
+        self.deletions.lock().unwrap().insert((group.raw(), index), deletion);
+    }
+}
+
+impl InodeSource for MemoryInodes {
+    fn load(
+        &self,
+        group: GroupNr,
+        bits: &mut [u8],
+    ) -> Result<BitmapLoad, Box<dyn std::error::Error + Send + Sync>> {
+        bits.copy_from_slice(&self.groups.lock().unwrap()[usize_from_u32(group.raw())].bits);
+        Ok(BitmapLoad::Filled)
+    }
+
+    fn deletion(&self, group: GroupNr, index: u32) -> Option<RecentDeletion> {
+        self.deletions.lock().unwrap().get(&(group.raw(), index)).copied()
+    }
+}
+
+/// One directory.
+#[derive(Debug, Default)]
+struct Directory {
+    alloc: InodeDirAlloc,
+    top: bool,
+    /// Groups its blocks were charged to.
+    blocks: Vec<GroupNr>,
+}
+
+/// The whole of it.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    pub(crate) allocator: InodeAllocator,
+    pub(crate) clusters: Arc<ClusterCounts>,
+    pub(crate) disk: Arc<MemoryInodes>,
+    directories: HashMap<u32, Directory>,
+    seed: HashSeed,
+    operations: u32,
+}
+
+impl Replica {
+    pub(crate) const ROOT: u32 = 2;
+
+    pub(crate) fn new(
+        geometry: Geometry,
+        facts: &[InodeGroupFacts],
+        free_clusters: &[u32],
+        seed: HashSeed,
+        config: InodeConfig,
+    ) -> Self {
+        let clusters = Arc::new(ClusterCounts::new(&geometry, free_clusters, config.cpus));
+        let disk = Arc::new(MemoryInodes::fresh(geometry.inodes_per_group(), facts));
+        let allocator =
+            InodeAllocator::new(geometry, config, facts, Arc::clone(&clusters) as _, Arc::clone(&disk) as _)
+                .unwrap();
+        let root = Directory { top: true, ..Directory::default() };
+        Self {
+            allocator,
+            clusters,
+            disk,
+            directories: HashMap::from([(Self::ROOT, root)]),
+            seed,
+            operations: 0,
+        }
+    }
+
+    /// Creates an inode and, for a directory, its block.
+    pub(crate) fn create(&mut self, parent: u32, name: &str, directory: bool) -> Result<u32, InodeError> {
+        self.operations += 1;
+        let entry = self.directories.get_mut(&parent).expect("a parent that exists");
+        let request = InodeRequest {
+            parent: InodeNr::new(parent),
+            parent_is_top: entry.top,
+            directory,
+            name_hash: Some(top_name_hash(name.as_bytes(), self.seed)),
+            goal: None,
+            slot: CpuSlot::ZERO,
+            now: 0,
+        };
+        let inode = self
+            .allocator
+            .allocate(&request, &mut entry.alloc)?
+            .commit(|update| {
+                self.disk.write(update);
+                update.inode
+            })
+            .raw();
+        if directory {
+            self.directories.insert(inode, Directory::default());
+            self.charge(inode);
+        }
+        if self.operations.is_multiple_of(97) {
+            let group = self.allocator.geometry().locate_inode(InodeNr::new(inode)).0;
+            self.allocator.evict(group, CpuSlot::ZERO);
+        }
+        Ok(inode)
+    }
+
+    /// Charges one more block to a directory, where its goal lies.
+    pub(crate) fn charge(&mut self, inode: u32) {
+        let geometry = self.allocator.geometry();
+        let (own, _) = geometry.locate_inode(InodeNr::new(inode));
+        let goal = goal_for_inode(geometry, own, false, Default::default(), None);
+        let group = geometry.group_of(goal);
+        self.clusters.changed(group, -1, CpuSlot::ZERO);
+        self.directories.get_mut(&inode).expect("a directory").blocks.push(group);
+    }
+
+    /// Makes a directory a top (or ends that), as `chattr +T` does.
+    pub(crate) fn set_top(&mut self, inode: u32, top: bool) {
+        self.directories.get_mut(&inode).expect("a directory").top = top;
+    }
+
+    /// Removes an inode; a directory gives back its blocks first.
+    pub(crate) fn remove(&mut self, inode: u32) {
+        let directory = self.directories.remove(&inode);
+        for &group in directory.iter().flat_map(|d| &d.blocks) {
+            self.clusters.changed(group, 1, CpuSlot::ZERO);
+        }
+        self.allocator
+            .free(InodeNr::new(inode), directory.is_some(), CpuSlot::ZERO, |update| self.disk.write(update))
+            .unwrap();
+    }
+}
