@@ -5,7 +5,10 @@ pub mod map;
 pub mod published;
 pub mod report;
 pub mod row;
+pub mod runner;
 pub mod spread;
+pub mod target;
+pub mod workload;
 
 pub use row::{Interleave, Row};
 pub use spread::Spread;

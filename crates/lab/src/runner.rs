@@ -1,0 +1,215 @@
+//! Running the workers of a workload: free threads, or one thread that takes turns.
+//!
+//! Threads measure speed and are not repeatable. Lockstep and overlap run the workers' steps round by round in one
+//! thread, worker 0 first, so that the same seed gives the same image; in overlap the target treats the operations of
+//! a round as simultaneous.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use hdrhistogram::Histogram;
+
+use crate::row::{Interleave, count_as_f64};
+use crate::target::Target;
+use crate::workload::{Step, Worker, Workers};
+
+/// When a cell ends, if its workers do not end by themselves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limit {
+    /// Wall-clock time; only with threads.
+    pub time: Option<Duration>,
+    /// Operations of each worker.
+    pub ops_per_worker: Option<u64>,
+}
+
+/// What the workers did.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Operations of all workers.
+    pub ops: u64,
+    /// Bytes allocated or written by all workers.
+    pub bytes: u64,
+    /// Wall-clock seconds that the slowest worker took.
+    pub seconds: f64,
+    /// Latency of each operation in nanoseconds, 1 ns to an hour, three digits.
+    pub latency_ns: Histogram<u64>,
+}
+
+impl Measured {
+    fn new() -> Self {
+        Self { ops: 0, bytes: 0, seconds: 0.0, latency_ns: histogram() }
+    }
+
+    /// Latency at a quantile (0..=1) in microseconds.
+    #[must_use]
+    pub fn latency_us(&self, quantile: f64) -> f64 {
+        count_as_f64(self.latency_ns.value_at_quantile(quantile)) / 1e3
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
+        .expect("the bounds are constants that hdrhistogram accepts")
+}
+
+/// Runs the workers to their end or limit. Gives them back, in order, for `finish`.
+///
+/// # Errors
+/// The first error of a worker, with its number; and when neither a limit nor the workload ends the run.
+pub fn run<'t, T: Target + 't>(
+    target: &T,
+    workers: Workers<'t, T>,
+    cpus: u32,
+    interleave: Interleave,
+    limit: Limit,
+) -> Result<(Measured, Workers<'t, T>)> {
+    match interleave {
+        Interleave::Threads => run_threads(target, workers, cpus, limit),
+        Interleave::Lockstep | Interleave::Overlap => run_rounds(target, workers, limit),
+    }
+}
+
+fn run_threads<'t, T: Target + 't>(
+    target: &T,
+    workers: Workers<'t, T>,
+    cpus: u32,
+    limit: Limit,
+) -> Result<(Measured, Workers<'t, T>)> {
+    let start = std::sync::Barrier::new(workers.len());
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0u32..)
+            .zip(workers)
+            .map(|(index, mut worker)| {
+                let start = &start;
+                scope.spawn(move || {
+                    target.enter_worker(index % cpus.max(1));
+                    start.wait();
+                    let measured = drive(target, &mut *worker, limit);
+                    (measured.with_context(|| format!("worker {index}")), worker)
+                })
+            })
+            .collect();
+        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    let mut all = Measured::new();
+    let mut workers: Workers<'t, T> = Vec::with_capacity(ended.len());
+    for joined in ended {
+        let (measured, worker) = joined.map_err(|_| anyhow!("a worker panicked"))?;
+        let measured = measured?;
+        all.ops += measured.ops;
+        all.bytes += measured.bytes;
+        all.seconds = all.seconds.max(measured.seconds);
+        all.latency_ns.add(&measured.latency_ns).context("latency histograms have one shape")?;
+        workers.push(worker);
+    }
+    Ok((all, workers))
+}
+
+/// How many operations pass between two looks at the wall clock's end; each operation is timed all the same.
+const CLOCK_EVERY: u64 = 64;
+
+/// One worker's loop: one clock reading an operation, the end of one being the start of the next.
+fn drive<T: Target>(target: &T, worker: &mut (dyn Worker<T> + '_), limit: Limit) -> Result<Measured> {
+    let mut measured = Measured::new();
+    let most = limit.ops_per_worker.unwrap_or(u64::MAX);
+    let began = Instant::now();
+    let mut last = began;
+    while measured.ops < most {
+        match worker.step(target)? {
+            Step::Finished => break,
+            Step::Done { bytes } => {
+                let now = Instant::now();
+                measured.latency_ns.saturating_record(nanoseconds(now - last));
+                last = now;
+                measured.ops += 1;
+                measured.bytes += bytes;
+            }
+        }
+        if measured.ops.is_multiple_of(CLOCK_EVERY) && limit.time.is_some_and(|time| last - began >= time) {
+            break;
+        }
+    }
+    measured.seconds = (last - began).as_secs_f64();
+    Ok(measured)
+}
+
+fn run_rounds<'t, T: Target + 't>(
+    target: &T,
+    mut workers: Workers<'t, T>,
+    limit: Limit,
+) -> Result<(Measured, Workers<'t, T>)> {
+    let rounds = limit.ops_per_worker.unwrap_or(u64::MAX);
+    let mut measured = Measured::new();
+    let mut running: Vec<usize> = (0..workers.len()).collect();
+    let began = Instant::now();
+    let mut last = began;
+    let mut round = 0;
+    while round < rounds && !running.is_empty() {
+        let mut still = Vec::with_capacity(running.len());
+        for &index in &running {
+            match workers[index].step(target).with_context(|| format!("worker {index}"))? {
+                Step::Finished => continue,
+                Step::Done { bytes } => {
+                    let now = Instant::now();
+                    measured.latency_ns.saturating_record(nanoseconds(now - last));
+                    last = now;
+                    measured.ops += 1;
+                    measured.bytes += bytes;
+                }
+            }
+            still.push(index);
+        }
+        running = still;
+        target.next_round();
+        round += 1;
+    }
+    measured.seconds = began.elapsed().as_secs_f64();
+    Ok((measured, workers))
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Workload;
+    use crate::workload::tests::Log;
+
+    #[test]
+    fn rounds_take_turns_and_drop_finished_workers() {
+        let log = Log::default();
+        let workload = Workload::Append64 { size: 8192, step: 4096 };
+        let workers = workload.workers(&log, 2, 2).unwrap();
+        let limit = Limit { time: None, ops_per_worker: None };
+        let (measured, _) = run(&log, workers, 2, Interleave::Lockstep, limit).unwrap();
+        assert_eq!((measured.ops, measured.bytes), (4, 16_384));
+        let log = log.0.into_inner().unwrap();
+        assert_eq!(
+            log[2..],
+            ["0 fallocate 0 4096", "1 fallocate 0 4096", "0 fallocate 4096 4096", "1 fallocate 4096 4096"]
+        );
+    }
+
+    #[test]
+    fn threads_count_every_operation() {
+        let log = Log::default();
+        let workload = Workload::by_name("fallocate2", 1.0).unwrap();
+        let workers = workload.workers(&log, 4, 2).unwrap();
+        let limit = Limit { time: None, ops_per_worker: Some(1000) };
+        let (measured, workers) = run(&log, workers, 2, Interleave::Threads, limit).unwrap();
+        assert_eq!((measured.ops, workers.len()), (4000, 4));
+        assert_eq!(measured.latency_ns.len(), 4000);
+        assert_eq!(log.0.into_inner().unwrap().len(), 4004);
+    }
+
+    #[test]
+    fn time_ends_a_run() {
+        let log = Log::default();
+        let workers = Workload::by_name("fallocate2", 1.0).unwrap().workers(&log, 2, 2).unwrap();
+        let limit = Limit { time: Some(Duration::from_millis(20)), ops_per_worker: None };
+        let (measured, _) = run(&log, workers, 2, Interleave::Threads, limit).unwrap();
+        assert!(measured.ops > 0 && measured.seconds >= 0.02);
+    }
+}

@@ -1,0 +1,53 @@
+//! What a workload runs against: a file system with files, driven by workers on CPU slots.
+//!
+//! Two kinds exist: blockyard's engine, called directly, and the running kernel on a mounted directory, called
+//! through system calls. A comparison of the two says so, because only one of them crosses that boundary.
+
+pub mod kernel;
+
+use anyhow::Result;
+
+/// The CPU slot that an operation acts on.
+pub type Cpu = u32;
+
+/// A file system under test. Calls block; several workers call at once.
+pub trait Target: Send + Sync {
+    /// An open file.
+    type File: Send + Sync;
+
+    /// Creates an empty regular file in the root directory and opens it for writing.
+    ///
+    /// # Errors
+    /// As the file system answers, with the name.
+    fn create(&self, cpu: Cpu, name: &str) -> Result<Self::File>;
+
+    /// Allocates `[offset, offset + length)` and extends the file's size over it (fallocate mode 0). Bytes.
+    ///
+    /// # Errors
+    /// As the file system answers.
+    fn fallocate(&self, cpu: Cpu, file: &Self::File, offset: u64, length: u64) -> Result<()>;
+
+    /// Sets the size in bytes.
+    ///
+    /// # Errors
+    /// As the file system answers.
+    fn truncate(&self, cpu: Cpu, file: &Self::File, size: u64) -> Result<()>;
+
+    /// Writes `data` at `offset` through the cache.
+    ///
+    /// # Errors
+    /// As the file system answers.
+    fn write(&self, cpu: Cpu, file: &Self::File, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Closes a file.
+    ///
+    /// # Errors
+    /// As the file system answers.
+    fn close(&self, cpu: Cpu, file: Self::File) -> Result<()>;
+
+    /// Called once by each worker thread before its first operation, to pin it where that means something.
+    fn enter_worker(&self, _cpu: Cpu) {}
+
+    /// Called between rounds of lockstep and overlap: operations of one round count as simultaneous in overlap.
+    fn next_round(&self) {}
+}

@@ -1,0 +1,60 @@
+//! The running kernel as a target: files in a mounted directory, by system calls.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rustix::fs::{FallocateFlags, fallocate};
+
+use super::{Cpu, Target};
+
+/// Files in one directory of a mounted file system.
+#[derive(Debug)]
+pub struct KernelTarget {
+    directory: PathBuf,
+    cpus: usize,
+}
+
+impl KernelTarget {
+    /// A target in an existing directory. Worker `k` is pinned to CPU `k` modulo the number of CPUs.
+    #[must_use]
+    pub fn new(directory: &Path) -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { directory: directory.to_path_buf(), cpus }
+    }
+}
+
+impl Target for KernelTarget {
+    type File = File;
+
+    fn create(&self, _: Cpu, name: &str) -> Result<File> {
+        let path = self.directory.join(name);
+        let made = OpenOptions::new().write(true).create_new(true).open(&path);
+        made.with_context(|| format!("create {}", path.display()))
+    }
+
+    fn fallocate(&self, _: Cpu, file: &File, offset: u64, length: u64) -> Result<()> {
+        fallocate(file, FallocateFlags::empty(), offset, length).context("fallocate")
+    }
+
+    fn truncate(&self, _: Cpu, file: &File, size: u64) -> Result<()> {
+        file.set_len(size).context("ftruncate")
+    }
+
+    fn write(&self, _: Cpu, file: &File, offset: u64, data: &[u8]) -> Result<()> {
+        file.write_all_at(data, offset).context("pwrite")
+    }
+
+    fn close(&self, _: Cpu, file: File) -> Result<()> {
+        drop(file);
+        Ok(())
+    }
+
+    fn enter_worker(&self, cpu: Cpu) {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(blockyard_disk::num::usize_from_u32(cpu) % self.cpus);
+        // A worker that cannot be pinned still measures; it is only noisier.
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}

@@ -1,0 +1,272 @@
+//! The workloads: what each worker does, one operation at a time.
+//!
+//! A workload is data ([`Workload`]); [`Workload::worker`] makes the state of one worker, whose
+//! [`step`](Worker::step) carries out exactly one operation. The runner decides how the steps of many workers share
+//! time, so that a workload means the same under threads, lockstep and overlap.
+
+mod append;
+mod fallocate2;
+mod fio;
+
+use anyhow::Result;
+
+use crate::target::{Cpu, Target};
+
+pub use fio::FioJob;
+
+/// Bytes in a KiB, MiB and GiB.
+pub const KIB: u64 = 1 << 10;
+/// Bytes in a MiB.
+pub const MIB: u64 = 1 << 20;
+/// Bytes in a GiB.
+pub const GIB: u64 = 1 << 30;
+
+/// One of the published workloads with its sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// Each worker appends `step` bytes by fallocate to its own file until `size`, truncates it to 0, and repeats.
+    Fallocate2 {
+        /// File size at which the worker truncates.
+        size: u64,
+        /// Bytes of one append.
+        step: u64,
+    },
+    /// Each worker appends `step` bytes by fallocate to its own file until `size`, once.
+    Append64 {
+        /// Final file size.
+        size: u64,
+        /// Bytes of one append.
+        step: u64,
+    },
+    /// Sequential buffered writes to one file a worker, over and over while time lasts.
+    Fio(FioJob),
+}
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// One operation over this many bytes of file space.
+    Done {
+        /// Bytes allocated or written; 0 for a truncate.
+        bytes: u64,
+    },
+    /// Nothing is left to do.
+    Finished,
+}
+
+/// The workers of a cell.
+pub type Workers<'t, T> = Vec<Box<dyn Worker<T> + 't>>;
+
+/// The state of one worker.
+pub trait Worker<T: Target>: Send {
+    /// Carries out one operation, or says that nothing is left.
+    ///
+    /// # Errors
+    /// As the target answers.
+    fn step(&mut self, target: &T) -> Result<Step>;
+
+    /// Brings the worker's file to its full size without counting operations, so that placement can be judged, and
+    /// closes it.
+    ///
+    /// # Errors
+    /// As the target answers.
+    fn finish(self: Box<Self>, target: &T) -> Result<()>;
+}
+
+impl Workload {
+    /// Names that [`Self::by_name`] knows.
+    pub const NAMES: [&str; 5] = ["fallocate2", "append64", "seqwrite", "smallfiles", "allocstress"];
+
+    /// A workload of the published sizes, file sizes multiplied by `scale` (rounded to whole operations, at least
+    /// one); `None` for an unknown name.
+    #[must_use]
+    pub fn by_name(name: &str, scale: f64) -> Option<Self> {
+        let sized = |size: u64, step: u64| scaled(size, scale).next_multiple_of(step);
+        Some(match name {
+            "fallocate2" => Self::Fallocate2 { size: MIB, step: 8 * KIB },
+            "append64" => Self::Append64 { size: sized(GIB, 4 * KIB), step: 4 * KIB },
+            "seqwrite" => Self::Fio(FioJob::new("seqwrite", MIB, sized(4 * GIB, MIB))),
+            "smallfiles" => Self::Fio(FioJob::new("smallfiles", 4 * KIB, sized(GIB, 4 * KIB))),
+            "allocstress" => Self::Fio(FioJob::new("allocstress", 4 * KIB, sized(2 * GIB, 4 * KIB))),
+            _ => return None,
+        })
+    }
+
+    /// The name of the workload.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Fallocate2 { .. } => "fallocate2",
+            Self::Append64 { .. } => "append64",
+            Self::Fio(job) => &job.name,
+        }
+    }
+
+    /// The number of workers of the published experiment.
+    #[must_use]
+    pub fn published_workers(&self) -> u32 {
+        match self {
+            Self::Fallocate2 { .. } | Self::Append64 { .. } => 64,
+            Self::Fio(job) if job.name == "allocstress" => 48,
+            Self::Fio(_) => 6,
+        }
+    }
+
+    /// Whether a worker ends by itself; otherwise time or a number of operations ends it.
+    #[must_use]
+    pub fn ends_by_itself(&self) -> bool {
+        matches!(self, Self::Append64 { .. })
+    }
+
+    /// Largest size that one worker's file reaches, in bytes.
+    #[must_use]
+    pub fn file_size(&self) -> u64 {
+        match self {
+            Self::Fallocate2 { size, .. } | Self::Append64 { size, .. } => *size,
+            Self::Fio(job) => job.size,
+        }
+    }
+
+    /// What the parent does before workers start, in its own single thread: create the files, and preallocate those
+    /// of jobs that say so. Gives the workers.
+    ///
+    /// # Errors
+    /// As the target answers.
+    pub fn workers<'t, T: Target>(&self, target: &T, workers: u32, cpus: u32) -> Result<Workers<'t, T>>
+    where
+        T::File: 't,
+    {
+        (0..workers).map(|index| self.worker(target, index, index % cpus.max(1))).collect()
+    }
+
+    fn worker<'t, T: Target>(&self, target: &T, index: u32, cpu: Cpu) -> Result<Box<dyn Worker<T> + 't>>
+    where
+        T::File: 't,
+    {
+        let file = target.create(cpu, &format!("{}.{index}.0", self.name()))?;
+        Ok(match self {
+            Self::Fallocate2 { size, step } => Box::new(fallocate2::Fallocate2::new(cpu, file, *size, *step)),
+            Self::Append64 { size, step } => Box::new(append::Append::new(cpu, file, *size, *step)),
+            Self::Fio(job) => {
+                if job.preallocate {
+                    target.fallocate(cpu, &file, 0, job.size)?;
+                }
+                Box::new(fio::SequentialWriter::new(cpu, file, job))
+            }
+        })
+    }
+}
+
+/// `size` times `scale`, at least 1.
+#[allow(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "sizes stay below 2^53 and the scale is a small positive number"
+)]
+fn scaled(size: u64, scale: f64) -> u64 {
+    ((size as f64 * scale).round() as u64).max(1)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// A target that remembers what was asked of it.
+    #[derive(Default)]
+    pub(crate) struct Log(pub(crate) Mutex<Vec<String>>);
+
+    impl Target for Log {
+        type File = String;
+        fn create(&self, cpu: Cpu, name: &str) -> Result<String> {
+            self.0.lock().unwrap().push(format!("{cpu} create {name}"));
+            Ok(name.to_owned())
+        }
+        fn fallocate(&self, cpu: Cpu, _: &String, offset: u64, length: u64) -> Result<()> {
+            self.0.lock().unwrap().push(format!("{cpu} fallocate {offset} {length}"));
+            Ok(())
+        }
+        fn truncate(&self, cpu: Cpu, _: &String, size: u64) -> Result<()> {
+            self.0.lock().unwrap().push(format!("{cpu} truncate {size}"));
+            Ok(())
+        }
+        fn write(&self, cpu: Cpu, _: &String, offset: u64, data: &[u8]) -> Result<()> {
+            self.0.lock().unwrap().push(format!("{cpu} write {offset} {}", data.len()));
+            Ok(())
+        }
+        fn close(&self, cpu: Cpu, file: String) -> Result<()> {
+            self.0.lock().unwrap().push(format!("{cpu} close {file}"));
+            Ok(())
+        }
+    }
+
+    fn steps(workload: &Workload, count: usize) -> Vec<String> {
+        let log = Log::default();
+        let mut workers = workload.workers(&log, 1, 1).unwrap();
+        for _ in 0..count {
+            workers[0].step(&log).unwrap();
+        }
+        workers.pop().unwrap().finish(&log).unwrap();
+        log.0.into_inner().unwrap()
+    }
+
+    #[test]
+    fn fallocate2_appends_and_truncates() {
+        let log = steps(&Workload::Fallocate2 { size: 16 * KIB, step: 8 * KIB }, 4);
+        assert_eq!(
+            log,
+            [
+                "0 create fallocate2.0.0",
+                "0 fallocate 0 8192",
+                "0 fallocate 8192 8192",
+                "0 truncate 0",
+                "0 fallocate 0 8192",
+                "0 fallocate 8192 8192",
+                "0 close fallocate2.0.0",
+            ]
+        );
+    }
+
+    #[test]
+    fn append64_ends_at_its_size() {
+        let log = Log::default();
+        let workload = Workload::Append64 { size: 8 * KIB, step: 4 * KIB };
+        let mut workers = workload.workers(&log, 1, 1).unwrap();
+        assert_eq!(workers[0].step(&log).unwrap(), Step::Done { bytes: 4096 });
+        assert_eq!(workers[0].step(&log).unwrap(), Step::Done { bytes: 4096 });
+        assert_eq!(workers[0].step(&log).unwrap(), Step::Finished);
+    }
+
+    #[test]
+    fn fio_jobs_preallocate_in_the_parent_and_start_over_at_the_end() {
+        let mut job = FioJob::new("smallfiles", 4 * KIB, 8 * KIB);
+        let log = steps(&Workload::Fio(job.clone()), 3);
+        assert_eq!(log[..3], ["0 create smallfiles.0.0", "0 fallocate 0 8192", "0 write 0 4096"]);
+        assert_eq!(log[3..5], ["0 write 4096 4096", "0 write 0 4096"]);
+        job.preallocate = false;
+        assert_eq!(steps(&Workload::Fio(job), 1)[1], "0 write 0 4096");
+    }
+
+    #[test]
+    fn published_sizes_scale_to_whole_operations() {
+        assert_eq!(
+            Workload::by_name("append64", 0.1),
+            Some(Workload::Append64 { size: 107_376_640, step: 4096 })
+        );
+        assert_eq!(Workload::by_name("seqwrite", 1e-9).unwrap().file_size(), MIB);
+        assert_eq!(Workload::by_name("nothing", 1.0), None);
+        for name in Workload::NAMES {
+            assert_eq!(Workload::by_name(name, 1.0).unwrap().name(), name);
+        }
+    }
+
+    #[test]
+    fn workers_share_the_cpus_that_there_are() {
+        let log = Log::default();
+        Workload::by_name("fallocate2", 1.0).unwrap().workers(&log, 3, 2).unwrap();
+        let cpus: Vec<_> = log.0.into_inner().unwrap().iter().map(|line| line.as_bytes()[0]).collect();
+        assert_eq!(cpus, *b"010");
+    }
+}

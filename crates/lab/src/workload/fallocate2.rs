@@ -1,0 +1,41 @@
+//! `fallocate2` of will-it-scale: append by fallocate until the file is full, truncate it to nothing, repeat. Each
+//! fallocate and each truncate is one operation.
+
+use anyhow::Result;
+
+use super::{Step, Worker};
+use crate::target::{Cpu, Target};
+
+pub(super) struct Fallocate2<F> {
+    cpu: Cpu,
+    file: F,
+    size: u64,
+    step: u64,
+    at: u64,
+}
+
+impl<F> Fallocate2<F> {
+    pub(super) fn new(cpu: Cpu, file: F, size: u64, step: u64) -> Self {
+        Self { cpu, file, size, step, at: 0 }
+    }
+}
+
+impl<T: Target> Worker<T> for Fallocate2<T::File> {
+    fn step(&mut self, target: &T) -> Result<Step> {
+        if self.at >= self.size {
+            target.truncate(self.cpu, &self.file, 0)?;
+            self.at = 0;
+            return Ok(Step::Done { bytes: 0 });
+        }
+        target.fallocate(self.cpu, &self.file, self.at, self.step)?;
+        self.at += self.step;
+        Ok(Step::Done { bytes: self.step })
+    }
+
+    fn finish(mut self: Box<Self>, target: &T) -> Result<()> {
+        while self.at < self.size {
+            Worker::<T>::step(&mut *self, target)?;
+        }
+        target.close(self.cpu, self.file)
+    }
+}
