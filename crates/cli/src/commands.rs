@@ -1,5 +1,6 @@
 //! The list of commands and what they share: output mode and exit codes.
 
+mod check;
 mod mkfs;
 mod version;
 
@@ -22,6 +23,8 @@ pub(crate) struct Output {
 /// One variant a command; its file holds arguments and `run`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
+    /// Verify an image without writing to it
+    Check(check::Args),
     /// Make a file system: the layout of mke2fs 1.47 for the same parameters
     Mkfs(Box<mkfs::Args>),
     /// Show the version and the supported features
@@ -32,6 +35,7 @@ impl Command {
     /// Carries the command out and gives the exit code of the process.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Check(args) => args.run(output),
             Self::Mkfs(args) => args.run(output),
             Self::Version(args) => args.run(output),
         }

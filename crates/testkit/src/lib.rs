@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod images;
 pub mod oracle;
 pub mod seed;
 

@@ -1,0 +1,254 @@
+//! Pass 5: bitmaps and counters against what was found.
+
+use blockyard_disk::group_desc::GroupFlags;
+use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::{ClusterOffset, GroupNr};
+use rayon::prelude::*;
+
+use crate::block_map::BlockMap;
+use crate::code::Code;
+use crate::facts::{Facts, GroupFacts};
+use crate::finding::{Ledger, Sink, Site};
+use crate::volume::Volume;
+
+/// Groups handed to the threads at a time.
+const BATCH: usize = 4096;
+/// Ranges reported for one bitmap; the rest is summed up in one finding.
+const RANGES_MAX: usize = 64;
+
+/// What a group adds to the totals.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    free_clusters: u64,
+    free_inodes: u64,
+}
+
+/// Compares all bitmaps and counters.
+pub(crate) fn check(volume: &Volume<'_>, map: &BlockMap, facts: &Facts, ledger: &mut Ledger) {
+    let groups: Vec<GroupNr> = volume.geometry.all_groups().collect();
+    let mut totals = Totals::default();
+    for batch in groups.chunks(BATCH) {
+        let done: Vec<(Totals, Sink)> = batch
+            .par_iter()
+            .with_min_len(16)
+            .map(|&group| check_group(volume, map, &facts.groups[usize_from_u32(group.raw())], group))
+            .collect();
+        for (group, sink) in done {
+            totals.free_clusters += group.free_clusters;
+            totals.free_inodes += group.free_inodes;
+            ledger.absorb(sink);
+        }
+    }
+    let mut sink = Sink::default();
+    let free_blocks = totals.free_clusters << volume.geometry.cluster_ratio_bits();
+    let stored = volume.sb.free_blocks_count().raw();
+    if stored != free_blocks {
+        sink.add(Code::FREE_BLOCKS_TOTAL, Site::NOWHERE, format!("{stored}, counted {free_blocks}"));
+    }
+    let stored = u64_from_u32(volume.sb.s_free_inodes_count.get());
+    if stored != totals.free_inodes {
+        sink.add(Code::FREE_INODES_TOTAL, Site::NOWHERE, format!("{stored}, counted {}", totals.free_inodes));
+    }
+    ledger.absorb(sink);
+}
+
+fn check_group(volume: &Volume<'_>, map: &BlockMap, facts: &GroupFacts, nr: GroupNr) -> (Totals, Sink) {
+    let mut sink = Sink::default();
+    let totals = Totals {
+        free_clusters: check_blocks(volume, map, nr, &mut sink),
+        free_inodes: check_inodes(volume, facts, nr, &mut sink),
+    };
+    (totals, sink)
+}
+
+/// Compares the block bitmap and free count of a group; gives the clusters that are free in truth.
+fn check_blocks(volume: &Volume<'_>, map: &BlockMap, nr: GroupNr, sink: &mut Sink) -> u64 {
+    let group = volume.group_of(nr);
+    let clusters = volume.geometry.clusters_in_group(nr);
+    let found: Option<Vec<u64>> = map.group_words(nr).map(Iterator::collect);
+    let used: u64 = found.iter().flatten().map(|word| u64_from_u32(word.count_ones())).sum();
+    let free = u64_from_u32(clusters).saturating_sub(used);
+    let uninit = group.flags.contains(GroupFlags::BLOCK_UNINIT);
+    if uninit {
+        if used > metadata_clusters(volume, nr) {
+            sink.add(Code::BLOCK_UNINIT_USED, Site::group(nr), format!("{used} clusters in use"));
+        }
+    } else if group.block_bitmap_ok {
+        let words = found.unwrap_or_default();
+        compare_block_bitmap(volume, nr, &words, sink);
+    }
+    let stored = u64_from_u32(group.desc.free_clusters());
+    if stored != free {
+        sink.add(Code::FREE_BLOCKS_GROUP, Site::group(nr), format!("{stored}, counted {free}"));
+    }
+    free
+}
+
+/// Clusters of a group that hold static metadata.
+fn metadata_clusters(volume: &Volume<'_>, nr: GroupNr) -> u64 {
+    let geometry = &volume.geometry;
+    let first = geometry.group_first_block(nr).raw();
+    let end = first + geometry.blocks_in_group(nr);
+    let bits = geometry.cluster_ratio_bits();
+    let group = volume.group_of(nr);
+    let mut ranges = volume.backup_area(nr);
+    // Tables of other groups may lie here too, but a group with such is never marked BLOCK_UNINIT by mke2fs.
+    ranges.push((group.desc.block_bitmap(), 1));
+    ranges.push((group.desc.inode_bitmap(), 1));
+    ranges.push((group.desc.inode_table(), geometry.inode_table_blocks()));
+    let mut clusters: Vec<u64> = ranges
+        .into_iter()
+        .flat_map(|(block, count)| block.raw()..block.raw().saturating_add(count))
+        .filter(|&block| block >= first && block < end)
+        .map(|block| (block - first) >> bits)
+        .collect();
+    clusters.sort_unstable();
+    clusters.dedup();
+    u64_from_usize(clusters.len())
+}
+
+fn compare_block_bitmap(volume: &Volume<'_>, nr: GroupNr, found: &[u64], sink: &mut Sink) {
+    let group = volume.group_of(nr);
+    let place = group.desc.block_bitmap();
+    let site = Site::group(nr).at_block(place);
+    let Ok(bitmap) = volume.block(place) else {
+        return sink.add(Code::BITMAP_READ, site, "block bitmap");
+    };
+    let cpg = volume.geometry.clusters_per_group();
+    if volume.checksums.verify_block_bitmap(&group.desc, volume.desc_size, &bitmap, cpg).is_err() {
+        sink.add(Code::BLOCK_BITMAP_CHECKSUM, site, "");
+    }
+    let clusters = volume.geometry.clusters_in_group(nr);
+    let differences = Differences::between(&bitmap, found, clusters);
+    let block = |bit: u32| volume.geometry.block_at(nr, ClusterOffset::new(bit));
+    report(sink, Code::BLOCKS_MARKED_FREE_RANGE, nr, &differences.only_stored, |bit| block(bit).to_string());
+    report(sink, Code::BLOCKS_MARKED_USED_RANGE, nr, &differences.only_found, |bit| block(bit).to_string());
+    if !all_set(&bitmap, clusters, cpg.max(8 * blockyard_disk::num::u32_from_usize(bitmap.len()))) {
+        sink.add(Code::BLOCK_BITMAP_PADDING, site, "");
+    }
+}
+
+/// Compares the inode bitmap and counts of a group; gives the inodes that are free in truth.
+fn check_inodes(volume: &Volume<'_>, facts: &GroupFacts, nr: GroupNr, sink: &mut Sink) -> u64 {
+    let group = volume.group_of(nr);
+    let ipg = volume.geometry.inodes_per_group();
+    let mut found = vec![0u64; usize_from_u32(ipg.div_ceil(64))];
+    let (mut used, mut directories) = (0u32, 0u32);
+    for (index, kind) in facts.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used()) {
+        found[index / 64] |= 1 << (index % 64);
+        used += 1;
+        directories += u32::from(kind.is_directory());
+    }
+    if group.flags.contains(GroupFlags::INODE_UNINIT) {
+        if used > 0 {
+            sink.add(Code::INODE_UNINIT_USED, Site::group(nr), format!("{used} inodes in use"));
+        }
+    } else if group.inode_bitmap_ok {
+        compare_inode_bitmap(volume, nr, &found, sink);
+    }
+    let free = u64_from_u32(ipg - used);
+    let stored = u64_from_u32(group.desc.free_inodes());
+    if stored != free {
+        sink.add(Code::FREE_INODES_GROUP, Site::group(nr), format!("{stored}, counted {free}"));
+    }
+    let stored = group.desc.used_dirs();
+    if stored != directories {
+        sink.add(Code::USED_DIRS_GROUP, Site::group(nr), format!("{stored}, counted {directories}"));
+    }
+    free
+}
+
+fn compare_inode_bitmap(volume: &Volume<'_>, nr: GroupNr, found: &[u64], sink: &mut Sink) {
+    let group = volume.group_of(nr);
+    let place = group.desc.inode_bitmap();
+    let site = Site::group(nr).at_block(place);
+    let Ok(bitmap) = volume.block(place) else {
+        return sink.add(Code::BITMAP_READ, site, "inode bitmap");
+    };
+    let ipg = volume.geometry.inodes_per_group();
+    if volume.checksums.verify_inode_bitmap(&group.desc, volume.desc_size, &bitmap, ipg).is_err() {
+        sink.add(Code::INODE_BITMAP_CHECKSUM, site, "");
+    }
+    let differences = Differences::between(&bitmap, found, ipg);
+    let inode = |bit: u32| volume.geometry.inode_at(nr, bit).to_string();
+    report(sink, Code::INODES_MARKED_RANGE, nr, &differences.only_stored, inode);
+    report(sink, Code::INODES_UNMARKED_RANGE, nr, &differences.only_found, inode);
+    if !all_set(&bitmap, ipg, 8 * blockyard_disk::num::u32_from_usize(bitmap.len())) {
+        sink.add(Code::INODE_BITMAP_PADDING, site, "");
+    }
+}
+
+/// Ranges of bits in which a stored bitmap and the one found differ.
+#[derive(Debug, Default)]
+struct Differences {
+    only_stored: Ranges,
+    only_found: Ranges,
+}
+
+/// Ranges of bits, the first of them and how many bits in all.
+#[derive(Debug, Default)]
+struct Ranges {
+    ranges: Vec<(u32, u32)>,
+    bits: u64,
+}
+
+impl Ranges {
+    fn push(&mut self, bit: u32) {
+        self.bits += 1;
+        let full = self.ranges.len() >= RANGES_MAX;
+        match self.ranges.last_mut() {
+            Some((_, last)) if *last + 1 == bit => *last = bit,
+            _ if full => {}
+            _ => self.ranges.push((bit, bit)),
+        }
+    }
+}
+
+impl Differences {
+    fn between(stored: &[u8], found: &[u64], bits: u32) -> Self {
+        let mut differences = Self::default();
+        for (index, word) in stored.chunks_exact(8).enumerate() {
+            let first = blockyard_disk::num::u32_from_usize(index * 64);
+            if first >= bits {
+                break;
+            }
+            let stored = u64::from_le_bytes(word.try_into().expect("8 bytes"));
+            let found = found.get(index).copied().unwrap_or(0);
+            let left = bits - first;
+            let mask = if left >= 64 { u64::MAX } else { (1 << left) - 1 };
+            let mut differing = (stored ^ found) & mask;
+            while differing != 0 {
+                let bit = differing.trailing_zeros();
+                differing &= differing - 1;
+                let side = if stored >> bit & 1 == 1 {
+                    &mut differences.only_stored
+                } else {
+                    &mut differences.only_found
+                };
+                side.push(first + bit);
+            }
+        }
+        differences
+    }
+}
+
+fn report(sink: &mut Sink, code: Code, nr: GroupNr, ranges: &Ranges, name: impl Fn(u32) -> String) {
+    let mut listed = 0;
+    for &(first, last) in &ranges.ranges {
+        listed += u64::from(last - first) + 1;
+        let detail = if first == last { name(first) } else { format!("{} to {}", name(first), name(last)) };
+        sink.add(code, Site::group(nr).at_offset(usize_from_u32(first)), detail);
+    }
+    if listed < ranges.bits {
+        sink.add(code, Site::group(nr).at_offset(usize::MAX), format!("{} more", ranges.bits - listed));
+    }
+}
+
+/// Whether all bits from `from` up to `to` are set.
+fn all_set(bitmap: &[u8], from: u32, to: u32) -> bool {
+    (from..to).all(|bit| {
+        let byte = bitmap.get(usize_from_u32(bit / 8)).copied().unwrap_or(0xFF);
+        // Whole bytes at once where the range allows: padding is up to half a bitmap.
+        byte == 0xFF || byte >> (bit % 8) & 1 == 1
+    })
+}

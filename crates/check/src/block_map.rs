@@ -1,0 +1,123 @@
+//! Which clusters are claimed, and which more than once: bit pages per group, set by all threads at once.
+//!
+//! A claim is an atomic `fetch_or`; bits that were set already go to the second map. Both maps end up the same in
+//! whatever order claims come: a bit of `found` is the "or" of all claims, a bit of `twice` says that at least two
+//! claims met there. Who the owners are is found by a second walk (`shared.rs`).
+//!
+//! A page exists only once something was claimed in its group, so that an empty 16 TiB file system costs a pointer a
+//! group. All operations are relaxed: the maps are read only after the threads were joined, which orders them.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use blockyard_disk::num::{u64_from_u32, usize_from_u32, usize_from_u64};
+use blockyard_disk::{BlockNr, Geometry, GroupNr};
+
+type Page = Box<[AtomicU64]>;
+
+/// One bit a cluster, in pages of a group.
+#[derive(Debug)]
+struct Bits {
+    pages: Vec<OnceLock<Page>>,
+    words: usize,
+}
+
+impl Bits {
+    fn new(groups: u32, clusters_per_group: u32) -> Self {
+        let words = usize_from_u32(clusters_per_group.div_ceil(64));
+        Self { pages: (0..groups).map(|_| OnceLock::new()).collect(), words }
+    }
+
+    fn page(&self, group: usize) -> &Page {
+        self.pages[group].get_or_init(|| (0..self.words).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+/// The claims of a run.
+#[derive(Debug)]
+pub(crate) struct BlockMap {
+    found: Bits,
+    twice: Bits,
+    any_twice: AtomicBool,
+    clusters_per_group: u64,
+    ratio_bits: u32,
+    first: u64,
+}
+
+impl BlockMap {
+    pub(crate) fn new(geometry: &Geometry) -> Self {
+        let (groups, cpg) = (geometry.groups(), geometry.clusters_per_group());
+        Self {
+            found: Bits::new(groups, cpg),
+            twice: Bits::new(groups, cpg),
+            any_twice: AtomicBool::new(false),
+            clusters_per_group: u64_from_u32(cpg),
+            ratio_bits: geometry.cluster_ratio_bits(),
+            first: geometry.first_data_block().raw(),
+        }
+    }
+
+    /// The cluster of a block of the file system.
+    pub(crate) fn cluster(&self, block: BlockNr) -> u64 {
+        (block.raw() - self.first) >> self.ratio_bits
+    }
+
+    /// Calls `visit(group, word, mask)` for every word that a range of clusters touches.
+    fn words(&self, cluster: u64, count: u64, mut visit: impl FnMut(usize, usize, u64)) {
+        let end = cluster + count;
+        let mut at = cluster;
+        while at < end {
+            let (group, inside) = (at / self.clusters_per_group, at % self.clusters_per_group);
+            let bit = inside % 64;
+            let span = (64 - bit).min(end - at).min(self.clusters_per_group - inside);
+            let mask = (u64::MAX >> (64 - span)) << bit;
+            visit(usize_from_u64(group), usize_from_u64(inside / 64), mask);
+            at += span;
+        }
+    }
+
+    /// Claims clusters; gives whether some were claimed before. The range must lie in the file system.
+    pub(crate) fn claim(&self, cluster: u64, count: u64) -> bool {
+        let mut met = false;
+        self.words(cluster, count, |group, word, mask| {
+            let old = self.found.page(group)[word].fetch_or(mask, Ordering::Relaxed);
+            if old & mask != 0 {
+                met = true;
+                self.twice.page(group)[word].fetch_or(old & mask, Ordering::Relaxed);
+            }
+        });
+        if met {
+            self.any_twice.store(true, Ordering::Relaxed);
+        }
+        met
+    }
+
+    /// Claims clusters that may be shared with other claims of the same kind (metadata objects in one cluster).
+    pub(crate) fn mark(&self, cluster: u64, count: u64) {
+        self.words(cluster, count, |group, word, mask| {
+            self.found.page(group)[word].fetch_or(mask, Ordering::Relaxed);
+        });
+    }
+
+    /// Whether any cluster was claimed twice.
+    pub(crate) fn has_shared(&self) -> bool {
+        self.any_twice.load(Ordering::Relaxed)
+    }
+
+    /// How many of these clusters were claimed twice.
+    pub(crate) fn shared_in(&self, cluster: u64, count: u64) -> u64 {
+        let mut shared = 0;
+        self.words(cluster, count, |group, word, mask| {
+            if let Some(page) = self.twice.pages[group].get() {
+                shared += u64_from_u32((page[word].load(Ordering::Relaxed) & mask).count_ones());
+            }
+        });
+        shared
+    }
+
+    /// The claims in a group as words of 64 clusters; `None` when there are none.
+    pub(crate) fn group_words(&self, group: GroupNr) -> Option<impl Iterator<Item = u64>> {
+        let page = self.found.pages[usize_from_u32(group.raw())].get()?;
+        Some(page.iter().map(|word| word.load(Ordering::Relaxed)))
+    }
+}

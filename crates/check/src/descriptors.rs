@@ -1,0 +1,269 @@
+//! Pass 0, the group descriptors: checksums, places, flags and counts; and the backups of superblock and descriptors.
+
+use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
+use blockyard_disk::num::{u64_from_u32, usize_from_u32, usize_from_u64};
+use blockyard_disk::superblock::RawSuperblock;
+use blockyard_disk::{BlockCount, BlockNr, Compat, GroupNr, Incompat, RoCompat};
+use zerocopy::FromBytes;
+
+use crate::code::Code;
+use crate::finding::{Sink, Site};
+use crate::volume::{Group, Volume};
+
+/// Reads and checks all descriptors into [`Volume::groups`]. Gives false when some cannot be read at all.
+pub(crate) fn load(volume: &mut Volume<'_>, sink: &mut Sink) -> bool {
+    let per_block = volume.descs_per_block();
+    let groups = volume.geometry.groups();
+    let mut list = Vec::with_capacity(usize_from_u32(groups));
+    let mut block = vec![0; volume.block_size()];
+    for index in 0..volume.desc_blocks() {
+        let place = volume.desc_block(index);
+        if !volume.contains(place) || volume.read_block(place, &mut block).is_err() {
+            sink.add(Code::METADATA_READ, Site::block(place), "group descriptors");
+            return false;
+        }
+        let first = index * per_block;
+        for (raw, nr) in block.chunks_exact(volume.desc_size).zip(first..groups.min(first + per_block)) {
+            list.push(check_descriptor(volume, GroupNr::new(nr), raw, sink));
+        }
+    }
+    volume.groups = list;
+    true
+}
+
+fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sink) -> Group {
+    let site = Site::group(nr);
+    let mut desc = RawGroupDesc::from_disk(raw);
+    let ipg = volume.geometry.inodes_per_group();
+    let has_flags = volume.ro_compat.intersects(RoCompat::GDT_CSUM | RoCompat::METADATA_CSUM);
+    let checksum_ok = volume.checksums.verify_group_desc(nr, raw).is_ok();
+    let mut flags = desc.flags();
+    if !checksum_ok {
+        sink.add(Code::GROUP_CHECKSUM, site, "");
+        flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
+        desc.set_itable_unused(0);
+    }
+    let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+    if !has_flags {
+        if flags.intersects(uninit) {
+            sink.add(Code::UNINIT_WITHOUT_FEATURE, site, "");
+        }
+        flags.remove(uninit);
+        desc.set_itable_unused(0);
+    }
+    if desc.itable_unused() > ipg {
+        sink.add(Code::ITABLE_UNUSED, site, format!("{} of {ipg}", desc.itable_unused()));
+        desc.set_itable_unused(0);
+    }
+    if nr.raw() + 1 == volume.geometry.groups() && flags.contains(GroupFlags::BLOCK_UNINIT) {
+        sink.add(Code::LAST_GROUP_UNINIT, site, "");
+        flags.remove(GroupFlags::BLOCK_UNINIT);
+    }
+    let group = place_bitmaps(volume, nr, desc, sink);
+    let inodes_used = if flags.contains(GroupFlags::INODE_UNINIT) { 0 } else { ipg - desc.itable_unused() };
+    Group { desc, flags, inodes_used, ..group }
+}
+
+/// Checks that bitmaps and table lie where they may.
+fn place_bitmaps(volume: &Volume<'_>, nr: GroupNr, desc: RawGroupDesc, sink: &mut Sink) -> Group {
+    let geometry = &volume.geometry;
+    let flexible = volume.incompat.contains(Incompat::FLEX_BG);
+    let first = geometry.group_first_block(nr).raw();
+    let last = first + geometry.blocks_in_group(nr);
+    let mut inside = |block: BlockNr, count: u64, code: Code| {
+        let in_group = block.raw() >= first && block.raw().checked_add(count).is_some_and(|end| end <= last);
+        let ok = block.raw() > 0 && volume.contains_range(block, count) && (flexible || in_group);
+        if !ok {
+            sink.add(code, Site::group(nr).at_block(block), "");
+        }
+        ok
+    };
+    Group {
+        desc,
+        flags: GroupFlags::empty(),
+        inodes_used: 0,
+        block_bitmap_ok: inside(desc.block_bitmap(), 1, Code::BLOCK_BITMAP_PLACE),
+        inode_bitmap_ok: inside(desc.inode_bitmap(), 1, Code::INODE_BITMAP_PLACE),
+        inode_table_ok: inside(desc.inode_table(), geometry.inode_table_blocks(), Code::INODE_TABLE_PLACE),
+    }
+}
+
+/// Compares the backups with the primary copies: only what never changes after mkfs and growth. Notes, not errors:
+/// e2fsck does not look at backups while the primary is good.
+pub(crate) fn check_backups(volume: &Volume<'_>, sink: &mut Sink) {
+    for group in volume.superblock_groups().into_iter().filter(|group| group.raw() != 0) {
+        let site = Site::group(group).at_block(volume.geometry.group_first_block(group));
+        let Ok(block) = volume.block(volume.geometry.group_first_block(group)) else {
+            sink.add(Code::BACKUP_SUPERBLOCK, site, "cannot be read");
+            continue;
+        };
+        let (backup, _) = RawSuperblock::read_from_prefix(&block).expect("a block has 1024 bytes");
+        let primary = &volume.sb;
+        let same = backup.s_magic == primary.s_magic
+            && backup.s_uuid == primary.s_uuid
+            && backup.s_log_block_size == primary.s_log_block_size
+            && backup.blocks_count() == primary.blocks_count()
+            && backup.s_inodes_count == primary.s_inodes_count
+            && backup.s_block_group_nr.get() == blockyard_disk::num::low16(group.raw());
+        if !same {
+            sink.add(Code::BACKUP_SUPERBLOCK, site, "constants differ");
+        } else if volume.checksums.verify_superblock(&backup).is_err() {
+            sink.add(Code::BACKUP_SUPERBLOCK, site, "checksum does not match");
+        }
+    }
+}
+
+/// One object of the file system's own metadata and the blocks it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SystemRange {
+    pub(crate) first: BlockNr,
+    pub(crate) count: u64,
+    pub(crate) group: GroupNr,
+    pub(crate) conflict: Code,
+}
+
+/// All static metadata, ascending; overlaps between objects are findings.
+pub(crate) fn system_ranges(volume: &Volume<'_>, sink: &mut Sink) -> Vec<SystemRange> {
+    let mut ranges = Vec::new();
+    for nr in backup_groups(volume) {
+        for (first, count) in volume.backup_area(nr) {
+            let last = volume.geometry.blocks_count().raw();
+            let count = count.min(last.saturating_sub(first.raw()));
+            ranges.push(SystemRange { first, count, group: nr, conflict: Code::METADATA_CONFLICT });
+        }
+    }
+    for (nr, group) in volume.geometry.all_groups().zip(&volume.groups) {
+        let desc = &group.desc;
+        let objects = [
+            (group.block_bitmap_ok, desc.block_bitmap(), 1, Code::BLOCK_BITMAP_CONFLICT),
+            (group.inode_bitmap_ok, desc.inode_bitmap(), 1, Code::INODE_BITMAP_CONFLICT),
+            (
+                group.inode_table_ok,
+                desc.inode_table(),
+                volume.geometry.inode_table_blocks(),
+                Code::INODE_TABLE_CONFLICT,
+            ),
+        ];
+        for (_, first, count, conflict) in objects.into_iter().filter(|object| object.0) {
+            ranges.push(SystemRange { first, count, group: nr, conflict });
+        }
+    }
+    if volume.incompat.contains(Incompat::MMP) && volume.contains(BlockNr::new(volume.sb.s_mmp_block.get())) {
+        let first = BlockNr::new(volume.sb.s_mmp_block.get());
+        let group = volume.geometry.group_of(first);
+        ranges.push(SystemRange { first, count: 1, group, conflict: Code::METADATA_CONFLICT });
+    }
+    ranges.sort_unstable();
+    report_overlaps(&ranges, sink);
+    ranges
+}
+
+/// Groups that may have blocks of superblock or descriptors.
+fn backup_groups(volume: &Volume<'_>) -> Vec<GroupNr> {
+    if volume.incompat.contains(Incompat::META_BG) {
+        volume.geometry.all_groups().collect()
+    } else {
+        volume.superblock_groups()
+    }
+}
+
+fn report_overlaps(ranges: &[SystemRange], sink: &mut Sink) {
+    let mut end = 0;
+    let mut owner: Option<&SystemRange> = None;
+    for range in ranges {
+        if range.first.raw() < end {
+            // Backups sort first at equal places; blame the object with a code of its own.
+            let blamed = match owner {
+                Some(owner) if range.conflict == Code::METADATA_CONFLICT => owner,
+                _ => range,
+            };
+            sink.add(blamed.conflict, Site::group(blamed.group).at_block(range.first), "");
+        }
+        let range_end = range.first.raw() + range.count;
+        if range_end > end {
+            end = range_end;
+            owner = Some(range);
+        }
+    }
+}
+
+/// Whether a range of blocks touches static metadata; `ranges` as from [`system_ranges`].
+pub(crate) fn touches(ranges: &[SystemRange], first: BlockNr, count: u64) -> bool {
+    let end = first.raw().saturating_add(count);
+    // Ranges of a sound image do not overlap, so the one before the end decides; a damaged one was reported already.
+    let after = ranges.partition_point(|range| range.first.raw() < end);
+    after > 0 && ranges[after - 1].first.raw() + ranges[after - 1].count > first.raw()
+}
+
+/// The MMP block.
+pub(crate) fn check_mmp(volume: &Volume<'_>, sink: &mut Sink) {
+    use blockyard_disk::mmp::{MAGIC, RawMmp};
+    if !volume.incompat.contains(Incompat::MMP) {
+        return;
+    }
+    let place = BlockNr::new(volume.sb.s_mmp_block.get());
+    if place.raw() == 0 || !volume.contains(place) {
+        sink.add(Code::MMP_BLOCK, Site::block(place), "");
+        return;
+    }
+    let Ok(block) = volume.block(place) else {
+        sink.add(Code::METADATA_READ, Site::block(place), "MMP block");
+        return;
+    };
+    let (mmp, _) = RawMmp::read_from_prefix(&block).expect("a block has 1024 bytes");
+    if mmp.mmp_magic.get() != MAGIC {
+        sink.add(Code::MMP_MAGIC, Site::block(place), "");
+    } else if volume.checksums.verify_mmp(&mmp).is_err() {
+        sink.add(Code::MMP_CHECKSUM, Site::block(place), "");
+    }
+}
+
+/// The resize inode's content: one double-indirect block whose entries are the reserved descriptor blocks of group 0,
+/// each listing its own copies in the backup groups.
+pub(crate) fn check_resize_inode(volume: &Volume<'_>, words: &[u32; 15], sink: &mut Sink) {
+    let site = Site::inode(blockyard_disk::InodeNr::RESIZE);
+    if !volume.compat.contains(Compat::RESIZE_INODE) {
+        return;
+    }
+    if let Err(why) = resize_structure(volume, words) {
+        sink.add(Code::RESIZE_INODE, site, why);
+    }
+}
+
+fn resize_structure(volume: &Volume<'_>, words: &[u32; 15]) -> Result<(), String> {
+    let per_block = u64_from_u32(blockyard_disk::num::u32_from_usize(volume.block_size() / 4));
+    let double = BlockNr::new(u64_from_u32(words[13]));
+    if words[..13].iter().any(|&word| word != 0) || words[14] != 0 || !volume.contains(double) {
+        return Err("map is not one double-indirect block".into());
+    }
+    let top = volume.block(double).map_err(|error| error.to_string())?;
+    let reserved = u64_from_u32(u32::from(volume.sb.s_reserved_gdt_blocks.get()));
+    let first_desc = volume.desc_block(0);
+    let mut expected = vec![0u32; volume.block_size() / 4];
+    for index in 0..reserved {
+        let slot = (u64_from_u32(volume.old_desc_blocks()) + index) % per_block;
+        let block = first_desc + BlockCount::new(u64_from_u32(volume.old_desc_blocks()) + index);
+        expected[usize_from_u64(slot)] = blockyard_disk::num::low32(block.raw());
+    }
+    if words_of(&top).ne(expected.iter().copied()) {
+        return Err(format!("double-indirect block {double} does not list the reserved blocks"));
+    }
+    let backups: Vec<GroupNr> =
+        volume.superblock_groups().into_iter().filter(|group| group.raw() != 0).collect();
+    for index in 0..reserved {
+        let block = first_desc + BlockCount::new(u64_from_u32(volume.old_desc_blocks()) + index);
+        let list = volume.block(block).map_err(|error| error.to_string())?;
+        let copies = backups.iter().map(|group| {
+            let copy = block.raw() + u64_from_u32(group.raw()) * volume.geometry.blocks_per_group();
+            blockyard_disk::num::low32(copy)
+        });
+        if words_of(&list).ne(copies.chain(std::iter::repeat(0)).take(volume.block_size() / 4)) {
+            return Err(format!("reserved block {block} does not list its copies"));
+        }
+    }
+    Ok(())
+}
+
+fn words_of(block: &[u8]) -> impl Iterator<Item = u32> + use<'_> {
+    block.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+}

@@ -1,0 +1,180 @@
+//! Pass 2: the walk over all directories, with everything about inodes known.
+//!
+//! A directory is a unit of work. It reports what is wrong with its blocks, names and index, counts references to
+//! inodes, and tells which directories it names, for connectivity.
+
+mod block;
+mod index;
+
+use blockyard_disk::dirblock::DirLayout;
+use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
+use blockyard_disk::inline_data::InlineData;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_disk::superblock::FsFlags;
+use blockyard_disk::{BlockNr, InodeNr};
+use rayon::prelude::*;
+
+use crate::code::Code;
+use crate::facts::{DirBody, DirFact, Facts};
+use crate::finding::{Ledger, Sink, Site};
+use crate::map::Run;
+use crate::volume::Volume;
+
+/// Directories handed to the threads at a time.
+const BATCH: usize = 4096;
+
+/// One directory names another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ChildRef {
+    pub(crate) child: u32,
+    pub(crate) parent: u32,
+}
+
+/// What the walk found out about the tree of directories.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    /// Every directory and what its `..` says (0 when that is missing), ascending.
+    pub(crate) directories: Vec<(u32, u32)>,
+    /// Names of directories in directories.
+    pub(crate) children: Vec<ChildRef>,
+    /// The inode that `lost+found` in the root names.
+    pub(crate) lost_found: Option<u32>,
+}
+
+/// What one directory tells.
+#[derive(Debug, Default)]
+struct Told {
+    dotdot: u32,
+    children: Vec<ChildRef>,
+    lost_found: Option<u32>,
+}
+
+/// What the walk of one directory looks at.
+struct Visit<'a, 'v> {
+    volume: &'a Volume<'v>,
+    facts: &'a Facts,
+    fact: &'a DirFact,
+    layout: DirLayout,
+    unsigned_hash: bool,
+}
+
+impl Visit<'_, '_> {
+    fn site(&self) -> Site {
+        Site::inode(self.fact.inode)
+    }
+
+    /// The hasher for a version byte of an index root; `None` when it cannot be computed.
+    fn hasher(&self, version: u8) -> Option<DirHasher> {
+        let version = HashVersion::from_raw(version)?.with_unsigned_chars(self.unsigned_hash);
+        Some(DirHasher::new(version, HashSeed::new(self.volume.sb.hash_seed())))
+    }
+}
+
+/// Walks all directories.
+pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> Tree {
+    let all: Vec<&DirFact> = facts.groups.iter().flat_map(|group| &group.directories).collect();
+    let mut tree = Tree::default();
+    // More directory blocks than blocks means that directories share them, which was reported; the rest is skipped, so
+    // that time stays bounded.
+    let mut budget = volume.geometry.blocks_count().raw().saturating_mul(2);
+    for batch in all.chunks(BATCH) {
+        let mut affordable = Vec::with_capacity(batch.len());
+        for fact in batch {
+            let cost = mapped_blocks(fact);
+            if cost <= budget {
+                budget -= cost;
+                affordable.push(*fact);
+            }
+        }
+        let done: Vec<(Told, Sink)> =
+            affordable.par_iter().with_max_len(8).map(|fact| visit(volume, facts, fact)).collect();
+        for (fact, (told, sink)) in affordable.iter().zip(done) {
+            tree.directories.push((fact.inode.raw(), told.dotdot));
+            tree.children.extend(told.children);
+            tree.lost_found = tree.lost_found.or(told.lost_found);
+            ledger.absorb(sink);
+        }
+    }
+    tree.children.sort_unstable();
+    tree
+}
+
+fn mapped_blocks(fact: &DirFact) -> u64 {
+    match &fact.body {
+        DirBody::Blocks { runs } => runs.iter().map(|run| run.length).fold(0, u64::saturating_add),
+        DirBody::Inline { .. } => 0,
+    }
+}
+
+fn visit(volume: &Volume<'_>, facts: &Facts, fact: &DirFact) -> (Told, Sink) {
+    let mut sink = Sink::default();
+    let mut told = Told::default();
+    let layout = DirLayout { inodes_count: u32::MAX, ..volume.dir_layout() };
+    let unsigned_hash = volume.sb.flags().contains(FsFlags::UNSIGNED_HASH);
+    let visit = Visit { volume, facts, fact, layout, unsigned_hash };
+    match &fact.body {
+        DirBody::Inline { head, tail } => visit_inline(&visit, head, tail, &mut told, &mut sink),
+        DirBody::Blocks { runs } => visit_blocks(&visit, runs, &mut told, &mut sink),
+    }
+    (told, sink)
+}
+
+fn visit_inline(visit: &Visit<'_, '_>, head: &[u8; 60], tail: &[u8], told: &mut Told, sink: &mut Sink) {
+    let data = InlineData { head, tail };
+    let geometry = &visit.volume.geometry;
+    told.dotdot = data.parent();
+    visit.facts.refer(geometry, visit.fact.inode);
+    refer_dotdot(visit, told.dotdot);
+    for (run, at) in data.dir_runs().into_iter().zip([4, 60]) {
+        block::check_area(visit, run, visit.site().at_offset(at), told, sink);
+    }
+}
+
+fn refer_dotdot(visit: &Visit<'_, '_>, parent: u32) {
+    let geometry = &visit.volume.geometry;
+    if parent >= 1 && parent <= geometry.inodes_count() {
+        visit.facts.refer(geometry, InodeNr::new(parent));
+    }
+}
+
+/// The physical block of a logical one.
+fn physical(runs: &[Run], logical: u64) -> Option<BlockNr> {
+    let after = runs.partition_point(|run| run.logical <= logical);
+    let run = runs.get(after.checked_sub(1)?)?;
+    (logical < run.logical + run.length).then(|| BlockNr::new(run.physical + (logical - run.logical)))
+}
+
+fn visit_blocks(visit: &Visit<'_, '_>, runs: &[Run], told: &mut Told, sink: &mut Sink) {
+    report_holes(visit, runs, sink);
+    let index = visit.fact.indexed.then(|| index::read(visit, runs, sink)).flatten();
+    let mut buffer = vec![0; visit.volume.block_size()];
+    let mut names = block::Names::new(index.is_none() && !visit.fact.opaque && runs_len(runs) > 1);
+    for run in runs {
+        for at in 0..run.length {
+            let (logical, place) = (run.logical + at, BlockNr::new(run.physical + at));
+            let site = visit.site().at_logical(logical).at_block(place);
+            if let Err(error) = visit.volume.read_block(place, &mut buffer) {
+                sink.add(Code::DIRECTORY_READ, site, error.to_string());
+                continue;
+            }
+            let role = index.as_ref().map_or(index::Role::Linear, |index| index.role(logical));
+            block::check(visit, &buffer, logical, role, site, &mut names, told, sink);
+        }
+    }
+}
+
+fn runs_len(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| run.length).fold(0, u64::saturating_add)
+}
+
+fn report_holes(visit: &Visit<'_, '_>, runs: &[Run], sink: &mut Sink) {
+    let mut next = 0;
+    for run in runs {
+        if run.logical > next {
+            let detail = format!("{} blocks", run.logical - next);
+            sink.add(Code::DIRECTORY_BLOCK_HOLE, visit.site().at_logical(next), detail);
+        }
+        next = run.logical + run.length;
+    }
+    debug_assert!(u64_from_usize(usize_from_u64(next)) == next);
+}

@@ -1,0 +1,261 @@
+//! One block of entries: structure, names, the inodes they name, and where the index says they belong.
+
+use std::collections::HashSet;
+
+use blockyard_disk::checksum::verify_dir_leaf;
+use blockyard_disk::dirblock::{self, DirDefect, DirLayout, Entries, Entry};
+use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
+use blockyard_disk::group_desc::GroupFlags;
+use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::{Incompat, InodeNr};
+
+use super::index::Role;
+use super::{ChildRef, Told, Visit, refer_dotdot};
+use crate::code::Code;
+use crate::finding::{Sink, Site};
+use crate::superblock::is_hidden;
+
+/// Names seen in a directory that has no index, over all its blocks.
+pub(super) struct Names {
+    hasher: DirHasher,
+    seen: Option<HashSet<u64>>,
+}
+
+impl Names {
+    /// Names above which repetitions are no longer looked for.
+    const LIMIT: usize = 4 << 20;
+
+    pub(super) fn new(wanted: bool) -> Self {
+        let hasher = DirHasher::new(HashVersion::HalfMd4, HashSeed::new([0; 4]));
+        Self { hasher, seen: wanted.then(HashSet::new) }
+    }
+
+    /// Whether a name was seen in an earlier block.
+    fn repeated(&mut self, name: &[u8]) -> bool {
+        let hasher = self.hasher;
+        self.seen.as_mut().filter(|seen| seen.len() < Self::LIMIT).is_some_and(|seen| {
+            let hash = hasher.hash(name);
+            !seen.insert(u64::from(hash.major) << 32 | u64::from(hash.minor))
+        })
+    }
+}
+
+/// Checks one block of a directory.
+#[allow(clippy::too_many_arguments, reason = "one call site; a struct would only rename them")]
+pub(super) fn check(
+    visit: &Visit<'_, '_>,
+    bytes: &[u8],
+    logical: u64,
+    role: Role,
+    site: Site,
+    names: &mut Names,
+    told: &mut Told,
+    sink: &mut Sink,
+) {
+    match role {
+        Role::Node => return,
+        Role::Unreferenced => sink.add(Code::HTREE_UNREFERENCED, site, ""),
+        _ => {}
+    }
+    let has_tail = dirblock::stored_checksum(bytes).is_some();
+    let layout = match role {
+        Role::Root => DirLayout { tail: false, ..visit.layout },
+        _ => DirLayout { tail: visit.layout.tail && has_tail, ..visit.layout },
+    };
+    if visit.layout.tail && !matches!(role, Role::Root) {
+        if !has_tail {
+            sink.add(Code::LEAF_NO_TAIL, site, "");
+        } else if verify_dir_leaf(visit.fact.seed, bytes).is_err() {
+            sink.add(Code::LEAF_CHECKSUM, site, "");
+        }
+    }
+    let Ok(entries) = Entries::new(bytes, layout) else { return };
+    let mut entries: Vec<Entry<'_>> = collect(entries, site, sink);
+    if logical == 0 {
+        check_dots(visit, &mut entries, site, told, sink);
+    }
+    check_names(visit, &entries, role, site, names, told, sink);
+}
+
+/// Checks entries in an area that is no block (inline directories).
+pub(super) fn check_area(visit: &Visit<'_, '_>, area: &[u8], site: Site, told: &mut Told, sink: &mut Sink) {
+    let entries = collect(Entries::in_area(area, visit.layout), site, sink);
+    check_names(visit, &entries, Role::Linear, site, &mut Names::new(false), told, sink);
+}
+
+/// The sound entries up to the first defect, which is reported.
+fn collect<'a>(entries: Entries<'a>, site: Site, sink: &mut Sink) -> Vec<Entry<'a>> {
+    let mut sound = Vec::with_capacity(64);
+    for entry in entries {
+        match entry {
+            Ok(entry) => sound.push(entry),
+            Err(defect) => {
+                let (code, at) = code_of(defect);
+                sink.add(code, site.at_offset(at), defect.to_string());
+            }
+        }
+    }
+    sound
+}
+
+fn code_of(defect: DirDefect) -> (Code, usize) {
+    match defect {
+        DirDefect::NameLen { at } => (Code::NAME_TOO_LONG, at),
+        DirDefect::Name { at } => (Code::NAME_EMPTY, at),
+        DirDefect::RecLen { at }
+        | DirDefect::Overrun { at }
+        | DirDefect::Remainder { at }
+        | DirDefect::InodeNumber { at } => (Code::ENTRY_CORRUPT, at),
+        DirDefect::BlockSize | DirDefect::Dot | DirDefect::DotDot | DirDefect::TailMissing => {
+            (Code::ENTRY_CORRUPT, 0)
+        }
+    }
+}
+
+/// Takes `.` and `..` off the head of the first block's entries.
+fn check_dots(
+    visit: &Visit<'_, '_>,
+    entries: &mut Vec<Entry<'_>>,
+    site: Site,
+    told: &mut Told,
+    sink: &mut Sink,
+) {
+    let own = visit.fact.inode;
+    match entries.first() {
+        Some(dot) if dot.inode != 0 && dot.name == b"." => {
+            if dot.inode != own.raw() {
+                sink.add(Code::DOT_INODE, site.at_offset(0), format!("inode {}", dot.inode));
+            }
+            if dot.slack() >= dirblock::ENTRY_LEN_MIN {
+                sink.add(Code::DOT_SLACK, site.at_offset(0), "");
+            }
+            check_type(visit, dot, 2, site, sink);
+            visit.facts.refer(&visit.volume.geometry, own);
+            entries.remove(0);
+        }
+        _ => sink.add(Code::DOT_MISSING, site.at_offset(0), ""),
+    }
+    match entries.first() {
+        Some(dotdot) if dotdot.inode != 0 && dotdot.name == b".." => {
+            told.dotdot = dotdot.inode;
+            check_type(visit, dotdot, 2, site, sink);
+            refer_dotdot(visit, dotdot.inode);
+            entries.remove(0);
+        }
+        _ => sink.add(Code::DOTDOT_MISSING, site, ""),
+    }
+}
+
+fn check_names(
+    visit: &Visit<'_, '_>,
+    entries: &[Entry<'_>],
+    role: Role,
+    site: Site,
+    names: &mut Names,
+    told: &mut Told,
+    sink: &mut Sink,
+) {
+    for entry in entries.iter().filter(|entry| entry.inode != 0) {
+        check_entry(visit, entry, site, told, sink);
+        if let Role::Leaf(hasher, bounds) = role {
+            let hash = hasher.hash(entry.name).major;
+            let site = site.at_offset(entry.at);
+            if hash < bounds.low {
+                sink.add(Code::HTREE_BELOW_MINIMUM, site, format!("{hash:#010x} below {:#010x}", bounds.low));
+            } else if hash > bounds.high {
+                sink.add(
+                    Code::HTREE_ABOVE_MAXIMUM,
+                    site,
+                    format!("{hash:#010x} above {:#010x}", bounds.high),
+                );
+            }
+        }
+    }
+    if !visit.fact.opaque {
+        report_duplicates(entries, site, names, sink);
+    }
+}
+
+fn report_duplicates(entries: &[Entry<'_>], site: Site, names: &mut Names, sink: &mut Sink) {
+    let mut sorted: Vec<&Entry<'_>> = entries.iter().filter(|entry| entry.inode != 0).collect();
+    sorted.sort_unstable_by_key(|entry| (entry.name.len(), entry.name, entry.at));
+    for pair in sorted.windows(2).filter(|pair| pair[0].name == pair[1].name) {
+        let same = pair[0].inode == pair[1].inode;
+        let code = if same { Code::DUPLICATE_ENTRY } else { Code::DUPLICATE_NAME };
+        sink.add(code, site.at_offset(pair[1].at), printable(pair[1].name));
+    }
+    sorted.dedup_by_key(|entry| entry.name);
+    for entry in sorted {
+        if names.repeated(entry.name) {
+            sink.add(Code::NAME_REPEATED, site.at_offset(entry.at), printable(entry.name));
+        }
+    }
+}
+
+fn printable(name: &[u8]) -> String {
+    name.escape_ascii().to_string()
+}
+
+/// Checks what one entry names; counts the reference when it stands.
+fn check_entry(visit: &Visit<'_, '_>, entry: &Entry<'_>, site: Site, told: &mut Told, sink: &mut Sink) {
+    let volume = visit.volume;
+    let own = visit.fact.inode;
+    let site = site.at_offset(entry.at);
+    let mut add = |code: Code| sink.add(code, site, format!("{} -> {}", printable(entry.name), entry.inode));
+    match entry.name {
+        b"." => return add(Code::DUPLICATE_DOT),
+        b".." => return add(Code::DUPLICATE_DOTDOT),
+        _ => {}
+    }
+    let inode = InodeNr::new(entry.inode);
+    if entry.inode > volume.geometry.inodes_count() || is_hidden(volume, inode) {
+        return add(Code::ENTRY_INODE);
+    }
+    if inode == own {
+        return add(Code::ENTRY_SELF);
+    }
+    if inode == InodeNr::ROOT {
+        return add(Code::ENTRY_ROOT);
+    }
+    if !visit.fact.opaque && entry.name.iter().any(|&byte| byte == 0 || byte == b'/') {
+        add(Code::NAME_CHARACTER);
+    }
+    let (group, index) = volume.geometry.locate_inode(inode);
+    let kind = visit.facts.kind(&volume.geometry, inode);
+    if !kind.is_used() {
+        let group = &volume.groups[usize_from_u32(group.raw())];
+        return add(if group.flags.contains(GroupFlags::INODE_UNINIT) {
+            Code::UNINIT_INODE
+        } else if index >= group.inodes_used {
+            Code::UNUSED_AREA_INODE
+        } else {
+            Code::ENTRY_UNUSED
+        });
+    }
+    if kind.is_ea_inode() && volume.incompat.contains(Incompat::EA_INODE) {
+        return add(Code::ENTRY_EA_INODE);
+    }
+    if kind.dirent_type() != 0 {
+        check_type(visit, entry, kind.dirent_type(), site, sink);
+    }
+    visit.facts.refer(&volume.geometry, inode);
+    if kind.is_directory() {
+        told.children.push(ChildRef { child: entry.inode, parent: own.raw() });
+    }
+    if own == InodeNr::ROOT && entry.name == b"lost+found" {
+        told.lost_found = Some(entry.inode);
+    }
+}
+
+fn check_type(visit: &Visit<'_, '_>, entry: &Entry<'_>, expected: u8, site: Site, sink: &mut Sink) {
+    if !visit.layout.file_types {
+        return;
+    }
+    let site = site.at_offset(entry.at);
+    if entry.file_type == 0 {
+        sink.add(Code::TYPE_UNSET, site, printable(entry.name));
+    } else if entry.file_type != expected {
+        let detail = format!("{}: {}, should be {expected}", printable(entry.name), entry.file_type);
+        sink.add(Code::TYPE_WRONG, site, detail);
+    }
+}

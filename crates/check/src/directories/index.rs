@@ -1,0 +1,170 @@
+//! The index of one directory: root and nodes read top-down, and what they say about every block.
+
+use std::collections::HashMap;
+
+use blockyard_disk::checksum::verify_htree;
+use blockyard_disk::dirhash::DirHasher;
+use blockyard_disk::htree::{CONTINUES, HtreeDefect, Index, IndexKind, RootInfo};
+use blockyard_disk::num::u32_from_u64;
+use blockyard_disk::{BlockNr, Incompat};
+
+use super::{Visit, physical, runs_len};
+use crate::code::Code;
+use crate::finding::{Sink, Site};
+use crate::map::Run;
+
+/// Hashes that a block may hold, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounds {
+    pub(super) low: u32,
+    pub(super) high: u32,
+}
+
+/// What a block is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Role {
+    /// A block of a directory without a (readable) index.
+    Linear,
+    /// The root: only `.` and `..` are names.
+    Root,
+    /// An index node: no names.
+    Node,
+    /// A leaf with names in these bounds.
+    Leaf(DirHasher, Bounds),
+    /// A block that the index does not refer to.
+    Unreferenced,
+}
+
+/// What the index says about the blocks of its directory.
+pub(super) struct DirIndex {
+    hasher: Option<DirHasher>,
+    nodes: HashMap<u64, ()>,
+    leaves: HashMap<u64, Bounds>,
+    /// Whether some part could not be read: then blocks that nothing refers to are no wonder.
+    damaged: bool,
+}
+
+impl DirIndex {
+    pub(super) fn role(&self, logical: u64) -> Role {
+        if logical == 0 {
+            return Role::Root;
+        }
+        if self.nodes.contains_key(&logical) {
+            return Role::Node;
+        }
+        match (self.leaves.get(&logical), self.hasher) {
+            (Some(bounds), Some(hasher)) => Role::Leaf(hasher, *bounds),
+            (Some(_), None) => Role::Linear,
+            (None, _) if self.damaged => Role::Linear,
+            (None, _) => Role::Unreferenced,
+        }
+    }
+}
+
+/// An index block to be read.
+struct Pending {
+    logical: u64,
+    levels_below: u8,
+    bounds: Bounds,
+}
+
+/// Reads the index of a directory; `None` when its root is unusable, which is reported.
+pub(super) fn read(visit: &Visit<'_, '_>, runs: &[Run], sink: &mut Sink) -> Option<DirIndex> {
+    let largedir = visit.volume.incompat.contains(Incompat::LARGE_DIR);
+    let place = physical(runs, 0)?;
+    let root = visit.volume.block(place).ok()?;
+    let site = visit.site().at_logical(0).at_block(place);
+    let info = match RootInfo::verify(&root, &visit.layout, largedir) {
+        Ok(info) => info,
+        Err(defect) => {
+            sink.add(root_code(defect), site, defect.to_string());
+            return None;
+        }
+    };
+    let mut index = DirIndex {
+        hasher: if visit.fact.opaque { None } else { visit.hasher(info.hash_version) },
+        nodes: HashMap::new(),
+        leaves: HashMap::new(),
+        damaged: false,
+    };
+    let all = Bounds { low: 0, high: u32::MAX };
+    let first = Pending { logical: 0, levels_below: info.indirect_levels, bounds: all };
+    let blocks = u32_from_u64(runs_len(runs).min(u64::from(u32::MAX)));
+    let mut pending = vec![first];
+    // Ends: every block is entered once.
+    while let Some(next) = pending.pop() {
+        read_block(visit, runs, blocks, &next, &mut index, &mut pending, sink);
+    }
+    Some(index)
+}
+
+fn read_block(
+    visit: &Visit<'_, '_>,
+    runs: &[Run],
+    blocks: u32,
+    at: &Pending,
+    index: &mut DirIndex,
+    pending: &mut Vec<Pending>,
+    sink: &mut Sink,
+) {
+    let kind = if at.logical == 0 { IndexKind::Root } else { IndexKind::Node };
+    let Some((bytes, site)) = fetch(visit, runs, at.logical) else {
+        index.damaged = true;
+        return sink.add(Code::HTREE_OUTSIDE, visit.site().at_logical(at.logical), "");
+    };
+    let checksum_ok = verify_htree(visit.fact.seed, &bytes, kind.entries_at()).is_ok();
+    let parsed = match Index::parse(&bytes, kind, &visit.layout, blocks) {
+        Ok(parsed) => parsed,
+        Err(defect) => {
+            index.damaged = true;
+            return sink.add(node_code(defect), site, defect.to_string());
+        }
+    };
+    if !checksum_ok {
+        let root = kind == IndexKind::Root;
+        sink.add(if root { Code::HTREE_ROOT_CHECKSUM } else { Code::HTREE_NODE_CHECKSUM }, site, "");
+    }
+    let entries: Vec<_> = parsed.entries().collect();
+    for (nth, entry) in entries.iter().enumerate() {
+        let low = if nth == 0 { at.bounds.low } else { entry.key & !CONTINUES };
+        let high = entries.get(nth + 1).map_or(at.bounds.high, |next| {
+            if next.key & CONTINUES == 0 { next.key.saturating_sub(1) } else { next.key & !CONTINUES }
+        });
+        let bounds = Bounds { low, high };
+        let logical = u64::from(entry.block);
+        if index.leaves.contains_key(&logical) || index.nodes.contains_key(&logical) {
+            sink.add(Code::HTREE_TWICE, site.at_logical(logical), "");
+        } else if at.levels_below == 0 {
+            index.leaves.insert(logical, bounds);
+        } else {
+            index.nodes.insert(logical, ());
+            pending.push(Pending { logical, levels_below: at.levels_below - 1, bounds });
+        }
+    }
+}
+
+fn fetch(visit: &Visit<'_, '_>, runs: &[Run], logical: u64) -> Option<(Vec<u8>, Site)> {
+    let place: BlockNr = physical(runs, logical)?;
+    let bytes = visit.volume.block(place).ok()?;
+    Some((bytes, visit.site().at_logical(logical).at_block(place)))
+}
+
+fn root_code(defect: HtreeDefect) -> Code {
+    match defect {
+        HtreeDefect::HashVersion(_) => Code::HTREE_VERSION,
+        HtreeDefect::Flags(_) => Code::HTREE_FLAGS,
+        HtreeDefect::Levels(_) => Code::HTREE_DEPTH,
+        _ => Code::HTREE_ROOT_STRUCTURE,
+    }
+}
+
+fn node_code(defect: HtreeDefect) -> Code {
+    match defect {
+        HtreeDefect::Limit(_) => Code::HTREE_LIMIT,
+        HtreeDefect::Count(_) => Code::HTREE_COUNT,
+        HtreeDefect::Order(_) => Code::HTREE_ORDER,
+        HtreeDefect::Block(_) => Code::HTREE_OUTSIDE,
+        HtreeDefect::NodeHeader => Code::HTREE_LEAF_DEPTH,
+        _ => Code::HTREE_ROOT_STRUCTURE,
+    }
+}

@@ -1,0 +1,176 @@
+//! What the walk over the inode tables remembers for the passes after it.
+//!
+//! Facts are kept for the part of each table that may be in use; everything is plain data, written by the one unit of
+//! work that scanned the group. Only the counts of references are written later by all threads: relaxed, because they
+//! are read after the threads were joined.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::{BlockNr, Geometry, InodeNr};
+
+use crate::map::Run;
+
+/// What is known about an inode, in one byte: type in the low bits (as directory entries number it), flags above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Kind(u8);
+
+impl Kind {
+    pub(crate) const UNUSED: Self = Self(0);
+    /// In use without a type: a reserved inode.
+    pub(crate) const RESERVED: Self = Self(8);
+    const TYPE: u8 = 0x0F;
+    const EA_INODE: u8 = 0x10;
+    const BAD: u8 = 0x20;
+    const EMPTY: u8 = 0x40;
+    const ORPHAN: u8 = 0x80;
+
+    pub(crate) fn of_type(dirent_type: u8) -> Self {
+        Self(if dirent_type == 0 { 8 | Self::BAD } else { dirent_type & 7 })
+    }
+
+    pub(crate) fn is_used(self) -> bool {
+        self.0 & Self::TYPE != 0
+    }
+
+    /// The type as directory entries number it; 0 for none.
+    pub(crate) fn dirent_type(self) -> u8 {
+        self.0 & 7
+    }
+
+    pub(crate) fn is_directory(self) -> bool {
+        self.dirent_type() == 2
+    }
+
+    pub(crate) fn with_ea_inode(self, set: bool) -> Self {
+        Self(self.0 | if set { Self::EA_INODE } else { 0 })
+    }
+
+    pub(crate) fn is_ea_inode(self) -> bool {
+        self.0 & Self::EA_INODE != 0
+    }
+
+    /// Nothing would be lost with this inode: no content, no attributes.
+    pub(crate) fn with_empty(self, set: bool) -> Self {
+        Self(self.0 | if set { Self::EMPTY } else { 0 })
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 & Self::EMPTY != 0
+    }
+
+    /// On the orphan list: no name refers to it, and none needs to.
+    pub(crate) fn with_orphan(self, set: bool) -> Self {
+        Self(self.0 | if set { Self::ORPHAN } else { 0 })
+    }
+
+    pub(crate) fn is_orphan(self) -> bool {
+        self.0 & Self::ORPHAN != 0
+    }
+}
+
+/// A directory to be walked.
+#[derive(Debug)]
+pub(crate) struct DirFact {
+    pub(crate) inode: InodeNr,
+    pub(crate) seed: Option<u32>,
+    pub(crate) indexed: bool,
+    /// Names are stored so that they cannot be hashed or read here: encrypted or with case folding.
+    pub(crate) opaque: bool,
+    pub(crate) body: DirBody,
+}
+
+/// Where the entries of a directory are.
+#[derive(Debug)]
+pub(crate) enum DirBody {
+    /// In blocks: the runs of the map.
+    Blocks { runs: Vec<Run> },
+    /// In the inode.
+    Inline { head: [u8; 60], tail: Vec<u8> },
+}
+
+/// An inode refers to an attribute block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct XattrBlockRef {
+    pub(crate) block: BlockNr,
+    pub(crate) inode: InodeNr,
+}
+
+/// An attribute's value is kept in another inode.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ValueRef {
+    pub(crate) value_inode: u32,
+    pub(crate) owner: InodeNr,
+    pub(crate) size: u32,
+    pub(crate) entry_hash: u32,
+    pub(crate) name: Vec<u8>,
+    /// How many times the reference counts: an attribute block counts once for all that share it.
+    pub(crate) in_block: Option<BlockNr>,
+}
+
+/// What an inode that holds attribute values says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ValueInode {
+    pub(crate) inode: InodeNr,
+    pub(crate) size: u64,
+    pub(crate) hash: u32,
+    pub(crate) refcount: u64,
+}
+
+/// Facts about the inodes of one group.
+#[derive(Debug, Default)]
+pub(crate) struct GroupFacts {
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) links: Vec<u16>,
+    pub(crate) references: Vec<AtomicU32>,
+    pub(crate) directories: Vec<DirFact>,
+    pub(crate) xattr_blocks: Vec<XattrBlockRef>,
+    pub(crate) values: Vec<ValueRef>,
+    pub(crate) value_inodes: Vec<ValueInode>,
+}
+
+impl GroupFacts {
+    pub(crate) fn new(inodes: u32) -> Self {
+        let inodes = usize_from_u32(inodes);
+        Self {
+            kinds: vec![Kind::UNUSED; inodes],
+            links: vec![0; inodes],
+            references: (0..inodes).map(|_| AtomicU32::new(0)).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Facts about all inodes.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) groups: Vec<GroupFacts>,
+}
+
+impl Facts {
+    fn place(geometry: &Geometry, inode: InodeNr) -> (usize, usize) {
+        let (group, index) = geometry.locate_inode(inode);
+        (usize_from_u32(group.raw()), usize_from_u32(index))
+    }
+
+    /// What is known about an inode in range; unused beyond the scanned part of its table.
+    pub(crate) fn kind(&self, geometry: &Geometry, inode: InodeNr) -> Kind {
+        let (group, index) = Self::place(geometry, inode);
+        self.groups[group].kinds.get(index).copied().unwrap_or_default()
+    }
+
+    /// Counts a reference to an inode in range.
+    pub(crate) fn refer(&self, geometry: &Geometry, inode: InodeNr) {
+        let (group, index) = Self::place(geometry, inode);
+        if let Some(count) = self.groups[group].references.get(index) {
+            // Saturation is not a concern: 2^32 references need 48 GiB of directory entries at least.
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// References counted so far.
+    pub(crate) fn references(&self, geometry: &Geometry, inode: InodeNr) -> u32 {
+        let (group, index) = Self::place(geometry, inode);
+        self.groups[group].references.get(index).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+}

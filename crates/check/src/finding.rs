@@ -1,0 +1,168 @@
+//! Findings: what the checker says, in an order that no thread changes.
+//!
+//! A finding is a [`Code`], a [`Site`] and a sentence. They sort by (pass, site, code, sentence); two runs over the
+//! same image give the same list whatever the number of threads. Memory is bounded: a [`Sink`] keeps so many findings
+//! for each unit of work and counts the rest.
+
+use blockyard_disk::{BlockNr, GroupNr, InodeNr};
+
+use crate::code::{Code, Severity};
+
+/// Where something was found; coordinates that do not apply are absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Site {
+    /// Block group.
+    pub group: Option<GroupNr>,
+    /// Inode.
+    pub inode: Option<InodeNr>,
+    /// Logical block of the inode.
+    pub logical: Option<u64>,
+    /// Physical block.
+    pub block: Option<BlockNr>,
+    /// Byte offset inside the block or structure.
+    pub offset: Option<usize>,
+}
+
+impl Site {
+    /// The file system as a whole.
+    pub const NOWHERE: Self = Self { group: None, inode: None, logical: None, block: None, offset: None };
+
+    /// A group.
+    #[must_use]
+    pub const fn group(group: GroupNr) -> Self {
+        Self { group: Some(group), ..Self::NOWHERE }
+    }
+
+    /// An inode.
+    #[must_use]
+    pub const fn inode(inode: InodeNr) -> Self {
+        Self { inode: Some(inode), ..Self::NOWHERE }
+    }
+
+    /// A physical block.
+    #[must_use]
+    pub const fn block(block: BlockNr) -> Self {
+        Self { block: Some(block), ..Self::NOWHERE }
+    }
+
+    /// The same site with a physical block.
+    #[must_use]
+    pub const fn at_block(mut self, block: BlockNr) -> Self {
+        self.block = Some(block);
+        self
+    }
+
+    /// The same site with a logical block.
+    #[must_use]
+    pub const fn at_logical(mut self, logical: u64) -> Self {
+        self.logical = Some(logical);
+        self
+    }
+
+    /// The same site with a byte offset.
+    #[must_use]
+    pub const fn at_offset(mut self, offset: usize) -> Self {
+        self.offset = Some(offset);
+        self
+    }
+}
+
+impl std::fmt::Display for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let parts = [
+            self.group.map(|n| format!("group {n}")),
+            self.inode.map(|n| format!("inode {n}")),
+            self.logical.map(|n| format!("logical block {n}")),
+            self.block.map(|n| format!("block {n}")),
+            self.offset.map(|n| format!("byte {n}")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        f.write_str(if parts.is_empty() { "file system" } else { "" })?;
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// One thing that is wrong, or worth knowing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// Pass of the check, the high byte of the code.
+    pub pass: u8,
+    /// Where.
+    pub site: Site,
+    /// What, as a number shared with e2fsck where it has one.
+    pub code: Code,
+    /// Particulars: values found and expected.
+    pub detail: String,
+    /// The path of the inode, where it was cheap to find.
+    pub path: Option<String>,
+}
+
+impl Finding {
+    /// A finding without a path.
+    #[must_use]
+    pub fn new(code: Code, site: Site, detail: String) -> Self {
+        Self { pass: code.pass(), site, code, detail, path: None }
+    }
+
+    /// Whether the finding makes the file system unclean.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.code.severity() == Severity::Error
+    }
+}
+
+/// Takes the findings of one unit of work.
+#[derive(Debug, Default)]
+pub(crate) struct Sink {
+    findings: Vec<Finding>,
+    suppressed: u64,
+    errors: u64,
+}
+
+impl Sink {
+    /// Findings kept for one unit of work.
+    const LIMIT: usize = 4096;
+
+    /// Adds a finding; beyond the limit it is only counted.
+    pub(crate) fn add(&mut self, code: Code, site: Site, detail: impl Into<String>) {
+        self.errors += u64::from(code.severity() == Severity::Error);
+        if self.findings.len() < Self::LIMIT {
+            self.findings.push(Finding::new(code, site, detail.into()));
+        } else {
+            self.suppressed += 1;
+        }
+    }
+
+    /// How many findings were errors, kept or not.
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors
+    }
+}
+
+/// All findings of a run, with a limit on how many are kept.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    findings: Vec<Finding>,
+    suppressed: u64,
+    errors: u64,
+}
+
+impl Ledger {
+    /// Findings kept for a run.
+    const LIMIT: usize = 200_000;
+
+    /// Takes over what a unit of work found. Units must come in an order that does not depend on threads.
+    pub(crate) fn absorb(&mut self, sink: Sink) {
+        let room = Self::LIMIT.saturating_sub(self.findings.len());
+        let dropped = sink.findings.len().saturating_sub(room);
+        self.suppressed += sink.suppressed + blockyard_disk::num::u64_from_usize(dropped);
+        self.errors += sink.errors;
+        self.findings.extend(sink.findings.into_iter().take(room));
+    }
+
+    /// The findings in their final order, how many were errors, and how many more were not kept.
+    pub(crate) fn finish(mut self) -> (Vec<Finding>, u64, u64) {
+        self.findings.sort();
+        (self.findings, self.errors, self.suppressed)
+    }
+}

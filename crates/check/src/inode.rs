@@ -1,0 +1,287 @@
+//! Pass 1, one inode: whether it is used, what its flags and fields may be, its map, size and block count.
+//!
+//! The order follows what decides what: use, then type and flags, then the map, then the sums. A fault that makes the
+//! sums meaningless suppresses the findings about them.
+
+mod attributes;
+mod content;
+
+pub(crate) use attributes::hash_matches;
+
+use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
+use blockyard_disk::num::{usize_from_u32, usize_from_u64};
+use blockyard_disk::{Compat, Incompat, InodeNr, RoCompat};
+
+use crate::code::Code;
+use crate::facts::{DirBody, DirFact, GroupFacts, Kind, ValueInode};
+use crate::finding::{Sink, Site};
+use crate::inodes::Scan;
+use crate::map::{Budget, Claims};
+use crate::superblock::is_hidden;
+
+/// One inode being examined: where findings and claims go.
+pub(crate) struct Examination<'a, 's, 'v> {
+    pub(crate) scan: &'a Scan<'s, 'v>,
+    pub(crate) inode: InodeNr,
+    pub(crate) sink: &'a mut Sink,
+    pub(crate) claims: &'a mut dyn Claims,
+    pub(crate) budget: &'a mut Budget,
+}
+
+impl Examination<'_, '_, '_> {
+    fn site(&self) -> Site {
+        Site::inode(self.inode)
+    }
+
+    fn add(&mut self, code: Code, detail: impl Into<String>) {
+        let site = self.site();
+        self.sink.add(code, site, detail);
+    }
+}
+
+/// What the features of the file system say about an inode's fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Ordinary,
+    Root,
+    BadBlocks,
+    Journal,
+    Resize,
+    OrphanFile,
+    Quota,
+    /// A reserved number without a purpose here.
+    Reserved,
+}
+
+fn role(scan: &Scan<'_, '_>, inode: InodeNr) -> Role {
+    let volume = scan.volume;
+    let sb = &volume.sb;
+    let journal = volume.compat.contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() == inode.raw();
+    let orphan_file =
+        volume.compat.contains(Compat::ORPHAN_FILE) && sb.s_orphan_file_inum.get() == inode.raw();
+    match inode {
+        InodeNr::ROOT => Role::Root,
+        InodeNr::BAD_BLOCKS => Role::BadBlocks,
+        InodeNr::RESIZE if volume.compat.contains(Compat::RESIZE_INODE) => Role::Resize,
+        _ if journal => Role::Journal,
+        _ if orphan_file => Role::OrphanFile,
+        _ if inode.raw() >= volume.first_inode() && !is_hidden(volume, inode) => Role::Ordinary,
+        _ if is_hidden(volume, inode)
+            && volume.ro_compat.contains(RoCompat::QUOTA)
+            && is_quota(scan, inode) =>
+        {
+            Role::Quota
+        }
+        _ => Role::Reserved,
+    }
+}
+
+fn is_quota(scan: &Scan<'_, '_>, inode: InodeNr) -> bool {
+    let sb = &scan.volume.sb;
+    [sb.s_usr_quota_inum, sb.s_grp_quota_inum, sb.s_prj_quota_inum]
+        .iter()
+        .any(|quota| quota.get() == inode.raw())
+}
+
+/// Examines one slot and records its facts.
+pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mut GroupFacts) {
+    let (_, index) = cx.scan.volume.geometry.locate_inode(cx.inode);
+    let index = usize_from_u32(index);
+    let role = role(cx.scan, cx.inode);
+    let slot = InodeSlot::new(bytes);
+    let raw = slot.raw();
+    let orphan = cx.scan.orphans.contains(&cx.inode.raw());
+    facts.links[index] = raw.i_links_count.get();
+    if raw.i_links_count.get() == 0
+        && !orphan
+        && matches!(role, Role::Ordinary | Role::Reserved | Role::Quota)
+    {
+        if cx.inode.raw() < cx.scan.volume.first_inode() {
+            facts.kinds[index] = Kind::RESERVED;
+        }
+        check_checksum(cx, &slot);
+        return check_unused(cx, raw);
+    }
+    if role == Role::BadBlocks {
+        facts.kinds[index] = Kind::RESERVED;
+        check_checksum(cx, &slot);
+        return content::claim_bad_blocks(cx, raw);
+    }
+    if role == Role::Reserved && raw.i_mode.get() == 0 && raw.i_links_count.get() == 0 {
+        facts.kinds[index] = Kind::RESERVED;
+        return;
+    }
+    facts.kinds[index] = examine_used(cx, &slot, role, facts).with_orphan(orphan);
+}
+
+fn check_checksum(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) {
+    if cx.scan.volume.checksums.verify_inode(cx.inode, slot).is_err() {
+        cx.add(Code::INODE_CHECKSUM, "");
+    }
+}
+
+/// An inode without links: it must say when it was deleted.
+fn check_unused(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
+    if raw.i_mode.get() != 0 && raw.i_dtime.get() == 0 && cx.inode.raw() >= cx.scan.volume.first_inode() {
+        cx.add(Code::UNUSED_NO_DTIME, "");
+    }
+}
+
+fn examine_used(
+    cx: &mut Examination<'_, '_, '_>,
+    slot: &InodeSlot<&[u8]>,
+    role: Role,
+    facts: &mut GroupFacts,
+) -> Kind {
+    let raw = slot.raw();
+    check_checksum(cx, slot);
+    if raw.i_dtime.get() != 0 && !cx.scan.orphans.contains(&cx.inode.raw()) {
+        let code = if role == Role::Root { Code::ROOT_DTIME } else { Code::USED_DTIME };
+        cx.add(code, format!("i_dtime = {}", raw.i_dtime.get()));
+    }
+    check_role(cx, raw, role);
+    check_fields(cx, raw);
+    let kind = raw.file_type();
+    check_flags(cx, raw, kind);
+    let attributes = attributes::check_in_inode(cx, slot, facts);
+    let file_acl = attributes::check_block_field(cx, raw, facts);
+    let flags = raw.flags();
+    let mut content = content::Content { runs: Vec::new(), empty: false };
+    let inline = flags.contains(InodeFlags::INLINE_DATA);
+    match kind {
+        Some(FileType::Regular | FileType::Directory) if inline => {
+            content::check_inline(
+                cx,
+                raw,
+                kind == Some(FileType::Directory),
+                attributes.inline_tail.as_deref(),
+            );
+        }
+        Some(FileType::Regular | FileType::Directory | FileType::Symlink) => {
+            content = content::check_mapped(cx, slot, role, file_acl, &attributes);
+        }
+        Some(FileType::CharDevice | FileType::BlockDevice | FileType::Fifo | FileType::Socket) => {
+            content::check_special(cx, raw, file_acl);
+        }
+        None => {
+            if role != Role::Reserved || raw.i_mode.get() != 0 {
+                cx.add(Code::MODE_INVALID, format!("i_mode = {:#o}", raw.i_mode.get()));
+            }
+        }
+    }
+    let seed = cx.scan.volume.checksums.inode_seed(cx.inode, raw.i_generation.get());
+    if kind == Some(FileType::Directory) {
+        let body = if inline {
+            DirBody::Inline { head: raw.i_block, tail: attributes.inline_tail.clone().unwrap_or_default() }
+        } else {
+            DirBody::Blocks { runs: content.runs }
+        };
+        facts.directories.push(DirFact {
+            inode: cx.inode,
+            seed,
+            indexed: flags.contains(InodeFlags::INDEX),
+            opaque: flags.intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD),
+            body,
+        });
+    }
+    let is_value = flags.contains(InodeFlags::EA_INODE);
+    if is_value {
+        let low = u64::from(raw.i_version.get());
+        let refcount = u64::from(raw.i_ctime.get()) << 32 | low;
+        facts.value_inodes.push(ValueInode {
+            inode: cx.inode,
+            size: raw.size(),
+            hash: raw.i_atime.get(),
+            refcount,
+        });
+    }
+    let dirent = kind.map_or(0, FileType::dirent_byte);
+    let known = if kind.is_none() && role == Role::Reserved { Kind::RESERVED } else { Kind::of_type(dirent) };
+    known.with_ea_inode(is_value).with_empty(content.empty && attributes.count == 0)
+}
+
+/// What a reserved or hidden inode must be.
+fn check_role(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
+    let kind = raw.file_type();
+    let regular = kind == Some(FileType::Regular);
+    match role {
+        Role::Root if kind != Some(FileType::Directory) => cx.add(Code::ROOT_NOT_DIRECTORY, ""),
+        Role::Journal if !regular => cx.add(Code::JOURNAL_MODE, ""),
+        Role::OrphanFile if !regular => cx.add(Code::ORPHAN_FILE_MODE, ""),
+        Role::Reserved if raw.i_mode.get() != 0 => {
+            let boot_loader = cx.inode.raw() == 5 && regular;
+            let code = match cx.inode.raw() {
+                8 => Code::JOURNAL_INODE_IN_USE,
+                7 => Code::RESIZE_WITHOUT_FEATURE,
+                _ => Code::RESERVED_MODE,
+            };
+            if !boot_loader {
+                cx.add(code, format!("i_mode = {:#o}", raw.i_mode.get()));
+            }
+        }
+        Role::Resize => {
+            let words = raw.block_words();
+            crate::descriptors::check_resize_inode(cx.scan.volume, &words, cx.sink);
+        }
+        _ => {}
+    }
+}
+
+/// Fields that must be zero, or need a feature.
+fn check_fields(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
+    let volume = cx.scan.volume;
+    if raw.i_obso_faddr.get() != 0 {
+        cx.add(Code::FADDR, format!("i_faddr = {}", raw.i_obso_faddr.get()));
+    }
+    if !volume.ro_compat.contains(RoCompat::HUGE_FILE) && raw.i_blocks_high.get() != 0 {
+        cx.add(Code::BLOCKS_HIGH, format!("i_blocks_high = {}", raw.i_blocks_high.get()));
+    }
+    if !volume.incompat.contains(Incompat::BIT64) && raw.i_file_acl_high.get() != 0 {
+        cx.add(Code::FILE_ACL_HIGH, format!("i_file_acl_high = {}", raw.i_file_acl_high.get()));
+    }
+    if !volume.compat.contains(Compat::EXT_ATTR) && raw.file_acl().raw() != 0 {
+        cx.add(Code::XATTR_WITHOUT_FEATURE, format!("i_file_acl = {}", raw.file_acl()));
+    }
+    let directory = raw.file_type() == Some(FileType::Directory);
+    let large_dirs = volume.incompat.contains(Incompat::LARGE_DIR);
+    if directory && raw.i_size_high.get() != 0 && !large_dirs {
+        cx.add(Code::DIR_SIZE_HIGH, format!("i_size_high = {}", raw.i_size_high.get()));
+    }
+}
+
+/// Flags that need a feature or a type.
+fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, kind: Option<FileType>) {
+    let volume = cx.scan.volume;
+    let flags = raw.flags();
+    let directory = kind == Some(FileType::Directory);
+    let special = matches!(
+        kind,
+        Some(FileType::CharDevice | FileType::BlockDevice | FileType::Fifo | FileType::Socket)
+    );
+    let mut wrong = |set: InodeFlags, bad: bool, code: Code| {
+        if flags.contains(set) && bad {
+            cx.add(code, "");
+        }
+    };
+    wrong(InodeFlags::IMAGIC, !volume.compat.contains(Compat::IMAGIC_INODES), Code::IMAGIC);
+    wrong(InodeFlags::INDEX, !directory, Code::INDEX_NOT_DIRECTORY);
+    let no_index = directory && !volume.compat.contains(Compat::DIR_INDEX);
+    wrong(InodeFlags::INDEX, no_index, Code::INDEX_WITHOUT_FEATURE);
+    wrong(InodeFlags::EXTENTS, !volume.incompat.contains(Incompat::EXTENTS), Code::EXTENTS_WITHOUT_FEATURE);
+    let no_inline = !volume.incompat.contains(Incompat::INLINE_DATA);
+    wrong(InodeFlags::INLINE_DATA, no_inline, Code::INLINE_WITHOUT_FEATURE);
+    wrong(InodeFlags::EXTENTS, flags.contains(InodeFlags::INLINE_DATA), Code::BOTH_MAP_FLAGS);
+    let no_fold = !volume.incompat.contains(Incompat::CASEFOLD);
+    wrong(InodeFlags::CASEFOLD, no_fold, Code::CASEFOLD_WITHOUT_FEATURE);
+    wrong(InodeFlags::CASEFOLD, !no_fold && !directory, Code::CASEFOLD_NOT_DIRECTORY);
+    let no_values = !volume.incompat.contains(Incompat::EA_INODE);
+    wrong(InodeFlags::EA_INODE, no_values, Code::EA_FLAG_WITHOUT_FEATURE);
+    wrong(InodeFlags::EA_INODE, kind != Some(FileType::Regular), Code::EA_FLAG_NOT_REGULAR);
+    wrong(InodeFlags::IMMUTABLE, special, Code::SPECIAL_IMMUTABLE);
+    wrong(InodeFlags::APPEND, special, Code::SPECIAL_IMMUTABLE);
+}
+
+/// `i_size` in bytes as an index, saturating: sizes of inline content are compared with small buffers.
+pub(crate) fn small(size: u64) -> usize {
+    usize_from_u64(size.min(1 << 32))
+}

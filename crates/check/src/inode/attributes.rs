@@ -1,0 +1,142 @@
+//! Attributes of one inode: those kept in the inode, and the reference to an attribute block.
+
+use blockyard_disk::inode::{InodeSlot, RawInode};
+use blockyard_disk::num::u64_from_u32;
+use blockyard_disk::xattr::{self, Home, RawEntry, XattrDefect};
+use blockyard_disk::{BlockNr, Compat, Incompat};
+
+use super::Examination;
+use crate::code::Code;
+use crate::facts::{GroupFacts, ValueRef, XattrBlockRef};
+
+/// What the attributes in an inode mean for the rest of it.
+#[derive(Debug, Default)]
+pub(super) struct InInode {
+    /// The value of `system.data`, the tail of inline data.
+    pub(super) inline_tail: Option<Vec<u8>>,
+    /// How many attributes there are.
+    pub(super) count: usize,
+    /// Blocks that values kept in inodes add to `i_blocks` of the owner.
+    pub(super) value_blocks: u64,
+}
+
+/// Checks the attributes kept in the inode.
+pub(super) fn check_in_inode(
+    cx: &mut Examination<'_, '_, '_>,
+    slot: &InodeSlot<&[u8]>,
+    facts: &mut GroupFacts,
+) -> InInode {
+    let mut found = InInode::default();
+    let size = slot.bytes().len();
+    if size <= RawInode::SIZE {
+        return found;
+    }
+    let extra = slot.extra_isize();
+    let possible =
+        extra == 0 || (extra >= 4 && extra.is_multiple_of(4) && usize::from(extra) <= size - RawInode::SIZE);
+    if !possible {
+        cx.add(Code::EXTRA_ISIZE, format!("i_extra_isize = {extra}"));
+        return found;
+    }
+    let Some(at) = xattr::inode_area_at(size, extra) else { return found };
+    let area = &slot.bytes()[at..];
+    if extra == 0 || !xattr::has_magic(area) {
+        return found;
+    }
+    match xattr::parse(area, Home::Inode) {
+        Ok(entries) => {
+            found.count = entries.len();
+            for entry in &entries {
+                check_entry(cx, entry, facts);
+                found.value_blocks += value_blocks(cx, entry);
+                if (entry.name_index, entry.name) == (7, b"data".as_slice()) && entry.value_inode == 0 {
+                    found.inline_tail = Some(entry.value.to_vec());
+                    found.count -= 1;
+                }
+            }
+        }
+        Err(defect) => {
+            let (code, at) = in_inode_code(area, defect);
+            let site = cx.site().at_offset(at);
+            cx.sink.add(code, site, defect.to_string());
+        }
+    }
+    found
+}
+
+fn in_inode_code(area: &[u8], defect: XattrDefect) -> (Code, usize) {
+    let size_wrong = |at: usize| {
+        let stored =
+            area.get(at + 8..at + 12).map_or(0, |raw| u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]));
+        blockyard_disk::num::usize_from_u32(stored) > area.len()
+    };
+    match defect {
+        XattrDefect::Value { at } if size_wrong(at) => (Code::INODE_XATTR_SIZE, at),
+        XattrDefect::Value { at } => (Code::INODE_XATTR_OFFSET, at),
+        XattrDefect::Overlap { at } | XattrDefect::Duplicate { at } | XattrDefect::Order { at } => {
+            (Code::INODE_XATTR_OVERLAP, at)
+        }
+        XattrDefect::Entry { at } | XattrDefect::Name { at } => (Code::INODE_XATTR_NAME, at),
+        XattrDefect::Magic | XattrDefect::Blocks | XattrDefect::Refcount => (Code::INODE_XATTR_NAME, 0),
+    }
+}
+
+/// Blocks that a value kept in an inode adds to `i_blocks` of its owner: those of its size, in whole clusters.
+fn value_blocks(cx: &Examination<'_, '_, '_>, entry: &RawEntry<'_>) -> u64 {
+    if entry.value_inode == 0 {
+        return 0;
+    }
+    let geometry = &cx.scan.volume.geometry;
+    let cluster_bits = geometry.block_bits() + geometry.cluster_ratio_bits();
+    u64_from_u32(entry.value_size).div_ceil(1 << cluster_bits) << geometry.cluster_ratio_bits()
+}
+
+/// Checks one entry's hash, and notes the inode of its value.
+fn check_entry(cx: &mut Examination<'_, '_, '_>, entry: &RawEntry<'_>, facts: &mut GroupFacts) {
+    if entry.value_inode != 0 {
+        facts.values.push(ValueRef {
+            value_inode: entry.value_inode,
+            owner: cx.inode,
+            size: entry.value_size,
+            entry_hash: entry.hash,
+            name: entry.name.to_vec(),
+            in_block: None,
+        });
+    } else if entry.hash != 0 && !hash_matches(entry) {
+        let site = cx.site().at_offset(entry.at);
+        cx.sink.add(Code::XATTR_HASH, site, format!("{:#010x}", entry.hash));
+    }
+}
+
+/// Whether the hash of an entry with its value beside it is right in either signedness.
+pub(crate) fn hash_matches(entry: &RawEntry<'_>) -> bool {
+    entry.hash == xattr::entry_hash(entry.name, entry.value)
+        || entry.hash == xattr::entry_hash_signed(entry.name, entry.value)
+}
+
+/// Checks `i_file_acl` and notes the reference; gives the blocks that it adds to `i_blocks`.
+pub(super) fn check_block_field(
+    cx: &mut Examination<'_, '_, '_>,
+    raw: &RawInode,
+    facts: &mut GroupFacts,
+) -> u64 {
+    let volume = cx.scan.volume;
+    let block = raw.file_acl();
+    if block == BlockNr::ZERO || !volume.compat.contains(Compat::EXT_ATTR) {
+        return 0;
+    }
+    if !volume.contains(block) {
+        let site = cx.site().at_block(block);
+        cx.sink.add(Code::XATTR_BLOCK_PLACE, site, "");
+        return 0;
+    }
+    facts.xattr_blocks.push(XattrBlockRef { block, inode: cx.inode });
+    let own = u64_from_u32(volume.geometry.cluster_ratio());
+    if !volume.incompat.contains(Incompat::EA_INODE) {
+        return own;
+    }
+    // The block is checked elsewhere, once for all inodes that share it; here only its values count.
+    let bytes = volume.block(block).unwrap_or_default();
+    let entries = xattr::parse(&bytes, Home::Block).unwrap_or_default();
+    own + entries.iter().map(|entry| value_blocks(cx, entry)).sum::<u64>()
+}

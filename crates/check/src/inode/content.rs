@@ -1,0 +1,244 @@
+//! Pass 1, the content of one inode: its map, and what size, block count and type say about it.
+
+use blockyard_disk::extent;
+use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
+use blockyard_disk::num::{u64_from_u32, u64_from_usize};
+use blockyard_disk::{BlockNr, Incompat, RoCompat};
+
+use super::attributes::InInode;
+use super::{Examination, Role, small};
+use crate::code::Code;
+use crate::map::{Run, Walk, walk_extents, walk_indirect};
+
+/// Bytes that fit in `i_block`.
+const FAST_SYMLINK_MAX: u64 = 60;
+
+/// What the content of an inode is, for the passes after.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    /// The map of a directory.
+    pub(super) runs: Vec<Run>,
+    /// Whether there is none.
+    pub(super) empty: bool,
+}
+
+/// The sums of a walk.
+struct Sums {
+    runs: Vec<Run>,
+    blocks: u64,
+    end: u64,
+    end_written: u64,
+    damaged: bool,
+}
+
+fn walk_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, role: Role, keep_runs: bool) -> Sums {
+    let raw = slot.raw();
+    let volume = cx.scan.volume;
+    let seed = volume.checksums.inode_seed(cx.inode, raw.i_generation.get());
+    let mut walk = Walk::new(volume, cx.scan.system, cx.inode, seed, cx.sink, cx.claims, cx.budget);
+    walk.owns_metadata = role == Role::Resize;
+    walk.keep_runs = keep_runs;
+    if raw.flags().contains(InodeFlags::EXTENTS) {
+        walk_extents(&mut walk, &raw.i_block);
+    } else {
+        walk_indirect(&mut walk, &raw.block_words());
+    }
+    Sums {
+        runs: walk.runs,
+        blocks: walk.blocks,
+        end: walk.end,
+        end_written: walk.end_written,
+        damaged: walk.damaged,
+    }
+}
+
+/// Checks a file, directory or symbolic link whose content is mapped (or a short link in the inode).
+pub(super) fn check_mapped(
+    cx: &mut Examination<'_, '_, '_>,
+    slot: &InodeSlot<&[u8]>,
+    role: Role,
+    file_acl: u64,
+    attributes: &InInode,
+) -> Content {
+    let raw = slot.raw();
+    let kind = raw.file_type();
+    let extents = raw.flags().contains(InodeFlags::EXTENTS);
+    let extent_header = raw.i_block[..2] == extent::MAGIC.to_le_bytes();
+    if kind == Some(FileType::Symlink) && is_fast_symlink(raw, file_acl, cx) {
+        check_fast_symlink(cx, raw);
+        check_blocks(cx, raw, file_acl);
+        return Content::default();
+    }
+    if extents && !extent_header {
+        cx.add(Code::EXTENTS_NO_HEADER, "");
+        return Content::default();
+    }
+    let bigalloc = cx.scan.volume.ro_compat.contains(RoCompat::BIGALLOC);
+    if !extents && bigalloc && role != Role::Resize && raw.block_words().iter().any(|&word| word != 0) {
+        cx.add(Code::MAP_ON_BIGALLOC, "");
+    }
+    let directory = kind == Some(FileType::Directory);
+    let keep = directory || kind == Some(FileType::Symlink);
+    let sums = walk_map(cx, slot, role, keep);
+    if !sums.damaged {
+        check_blocks(cx, raw, sums.blocks + file_acl + attributes.value_blocks);
+        match kind {
+            Some(FileType::Directory) => check_directory_size(cx, raw, &sums),
+            Some(FileType::Symlink) => check_slow_symlink(cx, raw, &sums),
+            _ => check_file_size(cx, raw, role, &sums),
+        }
+    }
+    let empty = sums.blocks == 0 && !sums.damaged;
+    Content { runs: if directory { sums.runs } else { Vec::new() }, empty }
+}
+
+/// `i_blocks` must be the allocated blocks in its unit.
+fn check_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, blocks: u64) {
+    let volume = cx.scan.volume;
+    let huge = volume.ro_compat.contains(RoCompat::HUGE_FILE);
+    let stored = raw.blocks_field(huge);
+    let in_blocks = huge && raw.flags().contains(InodeFlags::HUGE_FILE);
+    let unit_bits = if in_blocks { 0 } else { volume.geometry.block_bits() - 9 };
+    let counted = blocks << unit_bits;
+    if stored != counted {
+        cx.add(Code::BLOCKS_WRONG, format!("{stored}, counted {counted}"));
+    }
+}
+
+fn check_directory_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums) {
+    let bits = cx.scan.volume.geometry.block_bits();
+    let size = raw.size();
+    if sums.end == 0 {
+        cx.add(Code::DIRECTORY_EMPTY, "");
+        return;
+    }
+    if size == 0 || size >> bits << bits != size || size >> bits != sums.end {
+        cx.add(Code::SIZE_WRONG, format!("{size}, should be {}", sums.end << bits));
+    }
+    for run in sums.runs.iter().filter(|run| run.unwritten) {
+        let site = cx.site().at_logical(run.logical).at_block(BlockNr::new(run.physical));
+        cx.sink.add(Code::DIRECTORY_UNWRITTEN, site, "");
+    }
+}
+
+fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role, sums: &Sums) {
+    let volume = cx.scan.volume;
+    let bits = volume.geometry.block_bits();
+    let size = raw.size();
+    let verity = raw.flags().contains(InodeFlags::VERITY);
+    // One block that is written and begins past the end is tolerated: a crash between allocation and the new size.
+    if sums.end_written > 0 && size < (sums.end_written - 1) << bits && !verity {
+        cx.add(Code::SIZE_WRONG, format!("{size}, the last written block is {}", sums.end_written - 1));
+    }
+    let blocks = size.div_ceil(1 << bits);
+    if blocks > blocks_max(raw, volume.block_size()) {
+        cx.add(Code::SIZE_WRONG, format!("{size} is beyond what the map can hold"));
+    }
+    let large = volume.ro_compat.contains(RoCompat::LARGE_FILE);
+    if size >= 1 << 31 && !large && role != Role::Resize {
+        cx.add(Code::LARGE_FILE_FEATURE, format!("{size} bytes"));
+    }
+}
+
+/// Blocks that the map of an inode can address.
+fn blocks_max(raw: &RawInode, block_size: usize) -> u64 {
+    if raw.flags().contains(InodeFlags::EXTENTS) {
+        return u64_from_u32(u32::MAX);
+    }
+    let per = u64_from_usize(block_size / 4);
+    12 + per + per * per + per * per * per
+}
+
+/// Whether a link's target stands in `i_block`.
+fn is_fast_symlink(raw: &RawInode, file_acl: u64, cx: &Examination<'_, '_, '_>) -> bool {
+    let volume = cx.scan.volume;
+    let huge = volume.ro_compat.contains(RoCompat::HUGE_FILE);
+    let own = raw.sectors(huge, volume.geometry.block_bits());
+    let attribute = file_acl << (volume.geometry.block_bits() - 9);
+    raw.size() < FAST_SYMLINK_MAX && own == attribute
+}
+
+fn check_fast_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
+    let size = small(raw.size());
+    if raw.flags().contains(InodeFlags::EXTENTS) {
+        cx.add(Code::SYMLINK_EXTENTS, "");
+    } else if raw.flags().contains(InodeFlags::ENCRYPT) {
+        // The target is opaque.
+    } else if size == 0 || raw.i_block.iter().position(|&byte| byte == 0) != Some(size) {
+        cx.add(Code::SYMLINK, format!("{size} bytes"));
+    }
+}
+
+fn check_slow_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums) {
+    let volume = cx.scan.volume;
+    let size = raw.size();
+    let one_block = matches!(sums.runs[..], [Run { logical: 0, length: 1, unwritten: false, .. }]);
+    if !one_block || size == 0 || size > u64_from_usize(volume.block_size()) {
+        cx.add(Code::SYMLINK, format!("{size} bytes, {} runs of blocks", sums.runs.len()));
+        return;
+    }
+    if raw.flags().contains(InodeFlags::ENCRYPT) {
+        return;
+    }
+    let place = BlockNr::new(sums.runs[0].physical);
+    let Ok(block) = volume.block(place) else {
+        let site = cx.site().at_block(place);
+        return cx.sink.add(Code::MAP_READ, site, "");
+    };
+    let length = block.iter().position(|&byte| byte == 0).unwrap_or(block.len());
+    if length != small(size) {
+        cx.add(Code::SYMLINK, format!("{size} bytes, the target has {length}"));
+    }
+}
+
+/// Checks a device, pipe or socket.
+pub(super) fn check_special(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, file_acl: u64) {
+    let code = match raw.file_type() {
+        Some(FileType::CharDevice) => Code::CHAR_DEVICE,
+        Some(FileType::BlockDevice) => Code::BLOCK_DEVICE,
+        Some(FileType::Fifo) => Code::FIFO,
+        _ => Code::SOCKET,
+    };
+    if raw.flags().intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
+        cx.add(Code::SPECIAL_FLAGS, "");
+    }
+    let device = matches!(raw.file_type(), Some(FileType::CharDevice | FileType::BlockDevice));
+    let words = raw.block_words();
+    let free_from = if device { 3 } else { 0 };
+    if words[free_from..].iter().any(|&word| word != 0) {
+        cx.add(code, "");
+    }
+    if raw.size() != 0 {
+        cx.add(Code::SPECIAL_SIZE, format!("{} bytes", raw.size()));
+    }
+    check_blocks(cx, raw, file_acl);
+}
+
+/// Checks inline data: the attribute must exist, and the size must fit.
+pub(super) fn check_inline(
+    cx: &mut Examination<'_, '_, '_>,
+    raw: &RawInode,
+    directory: bool,
+    tail: Option<&[u8]>,
+) {
+    if !cx.scan.volume.incompat.contains(Incompat::INLINE_DATA) {
+        return;
+    }
+    let Some(tail) = tail else {
+        return cx.add(Code::INLINE_NO_ATTRIBUTE, "");
+    };
+    let room = u64_from_usize(60 + tail.len());
+    let size = raw.size();
+    if (directory && size != room) || size > room {
+        cx.add(Code::SIZE_WRONG, format!("{size}, there is room for {room}"));
+    }
+    let acl = u64::from(raw.file_acl().raw() != 0) * u64_from_u32(cx.scan.volume.geometry.cluster_ratio());
+    check_blocks(cx, raw, acl);
+}
+
+/// Claims what the bad-blocks inode maps.
+pub(super) fn claim_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
+    let volume = cx.scan.volume;
+    let mut walk = Walk::new(volume, cx.scan.system, cx.inode, None, cx.sink, cx.claims, cx.budget);
+    walk_indirect(&mut walk, &raw.block_words());
+}

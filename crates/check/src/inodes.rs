@@ -1,0 +1,101 @@
+//! Pass 1: the walk over the inode tables, a group a unit of work.
+//!
+//! Groups are done in batches, so that findings can be taken over in order with a limit on memory. A group marked
+//! INODE_UNINIT costs nothing.
+
+use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32, usize_from_u64};
+use blockyard_disk::{BlockNr, GroupNr, InodeNr};
+use rayon::prelude::*;
+
+use crate::block_map::BlockMap;
+use crate::code::Code;
+use crate::descriptors::SystemRange;
+use crate::facts::{Facts, GroupFacts};
+use crate::finding::{Ledger, Sink, Site};
+use crate::inode::{Examination, examine};
+use crate::map::{Budget, Claims};
+use crate::volume::Volume;
+
+/// Bytes of inode table read at a time.
+const CHUNK: u64 = 1 << 20;
+/// Groups handed to the threads at a time.
+const BATCH: usize = 512;
+
+/// What every unit of work looks at.
+pub(crate) struct Scan<'a, 'v> {
+    pub(crate) volume: &'a Volume<'v>,
+    pub(crate) system: &'a [SystemRange],
+    pub(crate) map: &'a BlockMap,
+    pub(crate) orphans: &'a std::collections::BTreeSet<u32>,
+}
+
+/// Claims into the block map.
+struct MapClaims<'a>(&'a BlockMap);
+
+impl Claims for MapClaims<'_> {
+    fn claim(&mut self, cluster: u64, count: u64) {
+        self.0.claim(cluster, count);
+    }
+}
+
+/// Walks all tables, claims what inodes map, and gathers the facts.
+pub(crate) fn gather(scan: &Scan<'_, '_>, ledger: &mut Ledger) -> Facts {
+    let groups: Vec<GroupNr> = scan.volume.geometry.all_groups().collect();
+    let mut facts = Facts { groups: Vec::with_capacity(groups.len()) };
+    for batch in groups.chunks(BATCH) {
+        let done: Vec<(GroupFacts, Sink)> =
+            batch.par_iter().with_max_len(1).map(|&group| gather_group(scan, group)).collect();
+        for (group, sink) in done {
+            facts.groups.push(group);
+            ledger.absorb(sink);
+        }
+    }
+    facts
+}
+
+fn gather_group(scan: &Scan<'_, '_>, group: GroupNr) -> (GroupFacts, Sink) {
+    let mut sink = Sink::default();
+    let used = scan.volume.group_of(group).inodes_used;
+    let mut facts = GroupFacts::new(used);
+    let mut budget = Budget::of(scan.volume);
+    let mut claims = MapClaims(scan.map);
+    for_each_slot(scan, group, &mut sink, &mut |inode, slot, sink| {
+        let mut examination = Examination { scan, inode, sink, claims: &mut claims, budget: &mut budget };
+        examine(&mut examination, slot, &mut facts);
+    });
+    (facts, sink)
+}
+
+/// Calls `visit` for every inode slot of a group that may be in use.
+pub(crate) fn for_each_slot(
+    scan: &Scan<'_, '_>,
+    nr: GroupNr,
+    sink: &mut Sink,
+    visit: &mut dyn FnMut(InodeNr, &[u8], &mut Sink),
+) {
+    let volume = scan.volume;
+    let group = volume.group_of(nr);
+    if group.inodes_used == 0 || !group.inode_table_ok {
+        return;
+    }
+    let size = u64::from(volume.geometry.inode_size());
+    let per_chunk = (CHUNK / size).min(u64_from_u32(group.inodes_used));
+    let table = group.desc.inode_table().raw() << volume.geometry.block_bits();
+    let mut buffer = vec![0; usize_from_u64(per_chunk * size)];
+    let mut index = 0;
+    while index < u64_from_u32(group.inodes_used) {
+        let count = per_chunk.min(u64_from_u32(group.inodes_used) - index);
+        let bytes = &mut buffer[..usize_from_u64(count * size)];
+        if let Err(error) = volume.device.read_at(table + index * size, bytes) {
+            let block = BlockNr::new((table + index * size) >> volume.geometry.block_bits());
+            sink.add(Code::INODE_TABLE_READ, Site::group(nr).at_block(block), error.to_string());
+            return;
+        }
+        for (slot, at) in bytes.chunks_exact(usize::from(volume.geometry.inode_size())).zip(index..) {
+            let inode = volume.geometry.inode_at(nr, blockyard_disk::num::u32_from_u64(at));
+            visit(inode, slot, sink);
+        }
+        index += count;
+    }
+    debug_assert!(u64_from_usize(usize_from_u32(group.inodes_used)) == index);
+}

@@ -1,0 +1,193 @@
+//! The map of an inode: extent trees and indirect blocks, walked without recursion.
+//!
+//! A walk reports faults to the sink, claims every cluster through [`Claims`], and sums up what the rules about size
+//! and `i_blocks` need. It is bounded: an extent tree descends at most five levels, no block of a map is entered twice
+//! for one inode, and a [`Budget`] limits the map blocks read for one group of inodes.
+
+mod extents;
+mod indirect;
+
+pub(crate) use extents::walk_extents;
+pub(crate) use indirect::walk_indirect;
+
+use std::collections::HashSet;
+
+use blockyard_disk::num::u64_from_u32;
+use blockyard_disk::{BlockNr, InodeNr};
+
+use crate::code::Code;
+use crate::descriptors::{SystemRange, touches};
+use crate::finding::{Sink, Site};
+use crate::volume::Volume;
+
+/// A run of mapped blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) logical: u64,
+    pub(crate) physical: u64,
+    pub(crate) length: u64,
+    pub(crate) unwritten: bool,
+}
+
+/// Where claims of clusters go: the block map in the first walk, a search for shared clusters in the second.
+pub(crate) trait Claims {
+    /// Claims `count` clusters from `cluster` on.
+    fn claim(&mut self, cluster: u64, count: u64);
+}
+
+/// How many map blocks may still be read for the inodes of a group.
+#[derive(Debug)]
+pub(crate) struct Budget(u64);
+
+impl Budget {
+    /// No sound group needs more map blocks than the file system has blocks.
+    pub(crate) fn of(volume: &Volume<'_>) -> Self {
+        Self(volume.geometry.blocks_count().raw())
+    }
+
+    fn spend(&mut self) -> bool {
+        let left = self.0 > 0;
+        self.0 = self.0.saturating_sub(1);
+        left
+    }
+}
+
+/// What a walk of a map needs and sums up.
+pub(crate) struct Walk<'a, 'v> {
+    pub(crate) volume: &'a Volume<'v>,
+    pub(crate) system: &'a [SystemRange],
+    pub(crate) inode: InodeNr,
+    pub(crate) seed: Option<u32>,
+    pub(crate) sink: &'a mut Sink,
+    pub(crate) claims: &'a mut dyn Claims,
+    pub(crate) budget: &'a mut Budget,
+    /// The resize inode maps static metadata on purpose: that is neither claimed nor a fault.
+    pub(crate) owns_metadata: bool,
+    /// Whether runs are kept.
+    pub(crate) keep_runs: bool,
+    pub(crate) runs: Vec<Run>,
+    /// Blocks allocated: data and map, whole clusters.
+    pub(crate) blocks: u64,
+    /// One more than the last mapped logical block.
+    pub(crate) end: u64,
+    /// One more than the last mapped logical block that is written.
+    pub(crate) end_written: u64,
+    /// Whether the map is too damaged for its sums to mean anything.
+    pub(crate) damaged: bool,
+    visited: HashSet<u64>,
+    /// Logical and physical cluster that the last data run ended in.
+    last_cluster: Option<(u64, u64)>,
+}
+
+impl<'a, 'v> Walk<'a, 'v> {
+    pub(crate) fn new(
+        volume: &'a Volume<'v>,
+        system: &'a [SystemRange],
+        inode: InodeNr,
+        seed: Option<u32>,
+        sink: &'a mut Sink,
+        claims: &'a mut dyn Claims,
+        budget: &'a mut Budget,
+    ) -> Self {
+        Self {
+            volume,
+            system,
+            inode,
+            seed,
+            sink,
+            claims,
+            budget,
+            owns_metadata: false,
+            keep_runs: false,
+            runs: Vec::new(),
+            blocks: 0,
+            end: 0,
+            end_written: 0,
+            damaged: false,
+            visited: HashSet::new(),
+            last_cluster: None,
+        }
+    }
+
+    fn site(&self) -> Site {
+        Site::inode(self.inode)
+    }
+
+    fn fault(&mut self, code: Code, site: Site, detail: impl Into<String>) {
+        self.damaged = true;
+        self.sink.add(code, site, detail);
+    }
+
+    /// Enters a block of the map: claims and reads it. `None` when it must not be looked at.
+    fn enter(&mut self, block: BlockNr) -> Option<Vec<u8>> {
+        let site = self.site().at_block(block);
+        if !self.visited.insert(block.raw()) {
+            self.fault(Code::MAP_LOOP, site, "");
+            return None;
+        }
+        if !self.budget.spend() {
+            self.fault(Code::BUDGET, site, "");
+            return None;
+        }
+        let metadata = touches(self.system, block, 1);
+        if metadata && !self.owns_metadata {
+            self.fault(Code::MAP_IN_METADATA, site, "");
+        }
+        self.blocks += u64_from_u32(self.volume.geometry.cluster_ratio());
+        if !(metadata && self.owns_metadata) {
+            let cluster = self.volume.geometry.cluster_of(block).raw();
+            self.claims.claim(cluster, 1);
+        }
+        match self.volume.block(block) {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                self.fault(Code::MAP_READ, site, error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Takes a run of data blocks, all inside the file system.
+    fn data(&mut self, run: Run) {
+        self.end = self.end.max(run.logical + run.length);
+        if !run.unwritten {
+            self.end_written = self.end_written.max(run.logical + run.length);
+        }
+        self.claim_data(&run);
+        if self.keep_runs {
+            self.runs.push(run);
+        }
+    }
+
+    fn claim_data(&mut self, run: &Run) {
+        let geometry = &self.volume.geometry;
+        let bits = geometry.cluster_ratio_bits();
+        let ratio = u64_from_u32(geometry.cluster_ratio());
+        let first_data = geometry.first_data_block().raw();
+        let offset = run.physical - first_data;
+        if self.owns_metadata && touches(self.system, BlockNr::new(run.physical), run.length) {
+            self.blocks += run.length;
+            return;
+        }
+        let (mut first, last) = (offset >> bits, (offset + run.length - 1) >> bits);
+        let (logical_first, logical_last) = (run.logical >> bits, (run.logical + run.length - 1) >> bits);
+        if bits > 0 {
+            let misaligned = offset % ratio != run.logical % ratio;
+            let split = self
+                .last_cluster
+                .is_some_and(|(logical, physical)| logical == logical_first && physical != first);
+            if misaligned || split {
+                let site = self.site().at_logical(run.logical).at_block(BlockNr::new(run.physical));
+                self.sink.add(Code::CLUSTER_MISALIGNED, site, "");
+            }
+            if self.last_cluster == Some((logical_first, first)) {
+                first += 1;
+            }
+        }
+        self.last_cluster = Some((logical_last, last));
+        if first <= last {
+            self.blocks += (last - first + 1) << bits;
+            self.claims.claim(first, last - first + 1);
+        }
+    }
+}

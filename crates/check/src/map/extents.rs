@@ -1,0 +1,151 @@
+//! Extent trees.
+
+use blockyard_disk::BlockNr;
+use blockyard_disk::checksum::verify_extent_block;
+use blockyard_disk::extent::{
+    DEPTH_MAX, MAGIC, ROOT_CAPACITY, RawExtent, RawExtentHeader, RawExtentIndex, block_capacity,
+};
+use blockyard_disk::num::u64_from_u32;
+use zerocopy::FromBytes;
+
+use super::{Run, Walk};
+use crate::code::Code;
+use crate::finding::Site;
+
+/// One more than the last logical block that a file may map.
+const LOGICAL_END: u64 = u64_from_u32(u32::MAX);
+
+/// A node on the way from the root to where the walk is.
+struct Node {
+    bytes: Vec<u8>,
+    entries: usize,
+    next: usize,
+    depth: u16,
+    /// Logical blocks below this node must be under this.
+    end: u64,
+    place: Option<BlockNr>,
+}
+
+impl Node {
+    fn entry(&self, index: usize) -> &[u8] {
+        &self.bytes[12 + 12 * index..24 + 12 * index]
+    }
+
+    fn site(&self, walk: &Walk<'_, '_>) -> Site {
+        self.place.map_or_else(|| walk.site(), |block| walk.site().at_block(block))
+    }
+
+    /// The key of the entry after the one being looked at, or the end of the node.
+    fn following(&self, index: usize) -> u64 {
+        if index + 1 < self.entries {
+            let [a, b, c, d, ..] = *self.entry(index + 1) else { return self.end };
+            u64::from(u32::from_le_bytes([a, b, c, d])).min(self.end)
+        } else {
+            self.end
+        }
+    }
+}
+
+/// Walks the tree in `i_block`.
+pub(crate) fn walk_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
+    let Some(root) = open_node(walk, i_block.to_vec(), None, None, LOGICAL_END) else { return };
+    // The logical block that the next entry must not be below; one sweep over the whole tree from left to right.
+    let mut floor = 0;
+    let mut stack = vec![root];
+    while let Some(node) = stack.last_mut() {
+        let index = node.next;
+        if index >= node.entries {
+            stack.pop();
+            continue;
+        }
+        node.next += 1;
+        let node = stack.last().expect("just looked at");
+        if node.depth == 0 {
+            let extent = RawExtent::read_from_bytes(node.entry(index)).expect("12 bytes");
+            let (site, end) = (node.site(walk), node.end);
+            leaf_entry(walk, &extent, site, end, &mut floor);
+        } else if let Some(child) = index_entry(walk, node, index, floor) {
+            stack.push(child);
+        }
+    }
+}
+
+/// Checks a node's header and checksum.
+fn open_node(
+    walk: &mut Walk<'_, '_>,
+    bytes: Vec<u8>,
+    place: Option<BlockNr>,
+    depth: Option<u16>,
+    end: u64,
+) -> Option<Node> {
+    let site = place.map_or_else(|| walk.site(), |block| walk.site().at_block(block));
+    let (header, _) = RawExtentHeader::read_from_prefix(&bytes).expect("a node has 60 bytes at least");
+    let capacity = if place.is_some() { block_capacity(walk.volume.block_size()) } else { ROOT_CAPACITY };
+    let (entries, max, found) = (header.eh_entries.get(), header.eh_max.get(), header.eh_depth.get());
+    let sound = header.eh_magic.get() == MAGIC
+        && entries <= max
+        && max <= capacity
+        && max > 0
+        && depth.map_or(found <= DEPTH_MAX, |depth| depth == found)
+        && (entries > 0 || depth.is_none() && found == 0);
+    if !sound {
+        let code = if place.is_some() { Code::EXTENT_HEADER } else { Code::EXTENT_TREE_READ };
+        let magic = header.eh_magic.get();
+        walk.fault(code, site, format!("magic {magic:#06x}, {entries} of {max} entries, depth {found}"));
+        return None;
+    }
+    if place.is_some() && verify_extent_block(walk.seed, &bytes).is_err() {
+        walk.sink.add(Code::EXTENT_CHECKSUM, site, "");
+    }
+    Some(Node { bytes, entries: usize::from(entries), next: 0, depth: found, end, place })
+}
+
+fn leaf_entry(walk: &mut Walk<'_, '_>, extent: &RawExtent, site: Site, end: u64, floor: &mut u64) {
+    let logical = u64::from(extent.ee_block.get());
+    let length = u64::from(extent.length());
+    let start = extent.start();
+    let site = site.at_logical(logical);
+    if length == 0 {
+        return walk.fault(Code::EXTENT_EMPTY, site, "");
+    }
+    if logical < *floor {
+        let code = if logical + length > *floor { Code::EXTENT_OVERLAP } else { Code::EXTENT_ORDER };
+        return walk.fault(code, site, "");
+    }
+    if !walk.volume.contains(start) {
+        return walk.fault(Code::EXTENT_START, site, format!("block {start}"));
+    }
+    if !walk.volume.contains_range(start, length) {
+        return walk.fault(Code::EXTENT_END, site, format!("{length} blocks from block {start}"));
+    }
+    if logical + length > end {
+        let detail =
+            format!("ends before logical block {}, the parent's range before {end}", logical + length);
+        return walk.fault(Code::EXTENT_BEYOND_PARENT, site, detail);
+    }
+    *floor = logical + length;
+    walk.data(Run { logical, physical: start.raw(), length, unwritten: extent.is_unwritten() });
+}
+
+fn index_entry(walk: &mut Walk<'_, '_>, node: &Node, index: usize, floor: u64) -> Option<Node> {
+    let raw = RawExtentIndex::read_from_bytes(node.entry(index)).expect("12 bytes");
+    let key = u64::from(raw.ei_block.get());
+    let (site, child) = (node.site(walk).at_logical(key), raw.leaf());
+    let (depth, end) = (node.depth - 1, node.following(index));
+    if key < floor || key >= end {
+        walk.fault(Code::EXTENT_ORDER, site, "");
+        return None;
+    }
+    if !walk.volume.contains(child) {
+        walk.fault(Code::EXTENT_START, site, format!("index points to block {child}"));
+        return None;
+    }
+    let bytes = walk.enter(child)?;
+    let child = open_node(walk, bytes, Some(child), Some(depth), end)?;
+    let [a, b, c, d, ..] = *child.entry(0) else { return None };
+    let first = u64::from(u32::from_le_bytes([a, b, c, d]));
+    if first != key {
+        walk.sink.add(Code::EXTENT_INDEX_KEY, site, format!("the first key below is {first}"));
+    }
+    Some(child)
+}

@@ -1,0 +1,140 @@
+//! Inodes that wait for their deletion or truncation to be finished: the list through the superblock and the file.
+
+use std::collections::BTreeSet;
+
+use blockyard_disk::checksum::verify_orphan_block;
+use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
+use blockyard_disk::orphan_file::OrphanBlock;
+use blockyard_disk::{BlockNr, Compat, InodeNr, RoCompat};
+
+use crate::code::Code;
+use crate::finding::{Sink, Site};
+use crate::map::{Budget, Claims, Run, Walk, walk_extents, walk_indirect};
+use crate::volume::Volume;
+
+/// Claims that go nowhere: what is walked here is claimed by the walk over the inode tables.
+struct NoClaims;
+
+impl Claims for NoClaims {
+    fn claim(&mut self, _: u64, _: u64) {}
+}
+
+/// Reads list and file. The inodes they name are reported, and excused from the rules about deletion times and names.
+pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
+    let mut orphans = BTreeSet::new();
+    walk_list(volume, &mut orphans, sink);
+    walk_file(volume, &mut orphans, sink);
+    for &inode in &orphans {
+        sink.add(Code::ORPHAN_PENDING, Site::inode(InodeNr::new(inode)), "");
+    }
+    orphans
+}
+
+/// Whether a number can be an orphan.
+fn plausible(volume: &Volume<'_>, inode: u32) -> bool {
+    inode >= volume.first_inode() && inode <= volume.geometry.inodes_count()
+}
+
+fn walk_list(volume: &Volume<'_>, orphans: &mut BTreeSet<u32>, sink: &mut Sink) {
+    let mut next = volume.sb.s_last_orphan.get();
+    let mut code = Code::ORPHAN_HEAD;
+    // Ends: every inode is entered once.
+    while next != 0 {
+        if !plausible(volume, next) || !orphans.insert(next) {
+            sink.add(code, Site::NOWHERE, format!("inode {next}"));
+            return;
+        }
+        let Ok(slot) = volume.inode(InodeNr::new(next)) else { return };
+        next = InodeSlot::new(&slot[..]).raw().i_dtime.get();
+        code = Code::ORPHAN_LINK;
+    }
+}
+
+fn walk_file(volume: &Volume<'_>, orphans: &mut BTreeSet<u32>, sink: &mut Sink) {
+    let present = volume.ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+    if !volume.compat.contains(Compat::ORPHAN_FILE) {
+        if present {
+            sink.add(Code::ORPHAN_PRESENT_NO_FILE, Site::NOWHERE, "");
+        }
+        return;
+    }
+    if !volume.compat.contains(Compat::HAS_JOURNAL) {
+        sink.add(Code::ORPHAN_FILE_NO_JOURNAL, Site::NOWHERE, "");
+    }
+    let inode = InodeNr::new(volume.sb.s_orphan_file_inum.get());
+    let site = Site::inode(inode);
+    let slot = if plausible(volume, inode.raw()) { volume.inode(inode).ok() } else { None };
+    let Some(slot) = slot else {
+        return sink.add(Code::ORPHAN_FILE_MODE, site, "s_orphan_file_inum is no inode");
+    };
+    let slot = InodeSlot::new(&slot[..]);
+    if slot.raw().file_type() != Some(FileType::Regular) {
+        return sink.add(Code::ORPHAN_FILE_MODE, site, "");
+    }
+    let runs = file_runs(volume, inode, &slot);
+    let size = slot.raw().size();
+    let bits = volume.geometry.block_bits();
+    let mapped: u64 = runs.iter().map(|run| run.length).sum();
+    if size == 0 || size >> bits << bits != size || size >> bits > 512 {
+        return sink.add(Code::ORPHAN_FILE_SIZE, site, format!("{size} bytes"));
+    }
+    if mapped < size >> bits {
+        sink.add(Code::ORPHAN_FILE_HOLE, site, "");
+    }
+    let seed = volume.checksums.inode_seed(inode, slot.raw().i_generation.get());
+    let before = orphans.len();
+    for run in &runs {
+        for index in 0..run.length.min(512) {
+            let site = site.at_logical(run.logical + index);
+            read_block(volume, seed, BlockNr::new(run.physical + index), site, orphans, sink);
+        }
+    }
+    if present && orphans.len() == before {
+        sink.add(Code::ORPHAN_PRESENT_EMPTY, site, "");
+    }
+    if !present && orphans.len() > before {
+        sink.add(Code::ORPHAN_FILE_ENTRY, site, "");
+    }
+}
+
+fn read_block(
+    volume: &Volume<'_>,
+    seed: Option<u32>,
+    place: BlockNr,
+    site: Site,
+    orphans: &mut BTreeSet<u32>,
+    sink: &mut Sink,
+) {
+    let site = site.at_block(place);
+    let Ok(bytes) = volume.block(place) else {
+        return sink.add(Code::MAP_READ, site, "");
+    };
+    let Ok(block) = OrphanBlock::parse(&bytes) else {
+        return sink.add(Code::ORPHAN_FILE_MAGIC, site, "");
+    };
+    if verify_orphan_block(seed, place, &bytes).is_err() {
+        sink.add(Code::ORPHAN_FILE_CHECKSUM, site, "");
+    }
+    for inode in block.inodes() {
+        if plausible(volume, inode.raw()) {
+            orphans.insert(inode.raw());
+        } else {
+            sink.add(Code::ORPHAN_LINK, site, format!("inode {inode}"));
+        }
+    }
+}
+
+/// The map of a file, walked without findings and claims.
+pub(crate) fn file_runs(volume: &Volume<'_>, inode: InodeNr, slot: &InodeSlot<&[u8]>) -> Vec<Run> {
+    let raw = slot.raw();
+    let seed = volume.checksums.inode_seed(inode, raw.i_generation.get());
+    let (mut sink, mut claims, mut budget) = (Sink::default(), NoClaims, Budget::of(volume));
+    let mut walk = Walk::new(volume, &[], inode, seed, &mut sink, &mut claims, &mut budget);
+    walk.keep_runs = true;
+    if raw.flags().contains(InodeFlags::EXTENTS) {
+        walk_extents(&mut walk, &raw.i_block);
+    } else {
+        walk_indirect(&mut walk, &raw.block_words());
+    }
+    walk.runs
+}

@@ -1,0 +1,265 @@
+//! Pass 0, the superblock: constants that all arithmetic relies on, features, and fields that can be wrong alone.
+
+use blockyard_device::BlockDevice;
+use blockyard_disk::geometry::GeometryFields;
+use blockyard_disk::num::u64_from_u32;
+use blockyard_disk::superblock::{FsFlags, MAGIC, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::{BlockNr, Checksums, Compat, FeatureSet, Geometry, Incompat, InodeNr, RoCompat};
+use zerocopy::FromBytes;
+
+use crate::Error;
+use crate::code::Code;
+use crate::finding::{Sink, Site};
+use crate::volume::Volume;
+
+/// Features that change what metadata means and that the checker knows.
+const KNOWN_INCOMPAT: Incompat = Incompat::FILETYPE
+    .union(Incompat::RECOVER)
+    .union(Incompat::META_BG)
+    .union(Incompat::EXTENTS)
+    .union(Incompat::BIT64)
+    .union(Incompat::MMP)
+    .union(Incompat::FLEX_BG)
+    .union(Incompat::EA_INODE)
+    .union(Incompat::CSUM_SEED)
+    .union(Incompat::LARGE_DIR)
+    .union(Incompat::INLINE_DATA)
+    .union(Incompat::ENCRYPT)
+    .union(Incompat::CASEFOLD);
+
+/// What became of reading the superblock.
+pub(crate) enum Opened<'a> {
+    /// The file system can be checked.
+    Volume(Box<Volume<'a>>),
+    /// It cannot: the findings say why.
+    Unusable,
+}
+
+/// Reads the superblock and checks every constant.
+///
+/// # Errors
+/// [`Error::Unsupported`] for features that are not known; a file system with them cannot be judged.
+pub(crate) fn open<'a>(device: &'a dyn BlockDevice, sink: &mut Sink) -> Result<Opened<'a>, Error> {
+    let mut bytes = [0; 1024];
+    if let Err(error) = device.read_at(PRIMARY_OFFSET, &mut bytes) {
+        sink.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, error.to_string());
+        return Ok(Opened::Unusable);
+    }
+    let sb = RawSuperblock::read_from_bytes(&bytes).expect("1024 bytes");
+    if sb.s_magic.get() != MAGIC {
+        sink.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, "magic is not 0xEF53");
+        return Ok(Opened::Unusable);
+    }
+    let checksums = Checksums::of(&sb);
+    if checksums.verify_superblock(&sb).is_err() {
+        sink.add(Code::SUPERBLOCK_CHECKSUM, Site::NOWHERE, "");
+    }
+    check_features(&sb)?;
+    let before = sink.errors();
+    let geometry = check_constants(&sb, sink);
+    let Some(geometry) = geometry.filter(|_| sink.errors() == before) else {
+        return Ok(Opened::Unusable);
+    };
+    let incompat = sb.incompat();
+    let desc_size = if incompat.contains(Incompat::BIT64) { usize::from(sb.s_desc_size.get()) } else { 32 };
+    let volume = Volume {
+        device,
+        geometry,
+        checksums,
+        compat: sb.compat(),
+        incompat,
+        ro_compat: sb.ro_compat(),
+        desc_size,
+        groups: Vec::new(),
+        sb,
+    };
+    if device.size() >> geometry.block_bits() < geometry.blocks_count().raw() {
+        let detail = format!(
+            "{} blocks claimed, the device has {}",
+            geometry.blocks_count(),
+            device.size() >> geometry.block_bits()
+        );
+        sink.add(Code::DEVICE_SHORT, Site::NOWHERE, detail);
+    }
+    check_fields(&volume, sink);
+    Ok(Opened::Volume(Box::new(volume)))
+}
+
+fn check_features(sb: &RawSuperblock) -> Result<(), Error> {
+    let features = FeatureSet { compat: sb.compat(), incompat: sb.incompat(), ro_compat: sb.ro_compat() };
+    let unknown = features.incompat.difference(KNOWN_INCOMPAT);
+    if !unknown.is_empty() {
+        return Err(Error::Unsupported(unknown.to_string()));
+    }
+    let unknown =
+        features.ro_compat.unnamed() | (features.ro_compat & (RoCompat::REPLICA | RoCompat::SHARED_BLOCKS));
+    if !unknown.is_empty() {
+        return Err(Error::Unsupported(unknown.to_string()));
+    }
+    let unknown = features.compat.unnamed();
+    if !unknown.is_empty() {
+        return Err(Error::Unsupported(unknown.to_string()));
+    }
+    Ok(())
+}
+
+/// Every bound that [`Geometry`] and [`Volume`] rely on; each violation is a finding that names the field.
+fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<Geometry> {
+    let mut check = |ok: bool, field: &str, value: u64| {
+        if !ok {
+            sink.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, format!("{field} = {value}"));
+        }
+        ok
+    };
+    let features = (sb.incompat(), sb.ro_compat());
+    let block_log = sb.s_log_block_size.get();
+    if !check(block_log <= 6, "s_log_block_size", block_log.into()) {
+        return None;
+    }
+    let block_bits = 10 + block_log;
+    let block_size = 1u32 << block_bits;
+    let bigalloc = features.1.contains(RoCompat::BIGALLOC);
+    let cluster_log = sb.s_log_cluster_size.get();
+    let cluster_ok = cluster_log >= block_log && cluster_log <= 28 && (bigalloc || cluster_log == block_log);
+    if !check(cluster_ok && cluster_log - block_log <= 18, "s_log_cluster_size", cluster_log.into()) {
+        return None;
+    }
+    let ratio_bits = cluster_log - block_log;
+    let clusters = sb.s_clusters_per_group.get();
+    let per_group_ok = (8..=8 * block_size).contains(&clusters) && clusters.is_multiple_of(8);
+    if !check(per_group_ok, "s_clusters_per_group", clusters.into()) {
+        return None;
+    }
+    let blocks_per_group = sb.s_blocks_per_group.get();
+    let expected = u64_from_u32(clusters) << ratio_bits;
+    if !check(u64_from_u32(blocks_per_group) == expected, "s_blocks_per_group", blocks_per_group.into()) {
+        return None;
+    }
+    let first = sb.s_first_data_block.get();
+    let first_expected = u32::from(block_size == 1024 && !bigalloc);
+    if first != first_expected {
+        sink.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, format!("s_first_data_block = {first}"));
+        return None;
+    }
+    let inode_size = if sb.s_rev_level.get() == 0 { 128 } else { sb.s_inode_size.get() };
+    let ipg = sb.s_inodes_per_group.get();
+    let fields = GeometryFields {
+        block_bits,
+        cluster_ratio_bits: ratio_bits,
+        blocks_count: sb.blocks_count(),
+        first_data_block: BlockNr::new(u64_from_u32(first)),
+        clusters_per_group: clusters,
+        inodes_per_group: ipg,
+        inode_size,
+        flex_bits: if features.0.contains(Incompat::FLEX_BG) { sb.s_log_groups_per_flex.into() } else { 0 },
+    };
+    let geometry = match Geometry::new(fields) {
+        Ok(geometry) => geometry,
+        Err(error) => {
+            sink.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, error.to_string());
+            return None;
+        }
+    };
+    check_derived(sb, &geometry, sink).then_some(geometry)
+}
+
+/// Constants that depend on the geometry.
+fn check_derived(sb: &RawSuperblock, geometry: &Geometry, sink: &mut Sink) -> bool {
+    let before = sink.errors();
+    let mut check = |ok: bool, field: &str, value: u64| {
+        if !ok {
+            sink.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, format!("{field} = {value}"));
+        }
+    };
+    let block_size = blockyard_disk::num::u32_from_usize(geometry.block_size());
+    let inodes_per_block = block_size / u32::from(geometry.inode_size());
+    let ipg = geometry.inodes_per_group();
+    check(ipg >= inodes_per_block && ipg <= 8 * block_size, "s_inodes_per_group", ipg.into());
+    let table = geometry.inode_table_blocks();
+    check(table + 3 < geometry.blocks_per_group().max(8), "s_inodes_per_group", ipg.into());
+    if sb.incompat().contains(Incompat::BIT64) {
+        let size = sb.s_desc_size.get();
+        check((64..=1024).contains(&size) && size.is_power_of_two(), "s_desc_size", size.into());
+    }
+    let reserved = sb.s_reserved_gdt_blocks.get();
+    check(u32::from(reserved) <= block_size / 4, "s_reserved_gdt_blocks", reserved.into());
+    let privileged = sb.reserved_blocks_count().raw();
+    check(privileged <= geometry.blocks_count().raw() / 2, "s_r_blocks_count", privileged);
+    check(
+        sb.free_blocks_count().raw() <= geometry.blocks_count().raw(),
+        "s_free_blocks_count",
+        sb.free_blocks_count().raw(),
+    );
+    check(
+        sb.s_free_inodes_count.get() <= geometry.inodes_count(),
+        "s_free_inodes_count",
+        sb.s_free_inodes_count.get().into(),
+    );
+    if sb.s_rev_level.get() > 0 {
+        let first = sb.s_first_ino.get();
+        check(first >= 11 && first <= geometry.inodes_count(), "s_first_ino", first.into());
+    }
+    check(sb.s_rev_level.get() <= 1, "s_rev_level", sb.s_rev_level.get().into());
+    let count = sb.s_inodes_count.get();
+    if count != geometry.inodes_count() {
+        let detail = format!("{count}, should be {}", geometry.inodes_count());
+        sink.add(Code::INODES_COUNT, Site::NOWHERE, detail);
+    }
+    sink.errors() == before
+}
+
+/// Fields that can be wrong without making the rest unreadable.
+fn check_fields(volume: &Volume<'_>, sink: &mut Sink) {
+    let sb = &volume.sb;
+    let mut add = |wrong: bool, code: Code, detail: String| {
+        if wrong {
+            sink.add(code, Site::NOWHERE, detail);
+        }
+    };
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(u64::MAX, |since| since.as_secs());
+    add(sb.mount_time() > now, Code::MOUNT_TIME_FUTURE, format!("s_mtime = {}", sb.mount_time()));
+    add(sb.write_time() > now, Code::WRITE_TIME_FUTURE, format!("s_wtime = {}", sb.write_time()));
+    let flags = sb.flags();
+    add(flags.contains(FsFlags::TEST_FILESYS), Code::TEST_FILESYSTEM, String::new());
+    let csum = volume.ro_compat.contains(RoCompat::METADATA_CSUM);
+    add(csum && volume.ro_compat.contains(RoCompat::GDT_CSUM), Code::BOTH_CHECKSUMS, String::new());
+    add(!csum && volume.incompat.contains(Incompat::CSUM_SEED), Code::SEED_WITHOUT_CHECKSUMS, String::new());
+    let wide = volume.incompat.contains(Incompat::BIT64);
+    add(wide && !volume.incompat.contains(Incompat::EXTENTS), Code::WIDE_WITHOUT_EXTENTS, String::new());
+    let resize = volume.compat.contains(Compat::RESIZE_INODE);
+    let meta_bg = volume.incompat.contains(Incompat::META_BG);
+    add(resize && meta_bg, Code::RESIZE_WITH_META_BG, String::new());
+    let reserved = sb.s_reserved_gdt_blocks.get();
+    add(!resize && reserved != 0, Code::RESERVED_GDT_WITHOUT_FEATURE, format!("{reserved} blocks"));
+    let first_meta = sb.s_first_meta_bg.get();
+    add(
+        meta_bg && first_meta > volume.desc_blocks(),
+        Code::FIRST_META_BG,
+        format!("s_first_meta_bg = {first_meta}"),
+    );
+    let dynamic = sb.s_rev_level.get() > 0;
+    let featured =
+        sb.s_feature_compat.get() | sb.s_feature_incompat.get() | sb.s_feature_ro_compat.get() != 0;
+    add(!dynamic && featured, Code::REVISION_LOW, String::new());
+    let room = volume.geometry.inode_size().saturating_sub(128);
+    let extra_bad = |size: u16| size != 0 && (size < 4 || !size.is_multiple_of(4) || size > room);
+    if room > 0 {
+        let (min, want) = (sb.s_min_extra_isize.get(), sb.s_want_extra_isize.get());
+        add(extra_bad(min), Code::MIN_EXTRA_ISIZE, format!("s_min_extra_isize = {min}"));
+        add(extra_bad(want), Code::WANT_EXTRA_ISIZE, format!("s_want_extra_isize = {want}"));
+    }
+}
+
+/// The inode numbers that must not be named by a directory: reserved ones and hidden files.
+pub(crate) fn is_hidden(volume: &Volume<'_>, inode: InodeNr) -> bool {
+    let sb = &volume.sb;
+    let nr = inode.raw();
+    let orphan_file = volume.compat.contains(Compat::ORPHAN_FILE) && sb.s_orphan_file_inum.get() == nr;
+    let quota = volume.ro_compat.contains(RoCompat::QUOTA)
+        && [sb.s_usr_quota_inum, sb.s_grp_quota_inum, sb.s_prj_quota_inum]
+            .iter()
+            .any(|quota| quota.get() == nr);
+    (nr < volume.first_inode() && nr != InodeNr::ROOT.raw()) || orphan_file || quota
+}

@@ -1,0 +1,130 @@
+//! Passes 3 and 4: every directory hangs on the root by exactly one name, and link counts are what names add up to.
+
+use std::collections::BTreeMap;
+
+use blockyard_disk::num::u32_from_usize;
+use blockyard_disk::{InodeNr, RoCompat};
+
+use crate::code::Code;
+use crate::directories::Tree;
+use crate::facts::Facts;
+use crate::finding::{Ledger, Sink, Site};
+use crate::superblock::is_hidden;
+use crate::volume::Volume;
+
+/// Links that a directory may count before it stores 1 for "many".
+const LINKS_MAX: u32 = 65_000;
+
+/// Checks connectivity, `..` and lost+found.
+pub(crate) fn check_connectivity(volume: &Volume<'_>, facts: &Facts, tree: &Tree, ledger: &mut Ledger) {
+    let mut sink = Sink::default();
+    let root = InodeNr::ROOT.raw();
+    if tree.directories.binary_search_by_key(&root, |entry| entry.0).is_err() {
+        sink.add(Code::NO_ROOT, Site::inode(InodeNr::ROOT), "");
+    }
+    check_lost_found(volume, facts, tree, &mut sink);
+    let mut parents: BTreeMap<u32, u32> = BTreeMap::new();
+    for names in tree.children.chunk_by(|a, b| a.child == b.child) {
+        parents.insert(names[0].child, names[0].parent);
+        for other in &names[1..] {
+            let detail = format!("in directory {}, the first is in {}", other.parent, names[0].parent);
+            sink.add(Code::SECOND_LINK, Site::inode(InodeNr::new(other.child)), detail);
+        }
+    }
+    let orphan = |nr: u32| facts.kind(&volume.geometry, InodeNr::new(nr)).is_orphan();
+    for &(nr, dotdot) in tree.directories.iter().filter(|entry| !orphan(entry.0)) {
+        let site = Site::inode(InodeNr::new(nr));
+        let parent = if nr == root { Some(root) } else { parents.get(&nr).copied() };
+        match parent {
+            None => sink.add(Code::UNCONNECTED, site, ""),
+            Some(parent) if dotdot != 0 && dotdot != parent => {
+                sink.add(Code::DOTDOT_WRONG, site, format!("{dotdot}, should be {parent}"));
+            }
+            Some(_) => {}
+        }
+    }
+    report_loops(&parents, &mut sink);
+    ledger.absorb(sink);
+}
+
+fn check_lost_found(volume: &Volume<'_>, facts: &Facts, tree: &Tree, sink: &mut Sink) {
+    match tree.lost_found {
+        None => sink.add(Code::LOST_FOUND_MISSING, Site::NOWHERE, ""),
+        Some(nr) if !facts.kind(&volume.geometry, InodeNr::new(nr)).is_directory() => {
+            sink.add(Code::LOST_FOUND_NOT_DIRECTORY, Site::inode(InodeNr::new(nr)), "");
+        }
+        Some(_) => {}
+    }
+}
+
+/// Directories that lead to themselves instead of the root: each loop is reported once, at its lowest inode.
+fn report_loops(parents: &BTreeMap<u32, u32>, sink: &mut Sink) {
+    // The walk that first met a directory; a walk that meets its own mark has found a loop.
+    let mut met: BTreeMap<u32, u32> = BTreeMap::new();
+    for (walk, &start) in (1u32..).zip(parents.keys()) {
+        let mut at = start;
+        loop {
+            if let Some(&by) = met.get(&at) {
+                if by == walk {
+                    sink.add(Code::DIRECTORY_LOOP, Site::inode(InodeNr::new(lowest(parents, at))), "");
+                }
+                break;
+            }
+            met.insert(at, walk);
+            match parents.get(&at) {
+                Some(&parent) if at != InodeNr::ROOT.raw() => at = parent,
+                _ => break,
+            }
+        }
+    }
+}
+
+/// The lowest directory of the loop that `start` lies on.
+fn lowest(parents: &BTreeMap<u32, u32>, start: u32) -> u32 {
+    let on_loop = std::iter::successors(parents.get(&start), |at| parents.get(at));
+    on_loop.take_while(|&&at| at != start).copied().chain([start]).min().unwrap_or(start)
+}
+
+/// Compares stored and counted links of every inode.
+pub(crate) fn check_links(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) {
+    for (group, nr) in facts.groups.iter().zip(volume.geometry.all_groups()) {
+        let mut sink = Sink::default();
+        for (index, (kind, &stored)) in group.kinds.iter().zip(&group.links).enumerate() {
+            let inode = volume.geometry.inode_at(nr, u32_from_usize(index));
+            let skipped =
+                !kind.is_used() || kind.is_orphan() || kind.is_ea_inode() || is_hidden(volume, inode);
+            if !skipped {
+                let counted = facts.references(&volume.geometry, inode);
+                check_inode(volume, inode, *kind, u32::from(stored), counted, &mut sink);
+            }
+        }
+        ledger.absorb(sink);
+    }
+}
+
+fn check_inode(
+    volume: &Volume<'_>,
+    inode: InodeNr,
+    kind: crate::facts::Kind,
+    stored: u32,
+    counted: u32,
+    sink: &mut Sink,
+) {
+    let site = Site::inode(inode);
+    let attached = if kind.is_directory() { counted > 1 } else { counted > 0 };
+    if counted == 0 {
+        let code = if kind.is_empty() { Code::UNATTACHED_EMPTY } else { Code::UNATTACHED };
+        return sink.add(code, site, "");
+    }
+    let many = kind.is_directory() && counted > LINKS_MAX;
+    let dir_nlink = volume.ro_compat.contains(RoCompat::DIR_NLINK);
+    if many && !dir_nlink {
+        sink.add(Code::DIR_NLINK_NEEDED, site, format!("{counted} links"));
+    }
+    let expected = if many { 1 } else { counted };
+    if stored != expected && attached {
+        let one = kind.is_directory() && stored == 1 && dir_nlink;
+        let code = if one { Code::DIR_LINK_COUNT_ONE } else { Code::LINK_COUNT };
+        sink.add(code, site, format!("{stored}, counted {counted}"));
+    }
+}

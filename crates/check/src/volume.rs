@@ -1,0 +1,217 @@
+//! The file system under check: superblock, geometry, descriptors, features, and reads of its blocks.
+//!
+//! Built by `superblock.rs` from constants that were checked there, so that all arithmetic here is safe. Where
+//! backups and descriptor blocks lie is computed here on purpose, apart from what writes them.
+
+use blockyard_device::{BlockDevice, DeviceError};
+use blockyard_disk::dirblock::DirLayout;
+use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
+use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::superblock::RawSuperblock;
+use blockyard_disk::{
+    BlockCount, BlockNr, Checksums, Compat, Geometry, GroupNr, Incompat, InodeNr, RoCompat,
+};
+
+/// A file system whose constants were checked.
+pub(crate) struct Volume<'a> {
+    pub(crate) device: &'a dyn BlockDevice,
+    pub(crate) sb: RawSuperblock,
+    pub(crate) geometry: Geometry,
+    pub(crate) checksums: Checksums,
+    pub(crate) compat: Compat,
+    pub(crate) incompat: Incompat,
+    pub(crate) ro_compat: RoCompat,
+    /// Bytes of a descriptor.
+    pub(crate) desc_size: usize,
+    /// Descriptors with their checked flags; filled by `descriptors.rs`.
+    pub(crate) groups: Vec<Group>,
+}
+
+/// One group as far as it could be trusted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    pub(crate) desc: RawGroupDesc,
+    /// Checked flags: cleared where the descriptor's checksum is wrong or the feature is off.
+    pub(crate) flags: GroupFlags,
+    /// Inodes at the head of the table that may be in use.
+    pub(crate) inodes_used: u32,
+    /// Whether the bitmap or table lies inside the file system.
+    pub(crate) block_bitmap_ok: bool,
+    pub(crate) inode_bitmap_ok: bool,
+    pub(crate) inode_table_ok: bool,
+}
+
+impl Volume<'_> {
+    pub(crate) fn block_size(&self) -> usize {
+        self.geometry.block_size()
+    }
+
+    /// First inode that is not reserved.
+    pub(crate) fn first_inode(&self) -> u32 {
+        if self.sb.s_rev_level.get() == 0 { 11 } else { self.sb.s_first_ino.get() }
+    }
+
+    pub(crate) fn has_csum(&self) -> bool {
+        self.ro_compat.contains(RoCompat::METADATA_CSUM)
+    }
+
+    pub(crate) fn group_of(&self, group: GroupNr) -> &Group {
+        &self.groups[usize_from_u32(group.raw())]
+    }
+
+    pub(crate) fn dir_layout(&self) -> DirLayout {
+        DirLayout {
+            block_size: self.block_size(),
+            tail: self.has_csum(),
+            file_types: self.incompat.contains(Incompat::FILETYPE),
+            inodes_count: self.geometry.inodes_count(),
+        }
+    }
+
+    /// Whether a block lies in the file system.
+    pub(crate) fn contains(&self, block: BlockNr) -> bool {
+        self.geometry.contains(block)
+    }
+
+    /// Whether all of a range lies in the file system.
+    pub(crate) fn contains_range(&self, first: BlockNr, count: u64) -> bool {
+        let end = first.raw().checked_add(count);
+        self.contains(first) && end.is_some_and(|end| end <= self.geometry.blocks_count().raw())
+    }
+
+    /// Reads one block into `buffer`.
+    pub(crate) fn read_block(&self, block: BlockNr, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        debug_assert_eq!(buffer.len(), self.block_size());
+        self.device.read_at(block.raw() << self.geometry.block_bits(), buffer)
+    }
+
+    /// Reads one block.
+    pub(crate) fn block(&self, block: BlockNr) -> Result<Vec<u8>, DeviceError> {
+        let mut buffer = vec![0; self.block_size()];
+        self.read_block(block, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// Reads the slot of an inode; the number must be in range.
+    pub(crate) fn inode(&self, inode: InodeNr) -> Result<Vec<u8>, DeviceError> {
+        let (group, index) = self.geometry.locate_inode(inode);
+        let size = usize::from(self.geometry.inode_size());
+        let table = self.group_of(group).desc.inode_table().raw() << self.geometry.block_bits();
+        let mut slot = vec![0; size];
+        let offset = table.saturating_add(u64_from_u32(index) * u64_from_usize(size));
+        self.device.read_at(offset, &mut slot)?;
+        Ok(slot)
+    }
+
+    /// Whether a group has a copy of the superblock (group 0 has the first).
+    pub(crate) fn has_superblock(&self, group: GroupNr) -> bool {
+        let nr = group.raw();
+        if nr == 0 {
+            return true;
+        }
+        if self.compat.contains(Compat::SPARSE_SUPER2) {
+            return self.sb.s_backup_bgs.iter().any(|backup| backup.get() == nr);
+        }
+        if !self.ro_compat.contains(RoCompat::SPARSE_SUPER) || nr == 1 {
+            return true;
+        }
+        [3, 5, 7].into_iter().any(|base| is_power_of(nr, base))
+    }
+
+    /// All groups with a copy of the superblock, ascending.
+    pub(crate) fn superblock_groups(&self) -> Vec<GroupNr> {
+        let all =
+            !self.ro_compat.contains(RoCompat::SPARSE_SUPER) && !self.compat.contains(Compat::SPARSE_SUPER2);
+        if all {
+            return self.geometry.all_groups().collect();
+        }
+        let mut groups: Vec<u32> = vec![0];
+        if self.compat.contains(Compat::SPARSE_SUPER2) {
+            groups.extend(self.sb.s_backup_bgs.iter().map(|group| group.get()));
+        } else {
+            groups.push(1);
+            for base in [3u32, 5, 7] {
+                groups.extend(std::iter::successors(Some(base), |nr| nr.checked_mul(base)));
+            }
+        }
+        groups.retain(|&nr| nr < self.geometry.groups());
+        groups.sort_unstable();
+        groups.dedup();
+        groups.into_iter().map(GroupNr::new).collect()
+    }
+
+    pub(crate) fn descs_per_block(&self) -> u32 {
+        blockyard_disk::num::u32_from_usize(self.block_size() / self.desc_size)
+    }
+
+    /// Blocks of the descriptor table.
+    pub(crate) fn desc_blocks(&self) -> u32 {
+        self.geometry.groups().div_ceil(self.descs_per_block())
+    }
+
+    /// Blocks of the descriptor table that follow the superblock (the others lie in their meta groups).
+    pub(crate) fn old_desc_blocks(&self) -> u32 {
+        if self.incompat.contains(Incompat::META_BG) {
+            self.sb.s_first_meta_bg.get().min(self.desc_blocks())
+        } else {
+            self.desc_blocks()
+        }
+    }
+
+    /// Where the primary copy of descriptor block `index` lies.
+    pub(crate) fn desc_block(&self, index: u32) -> BlockNr {
+        if index < self.old_desc_blocks() {
+            return self.geometry.first_data_block()
+                + self.superblock_span()
+                + BlockCount::new(u64_from_u32(index));
+        }
+        let group = GroupNr::new(index * self.descs_per_block());
+        self.geometry.group_first_block(group) + BlockCount::new(u64::from(self.has_superblock(group)))
+    }
+
+    /// Blocks before the descriptors in group 0: the superblock's, which with bigalloc and 1 KiB blocks is block 1 of a
+    /// group that starts at 0.
+    fn superblock_span(&self) -> BlockCount {
+        let small = self.block_size() == 1024 && self.geometry.first_data_block() == BlockNr::ZERO;
+        BlockCount::new(if small { 2 } else { 1 })
+    }
+
+    /// The blocks that superblock and descriptors (with reserved ones) take in a group: first block and count, or a
+    /// lone descriptor block of a meta group.
+    pub(crate) fn backup_area(&self, group: GroupNr) -> Vec<(BlockNr, u64)> {
+        let first = self.geometry.group_first_block(group);
+        let with_super = self.has_superblock(group);
+        let mut area = Vec::new();
+        if with_super {
+            let reserved = u64_from_u32(u32::from(self.sb.s_reserved_gdt_blocks.get()));
+            let span = if group.raw() == 0 { self.superblock_span().raw() } else { 1 };
+            area.push((first, span + u64_from_u32(self.old_desc_blocks()) + reserved));
+        }
+        if self.incompat.contains(Incompat::META_BG) {
+            let per_block = self.descs_per_block();
+            let (meta, inside) = (group.raw() / per_block, group.raw() % per_block);
+            if meta >= self.sb.s_first_meta_bg.get() && (inside <= 1 || inside == per_block - 1) {
+                area.push((first + BlockCount::new(u64::from(with_super)), 1));
+            }
+        }
+        area
+    }
+}
+
+fn is_power_of(nr: u32, base: u32) -> bool {
+    std::iter::successors(Some(base), |power| power.checked_mul(base))
+        .take_while(|&power| power <= nr)
+        .any(|power| power == nr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_power_of;
+
+    #[test]
+    fn powers_are_recognised() {
+        let found: Vec<u32> =
+            (1..130).filter(|&nr| [3, 5, 7].iter().any(|&base| is_power_of(nr, base))).collect();
+        assert_eq!(found, [3, 5, 7, 9, 25, 27, 49, 81, 125]);
+    }
+}

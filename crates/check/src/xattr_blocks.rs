@@ -1,0 +1,126 @@
+//! Attribute blocks: each is checked and claimed once, whatever the number of inodes that share it.
+
+use blockyard_disk::BlockNr;
+use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::xattr::{self, BlockHeader, Home, XattrDefect};
+use rayon::prelude::*;
+
+use crate::block_map::BlockMap;
+use crate::code::Code;
+use crate::facts::{Facts, ValueRef, XattrBlockRef};
+use crate::finding::{Ledger, Sink, Site};
+use crate::inode::hash_matches;
+use crate::volume::Volume;
+
+/// Blocks handed to the threads at a time.
+const BATCH: usize = 16 * 1024;
+
+/// Every reference to an attribute block, sorted: references to one block stand together.
+pub(crate) fn references(facts: &Facts) -> Vec<XattrBlockRef> {
+    let mut all: Vec<XattrBlockRef> =
+        facts.groups.iter().flat_map(|group| group.xattr_blocks.iter().copied()).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Checks and claims the blocks; gives the references to inodes that hold values.
+pub(crate) fn check(
+    volume: &Volume<'_>,
+    map: &BlockMap,
+    references: &[XattrBlockRef],
+    ledger: &mut Ledger,
+) -> Vec<ValueRef> {
+    let shared: Vec<&[XattrBlockRef]> = references.chunk_by(|a, b| a.block == b.block).collect();
+    let mut values = Vec::new();
+    for batch in shared.chunks(BATCH) {
+        let done: Vec<(Vec<ValueRef>, Sink)> = batch
+            .par_iter()
+            .map(|users| {
+                let mut sink = Sink::default();
+                map.claim(map.cluster(users[0].block), 1);
+                (check_block(volume, users, &mut sink), sink)
+            })
+            .collect();
+        for (found, sink) in done {
+            values.extend(found);
+            ledger.absorb(sink);
+        }
+    }
+    values
+}
+
+fn check_block(volume: &Volume<'_>, users: &[XattrBlockRef], sink: &mut Sink) -> Vec<ValueRef> {
+    let place = users[0].block;
+    let site = Site::inode(users[0].inode).at_block(place);
+    let bytes = match volume.block(place) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            sink.add(Code::XATTR_BLOCK_READ, site, error.to_string());
+            return Vec::new();
+        }
+    };
+    let header = match BlockHeader::read(&bytes) {
+        Ok(header) => header,
+        Err(defect) => {
+            let code =
+                if defect == XattrDefect::Blocks { Code::XATTR_SPANS } else { Code::XATTR_BLOCK_MAGIC };
+            sink.add(code, site, "");
+            return Vec::new();
+        }
+    };
+    if volume.checksums.verify_xattr_block(place, &bytes).is_err() {
+        sink.add(Code::XATTR_CHECKSUM, site, "");
+    }
+    if u64::from(header.refcount) != u64_from_usize(users.len()) {
+        sink.add(Code::XATTR_REFCOUNT, site, format!("{}, counted {}", header.refcount, users.len()));
+    }
+    check_entries(&bytes, users, site, sink)
+}
+
+fn check_entries(bytes: &[u8], users: &[XattrBlockRef], site: Site, sink: &mut Sink) -> Vec<ValueRef> {
+    let entries = match xattr::parse(bytes, Home::Block) {
+        Ok(entries) => entries,
+        // The reference count was compared with the truth already, and readers do not rely on the order.
+        Err(XattrDefect::Refcount | XattrDefect::Order { .. }) => Vec::new(),
+        Err(defect) => {
+            sink.add(code_of(defect), site, defect.to_string());
+            return Vec::new();
+        }
+    };
+    let mut values = Vec::new();
+    for entry in entries {
+        if entry.value_inode != 0 {
+            values.push(ValueRef {
+                value_inode: entry.value_inode,
+                owner: users[0].inode,
+                size: entry.value_size,
+                entry_hash: entry.hash,
+                name: entry.name.to_vec(),
+                in_block: Some(users[0].block),
+            });
+        } else if !hash_matches(&entry) {
+            sink.add(Code::XATTR_HASH, site.at_offset(entry.at), format!("{:#010x}", entry.hash));
+        }
+    }
+    values
+}
+
+fn code_of(defect: XattrDefect) -> Code {
+    match defect {
+        XattrDefect::Entry { .. } | XattrDefect::Overlap { .. } | XattrDefect::Duplicate { .. } => {
+            Code::XATTR_OVERLAP
+        }
+        XattrDefect::Name { .. } => Code::XATTR_NAME,
+        _ => Code::XATTR_VALUE,
+    }
+}
+
+/// Attribute blocks whose cluster something else claims too.
+pub(crate) fn report_shared(map: &BlockMap, references: &[XattrBlockRef], sink: &mut Sink) {
+    for users in references.chunk_by(|a, b| a.block == b.block) {
+        if map.shared_in(map.cluster(users[0].block), 1) > 0 {
+            let site = Site::inode(users[0].inode).at_block(BlockNr::new(users[0].block.raw()));
+            sink.add(Code::SHARED_BLOCKS, site, "attribute block");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `blockyard check`: verify an image without writing to it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use blockyard_check::{Finding, Options, Report};
+use blockyard_device::FileDevice;
+
+use super::{EXIT_OPERATIONAL, Output};
+
+/// Exit code of an image with errors, as e2fsck -n gives it.
+const EXIT_UNCORRECTED: u8 = 4;
+/// Exit code of wrong usage, as e2fsck gives it.
+const EXIT_USAGE: u8 = 16;
+
+/// Arguments of `blockyard check`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Exit codes (those of e2fsck -n): 0 clean, 4 errors found, 8 the image cannot be checked, \
+                        16 wrong usage."
+)]
+pub(crate) struct Args {
+    /// The image
+    image: PathBuf,
+    /// Only look, change nothing (the default: there is no repair yet)
+    #[arg(short = 'n', long)]
+    no: bool,
+    /// Always check: accepted for habit, an image is never skipped here
+    #[arg(short = 'f', long)]
+    force: bool,
+    /// Repair what is safe (not yet supported)
+    #[arg(short = 'p', long)]
+    preen: bool,
+    /// Repair everything (not yet supported)
+    #[arg(short = 'y', long)]
+    yes: bool,
+    /// Worker threads [default: one per CPU]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+impl Args {
+    /// Checks the image and prints the findings.
+    pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
+        if self.preen || self.yes {
+            let option = if self.preen { "-p" } else { "-y" };
+            eprintln!(
+                "blockyard: check {option}: repair is not supported yet; use -n to look, e2fsck to repair"
+            );
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+        if self.threads == Some(0) {
+            eprintln!("blockyard: check --threads 0: at least one thread is needed");
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+        let device = FileDevice::open_read_only(&self.image)
+            .with_context(|| format!("cannot open {}", self.image.display()))?;
+        let report = match blockyard_check::check(&device, &Options { threads: self.threads }) {
+            Ok(report) => report,
+            Err(error) => {
+                eprintln!("blockyard: {}: {error}", self.image.display());
+                return Ok(ExitCode::from(EXIT_OPERATIONAL));
+            }
+        };
+        print(&report, output);
+        Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_UNCORRECTED) })
+    }
+}
+
+fn print(report: &Report, output: &Output) {
+    for finding in &report.findings {
+        if output.json {
+            println!("{}", json(finding));
+        } else if finding.is_error() || !output.quiet {
+            println!("{}", text(finding));
+        }
+    }
+    if output.json {
+        let summary = serde_json::json!({
+            "summary": true,
+            "clean": report.is_clean(),
+            "errors": report.errors,
+            "findings": report.findings.len(),
+            "suppressed": report.suppressed,
+        });
+        println!("{summary}");
+    } else if !output.quiet {
+        let verdict = if report.is_clean() { "clean" } else { "NOT clean" };
+        let more = if report.suppressed > 0 {
+            format!(", {} more findings not listed", report.suppressed)
+        } else {
+            String::new()
+        };
+        println!("{verdict}: {} errors{more}", report.errors);
+    }
+}
+
+fn text(finding: &Finding) -> String {
+    let mut line = format!("{} {}: {}", finding.code, finding.site, finding.code.text());
+    if !finding.detail.is_empty() {
+        line.push_str(&format!(" ({})", finding.detail));
+    }
+    if let Some(path) = &finding.path {
+        line.push_str(&format!(" [{path}]"));
+    }
+    if !finding.is_error() {
+        line.push_str(" -- note");
+    }
+    line
+}
+
+/// Keys: `code` (as e2fsck prints it in its problem log), `severity`, `pass`, `message`, and where they apply `group`,
+/// `inode`, `logical`, `block`, `offset`, `detail`, `path`.
+fn json(finding: &Finding) -> serde_json::Value {
+    let mut object = serde_json::json!({
+        "code": finding.code.to_string(),
+        "severity": if finding.is_error() { "error" } else { "note" },
+        "pass": finding.pass,
+        "message": finding.code.text(),
+    });
+    let site = &finding.site;
+    let mut put = |key: &str, value: Option<serde_json::Value>| {
+        if let Some(value) = value {
+            object[key] = value;
+        }
+    };
+    put("group", site.group.map(|group| group.raw().into()));
+    put("inode", site.inode.map(|inode| inode.raw().into()));
+    put("logical", site.logical.map(Into::into));
+    put("block", site.block.map(|block| block.raw().into()));
+    put("offset", site.offset.map(Into::into));
+    put("detail", Some(finding.detail.clone()).filter(|detail| !detail.is_empty()).map(Into::into));
+    put("path", finding.path.clone().map(Into::into));
+    object
+}

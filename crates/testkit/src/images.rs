@@ -1,0 +1,201 @@
+//! Images that mke2fs made and the kernel filled, one profile for each combination of features worth a test.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
+
+use crate::oracle::{LoopMount, run};
+
+/// How an image is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// Short name, also of the file.
+    pub name: &'static str,
+    /// Arguments of mke2fs.
+    pub options: &'static [&'static str],
+    /// Size in MiB.
+    pub size_mib: u64,
+}
+
+const fn profile(name: &'static str, options: &'static [&'static str]) -> Profile {
+    Profile { name, options, size_mib: 64 }
+}
+
+/// Every profile that the kernel can mount.
+pub const PROFILES: &[Profile] = &[
+    profile("ext4", &["-t", "ext4"]),
+    profile("ext4-1k", &["-t", "ext4", "-b", "1024"]),
+    profile("ext2", &["-t", "ext2"]),
+    profile("ext3", &["-t", "ext3", "-I", "128"]),
+    profile("ext3-1k", &["-t", "ext3", "-b", "1024"]),
+    profile("inline", &["-t", "ext4", "-O", "inline_data"]),
+    profile("inline-plain", &["-t", "ext4", "-O", "inline_data,^metadata_csum", "-I", "512"]),
+    profile("ea_inode", &["-t", "ext4", "-O", "ea_inode", "-b", "1024"]),
+    profile("bigalloc", &["-t", "ext4", "-O", "bigalloc", "-C", "16384"]),
+    profile("bigalloc-1k", &["-t", "ext4", "-O", "bigalloc", "-b", "1024", "-C", "16384"]),
+    profile("orphan_file", &["-t", "ext4", "-O", "orphan_file"]),
+    profile("uninit_bg", &["-t", "ext4", "-O", "^metadata_csum,uninit_bg"]),
+    profile("meta_bg", &["-t", "ext4", "-O", "meta_bg,^resize_inode", "-b", "1024"]),
+    profile("no-flex_bg", &["-t", "ext4", "-O", "^flex_bg", "-b", "1024"]),
+    profile("sparse_super2", &["-t", "ext4", "-O", "sparse_super2", "-b", "1024"]),
+    profile("no-journal", &["-t", "ext4", "-O", "^has_journal"]),
+    profile("csum_seed", &["-t", "ext4", "-O", "metadata_csum_seed"]),
+    profile("large_dir", &["-t", "ext4", "-O", "large_dir", "-b", "1024"]),
+    profile("mmp", &["-t", "ext4", "-O", "mmp"]),
+    profile("no-filetype", &["-t", "ext4", "-O", "^filetype"]),
+    profile("indirect", &["-t", "ext4", "-O", "^extents,^64bit"]),
+    profile("inodes-1k", &["-t", "ext4", "-I", "1024"]),
+];
+
+/// The profile with a name.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn profile_named(name: &str) -> &'static Profile {
+    PROFILES.iter().find(|profile| profile.name == name).expect("a profile of the list")
+}
+
+/// Makes an empty image in a directory.
+///
+/// # Panics
+/// When mke2fs fails.
+#[must_use]
+pub fn make(profile: &Profile, directory: &Path) -> PathBuf {
+    let path = directory.join(format!("{}.img", profile.name));
+    let file = fs::File::create(&path).expect("create image");
+    file.set_len(profile.size_mib << 20).expect("size image");
+    let image = path.to_str().expect("test images have UTF-8 names");
+    let arguments: Vec<&str> = ["-q", "-F"].iter().chain(profile.options).copied().chain([image]).collect();
+    let output = run("mke2fs", &arguments);
+    assert!(output.status.success(), "mke2fs {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    path
+}
+
+/// Makes an image and has the kernel fill it with one of everything.
+///
+/// # Panics
+/// When mke2fs, the mount or an operation fails.
+#[must_use]
+pub fn make_filled(profile: &Profile, directory: &Path) -> PathBuf {
+    let path = make(profile, directory);
+    let mount = LoopMount::new(&path, "").unwrap_or_else(|error| panic!("{}: {error}", profile.name));
+    fill(mount.path(), profile.options.iter().any(|option| option.contains("ea_inode")));
+    drop(mount);
+    path
+}
+
+/// Fills a mounted file system: an indexed directory, deep and many directories, sparse, fragmented, unwritten and
+/// linked files, symbolic links of all lengths, special files, attributes in inodes, in shared blocks and (`values`)
+/// in inodes of their own, small files and directories, times beyond 32 bits, and holes left by deletions.
+///
+/// # Panics
+/// When an operation fails.
+pub fn fill(root: &Path, values: bool) {
+    fill_directories(root);
+    fill_files(root);
+    fill_links_and_devices(root);
+    fill_attributes(root, values);
+}
+
+fn fill_directories(root: &Path) {
+    fs::create_dir_all(root.join("deep/d2/d3/d4")).expect("mkdir");
+    for n in 0..60 {
+        fs::create_dir(root.join(format!("deep/sub{n}"))).expect("mkdir");
+    }
+    let many = root.join("many");
+    fs::create_dir(&many).expect("mkdir");
+    for n in 0..400 {
+        fs::write(many.join(format!("file-with-a-long-name-to-fill-blocks-{n}")), format!("{n}\n"))
+            .expect("write");
+    }
+    for n in (7..400).step_by(10) {
+        fs::remove_file(many.join(format!("file-with-a-long-name-to-fill-blocks-{n}"))).expect("unlink");
+    }
+    let tiny = root.join("tiny");
+    fs::create_dir(&tiny).expect("mkdir");
+    for name in ["a", "b", "longer-1", "longer-2", "longer-3", "longer-4"] {
+        fs::write(tiny.join(name), b"").expect("write");
+    }
+    fs::create_dir(root.join("L".repeat(255))).expect("mkdir");
+}
+
+fn fill_files(root: &Path) {
+    fs::write(root.join("one-mib"), vec![0x5A; 1 << 20]).expect("write");
+    fs::write(root.join("four-bytes"), b"tiny").expect("write");
+    fs::write(root.join("hundred-bytes"), [7; 100]).expect("write");
+    let mut sparse = fs::File::create(root.join("sparse")).expect("create");
+    sparse.seek(SeekFrom::Start(20 << 20)).expect("seek");
+    sparse.write_all(&[1; 4096]).expect("write");
+    let mut holes = fs::File::create(root.join("fragmented")).expect("create");
+    for block in (0..60u64).step_by(2) {
+        holes.seek(SeekFrom::Start(block * 4096)).expect("seek");
+        holes.write_all(&[2; 4096]).expect("write");
+        holes.sync_all().expect("sync");
+    }
+    for (name, flags) in [
+        ("unwritten", rustix::fs::FallocateFlags::empty()),
+        ("beyond-end", rustix::fs::FallocateFlags::KEEP_SIZE),
+    ] {
+        let file = fs::File::create(root.join(name)).expect("create");
+        // ext2 and ext3 maps cannot hold unwritten blocks.
+        let _ = rustix::fs::fallocate(&file, flags, 0, 300 << 10);
+    }
+    let future = fs::File::create(root.join("future")).expect("create");
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 31);
+    future.set_modified(time).expect("set time");
+}
+
+fn fill_links_and_devices(root: &Path) {
+    for length in [1, 59, 60, 300] {
+        symlink("t".repeat(length), root.join(format!("symlink-{length}"))).expect("symlink");
+    }
+    fs::hard_link(root.join("four-bytes"), root.join("hard-link")).expect("link");
+    let mode = Mode::from_raw_mode(0o644);
+    for (name, kind, device) in [
+        ("char-device", FileType::CharacterDevice, makedev(1, 3)),
+        ("block-device", FileType::BlockDevice, makedev(8, 1)),
+        ("wide-device", FileType::BlockDevice, makedev(300, 70_000)),
+        ("fifo", FileType::Fifo, 0),
+        ("socket", FileType::Socket, 0),
+    ] {
+        mknodat(CWD, root.join(name), kind, mode, device).expect("mknod");
+    }
+    assert!(fs::symlink_metadata(root.join("fifo")).expect("stat").file_type().is_fifo());
+}
+
+fn fill_attributes(root: &Path, values: bool) {
+    let set = |file: &str, name: &str, value: &[u8]| {
+        let path = root.join(file);
+        if !path.exists() {
+            fs::write(&path, b"").expect("write");
+        }
+        let name = CString::new(name).expect("no NUL");
+        setxattr(&path, name.as_c_str(), value, XattrFlags::empty())
+            .unwrap_or_else(|error| panic!("{file}: {error}"));
+    };
+    for file in ["shared-1", "shared-2", "shared-3"] {
+        set(file, "user.one", &[b'v'; 200]);
+        set(file, "user.two", &[b'w'; 100]);
+    }
+    set("small", "user.s", b"1");
+    // An access list: owner rw-, user 1000 rw-, group r--, mask rw-, others r--.
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 6, u32::MAX), (2, 6, 1000), (4, 4, u32::MAX), (16, 6, u32::MAX), (32, 4, u32::MAX)];
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend_from_slice(&tag.to_le_bytes());
+        list.extend_from_slice(&permissions.to_le_bytes());
+        list.extend_from_slice(&id.to_le_bytes());
+    }
+    set("small", "system.posix_acl_access", &list);
+    set("deep/sub1", "user.on-a-directory", b"value");
+    if values {
+        set("huge-1", "user.huge", &[b'h'; 9000]);
+        set("huge-2", "user.huge", &[b'h'; 9000]);
+    }
+}
