@@ -5,8 +5,8 @@
 
 use std::io;
 
-use crate::lock::Mutex;
 use crate::{BlockDevice, DeviceError, Result};
+use blockyard_sync::{Mutex, rank};
 
 /// The kinds of operation that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl<D: BlockDevice> FaultyDevice<D> {
     /// A device without faults.
     #[must_use]
     pub fn new(below: D) -> Self {
-        Self { below, state: Mutex::new(State::default()) }
+        Self { below, state: Mutex::new(rank::DEVICE, State::default()) }
     }
 
     /// The device below.

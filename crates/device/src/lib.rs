@@ -15,7 +15,6 @@
 
 mod faulty;
 mod file;
-mod lock;
 mod memory;
 mod overlay;
 mod pages;

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
-use crate::lock::RwLock;
+use blockyard_sync::{RwLock, rank};
 
 /// Bytes of one page.
 pub(crate) const PAGE_SIZE: usize = 4096;
@@ -104,7 +104,7 @@ impl Piece {
 
 impl PageStore {
     pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| RwLock::new(Shard::default())).collect() }
+        Self { shards: (0..SHARDS).map(|_| RwLock::new(rank::DEVICE, Shard::default())).collect() }
     }
 
     /// Copies what is present into `buf`; the returned ranges of `buf` are absent, were left alone, and are merged.

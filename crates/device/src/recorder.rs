@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::lock::Mutex;
 use crate::{BlockDevice, Result};
+use blockyard_sync::{Mutex, rank};
 
 mod crash;
 
@@ -89,7 +89,7 @@ impl<D: BlockDevice> RecorderDevice<D> {
     /// [`OverlayDevice`](crate::OverlayDevice) over it, or a copy).
     #[must_use]
     pub fn new(below: D) -> Self {
-        Self { below, log: Mutex::new(Vec::new()) }
+        Self { below, log: Mutex::new(rank::DEVICE_LOG, Vec::new()) }
     }
 
     /// The device below.

@@ -280,6 +280,38 @@ corruption_kinds! {
     // ---- inline data ----
 
     // ---- journal (jbd2) ----
+    /// Log block 0 is no journal superblock.
+    JournalMagic "journal superblock is not one",
+    /// `s_blocksize` is not the block size of the file system.
+    JournalBlockSize "journal block size is not that of the file system",
+    /// `s_maxlen` is below 1024 or above the length of the journal's file.
+    JournalLength "journal length does not fit its file",
+    /// `s_first` is 0 or not below `s_maxlen`.
+    JournalFirst "first block of the log is outside the journal",
+    /// `s_start` is outside the ring; protects the scan.
+    JournalStart "start of the log is outside its ring",
+    /// More than one kind of journal checksum is on.
+    JournalFeatures "journal checksum features contradict each other",
+    /// `s_checksum_type` of the journal is not crc32c.
+    JournalChecksumType "journal names an unknown checksum algorithm",
+    /// `s_checksum` of the journal superblock does not match.
+    JournalChecksum "journal superblock checksum does not match",
+    /// The fast-commit area leaves no room for the ring.
+    JournalFastCommitSize "fast-commit area is larger than the journal",
+    /// `r_count` of a revoke block is below 16 or above the block; protects reading its records.
+    JournalRevokeCount "revoke block has an impossible length",
+    /// A transaction has a block with a wrong checksum although its commit block is there.
+    JournalTransactionChecksum "committed transaction has a block whose checksum does not match",
+    /// A commit block with a wrong checksum, and not left from an older life of the log.
+    JournalCommitChecksum "commit block checksum does not match",
+    /// A logged block does not match the checksum in its tag.
+    JournalDataChecksum "logged block does not match its checksum",
+    /// A tag points outside the file system, or into the journal.
+    JournalTarget "logged block belongs outside the file system or into the journal",
+    /// The journal's inode is no regular file, or not in use, or has no valid size.
+    JournalInode "journal inode is not a regular file of sufficient size",
+    /// A block of the journal's file is not mapped, is mapped twice, or lies outside the file system.
+    JournalMapping "journal file is not mapped completely to distinct blocks",
 }
 
 #[cfg(test)]

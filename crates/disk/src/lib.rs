@@ -22,6 +22,7 @@ pub mod htree;
 pub mod indirect;
 pub mod inline_data;
 pub mod inode;
+pub mod jbd2;
 pub mod layout;
 pub mod mmp;
 pub mod num;

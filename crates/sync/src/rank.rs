@@ -82,6 +82,8 @@ ranks! {
     BUFFER = 820;
     /// Lists of the running and the committing transaction.
     JOURNAL_STATE = 860;
+    /// The log of a recording device: held while the device below works, so that the log's order is the true one.
+    DEVICE_LOG = 880;
     /// A block device's own bookkeeping.
     DEVICE = 900;
     /// Event rings, statistics and other leaves: nothing is taken while one is held.
