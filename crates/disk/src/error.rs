@@ -6,7 +6,10 @@
 
 use core::fmt;
 
+use crate::dirblock::DirDefect;
+use crate::htree::HtreeDefect;
 use crate::units::{BlockNr, GroupNr, InodeNr, LogicalBlock};
+use crate::xattr::XattrDefect;
 
 /// Where a corruption was found; coordinates that do not apply are absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -110,30 +113,28 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 macro_rules! corruption_kinds {
     ($( $(#[$doc:meta])+ $kind:ident $text:literal, )+) => {
-        /// One variant per check that on-disk data must pass.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        /// One variant per check that on-disk data must pass. Objects with a rich inner structure have an enum of
+        /// their own, wrapped by one variant here.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
         #[non_exhaustive]
         pub enum CorruptionKind {
-            $( $(#[$doc])+ $kind, )+
+            $( $(#[$doc])+ #[error($text)] $kind, )+
+            /// A linear directory block or inline directory.
+            #[error(transparent)]
+            Directory(#[from] DirDefect),
+            /// An index block of a directory.
+            #[error(transparent)]
+            Index(#[from] HtreeDefect),
+            /// A list of extended attributes.
+            #[error(transparent)]
+            Xattr(#[from] XattrDefect),
         }
 
         impl CorruptionKind {
-            /// Every kind.
+            /// Every kind that is not an enum of its own.
             pub const ALL: &'static [Self] = &[ $( Self::$kind, )+ ];
-
-            /// What is wrong, in one phrase.
-            #[must_use]
-            pub const fn message(self) -> &'static str {
-                match self { $( Self::$kind => $text, )+ }
-            }
         }
     };
-}
-
-impl fmt::Display for CorruptionKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.message())
-    }
 }
 
 corruption_kinds! {
@@ -248,12 +249,13 @@ corruption_kinds! {
     ExtentParentKey "extent node does not cover what its parent says",
     /// The checksum of an extent block does not match.
     ExtentChecksum "extent block checksum does not match",
-    /// A tree block is met twice.
-    ExtentLoop "extent tree visits a block twice",
 
     // ---- indirect maps ----
     /// A block number in `i_block` or an indirect block outside the file system.
     IndirectPhysical "block map points outside the file system",
+
+    /// More indirect blocks are visited than the file system has blocks.
+    IndirectLoop "block map visits more blocks than the file system has",
 
     // ---- orphan file and MMP ----
     /// `ob_magic` of an orphan file block is wrong.
@@ -266,8 +268,13 @@ corruption_kinds! {
     MmpChecksum "MMP block checksum does not match",
 
     // ---- directory blocks ----
+    /// A directory has more blocks than the file system.
+    DirBlocks "directory has more blocks than the file system",
     /// The checksum of a directory leaf does not match, or its tail is missing.
     DirLeafChecksum "directory block checksum does not match",
+
+    /// A block that the directory's index names is a hole or unwritten.
+    DirHole "directory index names a block that is a hole",
 
     // ---- directory indexes (htree) ----
     /// The checksum of an index block does not match, or its tail is missing.
@@ -277,7 +284,15 @@ corruption_kinds! {
     /// The checksum of an attribute block does not match.
     XattrBlockChecksum "attribute block checksum does not match",
 
+    /// The value of an attribute lies in an inode that is no such inode, or whose size is another.
+    XattrValueInode "attribute value inode does not match its entry",
+
+    /// The value of an access control list is damaged.
+    XattrAcl "access control list is damaged",
+
     // ---- inline data ----
+    /// An inode with inline data has no `system.data` attribute although its size needs one.
+    InlineDataMissing "inline data is shorter than the inode's size",
 
     // ---- journal (jbd2) ----
     /// Log block 0 is no journal superblock.
@@ -333,7 +348,7 @@ mod tests {
 
     #[test]
     fn messages_differ() {
-        let mut messages: Vec<&str> = CorruptionKind::ALL.iter().map(|kind| kind.message()).collect();
+        let mut messages: Vec<String> = CorruptionKind::ALL.iter().map(ToString::to_string).collect();
         messages.sort_unstable();
         let all = messages.len();
         messages.dedup();

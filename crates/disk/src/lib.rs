@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod acl;
 pub mod bitmap;
 pub mod checksum;
 pub mod device_number;

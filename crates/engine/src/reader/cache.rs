@@ -1,0 +1,38 @@
+//! A fixed number of metadata blocks, direct-mapped by block number: bounded memory, nothing to tune.
+
+use std::sync::Arc;
+
+use blockyard_disk::BlockNr;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_sync::{Mutex, rank};
+
+const SLOTS: usize = 256;
+
+type Slot = Option<(BlockNr, Arc<[u8]>)>;
+
+/// Blocks read lately; a block stays until another with the same remainder comes.
+pub(super) struct BlockCache {
+    slots: Mutex<Box<[Slot]>>,
+}
+
+impl BlockCache {
+    pub(super) fn new() -> Self {
+        Self { slots: Mutex::new(rank::LEAF, vec![None; SLOTS].into_boxed_slice()) }
+    }
+
+    pub(super) fn find(&self, number: BlockNr) -> Option<Arc<[u8]>> {
+        let slots = self.slots.lock();
+        slots[slot_of(number)]
+            .as_ref()
+            .filter(|(held, _)| *held == number)
+            .map(|(_, block)| Arc::clone(block))
+    }
+
+    pub(super) fn keep(&self, number: BlockNr, block: Arc<[u8]>) {
+        self.slots.lock()[slot_of(number)] = Some((number, block));
+    }
+}
+
+fn slot_of(number: BlockNr) -> usize {
+    usize_from_u64(number.raw() % u64_from_usize(SLOTS))
+}

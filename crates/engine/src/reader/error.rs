@@ -1,0 +1,55 @@
+//! Errors of the reader.
+
+use blockyard_device::DeviceError;
+use blockyard_disk::{Corruption, CorruptionKind};
+
+/// Result of a reader operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why something could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The image fails a check or is not supported.
+    #[error(transparent)]
+    Disk(#[from] blockyard_disk::Error),
+    /// The device ends before the file system does.
+    #[error(
+        "the device has {size} bytes and the file system {needed}: it was cut short (e2fsck or resize2fs can shrink it)"
+    )]
+    DeviceTooSmall {
+        /// Bytes of the device.
+        size: u64,
+        /// Bytes of the file system.
+        needed: u64,
+    },
+    /// A name does not exist.
+    #[error("no such file or directory: {0}")]
+    NotFound(String),
+    /// A directory was needed.
+    #[error("not a directory: {0}")]
+    NotDirectory(String),
+    /// A path passes more symbolic links than [`super::SYMLINKS_MAX`].
+    #[error("too many symbolic links: {0}")]
+    TooManySymlinks(String),
+}
+
+impl From<Corruption> for Error {
+    fn from(found: Corruption) -> Self {
+        Self::Disk(found.into())
+    }
+}
+
+impl Error {
+    /// The check that failed, when this is a corruption.
+    #[must_use]
+    pub const fn corruption(&self) -> Option<CorruptionKind> {
+        match self {
+            Self::Disk(blockyard_disk::Error::Corrupt(found)) => Some(found.kind),
+            _ => None,
+        }
+    }
+}
