@@ -6,9 +6,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod fill;
 pub mod images;
 pub mod oracle;
 pub mod seed;
+pub mod tree;
 
-pub use oracle::{LoopMount, e2fsck_clean, have_tool, is_root, require, run};
+pub use oracle::{LoopMount, e2fsck_clean, have_tool, is_root, mke2fs, require, run};
 pub use seed::{full_matrix, seed};

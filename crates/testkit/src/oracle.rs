@@ -58,6 +58,20 @@ pub fn run(program: &str, arguments: &[&str]) -> Output {
         .unwrap_or_else(|error| panic!("{program} {arguments:?}: {error}"))
 }
 
+/// Makes a sparse image file with mke2fs; `size` as mke2fs takes it (`64M`).
+///
+/// # Panics
+/// With mke2fs's output when it fails.
+pub fn mke2fs(image: &Path, arguments: &[&str], size: &str) {
+    let image = image.to_str().expect("test images have UTF-8 names");
+    let _ = std::fs::remove_file(image);
+    let mut all = vec!["-q", "-F"];
+    all.extend(arguments);
+    all.extend([image, size]);
+    let output = run("mke2fs", &all);
+    assert!(output.status.success(), "mke2fs {all:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Asserts that `e2fsck -fn` finds nothing in an image.
 ///
 /// # Panics

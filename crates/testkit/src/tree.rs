@@ -1,0 +1,164 @@
+//! A directory tree as data: what a mounted file system shows, to be compared with what a library reads.
+
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, lgetxattr, llistxattr, statx};
+
+/// A point in time: seconds and nanoseconds.
+pub type Time = (i64, u32);
+
+/// One name of a tree with everything that can be compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Inode number.
+    pub inode: u64,
+    /// Type and permissions.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Owning group.
+    pub gid: u32,
+    /// Links.
+    pub links: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Allocated space in units of 512 bytes.
+    pub sectors: u64,
+    /// Device number of a device node.
+    pub device: (u32, u32),
+    /// Last access.
+    pub accessed: Time,
+    /// Last change of the content.
+    pub modified: Time,
+    /// Last change of the inode.
+    pub changed: Time,
+    /// Creation, where it is recorded.
+    pub created: Option<Time>,
+    /// What it holds.
+    pub content: Content,
+    /// Extended attributes by full name.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// What a [`Node`] holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing that is compared: directories, devices, pipes, sockets.
+    None,
+    /// [`ContentHash`] of a regular file.
+    Hash(u64),
+    /// Target of a symbolic link.
+    Target(Vec<u8>),
+}
+
+/// Hash of a file's bytes, the same for any way of cutting them.
+#[derive(Debug, Default)]
+pub struct ContentHash(std::hash::DefaultHasher);
+
+impl ContentHash {
+    /// Takes more bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+
+    /// The hash of all bytes taken.
+    #[must_use]
+    pub fn finish(&self) -> u64 {
+        self.0.finish()
+    }
+}
+
+/// Everything below a directory, by path relative to it; the directory itself under the empty path.
+///
+/// # Panics
+/// When something cannot be read.
+#[must_use]
+pub fn read_tree(root: &Path) -> BTreeMap<Vec<u8>, Node> {
+    let mut tree = BTreeMap::new();
+    let mut left = vec![Vec::new()];
+    while let Some(path) = left.pop() {
+        let full = root.join(std::ffi::OsStr::from_bytes(&path));
+        let node = read_node(&full);
+        if node.mode & 0o170_000 == 0o040_000 {
+            for entry in std::fs::read_dir(&full).expect("a directory is listed") {
+                let name = entry.expect("an entry is read").file_name().into_vec();
+                let mut below = path.clone();
+                if !below.is_empty() {
+                    below.push(b'/');
+                }
+                below.extend(name);
+                left.push(below);
+            }
+        }
+        tree.insert(path, node);
+    }
+    tree
+}
+
+/// One node of a mounted tree.
+///
+/// # Panics
+/// When it cannot be read.
+#[must_use]
+pub fn read_node(path: &Path) -> Node {
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let stat = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, mask)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mode = u32::from(stat.stx_mode);
+    let content = match mode & 0o170_000 {
+        0o100_000 => Content::Hash(hash_file(path)),
+        0o120_000 => {
+            let target = std::fs::read_link(path).expect("a symbolic link is read");
+            Content::Target(target.into_os_string().into_vec())
+        }
+        _ => Content::None,
+    };
+    let has_btime = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let btime = (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec);
+    Node {
+        inode: stat.stx_ino,
+        mode,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        links: stat.stx_nlink,
+        size: stat.stx_size,
+        sectors: stat.stx_blocks,
+        device: (stat.stx_rdev_major, stat.stx_rdev_minor),
+        accessed: (stat.stx_atime.tv_sec, stat.stx_atime.tv_nsec),
+        modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+        changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+        created: has_btime.then_some(btime),
+        content,
+        xattrs: read_xattrs(path),
+    }
+}
+
+fn hash_file(path: &Path) -> u64 {
+    let mut file = std::fs::File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut hash = ContentHash::default();
+    let mut buf = vec![0; 1 << 16];
+    loop {
+        let read = file.read(&mut buf).expect("a file is read");
+        if read == 0 {
+            return hash.finish();
+        }
+        hash.add(&buf[..read]);
+    }
+}
+
+fn read_xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut names = vec![0; 1 << 16];
+    let length = llistxattr(path, &mut names[..]).expect("attributes are listed");
+    let mut xattrs = BTreeMap::new();
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = vec![0; 1 << 16];
+        let length = lgetxattr(path, name, &mut value[..]).expect("an attribute is read");
+        value.truncate(length);
+        xattrs.insert(name.to_vec(), value);
+    }
+    xattrs
+}
