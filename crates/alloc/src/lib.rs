@@ -1,5 +1,48 @@
-//! Block and inode allocation of ext4: mechanism, search and policies.
+//! Block and inode allocation of ext4: the mechanism, the search, and the policies that steer it. No files, no
+//! journal, no I/O of its own.
+//!
+//! One allocation goes: [`BlockRequest`] → preallocation → normalise → goal → ladder of criteria over groups →
+//! choose an extent in a group → claim it under that group's lock → remember goals → [`AllocEvent`] → [`Claim`].
+//! `allocate.rs` tells it top-down. A [`Policy`] names what fills each slot of that path.
+//!
+//! Everything is in clusters. Bitmaps come from a [`GroupSource`]; what the caller makes durable, and when freed
+//! clusters may be used again, it says with [`Claim::commit`] and [`Allocator::commit`].
 
 #![forbid(unsafe_code)]
 
+mod admission;
+mod allocate;
+mod allocator;
+mod claim;
+mod config;
+mod context;
+mod cursor;
+mod error;
+mod events;
+mod frees;
+pub mod goals;
+mod group;
+mod index;
 pub mod inode;
+pub mod memory;
+mod normalize;
+pub mod policy;
+mod prealloc;
+mod request;
+mod search;
+mod stats;
+mod tunables;
+
+pub use admission::FreeClusters;
+pub use allocator::Allocator;
+pub use claim::Claim;
+pub use config::{AllocConfig, GroupFacts, GroupSource, InitMode};
+pub use error::{AllocError, NoSpace, Result, SourceError};
+pub use events::{AllocEvent, EventExtent, EventKind, EventRings, EventSink};
+pub use frees::{FreeContext, FreedExtent};
+pub use policy::Policy;
+pub use prealloc::inode::InodeAlloc;
+pub use request::{BlockRequest, Mapping, Neighbour, RequestFlags};
+pub use search::criteria::Criterion;
+pub use stats::{CRITERIA, GroupLine, LockCensus, MbStats, StructsSummary};
+pub use tunables::Tunable;

@@ -1,0 +1,112 @@
+//! Admission: whether the free space, minus what others reserved, has room for a request.
+//!
+//! Free and reserved clusters are lagging per-CPU counters, read cheaply while space is plentiful and exactly when a
+//! decision could depend on the lag. Preallocated and pending clusters count as free here, as in `statfs`.
+
+use blockyard_disk::num::{u64_from_u32, usize_from_u32};
+use blockyard_sync::{Atomic, Backend, CpuSlot, LaggedCounter, Ordering};
+
+use crate::config::AllocConfig;
+use crate::request::RequestFlags;
+
+/// The global counters, all in clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct FreeClusters {
+    /// Free on disk, preallocated ones included.
+    pub free: u64,
+    /// Reserved by delayed allocation.
+    pub delayed: u64,
+    /// Reserved by the file system for itself.
+    pub reserved: u64,
+    /// Reserved for root.
+    pub root_reserved: u64,
+}
+
+/// Counters and reserves.
+pub(crate) struct Admission<B: Backend> {
+    free: LaggedCounter<B>,
+    dirty: LaggedCounter<B>,
+    /// Relaxed: limits that others may change while we look.
+    reserved: B::AtomicU64,
+    root: B::AtomicU64,
+    /// Above this distance from the limit the lagging values decide.
+    watermark: u64,
+}
+
+impl<B: Backend> Admission<B> {
+    pub(crate) fn new(config: &AllocConfig, free: u64) -> Self {
+        let cpus = usize_from_u32(config.cpus);
+        let batch = LaggedCounter::<B>::linux_batch(config.cpus);
+        Self {
+            free: LaggedCounter::new(free.cast_signed(), cpus, batch),
+            dirty: LaggedCounter::new(0, cpus, batch),
+            reserved: B::AtomicU64::new(config.reserved.unwrap_or_else(|| config.default_reserved())),
+            root: B::AtomicU64::new(config.root_reserved),
+            watermark: 4 * batch * u64_from_u32(config.cpus),
+        }
+    }
+
+    /// Whether `n` clusters may be claimed.
+    pub(crate) fn has_room(&self, n: u64, flags: RequestFlags) -> bool {
+        let reserved = self.reserved.load(Ordering::Relaxed);
+        let root = self.root.load(Ordering::Relaxed);
+        let mut free = self.free.approximate();
+        let mut dirty = self.dirty.approximate();
+        if free < n + dirty + root + reserved + self.watermark {
+            free = self.free.sum().max(0).unsigned_abs();
+            dirty = self.dirty.sum().max(0).unsigned_abs();
+        }
+        free >= n + dirty + root + reserved
+            || (flags.contains(RequestFlags::USE_ROOT) && free >= n + dirty + reserved)
+            || (flags.contains(RequestFlags::USE_RESERVED) && free >= n + dirty)
+    }
+
+    /// The length that may be claimed: halved until it fits; `None` when not even one cluster does.
+    pub(crate) fn admit(&self, clusters: u32, flags: RequestFlags) -> Option<u32> {
+        if flags.contains(RequestFlags::DELALLOC_RESERVED) {
+            return Some(clusters);
+        }
+        let mut clusters = clusters;
+        while clusters > 0 && !self.has_room(u64_from_u32(clusters), flags) {
+            clusters /= 2;
+        }
+        (clusters > 0).then_some(clusters)
+    }
+
+    #[inline]
+    pub(crate) fn add_free(&self, cpu: CpuSlot, n: u64) {
+        self.free.add(cpu, n.cast_signed());
+    }
+
+    #[inline]
+    pub(crate) fn take_free(&self, cpu: CpuSlot, n: u64) {
+        self.free.add(cpu, -n.cast_signed());
+    }
+
+    pub(crate) fn add_dirty(&self, cpu: CpuSlot, n: u64) {
+        self.dirty.add(cpu, n.cast_signed());
+    }
+
+    pub(crate) fn take_dirty(&self, cpu: CpuSlot, n: u64) {
+        self.dirty.add(cpu, -n.cast_signed());
+    }
+
+    pub(crate) fn set_reserved(&self, clusters: u64) {
+        self.reserved.store(clusters, Ordering::Relaxed);
+    }
+
+    /// Exact values.
+    pub(crate) fn figures(&self) -> FreeClusters {
+        FreeClusters {
+            free: self.free.sum().max(0).unsigned_abs(),
+            delayed: self.dirty.sum().max(0).unsigned_abs(),
+            reserved: self.reserved.load(Ordering::Relaxed),
+            root_reserved: self.root.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Free clusters as decisions see them: late by less than a batch for each CPU.
+    pub(crate) fn free_approximate(&self) -> u64 {
+        self.free.approximate()
+    }
+}

@@ -1,0 +1,362 @@
+//! One allocation from request to claim, top-down: [`Allocator::allocate`] is the whole story, its helpers follow in
+//! the order they are called.
+
+use std::sync::Arc;
+
+use blockyard_disk::num::{u64_from_u32, usize_from_u32};
+use blockyard_sync::{Backend, MutexGuard};
+
+use crate::allocator::Allocator;
+use crate::claim::Claim;
+use crate::context::{Context, Extent};
+use crate::error::{AllocError, NoSpace, Result};
+use crate::events::{AllocEvent, EventKind};
+use crate::group::Group;
+use crate::normalize;
+use crate::policy::slots::{Normalise, Search};
+use crate::prealloc::Prealloc;
+use crate::prealloc::inode::InodeAlloc;
+use crate::prealloc::locality::LocalityGroup;
+use crate::request::{BlockRequest, Mapping, RequestFlags};
+use crate::search::take::part_of;
+use crate::tunables::Tunable;
+
+/// Searches after a failed one, each only when something changed.
+const RETRIES: u32 = 2;
+/// Passes over the groups while preallocations that could be dropped are in use.
+const DISCARD_PASSES: u32 = 3;
+
+/// The mutex of the caller's locality group, held from the policy decision to the end of a small file's request.
+type Locality<'a, B> = Option<MutexGuard<'a, LocalityGroup<B>, B>>;
+
+/// A request served: the clusters, and what was found on the way.
+struct Served {
+    part: Extent,
+    /// The whole find; `None` for a preallocation hit.
+    found: Option<Extent>,
+}
+
+impl<B: Backend> Allocator<B> {
+    /// Allocates clusters for one inode. The claim may be shorter than asked; it is never empty.
+    ///
+    /// # Errors
+    /// [`AllocError::NoSpace`] after preallocations were dropped and the search repeated; [`AllocError::Load`] when
+    /// nothing was found and a group could not be read; [`AllocError::BadRequest`].
+    pub fn allocate(&self, request: &BlockRequest, inode: &InodeAlloc<B>) -> Result<Claim<'_, B>> {
+        if request.clusters == 0 {
+            return Err(AllocError::BadRequest("no clusters asked for"));
+        }
+        let Some(clusters) = self.admission.admit(request.clusters, request.flags) else {
+            return Err(self.no_space(request));
+        };
+        let context = &mut Context::new(&self.table, &self.tunables, request, inode, clusters);
+        let (locality, served) = self.serve(context)?;
+        drop(locality);
+        self.finish_request(context, served.as_ref());
+        let Some(served) = served else { return Err(self.no_space(request)) };
+        Ok(self.claim(context, served.part))
+    }
+
+    /// Preallocations first, then the search.
+    fn serve(&self, context: &mut Context<'_, B>) -> Result<(Locality<'_, B>, Option<Served>)> {
+        let mut locality = None;
+        if context.is_data() {
+            if let Some(part) = self.serve_from_inode(context)? {
+                return Ok((None, Some(Served { part, found: None })));
+            }
+            if context.flags.contains(RequestFlags::GROUP_ALLOC) {
+                let mut guard = self.locality[context.request.cpu.index(self.locality.len())].lock();
+                if let Some(part) = self.serve_from_locality(context, &mut guard)? {
+                    return Ok((Some(guard), Some(Served { part, found: None })));
+                }
+                locality = Some(guard);
+            }
+        }
+        self.normalise(context);
+        self.search_or_make_room(context)?;
+        let served = context.find.take().map(|find| {
+            if let Some(prealloc) = find.prealloc {
+                self.hand_over(context, prealloc, locality.as_deref_mut());
+            }
+            Served { part: find.served, found: Some(find.found) }
+        });
+        Ok((locality, served))
+    }
+
+    /// The inode preallocation that covers the first block asked for, whatever the policy.
+    fn serve_from_inode(&self, context: &mut Context<'_, B>) -> Result<Option<Extent>> {
+        let geometry = &self.table.geometry;
+        let asked = context.original;
+        let Some(prealloc) = context.inode.candidate(asked.logical) else { return Ok(None) };
+        let ratio_bits = geometry.cluster_ratio_bits();
+        let end = u64_from_u32(prealloc.logical()) + (u64_from_u32(prealloc.len) << ratio_bits);
+        let group_first = geometry.group_first_block(prealloc.group).raw();
+        let physical_end = group_first + (u64_from_u32(prealloc.start + prealloc.len) << ratio_bits);
+        let addressable = context.request.mapping == Mapping::Extents || physical_end < 1 << 32;
+        if u64_from_u32(asked.logical) >= end || prealloc.glance().free == 0 || !addressable {
+            return Ok(None);
+        }
+        let group = self.pin(prealloc.group, context)?;
+        let (start, count) = part_of(&prealloc, asked.logical, asked.len, ratio_bits);
+        let taken = prealloc.take_at(start, count);
+        if taken == 0 {
+            group.unpin();
+            return Ok(None);
+        }
+        self.let_go(context, &prealloc);
+        Ok(Some(Extent { group: prealloc.group, start, len: taken, logical: asked.logical }))
+    }
+
+    /// The nearest preallocation of the caller's CPU slot that holds the whole length.
+    fn serve_from_locality(
+        &self,
+        context: &mut Context<'_, B>,
+        locality: &mut LocalityGroup<B>,
+    ) -> Result<Option<Extent>> {
+        let geometry = &self.table.geometry;
+        let asked = context.original;
+        let goal = if geometry.contains(context.request.goal) {
+            context.request.goal
+        } else {
+            geometry.first_data_block()
+        };
+        while let Some(prealloc) = locality.take_nearest(geometry, goal.raw(), asked.len) {
+            let group = self.pin(prealloc.group, context)?;
+            let Some(start) = prealloc.take_front(asked.len) else {
+                // Deleted by somebody who ran out of space.
+                group.unpin();
+                continue;
+            };
+            let part = Extent { group: prealloc.group, start, len: asked.len, logical: asked.logical };
+            self.park(context, prealloc, locality);
+            return Ok(Some(part));
+        }
+        Ok(None)
+    }
+
+    /// Pins a group, loading it first when it is not.
+    fn pin(&self, nr: blockyard_disk::GroupNr, context: &Context<'_, B>) -> Result<&Group<B>> {
+        let group = self.table.group(nr);
+        while !group.pin() {
+            self.table.load(nr, context.request.cpu, &*self.source)?;
+        }
+        Ok(group)
+    }
+
+    /// Grows the request into a window, or into the length of a locality preallocation.
+    fn normalise(&self, context: &mut Context<'_, B>) {
+        if !context.is_normalised() || self.policy.normalise == Normalise::Exact {
+            return;
+        }
+        if context.flags.contains(RequestFlags::GROUP_ALLOC) {
+            context.goal.len = self.tunables.value(Tunable::GroupPrealloc);
+            return;
+        }
+        let geometry = &self.table.geometry;
+        let asked = (context.original.logical, context.original.len);
+        let own = context.inode.borders(asked.0, geometry.cluster_ratio_bits());
+        let window = normalize::window(self.policy.normalise, geometry, context.request, asked, own);
+        context.goal.logical = window.logical;
+        context.goal.len = window.len;
+        context.want = window.len;
+        if let Some(goal) = window.goal {
+            context.set_goal(geometry, goal);
+            context.flags |= RequestFlags::TRY_GOAL;
+        }
+    }
+
+    /// Searches; when there is nothing, drops preallocations or looks again with strict checks, at most twice.
+    fn search_or_make_room(&self, context: &mut Context<'_, B>) -> Result<()> {
+        let mut changes = self.changes.sum();
+        for retry in 0..=RETRIES {
+            match self.policy.search {
+                Search::Ladder => self.search(context)?,
+                Search::Cursor => self.search_cursor(context)?,
+            }
+            if context.find.is_some() || retry == RETRIES || context.flags.contains(RequestFlags::GOAL_ONLY) {
+                break;
+            }
+            if self.discard_preallocations(context.original.len, context.request.cpu) > 0 {
+                continue;
+            }
+            let now = self.changes.sum();
+            if context.flags.contains(RequestFlags::STRICT_CHECK) && now == changes {
+                break;
+            }
+            changes = now;
+            context.flags |= RequestFlags::STRICT_CHECK;
+        }
+        Ok(())
+    }
+
+    /// Drops preallocations group by group until `needed` clusters were given back; how many were.
+    fn discard_preallocations(&self, needed: u32, cpu: blockyard_sync::CpuSlot) -> u64 {
+        let mut freed = 0;
+        for _ in 0..DISCARD_PASSES {
+            let mut busy = false;
+            for nr in self.table.geometry.all_groups() {
+                if !self.table.group(nr).has_preallocs() {
+                    continue;
+                }
+                let Ok(mut guard) = self.table.lock_loaded(nr, cpu, &*self.source) else { continue };
+                let (returned, in_use) = guard.discard_preallocs();
+                drop(guard);
+                self.note_change(cpu);
+                self.stats.add_discarded(cpu, returned);
+                freed += u64_from_u32(returned);
+                busy |= in_use;
+                if freed >= u64_from_u32(needed) {
+                    return freed;
+                }
+            }
+            if !busy {
+                break;
+            }
+        }
+        freed
+    }
+
+    /// Gives a new preallocation to its owner.
+    fn hand_over(
+        &self,
+        context: &Context<'_, B>,
+        prealloc: Arc<Prealloc<B>>,
+        locality: Option<&mut LocalityGroup<B>>,
+    ) {
+        match locality {
+            Some(locality) => self.park(context, prealloc, locality),
+            None => {
+                context.inode.insert(Arc::clone(&prealloc));
+                self.let_go(context, &prealloc);
+            }
+        }
+    }
+
+    /// Ends the use of a locality preallocation: back to its bucket with what is left, or gone.
+    fn park(&self, context: &Context<'_, B>, prealloc: Arc<Prealloc<B>>, locality: &mut LocalityGroup<B>) {
+        if prealloc.glance().free == 0 {
+            prealloc.put();
+            self.remove_if_used_up(context, &prealloc);
+            return;
+        }
+        let trimmed = locality.insert(Arc::clone(&prealloc));
+        for dropped in &trimmed {
+            self.return_prealloc(dropped, context.request.cpu);
+        }
+        prealloc.put();
+    }
+
+    /// Ends the use of an inode preallocation.
+    fn let_go(&self, context: &Context<'_, B>, prealloc: &Arc<Prealloc<B>>) {
+        if prealloc.put().free == 0 {
+            context.inode.remove(prealloc);
+            self.remove_if_used_up(context, prealloc);
+        }
+    }
+
+    fn remove_if_used_up(&self, context: &Context<'_, B>, prealloc: &Prealloc<B>) {
+        if prealloc.try_delete() {
+            self.table.lock(prealloc.group, context.request.cpu).release_prealloc(prealloc);
+        }
+    }
+
+    /// Gives what a deleted preallocation has left back to its group.
+    fn return_prealloc(&self, prealloc: &Prealloc<B>, cpu: blockyard_sync::CpuSlot) {
+        // When the group cannot be loaded its clusters stay used until the next open: nothing is lost on disk.
+        if let Ok(mut guard) = self.table.lock_loaded(prealloc.group, cpu, &*self.source) {
+            let returned = guard.release_prealloc(prealloc);
+            drop(guard);
+            self.stats.add_discarded(cpu, returned);
+        }
+    }
+
+    /// Drops all preallocations of an inode: at its last close, before truncating or punching it, at its eviction.
+    /// The caller keeps others from allocating for this inode meanwhile.
+    pub fn discard_inode_preallocations(&self, inode: &InodeAlloc<B>, cpu: blockyard_sync::CpuSlot) {
+        for prealloc in inode.take_all() {
+            if prealloc.try_delete() {
+                self.return_prealloc(&prealloc, cpu);
+            }
+        }
+    }
+
+    /// Counts the request and emits its event; no lock is held.
+    fn finish_request(&self, context: &mut Context<'_, B>, served: Option<&Served>) {
+        let cpu = context.request.cpu;
+        if self.tunables.value(Tunable::Stats) != 0 {
+            count(context, served);
+            self.stats.add(cpu, &context.stats);
+        }
+        if let Some(sink) = &self.events {
+            sink.emit(cpu, &event(context, served));
+        }
+    }
+
+    fn claim(&self, context: &Context<'_, B>, part: Extent) -> Claim<'_, B> {
+        let cpu = context.request.cpu;
+        self.admission.take_free(cpu, u64_from_u32(part.len));
+        self.note_change(cpu);
+        let first_use = self.table.group(part.group).summary().block_uninit();
+        Claim::new(self, part.group, part.start, part.len, cpu, first_use)
+    }
+
+    /// A claim comes back.
+    pub(crate) fn take_back(
+        &self,
+        group: blockyard_disk::GroupNr,
+        start: u32,
+        count: u32,
+        cpu: blockyard_sync::CpuSlot,
+    ) {
+        // The pin of the claim keeps the group loaded.
+        let freed = self.table.lock(group, cpu).mark_free(start, count);
+        debug_assert!(freed.is_ok(), "claimed clusters were free");
+        self.table.group(group).unpin();
+        self.admission.add_free(cpu, u64_from_u32(count));
+        self.note_change(cpu);
+    }
+
+    fn no_space(&self, request: &BlockRequest) -> AllocError {
+        AllocError::NoSpace(NoSpace {
+            pending_clusters: self.frees.pending_clusters(request.cpu),
+            claimable: self.admission.has_room(1, request.flags),
+        })
+    }
+}
+
+/// Completes a request's own counts.
+fn count<B: Backend>(context: &mut Context<'_, B>, served: Option<&Served>) {
+    let stats = &mut context.stats;
+    stats.requests[0] = 1;
+    stats.groups_scanned[0] = context.scanned;
+    stats.extents_scanned_total[0] = context.selection.found;
+    stats.breaks[0] = u32::from(context.selection.exceeded());
+    let Some(served) = served else { return };
+    let at_goal = served.part.group == context.goal.group && served.part.start == context.goal.start;
+    stats.success[0] = u32::from(served.part.len >= context.original.len);
+    stats.goal_hits[0] = u32::from(at_goal);
+    stats.len_goal_hits[0] = u32::from(served.found.is_some_and(|found| found.len == context.want));
+}
+
+fn event<B: Backend>(context: &Context<'_, B>, served: Option<&Served>) -> AllocEvent {
+    let kind = match served {
+        None => EventKind::NoSpace,
+        Some(Served { found: None, .. }) => EventKind::Prealloc,
+        Some(_) => EventKind::Search,
+    };
+    let result = served.map_or(Extent::default(), |served| served.found.unwrap_or(served.part));
+    AllocEvent {
+        original: context.original.event(),
+        goal: context.goal.event(),
+        result: result.event(),
+        inode: context.request.inode.raw(),
+        found: context.selection.found,
+        scanned: blockyard_disk::num::low16(context.scanned),
+        flags: blockyard_disk::num::low16(context.flags.bits()),
+        criterion: blockyard_disk::num::low8(context.criterion),
+        kind,
+        cpu: blockyard_disk::num::low16(blockyard_disk::num::u32_from_usize(
+            context.request.cpu.index(usize_from_u32(1 << 16)),
+        )),
+    }
+}

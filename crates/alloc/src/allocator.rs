@@ -1,0 +1,319 @@
+//! The allocator: its parts, how it is opened, and what it answers about itself.
+//!
+//! Nothing here is taken by every allocation: groups, locality groups, counters and goals each have their own lock or
+//! none. [`crate::allocate`] is the path of one request through these parts.
+
+use core::fmt;
+use std::sync::Arc;
+
+use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::{Geometry, GroupNr};
+use blockyard_sync::{Backend, CachePadded, CpuSlot, Mutex, Native, ShardedCounter, rank};
+
+use crate::admission::{Admission, FreeClusters};
+use crate::config::{AllocConfig, GroupFacts, GroupSource, InitMode};
+use crate::error::{AllocError, NoSpace, Result};
+use crate::events::EventSink;
+use crate::frees::Frees;
+use crate::goals::stream::StreamGoals;
+use crate::group::table::GroupTable;
+use crate::index::Indexes;
+use crate::policy::Policy;
+use crate::policy::slots::{Init, Scan, StreamGoal, Visit};
+use crate::prealloc::locality::LocalityGroup;
+use crate::request::RequestFlags;
+use crate::stats::{GroupLine, LockCensus, MbStats, Stats, StructsSummary, format};
+use crate::tunables::{Tunable, Tunables};
+
+/// File systems with fewer groups are not scanned by index unless asked for.
+const AUTO_SCAN_GROUPS: u32 = 16;
+
+/// The locality group of one CPU slot under its mutex.
+pub(crate) type LocalitySlot<B> = CachePadded<Mutex<LocalityGroup<B>, B>>;
+
+/// Block allocation of one file system. Shared by threads; every method takes `&self`.
+pub struct Allocator<B: Backend = Native> {
+    pub(crate) policy: Policy,
+    pub(crate) table: GroupTable<B>,
+    pub(crate) source: Arc<dyn GroupSource>,
+    pub(crate) tunables: Tunables<B>,
+    pub(crate) locality: Box<[LocalitySlot<B>]>,
+    pub(crate) streams: StreamGoals<B>,
+    pub(crate) frees: Frees<B>,
+    pub(crate) admission: Admission<B>,
+    pub(crate) stats: Stats<B>,
+    /// Counts every change of free clusters: a search that failed looks again when it has moved.
+    pub(crate) changes: ShardedCounter<B>,
+    pub(crate) events: Option<Box<dyn EventSink>>,
+    pub(crate) init: InitMode,
+    /// Stripe in clusters, 0 for none.
+    pub(crate) stripe: u32,
+}
+
+impl<B: Backend> Allocator<B> {
+    /// Opens the allocator of a file system whose groups' descriptors say `facts`.
+    ///
+    /// # Errors
+    /// [`AllocError::BadConfig`]; [`AllocError::Load`] when all groups are to be loaded and one cannot be.
+    pub fn open(config: &AllocConfig, source: Arc<dyn GroupSource>, facts: &[GroupFacts]) -> Result<Self> {
+        let groups = config.geometry.groups();
+        if facts.len() != usize_from_u32(groups) {
+            return Err(AllocError::BadConfig("one descriptor's facts for each group are needed"));
+        }
+        if config.cpus == 0 {
+            return Err(AllocError::BadConfig("no CPU slot"));
+        }
+        let policy = config.policy;
+        policy.check().map_err(|_| AllocError::BadConfig("a policy that cannot work"))?;
+        let orders = config.geometry.block_bits() + 2;
+        let optimised = match policy.scan {
+            Scan::Auto => groups >= AUTO_SCAN_GROUPS,
+            Scan::Linear => false,
+            Scan::Optimized => true,
+        };
+        let indexes = Indexes::new(&policy, orders, groups, config.cpus, optimised);
+        let free = facts.iter().map(|facts| u64::from(facts.free)).sum();
+        let locality = || CachePadded::new(Mutex::new(rank::PREALLOC_LOCALITY, LocalityGroup::default()));
+        let allocator = Self {
+            policy,
+            table: GroupTable::new(config, facts, indexes),
+            source,
+            tunables: Tunables::new(config),
+            locality: (0..config.cpus).map(|_| locality()).collect(),
+            streams: StreamGoals::new(&policy, config.cpus, groups),
+            frees: Frees::new(policy.freed_merge, policy.free_pending, groups, config.cpus),
+            admission: Admission::new(config, free),
+            stats: Stats::new(config.cpus),
+            changes: ShardedCounter::new(usize_from_u32(config.cpus)),
+            events: None,
+            init: match policy.init {
+                Init::Config => config.init,
+                Init::Lazy => InitMode::Lazy,
+                Init::AtOpen => InitMode::AtOpen,
+            },
+            stripe: config.stripe_clusters(),
+        };
+        if allocator.init == InitMode::AtOpen {
+            allocator.initialise(0, groups)?;
+        }
+        Ok(allocator)
+    }
+
+    /// Sends one event a decision to `sink`; set before sharing the allocator.
+    #[must_use]
+    pub fn with_events(mut self, sink: impl EventSink + 'static) -> Self {
+        self.events = Some(Box::new(sink));
+        self
+    }
+
+    /// Loads the groups `first..first + count` that have free clusters and never were, in ascending order: what the
+    /// kernel does in the background after mount.
+    ///
+    /// # Errors
+    /// [`AllocError::Load`] at the first group that cannot be read.
+    pub fn initialise(&self, first: u32, count: u32) -> Result<()> {
+        let end = first.saturating_add(count).min(self.table.geometry.groups());
+        for nr in (first..end).map(GroupNr::new) {
+            let summary = self.table.group(nr).summary();
+            if summary.free > 0 && !summary.initialised() {
+                self.table.load(nr, CpuSlot::ZERO, &*self.source)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file system.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.table.geometry
+    }
+
+    /// The decisions.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Clusters free, delayed and reserved.
+    #[must_use]
+    pub fn free_clusters(&self) -> FreeClusters {
+        self.admission.figures()
+    }
+
+    /// Free clusters as decisions see them: cheap, late by less than a batch for each CPU slot.
+    #[must_use]
+    pub fn free_clusters_approximate(&self) -> u64 {
+        self.admission.free_approximate()
+    }
+
+    /// Free clusters of one group in core (preallocated and pending ones are not free).
+    #[must_use]
+    pub fn group_free(&self, group: GroupNr) -> u32 {
+        self.table.group(group).free()
+    }
+
+    /// Changes the file system's own reserve.
+    ///
+    /// # Errors
+    /// [`AllocError::BadTunable`] when it is not below the number of clusters.
+    pub fn set_reserved(&self, clusters: u64) -> Result<()> {
+        if clusters >= self.table.geometry.clusters_count().raw() {
+            return Err(AllocError::BadTunable { name: "reserved_clusters", value: clusters });
+        }
+        self.admission.set_reserved(clusters);
+        Ok(())
+    }
+
+    /// Reserves clusters for data that is written now and allocated later.
+    ///
+    /// # Errors
+    /// [`AllocError::NoSpace`].
+    pub fn reserve_delayed(&self, clusters: u64, flags: RequestFlags, cpu: CpuSlot) -> Result<()> {
+        if !self.admission.has_room(clusters, flags) {
+            return Err(AllocError::NoSpace(NoSpace {
+                pending_clusters: self.frees.pending_clusters(cpu),
+                claimable: self.admission.has_room(1, flags),
+            }));
+        }
+        self.admission.add_dirty(cpu, clusters);
+        Ok(())
+    }
+
+    /// Ends a reservation: the clusters were allocated (with `DELALLOC_RESERVED`), or are not needed.
+    pub fn release_delayed(&self, clusters: u64, cpu: CpuSlot) {
+        self.admission.take_dirty(cpu, clusters);
+    }
+
+    /// Value of a tunable.
+    #[must_use]
+    pub fn tunable(&self, tunable: Tunable) -> u32 {
+        self.tunables.value(tunable)
+    }
+
+    /// Sets a tunable.
+    ///
+    /// # Errors
+    /// [`AllocError::BadTunable`] for the two that are range-checked.
+    pub fn set_tunable(&self, tunable: Tunable, value: u64) -> Result<()> {
+        self.tunables.set(tunable, value)
+    }
+
+    /// Whether groups are picked from the indexes.
+    #[must_use]
+    pub fn optimize_scan(&self) -> bool {
+        self.table.indexes.optimised()
+    }
+
+    /// Switches `mb_optimize_scan`; as in the kernel nothing is rebuilt, each group is corrected when it next changes.
+    pub fn set_optimize_scan(&self, on: bool) {
+        self.table.indexes.set_optimised(on);
+    }
+
+    /// Drops bitmaps of groups that nothing pins, all of them; how many.
+    pub fn evict_all(&self, cpu: CpuSlot) -> u32 {
+        let mut evicted = 0;
+        for nr in self.table.geometry.all_groups() {
+            evicted += u32::from(self.table.group(nr).is_loaded() && self.table.evict(nr, cpu));
+        }
+        evicted
+    }
+
+    /// Makes a group's lock look held until [`Self::model_release`]: for models in which operations overlap.
+    pub fn model_hold(&self, group: GroupNr) {
+        self.table.hold(group);
+    }
+
+    /// Ends [`Self::model_hold`].
+    pub fn model_release(&self, group: GroupNr) {
+        self.table.let_go(group);
+    }
+
+    pub(crate) fn note_change(&self, cpu: CpuSlot) {
+        self.changes.add(cpu, 1);
+    }
+
+    /// The counts of `mb_stats`, collected while that tunable is on.
+    #[must_use]
+    pub fn stats(&self) -> MbStats {
+        let mut totals = self.stats.totals();
+        totals.buddies_generated[0] = self.table.buddies_built();
+        totals
+    }
+
+    /// The text of `mb_stats`.
+    #[must_use]
+    pub fn mb_stats(&self) -> String {
+        let form = format::StatsForm {
+            on: self.tunables.value(Tunable::Stats) != 0,
+            groups: self.table.geometry.groups(),
+            bad_suggestions: self.policy.visit == Visit::Choose,
+            stream_goal_hits: self.policy.stream_goal == StreamGoal::GroupOnly,
+        };
+        format::mb_stats(&self.stats(), form)
+    }
+
+    /// One line of `mb_groups` for each group. Loads every group, as reading that file does.
+    ///
+    /// # Errors
+    /// [`AllocError::Load`].
+    pub fn groups(&self) -> Result<Vec<GroupLine>> {
+        self.table.geometry.all_groups().map(|nr| self.group_line(nr)).collect()
+    }
+
+    fn group_line(&self, nr: GroupNr) -> Result<GroupLine> {
+        let guard = self.table.lock_loaded(nr, CpuSlot::ZERO, &*self.source)?;
+        let summary = guard.summary();
+        let buddy = guard.buddy();
+        Ok(GroupLine {
+            group: nr.raw(),
+            free: summary.free,
+            fragments: summary.fragments,
+            first_free: buddy.map_or(0, crate::group::buddy::Buddy::first_free),
+            chunks: buddy.map(|buddy| buddy.counters().to_vec()).unwrap_or_default(),
+            corrupt: summary.corrupt(),
+        })
+    }
+
+    /// The text of `mb_groups`. Loads every group.
+    ///
+    /// # Errors
+    /// [`AllocError::Load`].
+    pub fn mb_groups(&self) -> Result<String> {
+        Ok(format::mb_groups(&self.groups()?))
+    }
+
+    /// How many groups each set of the indexes holds.
+    #[must_use]
+    pub fn structs_summary(&self) -> StructsSummary {
+        let indexes = &self.table.indexes;
+        StructsSummary {
+            optimize_scan: indexes.optimised(),
+            max_free_order: (0..indexes.orders()).map(|order| indexes.largest.len(order)).collect(),
+            avg_fragment_size: (0..indexes.orders()).map(|order| indexes.average.len(order)).collect(),
+        }
+    }
+
+    /// The text of `mb_structs_summary`.
+    #[must_use]
+    pub fn mb_structs_summary(&self) -> String {
+        format::mb_structs_summary(&self.structs_summary())
+    }
+
+    /// How often locks were taken since open: those of groups, and each that the whole file system shares.
+    #[must_use]
+    pub fn lock_census(&self) -> LockCensus {
+        let mut shared = vec![self.frees.md.figures()];
+        shared.extend(self.table.indexes.lock_figures());
+        LockCensus { groups: self.table.lock_figures(), shared }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Allocator<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Allocator")
+            .field("policy", &self.policy.to_string())
+            .field("groups", &self.table.geometry.groups())
+            .field("free", &self.free_clusters())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,110 @@
+//! A claim: clusters that are used in core and belong to the caller, until it says what became of them.
+//!
+//! A claim pins its group, so that the group is not loaded again from a bitmap that does not show the clusters yet.
+//! It must be committed (the caller has put the clusters into the on-disk bitmap and the descriptor) or released;
+//! dropping it releases it, so clusters can not leak through an error path.
+
+use core::fmt;
+
+use blockyard_disk::{BlockCount, BlockNr, ClusterCount, ClusterOffset, GroupNr};
+use blockyard_sync::{Backend, CpuSlot, Native};
+
+use crate::allocator::Allocator;
+
+/// Clusters claimed by [`Allocator::allocate`].
+#[must_use = "a claim that is dropped is released: commit it when its clusters are in the bitmap"]
+pub struct Claim<'a, B: Backend = Native> {
+    allocator: &'a Allocator<B>,
+    group: GroupNr,
+    start: u32,
+    count: u32,
+    cpu: CpuSlot,
+    first_use: bool,
+    open: bool,
+}
+
+impl<'a, B: Backend> Claim<'a, B> {
+    /// A claim on clusters that are used in core in a group that is pinned once for it.
+    pub(crate) fn new(
+        allocator: &'a Allocator<B>,
+        group: GroupNr,
+        start: u32,
+        count: u32,
+        cpu: CpuSlot,
+        first_use: bool,
+    ) -> Self {
+        Self { allocator, group, start, count, cpu, first_use, open: true }
+    }
+
+    /// The group.
+    #[must_use]
+    pub fn group(&self) -> GroupNr {
+        self.group
+    }
+
+    /// Bit number of the first cluster in the group's bitmap.
+    #[must_use]
+    pub fn offset(&self) -> ClusterOffset {
+        ClusterOffset::new(self.start)
+    }
+
+    /// Clusters.
+    #[must_use]
+    pub fn clusters(&self) -> u32 {
+        self.count
+    }
+
+    /// Clusters, as a count of the file system.
+    #[must_use]
+    pub fn cluster_count(&self) -> ClusterCount {
+        ClusterCount::new(u64::from(self.count))
+    }
+
+    /// First block.
+    #[must_use]
+    pub fn first_block(&self) -> BlockNr {
+        self.allocator.table.geometry.block_at(self.group, self.offset())
+    }
+
+    /// Blocks.
+    #[must_use]
+    pub fn blocks(&self) -> BlockCount {
+        self.allocator.table.geometry.blocks_in(self.cluster_count())
+    }
+
+    /// Whether the group's bitmap was never written: the caller must write the synthesised one with this claim in
+    /// it, and clear `BLOCK_UNINIT`.
+    #[must_use]
+    pub fn group_is_block_uninit(&self) -> bool {
+        self.first_use
+    }
+
+    /// The clusters are in the on-disk bitmap and descriptor.
+    pub fn commit(mut self) {
+        self.open = false;
+        let group = self.allocator.table.group(self.group);
+        if self.first_use {
+            group.clear_block_uninit();
+        }
+        group.unpin();
+    }
+
+    /// The clusters are not needed: they are free again at once.
+    pub fn release(self) {
+        drop(self);
+    }
+}
+
+impl<B: Backend> Drop for Claim<'_, B> {
+    fn drop(&mut self) {
+        if self.open {
+            self.allocator.take_back(self.group, self.start, self.count, self.cpu);
+        }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Claim<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Claim({}:{}+{})", self.group, self.start, self.count)
+    }
+}

@@ -1,0 +1,98 @@
+//! What an allocator is opened with: geometry, policy, devices' nature, and where group bitmaps come from.
+
+use blockyard_disk::{Geometry, GroupNr};
+
+use crate::error::SourceError;
+use crate::policy::Policy;
+
+/// What the descriptor of a group says at open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupFacts {
+    /// Free clusters: the descriptor's count, or for a group flagged `BLOCK_UNINIT` its clusters minus its own
+    /// metadata.
+    pub free: u32,
+    /// The bitmap was never written: it is synthesised, which needs no I/O.
+    pub block_uninit: bool,
+}
+
+/// Gives the on-disk block bitmap of a group (1 = used). Called with no lock held, by any thread.
+pub trait GroupSource: Send + Sync {
+    /// Fills `bitmap` (one block, zeroed) with the bitmap of `group`; for a `BLOCK_UNINIT` group the synthesised one.
+    /// Claims that were committed and frees that the journal has let go must be in it.
+    ///
+    /// # Errors
+    /// Whatever the device or the checksum says.
+    fn load(&self, group: GroupNr, bitmap: &mut [u8]) -> Result<(), SourceError>;
+
+    /// These groups will probably be loaded soon. May start reading them; the default does nothing.
+    fn prefetch(&self, _first: GroupNr, _count: u32) {}
+}
+
+/// When groups are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum InitMode {
+    /// On demand, with the prefetch rules of the search; right after open the indexes are empty.
+    #[default]
+    Lazy,
+    /// All groups with free clusters, in ascending order, before `open` returns.
+    AtOpen,
+}
+
+/// What an [`Allocator`](crate::Allocator) is opened with.
+#[derive(Clone, Debug)]
+pub struct AllocConfig {
+    /// The file system.
+    pub geometry: Geometry,
+    /// The decisions.
+    pub policy: Policy,
+    /// CPU slots: locality groups, stream goals and zones are sized by it (the kernel's possible CPUs).
+    pub cpus: u32,
+    /// Whether the device has seek times: linear prefix of 4 groups.
+    pub rotational: bool,
+    /// Stripe in blocks; 0 or 1 is none, as is a value that is no multiple of the cluster ratio.
+    pub stripe: u32,
+    /// Clusters reserved for root.
+    pub root_reserved: u64,
+    /// Clusters reserved by the file system itself; `None`: 2 percent, at most 4096, none for indirect file systems.
+    pub reserved: Option<u64>,
+    /// Whether the file system has extents (the default reserve depends on it).
+    pub extents: bool,
+    /// When groups are loaded; the policy's `init` slot overrides it.
+    pub init: InitMode,
+    /// Bytes of loaded groups to keep at most; groups that hold claims or pending frees stay beyond it.
+    pub memory_max: u64,
+    /// Seed of every random choice.
+    pub seed: u64,
+}
+
+impl AllocConfig {
+    /// The defaults of a mount: the policy `linux-6.18`, 4 CPU slots, no stripe, lazy loading, 256 MiB of groups.
+    #[must_use]
+    pub fn new(geometry: Geometry) -> Self {
+        Self {
+            geometry,
+            policy: Policy::default(),
+            cpus: 4,
+            rotational: false,
+            stripe: 0,
+            root_reserved: 0,
+            reserved: None,
+            extents: true,
+            init: InitMode::Lazy,
+            memory_max: 256 << 20,
+            seed: 0,
+        }
+    }
+
+    /// The stripe in clusters, 0 when there is none.
+    pub(crate) fn stripe_clusters(&self) -> u32 {
+        let ratio = self.geometry.cluster_ratio();
+        let fits = u64::from(self.stripe) <= self.geometry.blocks_per_group();
+        if self.stripe > 1 && fits && self.stripe.is_multiple_of(ratio) { self.stripe / ratio } else { 0 }
+    }
+
+    /// The default of `reserved_clusters`.
+    pub(crate) fn default_reserved(&self) -> u64 {
+        if self.extents { (self.geometry.clusters_count().raw() / 50).min(4096) } else { 0 }
+    }
+}

@@ -1,0 +1,342 @@
+//! Giving clusters back: at once, or when the transaction that freed them has committed.
+//!
+//! With a journal, freed clusters stay used in core until the commit record of their transaction is durable, so that
+//! a crash never finds them in two files; the free count that `statfs` shows rises at once. Each group keeps its
+//! pending records in order; which group has some is found by the file-system-wide lists (as Linux, under the `md`
+//! lock) or by a set of groups (`freed_merge=by-group`, no shared lock).
+
+pub(crate) mod md;
+pub(crate) mod pending;
+
+use blockyard_disk::num::{u32_from_u64, u64_from_u32};
+use blockyard_disk::{BlockNr, GroupNr, TxnId};
+use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Ordering, ShardedCounter};
+
+use crate::allocator::Allocator;
+use crate::error::{AllocError, Result};
+use crate::group::GroupGuard;
+use crate::group::buddy::AlreadyFree;
+use crate::index::by_group::OrderedSets;
+use crate::policy::slots::{FreePending, FreedMerge};
+use md::Md;
+use pending::Added;
+
+/// How a range is freed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FreeContext {
+    /// The transaction that frees: the clusters wait for its commit. `None`: they are free at once (no journal, or
+    /// data under `data=writeback`).
+    pub txn: Option<TxnId>,
+    /// The logical CPU the caller acts on.
+    pub cpu: CpuSlot,
+    /// The first cluster is shared with blocks that stay: leave it alone when the range starts inside it.
+    pub keep_partial_first: bool,
+    /// The last cluster is shared with blocks that stay: leave it alone when the range ends inside it.
+    pub keep_partial_last: bool,
+    /// The clusters become reserved again (delayed blocks of theirs remain): the free count rises, and the reserved
+    /// count with it.
+    pub reserve_again: bool,
+}
+
+/// A freed run of clusters in one group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreedExtent {
+    /// The group.
+    pub group: GroupNr,
+    /// Cluster offset in the group.
+    pub start: u32,
+    /// Clusters.
+    pub count: u32,
+}
+
+/// Freed clusters that wait for a commit.
+pub(crate) struct Frees<B: Backend> {
+    merge: FreedMerge,
+    counting: FreePending,
+    pub(crate) md: Md<B>,
+    /// Under `free_pending=atomic` with lists. Relaxed: read to decide on a retry.
+    pending: CachePadded<B::AtomicU64>,
+    /// Under `freed_merge=by-group`.
+    pending_sharded: ShardedCounter<B>,
+    /// Groups with records, one set for each parity of the transaction id; under `freed_merge=by-group`.
+    groups: Option<OrderedSets<B>>,
+}
+
+impl<B: Backend> Frees<B> {
+    pub(crate) fn new(merge: FreedMerge, counting: FreePending, groups: u32, cpus: u32) -> Self {
+        Self {
+            merge,
+            counting,
+            md: Md::new(cpus),
+            pending: CachePadded::new(B::AtomicU64::new(0)),
+            pending_sharded: ShardedCounter::new(blockyard_disk::num::usize_from_u32(cpus)),
+            groups: (merge == FreedMerge::ByGroup).then(|| OrderedSets::new(2, groups)),
+        }
+    }
+
+    /// Clusters that wait for a commit.
+    pub(crate) fn pending_clusters(&self, cpu: CpuSlot) -> u64 {
+        match (self.merge, self.counting) {
+            (FreedMerge::ByGroup, _) => self.pending_sharded.sum().max(0).unsigned_abs(),
+            (_, FreePending::Atomic) => self.pending.load(Ordering::Relaxed),
+            (_, FreePending::Md) => self.md.lock(cpu).pending,
+        }
+    }
+
+    /// Queues a range under the group's lock, by the policy's rule.
+    fn add(
+        &self,
+        guard: &mut GroupGuard<'_, B>,
+        txn: TxnId,
+        start: u32,
+        count: u32,
+        cpu: CpuSlot,
+    ) -> core::result::Result<(), AlreadyFree> {
+        let nr = guard.nr;
+        let first = guard.state.pending.is_none();
+        let tree = guard.state.pending.get_or_insert_with(Box::default);
+        let added = match self.merge {
+            FreedMerge::After => tree.add_then_merge(nr, txn, start, count),
+            FreedMerge::Before | FreedMerge::ByGroup => tree.merge_or_add(nr, txn, start, count),
+        };
+        let empty = tree.is_empty();
+        let added = match added {
+            Ok(added) => added,
+            Err(error) => {
+                if empty {
+                    guard.state.pending = None;
+                }
+                return Err(error);
+            }
+        };
+        if first {
+            let pinned = guard.group.pin();
+            debug_assert!(pinned, "frees are queued in loaded groups");
+        }
+        match self.merge {
+            FreedMerge::ByGroup => self.note_group(nr, txn, count, cpu),
+            FreedMerge::Before | FreedMerge::After => self.list(added, count, cpu),
+        }
+        Ok(())
+    }
+
+    fn note_group(&self, nr: GroupNr, txn: TxnId, count: u32, cpu: CpuSlot) {
+        self.pending_sharded.add(cpu, i64::from(count));
+        if let Some(groups) = &self.groups {
+            groups.insert(txn.raw() % 2, nr);
+        }
+    }
+
+    /// Brings lists and count up to date, holding the `md` lock as often as the kernel does at this switch setting.
+    fn list(&self, added: Added<B>, count: u32, cpu: CpuSlot) {
+        let counted_inside = self.counting == FreePending::Md && self.merge == FreedMerge::After;
+        match self.counting {
+            FreePending::Atomic => {
+                self.pending.fetch_add(u64_from_u32(count), Ordering::Relaxed);
+            }
+            FreePending::Md if !counted_inside => self.md.lock(cpu).pending += u64_from_u32(count),
+            FreePending::Md => {}
+        }
+        let unlinked = match added {
+            Added::Linked { unlinked, .. } | Added::Grown { unlinked } => unlinked,
+        };
+        for _ in 0..unlinked {
+            // Unlinking is marking the record dead, which happened under the group's lock; the hold is the cost.
+            drop(self.md.lock(cpu));
+        }
+        if let Added::Linked { record, .. } = added {
+            let mut state = self.md.lock(cpu);
+            state.append(record);
+            if counted_inside {
+                state.pending += u64_from_u32(count);
+            }
+        }
+    }
+
+    fn lower_pending(&self, count: u32, cpu: CpuSlot) {
+        match (self.merge, self.counting) {
+            (FreedMerge::ByGroup, _) => self.pending_sharded.add(cpu, -i64::from(count)),
+            (_, FreePending::Atomic) => {
+                self.pending.fetch_sub(u64_from_u32(count), Ordering::Relaxed);
+            }
+            (_, FreePending::Md) => self.md.lock(cpu).pending -= u64_from_u32(count),
+        }
+    }
+}
+
+/// A range of blocks as clusters, and what of it lies in one group.
+struct Ranges {
+    next: u64,
+    end: u64,
+    per_group: u64,
+}
+
+impl Iterator for Ranges {
+    type Item = FreedExtent;
+
+    fn next(&mut self) -> Option<FreedExtent> {
+        if self.next >= self.end {
+            return None;
+        }
+        let group = self.next / self.per_group;
+        let stop = ((group + 1) * self.per_group).min(self.end);
+        let extent = FreedExtent {
+            group: GroupNr::new(u32_from_u64(group)),
+            start: u32_from_u64(self.next % self.per_group),
+            count: u32_from_u64(stop - self.next),
+        };
+        self.next = stop;
+        Some(extent)
+    }
+}
+
+impl<B: Backend> Allocator<B> {
+    /// Frees `blocks` blocks from `first`; gives the clusters freed. The caller has cleared (or will clear, in the
+    /// same transaction) their bits in the on-disk bitmap.
+    ///
+    /// # Errors
+    /// [`AllocError::OutOfRange`], [`AllocError::DoubleFree`], [`AllocError::CorruptGroup`], [`AllocError::Load`].
+    /// A range is freed group by group: what came before the failing group stays freed.
+    pub fn free(&self, first: BlockNr, blocks: u64, context: FreeContext) -> Result<u64> {
+        let mut freed = 0;
+        for extent in self.cluster_ranges(first, blocks, &context)? {
+            self.free_in_group(extent, &context)?;
+            freed += u64_from_u32(extent.count);
+        }
+        Ok(freed)
+    }
+
+    fn cluster_ranges(&self, first: BlockNr, blocks: u64, context: &FreeContext) -> Result<Ranges> {
+        let geometry = &self.table.geometry;
+        let f0 = geometry.first_data_block().raw();
+        let total = geometry.blocks_count().raw();
+        let end =
+            first.raw().checked_add(blocks).filter(|&end| blocks > 0 && end <= total && first.raw() >= f0);
+        let Some(end) = end else {
+            return Err(AllocError::OutOfRange { first: first.raw(), count: blocks });
+        };
+        let ratio = u64_from_u32(geometry.cluster_ratio());
+        let up = |n: u64| n.div_ceil(ratio);
+        let next = if context.keep_partial_first { up(first.raw() - f0) } else { (first.raw() - f0) / ratio };
+        // The tail of the file system may end inside a cluster: that cluster is whole for us.
+        let whole_end = end == total || !context.keep_partial_last;
+        let end = if whole_end { up(end - f0) } else { (end - f0) / ratio };
+        Ok(Ranges { next, end, per_group: u64_from_u32(geometry.clusters_per_group()) })
+    }
+
+    fn free_in_group(&self, extent: FreedExtent, context: &FreeContext) -> Result<()> {
+        let cpu = context.cpu;
+        let mut guard = self.table.lock_loaded(extent.group, cpu, &*self.source)?;
+        if guard.summary().corrupt() {
+            return Err(AllocError::CorruptGroup(extent.group));
+        }
+        debug_assert!(
+            !guard.overlaps_prealloc(extent.start, extent.count),
+            "freeing clusters of a preallocation: it must be discarded first"
+        );
+        self.free_locked(&mut guard, extent, context)
+            .map_err(|AlreadyFree { at }| AllocError::DoubleFree { group: extent.group, at })?;
+        guard.clear_block_uninit();
+        drop(guard);
+        self.admission.add_free(cpu, u64_from_u32(extent.count));
+        if context.reserve_again {
+            self.admission.add_dirty(cpu, u64_from_u32(extent.count));
+        }
+        self.note_change(cpu);
+        Ok(())
+    }
+
+    fn free_locked(
+        &self,
+        guard: &mut GroupGuard<'_, B>,
+        extent: FreedExtent,
+        context: &FreeContext,
+    ) -> core::result::Result<(), AlreadyFree> {
+        let Some(txn) = context.txn else {
+            return guard.mark_free_unless_pending(extent.start, extent.count);
+        };
+        let already =
+            guard.buddy().and_then(|buddy| buddy.next_free_in(extent.start, extent.start + extent.count));
+        match already {
+            Some(at) => Err(AlreadyFree { at }),
+            None => self.frees.add(guard, txn, extent.start, extent.count, context.cpu),
+        }
+    }
+
+    /// The commit record of `txn` is durable: what it freed may be handed out again.
+    pub fn commit(&self, txn: TxnId, cpu: CpuSlot) {
+        self.commit_with(txn, cpu, |_| ());
+    }
+
+    /// As [`Self::commit`], telling each extent that became free: for discards. It may be handed out again before
+    /// `freed` returns; a caller that discards must therefore check that it is still free on disk.
+    pub fn commit_with(&self, txn: TxnId, cpu: CpuSlot, mut freed: impl FnMut(FreedExtent)) {
+        if let Some(groups) = &self.frees.groups {
+            self.commit_by_group(groups, txn, cpu, &mut freed);
+            return;
+        }
+        for record in self.frees.md.detach(txn) {
+            if record.count() == 0 {
+                continue;
+            }
+            self.frees.lower_pending(record.count(), cpu);
+            let mut guard = self.table.lock(record.group, cpu);
+            freed(guard.finish_pending(&record));
+        }
+    }
+
+    fn commit_by_group(
+        &self,
+        groups: &OrderedSets<B>,
+        txn: TxnId,
+        cpu: CpuSlot,
+        freed: &mut impl FnMut(FreedExtent),
+    ) {
+        let parity = txn.raw() % 2;
+        let mut from = 0;
+        while let Some(nr) = groups.next(parity, from, self.table.geometry.groups()) {
+            let mut guard = self.table.lock(nr, cpu);
+            let due = guard.state.pending.as_ref().map(|tree| tree.due(txn)).unwrap_or_default();
+            for record in due {
+                self.frees.lower_pending(record.count(), cpu);
+                freed(guard.finish_pending(&record));
+            }
+            if !guard.state.pending.as_ref().is_some_and(|tree| tree.has_parity(parity)) {
+                groups.remove(parity, nr);
+            }
+            drop(guard);
+            from = nr.raw() + 1;
+        }
+    }
+
+    /// Freed clusters that wait for a commit.
+    #[must_use]
+    pub fn pending_clusters(&self) -> u64 {
+        self.frees.pending_clusters(CpuSlot::ZERO)
+    }
+}
+
+impl<B: Backend> GroupGuard<'_, B> {
+    /// Marks clusters free at once, unless they wait for a commit.
+    fn mark_free_unless_pending(&mut self, start: u32, count: u32) -> core::result::Result<(), AlreadyFree> {
+        if let Some(at) = self.state.pending.as_ref().and_then(|tree| tree.overlap(start, count)) {
+            return Err(AlreadyFree { at });
+        }
+        self.mark_free(start, count)
+    }
+
+    /// A pending record's transaction has committed.
+    fn finish_pending(&mut self, record: &std::sync::Arc<pending::Record<B>>) -> FreedExtent {
+        let mut range = (0, 0);
+        if let Some(tree) = &mut self.state.pending {
+            range = tree.finish(record);
+            if tree.is_empty() {
+                self.state.pending = None;
+                self.group.unpin();
+            }
+        }
+        let marked = if range.1 > 0 { self.mark_free(range.0, range.1) } else { Ok(()) };
+        debug_assert!(marked.is_ok(), "pending clusters were free");
+        FreedExtent { group: self.nr, start: range.0, count: range.1 }
+    }
+}

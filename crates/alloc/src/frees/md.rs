@@ -1,0 +1,61 @@
+//! The file-system-wide lock of the kernel ("md"), and what it guards.
+//!
+//! In today's Linux: the two lists of freed records, by parity of the transaction id. Before the scalability series
+//! also the one stream goal and the count of pending clusters. The type keeps all of it so that each switch moves one
+//! thing in or out; `figures` says how often the lock was taken.
+
+use std::sync::Arc;
+
+use blockyard_disk::TxnId;
+use blockyard_disk::num::usize_from_u32;
+use blockyard_sync::{Backend, CachePadded, CpuSlot, LockClass, LockClassFigures, Mutex, MutexGuard, rank};
+
+use super::pending::Record;
+
+/// What the lock guards.
+pub(crate) struct MdState<B: Backend> {
+    lists: [Vec<Arc<Record<B>>>; 2],
+    /// Pending clusters, under `free_pending=md`.
+    pub(crate) pending: u64,
+}
+
+/// The lock.
+pub(crate) struct Md<B: Backend> {
+    state: CachePadded<Mutex<MdState<B>, B>>,
+    class: LockClass,
+}
+
+impl<B: Backend> MdState<B> {
+    pub(crate) fn append(&mut self, record: Arc<Record<B>>) {
+        self.lists[usize_from_u32(record.txn.raw() % 2)].push(record);
+    }
+}
+
+impl<B: Backend> Md<B> {
+    pub(crate) fn new(cpus: u32) -> Self {
+        let state = MdState { lists: [Vec::new(), Vec::new()], pending: 0 };
+        Self {
+            state: CachePadded::new(Mutex::new(rank::PENDING_FREES, state)),
+            class: LockClass::new("md", usize_from_u32(cpus)),
+        }
+    }
+
+    /// Takes the lock; counted.
+    pub(crate) fn lock(&self, cpu: CpuSlot) -> MutexGuard<'_, MdState<B>, B> {
+        self.state.lock_counted(&self.class, cpu)
+    }
+
+    /// Detaches the records a commit of `txn` lets go. The kernel needs no lock for this, since nobody can append to
+    /// that list any more, so it is not counted.
+    pub(crate) fn detach(&self, txn: TxnId) -> Vec<Arc<Record<B>>> {
+        let mut state = self.state.lock();
+        let list = &mut state.lists[usize_from_u32(txn.raw() % 2)];
+        let (due, later) = core::mem::take(list).into_iter().partition(|record| !record.txn.is_after(txn));
+        *list = later;
+        due
+    }
+
+    pub(crate) fn figures(&self) -> (&'static str, LockClassFigures) {
+        (self.class.name(), self.class.figures())
+    }
+}

@@ -1,0 +1,6 @@
+//! Where a search starts: the goal of an inode, stream goals, cursors.
+
+pub(crate) mod inode;
+pub(crate) mod stream;
+
+pub use inode::{inode_goal, neighbour_goal};

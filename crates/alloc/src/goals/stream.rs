@@ -1,0 +1,96 @@
+//! Stream goals: the group in which the last large file of a slot found space.
+//!
+//! `slots=one` is a single goal for the file system (before the scalability series), `slots=hashed` has
+//! `min(CPUs, groups / 4)` of them, chosen by inode number; `slot_lock=md` guards them by the file-system-wide lock
+//! that freeing takes as well.
+
+use blockyard_disk::num::{join32, low32, u32_from_usize, usize_from_u32};
+use blockyard_disk::{GroupNr, InodeNr};
+use blockyard_sync::{Atomic, Backend, CachePadded, CpuSlot, Ordering};
+
+use crate::frees::md::Md;
+use crate::policy::Policy;
+use crate::policy::slots::{SlotLock, Slots};
+use crate::prealloc::inode::InodeAlloc;
+
+/// Where a stream goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamPlace {
+    pub(crate) group: GroupNr,
+    /// Start of the last extent found; meaningful under `stream_goal=offset`.
+    pub(crate) start: u32,
+}
+
+/// The goals of all slots.
+pub(crate) struct StreamGoals<B: Backend> {
+    kind: Slots,
+    lock: SlotLock,
+    /// Group in the high half, start in the low. Relaxed: readers may see an older goal.
+    slots: Box<[CachePadded<B::AtomicU64>]>,
+}
+
+impl<B: Backend> StreamGoals<B> {
+    pub(crate) fn new(policy: &Policy, cpus: u32, groups: u32) -> Self {
+        let count = match policy.slots {
+            Slots::One | Slots::Inode | Slots::None => 1,
+            Slots::Hashed => cpus.min(groups.div_ceil(4)).max(1),
+        };
+        Self {
+            kind: policy.slots,
+            lock: policy.slot_lock,
+            slots: (0..count).map(|_| CachePadded::new(B::AtomicU64::new(0))).collect(),
+        }
+    }
+
+    fn slot(&self, inode: InodeNr) -> &B::AtomicU64 {
+        &self.slots[usize_from_u32(inode.raw() % u32_from_usize(self.slots.len()))]
+    }
+
+    /// The goal for a stream of this inode; `None` when the inode's own goal stays.
+    #[inline]
+    pub(crate) fn read(
+        &self,
+        inode: InodeNr,
+        own: &InodeAlloc<B>,
+        md: &Md<B>,
+        cpu: CpuSlot,
+    ) -> Option<StreamPlace> {
+        match self.kind {
+            Slots::None => return None,
+            Slots::Inode => {
+                return Some(StreamPlace { group: own.cursor().unwrap_or(GroupNr::ZERO), start: 0 });
+            }
+            Slots::One | Slots::Hashed => {}
+        }
+        let guard = (self.lock == SlotLock::Md).then(|| md.lock(cpu));
+        let word = self.slot(inode).load(Ordering::Relaxed);
+        drop(guard);
+        Some(StreamPlace { group: GroupNr::new(blockyard_disk::num::high32(word)), start: low32(word) })
+    }
+
+    /// Remembers where a stream of this inode found space.
+    #[inline]
+    pub(crate) fn write(
+        &self,
+        inode: InodeNr,
+        own: &InodeAlloc<B>,
+        place: StreamPlace,
+        md: &Md<B>,
+        cpu: CpuSlot,
+    ) {
+        match self.kind {
+            Slots::None => {}
+            Slots::Inode => own.set_cursor(place.group),
+            Slots::One | Slots::Hashed => {
+                let guard = (self.lock == SlotLock::Md).then(|| md.lock(cpu));
+                let slot = self.slot(inode);
+                let word = join32(place.group.raw(), place.start);
+                // A goal that stays where it is costs no write to the shared line.
+                if guard.is_some() || slot.load(Ordering::Relaxed) != word {
+                    slot.store(word, Ordering::Relaxed);
+                }
+                drop(guard);
+            }
+        }
+    }
+}

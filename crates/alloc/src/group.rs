@@ -1,0 +1,349 @@
+//! Block groups in core: a small resident summary each, and a bitmap with buddy chunks while loaded.
+//!
+//! Key decisions: the numbers that a search looks at before it locks (free clusters, fragments, stored orders, state
+//! bits) are atomics in the summary, written only under the group's lock. Bitmap and buddy are loaded on demand, with
+//! no lock held while reading, and may be evicted; claims and pending frees pin them.
+//!
+//! Invariant: in-core bitmap = on-disk bitmap, or left in a preallocation of the group's list, or freed and not yet
+//! committed, or claimed. The last two pin the group, so that a reload (bitmap from the source plus preallocations)
+//! always gives the same in-core bitmap.
+
+pub(crate) mod buddy;
+pub(crate) mod load;
+pub(crate) mod table;
+
+use std::sync::Arc;
+
+use blockyard_disk::GroupNr;
+use blockyard_disk::num::{u32_from_usize, usize_from_u32};
+use blockyard_sync::{Atomic, AtomicInt, Backend, CpuSlot, Mutex, MutexGuard, Ordering, rank};
+
+use crate::frees::pending::PendingTree;
+use crate::index::{Figures, Indexes, StoredOrders};
+use crate::prealloc::Prealloc;
+use buddy::{AlreadyFree, Buddy};
+
+/// The group was loaded once: its figures and orders are true.
+const INITIALISED: u32 = 1 << 16;
+/// Its bitmap contradicts its descriptor; excluded from allocation.
+const CORRUPT: u32 = 1 << 17;
+/// Its bitmap was never written to disk.
+const BLOCK_UNINIT: u32 = 1 << 18;
+/// Its bitmap was asked for ahead of need.
+const PREFETCHED: u32 = 1 << 19;
+/// Bits 0..8 hold the stored largest order + 1, bits 8..16 the stored average order + 1.
+const ORDER_MASK: u32 = 0xff;
+const AVERAGE_SHIFT: u32 = 8;
+
+/// Residency: the bitmap is loaded.
+const LOADED: u32 = 1 << 31;
+/// Residency: a model of overlapping operations holds the lock (see [`table::GroupTable::hold`]).
+const HELD: u32 = 1 << 30;
+
+/// One block group.
+pub(crate) struct Group<B: Backend> {
+    // The summary: written under the lock, read by searches without it. Relaxed: what a search reads is checked
+    // again under the lock.
+    free: B::AtomicU32,
+    fragments: B::AtomicU32,
+    shape: B::AtomicU32,
+    /// `LOADED`, `HELD`, and the number of pins. Pins are taken only while loaded and forbid eviction.
+    residency: B::AtomicU32,
+    /// Preallocations in the list: read without the lock to pass over groups that have none.
+    preallocs: B::AtomicU32,
+    state: Mutex<GroupState<B>, B>,
+}
+
+/// What the group's lock guards.
+pub(crate) struct GroupState<B: Backend> {
+    pub(crate) loaded: Option<Box<Buddy>>,
+    pub(crate) pending: Option<Box<PendingTree<B>>>,
+    preallocs: Vec<Arc<Prealloc<B>>>,
+    /// Counts loads: a bitmap that was read before another load is stale.
+    generation: u32,
+    acquisitions: u32,
+    waits: u32,
+}
+
+/// The summary of a group at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub(crate) free: u32,
+    pub(crate) fragments: u32,
+    shape: u32,
+}
+
+impl Summary {
+    /// Largest free order, −1 when none.
+    #[inline]
+    pub(crate) fn largest_order(self) -> i32 {
+        (self.shape & ORDER_MASK).cast_signed() - 1
+    }
+
+    /// Stored average-fragment order, −1 when none.
+    #[inline]
+    fn average_order(self) -> i32 {
+        (self.shape >> AVERAGE_SHIFT & ORDER_MASK).cast_signed() - 1
+    }
+
+    #[inline]
+    pub(crate) fn initialised(self) -> bool {
+        self.shape & INITIALISED != 0
+    }
+
+    #[inline]
+    pub(crate) fn corrupt(self) -> bool {
+        self.shape & CORRUPT != 0
+    }
+
+    #[inline]
+    pub(crate) fn block_uninit(self) -> bool {
+        self.shape & BLOCK_UNINIT != 0
+    }
+
+    #[inline]
+    pub(crate) fn prefetched(self) -> bool {
+        self.shape & PREFETCHED != 0
+    }
+}
+
+impl<B: Backend> Group<B> {
+    pub(crate) fn new(free: u32, block_uninit: bool) -> Self {
+        Self {
+            free: B::AtomicU32::new(free),
+            fragments: B::AtomicU32::new(0),
+            shape: B::AtomicU32::new(if block_uninit { BLOCK_UNINIT } else { 0 }),
+            residency: B::AtomicU32::new(0),
+            preallocs: B::AtomicU32::new(0),
+            state: Mutex::new(
+                rank::GROUP,
+                GroupState {
+                    loaded: None,
+                    pending: None,
+                    preallocs: Vec::new(),
+                    generation: 0,
+                    acquisitions: 0,
+                    waits: 0,
+                },
+            ),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn summary(&self) -> Summary {
+        Summary {
+            free: self.free.load(Ordering::Relaxed),
+            fragments: self.fragments.load(Ordering::Relaxed),
+            shape: self.shape.load(Ordering::Relaxed),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn free(&self) -> u32 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the bitmap was asked for ahead; true for the first to do so.
+    pub(crate) fn note_prefetch(&self) -> bool {
+        self.shape.fetch_or(PREFETCHED, Ordering::Relaxed) & PREFETCHED == 0
+    }
+
+    /// Forbids eviction until [`Self::unpin`], if the group is loaded.
+    #[inline]
+    pub(crate) fn pin(&self) -> bool {
+        // Acquire pairs with the release of the eviction that may have come before.
+        if self.residency.fetch_add(1, Ordering::Acquire) & LOADED != 0 {
+            return true;
+        }
+        self.unpin();
+        false
+    }
+
+    /// Ends one pin. Release pairs with the eviction's exchange.
+    #[inline]
+    pub(crate) fn unpin(&self) {
+        let before = self.residency.fetch_sub(1, Ordering::Release);
+        debug_assert!(before & !(LOADED | HELD) > 0, "unpinned more often than pinned");
+    }
+
+    /// The group's bitmap is on disk from now on.
+    pub(crate) fn clear_block_uninit(&self) {
+        if self.summary().block_uninit() {
+            self.shape.fetch_and(!BLOCK_UNINIT, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the list of preallocations looks non-empty.
+    pub(crate) fn has_preallocs(&self) -> bool {
+        self.preallocs.load(Ordering::Relaxed) > 0
+    }
+
+    #[inline]
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.residency.load(Ordering::Relaxed) & LOADED != 0
+    }
+
+    #[inline]
+    fn is_held(&self) -> bool {
+        self.residency.load(Ordering::Relaxed) & HELD != 0
+    }
+}
+
+/// Exclusive access to one group: the lock, and what must follow a change of its clusters.
+pub(crate) struct GroupGuard<'a, B: Backend> {
+    pub(crate) state: MutexGuard<'a, GroupState<B>, B>,
+    /// The lock shared with other groups, under `locks=hashed`; released after the state.
+    _shared: Option<MutexGuard<'a, (), B>>,
+    pub(crate) group: &'a Group<B>,
+    indexes: &'a Indexes<B>,
+    pub(crate) nr: GroupNr,
+    cpu: CpuSlot,
+}
+
+impl<B: Backend> GroupGuard<'_, B> {
+    /// Bitmap and buddy, when loaded.
+    #[inline]
+    pub(crate) fn buddy(&self) -> Option<&Buddy> {
+        self.state.loaded.as_deref()
+    }
+
+    /// Bitmap and buddy of a group that the caller loaded under this very guard.
+    ///
+    /// # Panics
+    /// When it is not loaded.
+    #[inline]
+    fn buddy_mut(&mut self) -> &mut Buddy {
+        self.state
+            .loaded
+            .as_deref_mut()
+            .expect("changes are made only to loaded groups: callers lock with lock_loaded")
+    }
+
+    #[inline]
+    pub(crate) fn summary(&self) -> Summary {
+        self.group.summary()
+    }
+
+    /// Marks clusters used in core and brings figures and indexes up to date.
+    #[inline]
+    pub(crate) fn mark_used(&mut self, start: u32, count: u32) {
+        self.buddy_mut().mark_used(start, count);
+        self.publish();
+    }
+
+    /// Marks clusters free in core.
+    ///
+    /// # Errors
+    /// When one is free already; nothing changed then.
+    #[inline]
+    pub(crate) fn mark_free(&mut self, start: u32, count: u32) -> Result<(), AlreadyFree> {
+        self.buddy_mut().mark_free(start, count)?;
+        self.publish();
+        Ok(())
+    }
+
+    /// Writes the summary and the indexes from the buddy.
+    fn publish(&mut self) {
+        let buddy = self.buddy_mut();
+        let now =
+            Figures { free: buddy.free(), fragments: buddy.fragments(), largest: buddy.largest_order() };
+        let summary = self.group.summary();
+        let stored = StoredOrders { largest: summary.largest_order(), average: summary.average_order() };
+        let new = self.indexes.update(self.nr, stored, now, self.cpu);
+        self.group.free.store(now.free, Ordering::Relaxed);
+        self.group.fragments.store(now.fragments, Ordering::Relaxed);
+        if new != stored || !summary.initialised() {
+            let orders =
+                (new.largest + 1).cast_unsigned() | (new.average + 1).cast_unsigned() << AVERAGE_SHIFT;
+            // Others set and clear flags in this word without the lock, so only the order bits are replaced.
+            let _ = self.group.shape.update(Ordering::Relaxed, Ordering::Relaxed, |word| {
+                Some(word & !(ORDER_MASK | ORDER_MASK << AVERAGE_SHIFT) | INITIALISED | orders)
+            });
+        }
+    }
+
+    /// The group's bitmap is on disk from now on.
+    pub(crate) fn clear_block_uninit(&mut self) {
+        self.group.clear_block_uninit();
+    }
+
+    fn mark_corrupt(&mut self) {
+        self.group.shape.fetch_or(CORRUPT, Ordering::Relaxed);
+    }
+
+    /// Adds a preallocation to the group's list.
+    pub(crate) fn add_prealloc(&mut self, prealloc: Arc<Prealloc<B>>) {
+        prealloc.set_place(u32_from_usize(self.state.preallocs.len()));
+        self.state.preallocs.push(prealloc);
+        self.note_preallocs();
+    }
+
+    /// Takes a deleted preallocation out of the list and gives the clusters it has left back.
+    pub(crate) fn release_prealloc(&mut self, prealloc: &Prealloc<B>) -> u32 {
+        let place = usize_from_u32(prealloc.place());
+        self.state.preallocs.swap_remove(place);
+        if let Some(moved) = self.state.preallocs.get(place) {
+            moved.set_place(prealloc.place());
+        }
+        self.note_preallocs();
+        let mut returned = 0;
+        prealloc.for_each_left(|start, count| {
+            let freed = self.mark_free(start, count);
+            debug_assert!(freed.is_ok(), "clusters of a preallocation were free");
+            returned += count;
+        });
+        returned
+    }
+
+    /// Deletes every preallocation of the list that nobody uses; gives the clusters returned and whether some are in
+    /// use.
+    pub(crate) fn discard_preallocs(&mut self) -> (u32, bool) {
+        let mut returned = 0;
+        let mut busy = false;
+        let mut at = 0;
+        while let Some(prealloc) = self.state.preallocs.get(at).map(Arc::clone) {
+            if prealloc.try_delete() {
+                returned += self.release_prealloc(&prealloc);
+            } else {
+                busy |= prealloc.in_use();
+                at += 1;
+            }
+        }
+        (returned, busy)
+    }
+
+    fn note_preallocs(&self) {
+        self.group.preallocs.store(u32_from_usize(self.state.preallocs.len()), Ordering::Relaxed);
+    }
+
+    /// Clusters left in the preallocations of the list that lie in `[start, start + count)`.
+    pub(crate) fn overlaps_prealloc(&self, start: u32, count: u32) -> bool {
+        let mut overlaps = false;
+        for prealloc in &self.state.preallocs {
+            prealloc.for_each_left(|first, left| overlaps |= first < start + count && start < first + left);
+        }
+        overlaps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockyard_sync::Native;
+
+    #[test]
+    #[cfg(not(debug_assertions))]
+    fn a_group_that_is_not_loaded_takes_at_most_128_bytes() {
+        assert!(size_of::<Group<Native>>() <= 128);
+    }
+
+    #[test]
+    fn only_a_loaded_group_can_be_pinned() {
+        let group = Group::<Native>::new(100, false);
+        assert!(!group.pin());
+        group.residency.fetch_or(LOADED, Ordering::Relaxed);
+        assert!(group.pin());
+        group.unpin();
+        assert_eq!(group.residency.load(Ordering::Relaxed), LOADED);
+    }
+}

@@ -1,0 +1,143 @@
+//! Loading groups from the source, and evicting them.
+//!
+//! No lock is held while the source reads. What it read is used only if nobody loaded the group meanwhile: between
+//! reading and installing, no cluster of an unloaded group can change in core, since every change needs it loaded.
+
+use blockyard_disk::GroupNr;
+use blockyard_disk::num::{u32_from_usize, usize_from_u32};
+use blockyard_sync::{Atomic, AtomicInt, Backend, CpuSlot, Ordering};
+
+use super::buddy::Buddy;
+use super::table::GroupTable;
+use super::{GroupGuard, LOADED};
+use crate::config::GroupSource;
+use crate::error::{AllocError, Result};
+
+/// The kernel's page: bitmap and buddy of `4096 / (2 * block size)` groups are made together.
+const PAGE_BYTES: usize = 4096;
+
+impl<B: Backend> GroupTable<B> {
+    /// Locks a group, waiting, and makes sure that it is loaded.
+    ///
+    /// # Errors
+    /// What the source says.
+    pub(crate) fn lock_loaded(
+        &self,
+        nr: GroupNr,
+        cpu: CpuSlot,
+        source: &dyn GroupSource,
+    ) -> Result<GroupGuard<'_, B>> {
+        loop {
+            let guard = self.lock(nr, cpu);
+            if guard.buddy().is_some() {
+                return Ok(guard);
+            }
+            drop(guard);
+            self.load(nr, cpu, source)?;
+        }
+    }
+
+    /// Loads a group unless it is loaded; when it never was, also the groups that share a page with it.
+    ///
+    /// # Errors
+    /// What the source says.
+    pub(crate) fn load(&self, nr: GroupNr, cpu: CpuSlot, source: &dyn GroupSource) -> Result<()> {
+        let first_time = !self.group(nr).summary().initialised();
+        self.load_one(nr, cpu, source)?;
+        let together = u32_from_usize((PAGE_BYTES / (2 * self.geometry.block_size())).max(1));
+        if first_time && together > 1 {
+            let first = nr.raw() / together * together;
+            for mate in (first..first + together).filter(|&mate| mate < self.geometry.groups()) {
+                if !self.group(GroupNr::new(mate)).summary().initialised() {
+                    self.load_one(GroupNr::new(mate), cpu, source)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn load_one(&self, nr: GroupNr, cpu: CpuSlot, source: &dyn GroupSource) -> Result<()> {
+        let mut bitmap = Vec::new();
+        loop {
+            let guard = self.lock(nr, cpu);
+            if guard.buddy().is_some() {
+                return Ok(());
+            }
+            let generation = guard.state.generation;
+            drop(guard);
+            bitmap.clear();
+            bitmap.resize(self.geometry.block_size(), 0);
+            source.load(nr, &mut bitmap).map_err(|source| AllocError::Load { group: nr, source })?;
+            let mut guard = self.lock(nr, cpu);
+            if guard.buddy().is_none() && guard.state.generation == generation {
+                guard.install(&mut bitmap, self.geometry.clusters_in_group(nr), &self.geometry);
+                drop(guard);
+                // Relaxed: statistics.
+                self.built.fetch_add(1, Ordering::Relaxed);
+                if self.loaded.fetch_add(1, Ordering::Relaxed) >= self.loaded_max {
+                    self.evict_some(cpu, nr);
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// Evicts groups until at most the allowed number is loaded or the hand went around once.
+    fn evict_some(&self, cpu: CpuSlot, keep: GroupNr) {
+        let groups = self.geometry.groups();
+        for _ in 0..groups {
+            if self.loaded.load(Ordering::Relaxed) <= self.loaded_max {
+                return;
+            }
+            let nr = GroupNr::new(self.hand.fetch_add(1, Ordering::Relaxed) % groups);
+            if nr != keep && self.group(nr).is_loaded() {
+                self.evict(nr, cpu);
+            }
+        }
+    }
+
+    /// Drops bitmap and buddy of a group that nothing pins and nobody has locked; true when it did.
+    pub(crate) fn evict(&self, nr: GroupNr, cpu: CpuSlot) -> bool {
+        let Some(mut guard) = self.try_lock(nr, cpu) else { return false };
+        // Acquire-release pairs with pin and unpin: whoever pins later sees that nothing is loaded.
+        let unpinned =
+            self.group(nr).residency.compare_exchange(LOADED, 0, Ordering::AcqRel, Ordering::Relaxed);
+        if unpinned.is_err() {
+            return false;
+        }
+        let evicted = guard.state.loaded.take();
+        drop(guard);
+        drop(evicted);
+        self.loaded.fetch_sub(1, Ordering::Relaxed);
+        true
+    }
+}
+
+impl<B: Backend> GroupGuard<'_, B> {
+    /// Makes the bitmap from the source the in-core one.
+    fn install(&mut self, bitmap: &mut [u8], clusters: u32, geometry: &blockyard_disk::Geometry) {
+        for prealloc in &self.state.preallocs {
+            prealloc.for_each_left(|start, count| set_bits(bitmap, start, count));
+        }
+        let buddy = Buddy::from_used_bitmap(
+            bitmap,
+            clusters,
+            geometry.clusters_per_group(),
+            geometry.block_bits() + 2,
+        );
+        if buddy.free() != self.group.free() {
+            self.mark_corrupt();
+        }
+        self.state.loaded = Some(Box::new(buddy));
+        self.state.generation = self.state.generation.wrapping_add(1);
+        self.publish();
+        // Release pairs with pin: whoever sees the bit finds the bitmap under the lock.
+        self.group.residency.fetch_or(LOADED, Ordering::AcqRel);
+    }
+}
+
+fn set_bits(bitmap: &mut [u8], start: u32, count: u32) {
+    for bit in start..start + count {
+        bitmap[usize_from_u32(bit / 8)] |= 1 << (bit % 8);
+    }
+}

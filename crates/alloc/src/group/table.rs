@@ -1,0 +1,182 @@
+//! All groups of a file system, and the ways to lock one.
+//!
+//! One lock a group, or (`locks=hashed`, as Linux) 128 locks that groups with equal numbers modulo 128 share. At most
+//! one group is locked by a thread at a time.
+//!
+//! The contention counter (0..8) rises when a lock had to be waited for and falls with every immediate acquisition;
+//! above 2 the file system counts as busy, which only decides whether closed files get preallocations.
+
+use blockyard_disk::num::{u64_from_u32, usize_from_u32};
+use blockyard_disk::{Geometry, GroupNr};
+use blockyard_sync::{
+    Atomic, AtomicInt, Backend, CachePadded, CpuSlot, LockClassFigures, Mutex, Ordering, rank,
+};
+
+use super::{Group, GroupGuard, HELD};
+use crate::config::{AllocConfig, GroupFacts};
+use crate::index::Indexes;
+use crate::policy::slots::Locks;
+
+/// Locks under `locks=hashed`: what a kernel built for 32 CPUs or more has.
+const HASHED_LOCKS: u32 = 128;
+const CONTENTION_MAX: u32 = 8;
+const CONTENTION_BUSY: u32 = 2;
+
+/// A lock that several groups share.
+type SharedLock<B> = CachePadded<Mutex<(), B>>;
+
+/// Every group, the locks they may share, and the indexes over them.
+pub(crate) struct GroupTable<B: Backend> {
+    pub(crate) geometry: Geometry,
+    pub(crate) groups: Box<[Group<B>]>,
+    pub(crate) indexes: Indexes<B>,
+    shared_locks: Option<Box<[SharedLock<B>]>>,
+    /// Relaxed: a statistic.
+    contention: CachePadded<B::AtomicU32>,
+    /// Groups loaded now. Relaxed: a statistic that eviction steers by.
+    pub(super) loaded: CachePadded<B::AtomicU32>,
+    /// Buddies built since open. Relaxed: a statistic.
+    pub(super) built: CachePadded<B::AtomicU64>,
+    /// Where eviction looks next. Relaxed: any place is right.
+    pub(super) hand: CachePadded<B::AtomicU32>,
+    /// Groups that may be loaded before eviction starts.
+    pub(super) loaded_max: u32,
+}
+
+impl<B: Backend> GroupTable<B> {
+    pub(crate) fn new(config: &AllocConfig, facts: &[GroupFacts], indexes: Indexes<B>) -> Self {
+        let geometry = config.geometry;
+        let shared = (config.policy.locks == Locks::Hashed)
+            .then(|| (0..HASHED_LOCKS).map(|_| CachePadded::new(Mutex::new(rank::GROUP, ()))).collect());
+        // Bitmap, as much again for the orders above, and the fixed part.
+        let group_bytes = 2 * blockyard_disk::num::u64_from_usize(geometry.block_size()) + 512;
+        let loaded_max = (config.memory_max / group_bytes).clamp(2, u64::from(u32::MAX));
+        Self {
+            geometry,
+            groups: facts.iter().map(|facts| Group::new(facts.free, facts.block_uninit)).collect(),
+            indexes,
+            shared_locks: shared,
+            contention: CachePadded::new(B::AtomicU32::new(0)),
+            loaded: CachePadded::new(B::AtomicU32::new(0)),
+            built: CachePadded::new(B::AtomicU64::new(0)),
+            hand: CachePadded::new(B::AtomicU32::new(0)),
+            loaded_max: blockyard_disk::num::u32_from_u64(loaded_max),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn group(&self, nr: GroupNr) -> &Group<B> {
+        &self.groups[usize_from_u32(nr.raw())]
+    }
+
+    /// The group whose flags stand for the lock of this one.
+    #[inline]
+    fn lock_owner(&self, nr: GroupNr) -> &Group<B> {
+        let owner = if self.shared_locks.is_some() { nr.raw() % HASHED_LOCKS } else { nr.raw() };
+        &self.groups[usize_from_u32(owner)]
+    }
+
+    fn shared_lock(&self, nr: GroupNr) -> Option<&Mutex<(), B>> {
+        self.shared_locks.as_ref().map(|locks| &*locks[usize_from_u32(nr.raw() % HASHED_LOCKS)])
+    }
+
+    /// Whether somebody holds the group's lock right now.
+    #[inline]
+    pub(crate) fn is_busy(&self, nr: GroupNr) -> bool {
+        let lock_is_held = match self.shared_lock(nr) {
+            Some(lock) => lock.is_locked(),
+            None => self.group(nr).state.is_locked(),
+        };
+        lock_is_held || self.lock_owner(nr).is_held()
+    }
+
+    /// Takes the group's lock, waiting for it.
+    #[inline]
+    pub(crate) fn lock(&self, nr: GroupNr, cpu: CpuSlot) -> GroupGuard<'_, B> {
+        if let Some(guard) = self.acquire(nr, cpu) {
+            self.lower_contention();
+            return guard;
+        }
+        self.raise_contention();
+        let shared = self.shared_lock(nr).map(|lock| lock.lock_ordered(0));
+        let group = self.group(nr);
+        let mut state = group.state.lock_ordered(u64_from_u32(nr.raw()) + 1);
+        state.acquisitions = state.acquisitions.wrapping_add(1);
+        state.waits = state.waits.wrapping_add(1);
+        GroupGuard { state, _shared: shared, group, indexes: &self.indexes, nr, cpu }
+    }
+
+    /// Takes the group's lock if nobody holds it, in fact or in a model of overlapping operations.
+    #[inline]
+    pub(crate) fn try_lock(&self, nr: GroupNr, cpu: CpuSlot) -> Option<GroupGuard<'_, B>> {
+        if self.lock_owner(nr).is_held() {
+            return None;
+        }
+        let guard = self.acquire(nr, cpu)?;
+        self.lower_contention();
+        Some(guard)
+    }
+
+    #[inline]
+    fn acquire(&self, nr: GroupNr, cpu: CpuSlot) -> Option<GroupGuard<'_, B>> {
+        let shared = match self.shared_lock(nr) {
+            Some(lock) => Some(lock.try_lock_ordered(0)?),
+            None => None,
+        };
+        let group = self.group(nr);
+        let mut state = match &shared {
+            Some(_) => group.state.lock_ordered(u64_from_u32(nr.raw()) + 1),
+            None => group.state.try_lock_ordered(u64_from_u32(nr.raw()) + 1)?,
+        };
+        state.acquisitions = state.acquisitions.wrapping_add(1);
+        Some(GroupGuard { state, _shared: shared, group, indexes: &self.indexes, nr, cpu })
+    }
+
+    #[inline]
+    fn lower_contention(&self) {
+        let contention = self.contention.load(Ordering::Relaxed);
+        if contention > 0 {
+            let _ = self.contention.update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        }
+    }
+
+    #[inline]
+    fn raise_contention(&self) {
+        let _ = self
+            .contention
+            .update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < CONTENTION_MAX).then_some(n + 1));
+    }
+
+    /// Whether group locks were waited for a lot lately.
+    #[inline]
+    pub(crate) fn contended(&self) -> bool {
+        self.contention.load(Ordering::Relaxed) > CONTENTION_BUSY
+    }
+
+    /// Makes the group's lock look held to every try, until [`Self::let_go`]: for models in which the operations of a
+    /// round overlap. Waiting for the lock still succeeds, as it would after the round.
+    pub(crate) fn hold(&self, nr: GroupNr) {
+        self.lock_owner(nr).residency.fetch_or(HELD, Ordering::Relaxed);
+    }
+
+    /// Ends [`Self::hold`].
+    pub(crate) fn let_go(&self, nr: GroupNr) {
+        self.lock_owner(nr).residency.fetch_and(!HELD, Ordering::Relaxed);
+    }
+
+    /// Buddies built since open.
+    pub(crate) fn buddies_built(&self) -> u64 {
+        self.built.load(Ordering::Relaxed)
+    }
+
+    /// Acquisitions and waits of all group locks. Locks each group once.
+    pub(crate) fn lock_figures(&self) -> LockClassFigures {
+        let mut figures = LockClassFigures::default();
+        for group in &self.groups {
+            let state = group.state.lock();
+            figures.acquisitions += u64::from(state.acquisitions);
+            figures.waits += u64::from(state.waits);
+        }
+        figures
+    }
+}

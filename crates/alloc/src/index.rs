@@ -1,0 +1,224 @@
+//! The two group indexes: by largest free order, and by the order of the average free run.
+//!
+//! A group is in the set of the order that was stored for it when the index was last brought up to date; that happens
+//! under the group's lock, so each group has one writer. Readers check every group they meet again, so a stale entry
+//! costs time and never correctness. A group that was never loaded is in no set.
+
+pub(crate) mod by_group;
+pub(crate) mod fifo;
+
+use blockyard_disk::GroupNr;
+use blockyard_sync::{Atomic, Backend, CpuSlot, LockClassFigures, Ordering};
+
+use crate::policy::Policy;
+use crate::policy::slots::{FullGroups, OrderIndex, ScanToggle};
+use by_group::OrderedSets;
+use fifo::FifoLists;
+
+/// One family of sets, one set an order.
+pub(crate) enum Sets<B: Backend> {
+    /// Sets ordered by group number, read without a lock.
+    ByGroup(OrderedSets<B>),
+    /// Lists in order of insertion, each under a lock.
+    Fifo(FifoLists<B>),
+}
+
+impl<B: Backend> Sets<B> {
+    fn new(kind: OrderIndex, name: &'static str, orders: u32, groups: u32, cpus: u32) -> Self {
+        match kind {
+            OrderIndex::ByGroup => Self::ByGroup(OrderedSets::new(orders, groups)),
+            OrderIndex::Fifo => Self::Fifo(FifoLists::new(name, orders, groups, cpus)),
+        }
+    }
+
+    fn insert(&self, order: u32, group: GroupNr, cpu: CpuSlot) {
+        match self {
+            Self::ByGroup(sets) => sets.insert(order, group),
+            Self::Fifo(lists) => lists.append(order, group, cpu),
+        }
+    }
+
+    fn remove(&self, order: u32, group: GroupNr, cpu: CpuSlot) {
+        match self {
+            Self::ByGroup(sets) => sets.remove(order, group),
+            Self::Fifo(lists) => lists.unlink(group, cpu),
+        }
+    }
+
+    /// Removes the group from whatever set it is in: its stored order may not be that set's.
+    fn remove_anywhere(&self, orders: u32, group: GroupNr, cpu: CpuSlot) {
+        match self {
+            Self::ByGroup(sets) => (0..orders).for_each(|order| sets.remove(order, group)),
+            Self::Fifo(lists) => lists.unlink(group, cpu),
+        }
+    }
+
+    /// Number of groups in a set.
+    pub(crate) fn len(&self, order: u32) -> u32 {
+        match self {
+            Self::ByGroup(sets) => sets.len(order),
+            Self::Fifo(lists) => lists.len(order),
+        }
+    }
+
+    fn lock_figures(&self) -> Option<(&'static str, LockClassFigures)> {
+        match self {
+            Self::ByGroup(_) => None,
+            Self::Fifo(lists) => Some(lists.lock_figures()),
+        }
+    }
+}
+
+/// The orders an index has stored for a group; −1 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoredOrders {
+    /// Largest free order.
+    pub(crate) largest: i32,
+    /// Order of the average free run.
+    pub(crate) average: i32,
+}
+
+/// What the indexes want to know of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    /// Free clusters.
+    pub(crate) free: u32,
+    /// Free runs.
+    pub(crate) fragments: u32,
+    /// Highest order with a free chunk.
+    pub(crate) largest: Option<u32>,
+}
+
+/// Both indexes and the rules of their upkeep.
+pub(crate) struct Indexes<B: Backend> {
+    pub(crate) largest: Sets<B>,
+    pub(crate) average: Sets<B>,
+    orders: u32,
+    /// `mb_optimize_scan`. Relaxed: a switch while others allocate takes effect when they see it.
+    optimised: B::AtomicBool,
+    full_groups: FullGroups,
+    scan_toggle: ScanToggle,
+}
+
+impl<B: Backend> Indexes<B> {
+    pub(crate) fn new(policy: &Policy, orders: u32, groups: u32, cpus: u32, optimised: bool) -> Self {
+        let sets = |name| Sets::new(policy.order_index, name, orders, groups, cpus);
+        Self {
+            largest: sets("largest-order lists"),
+            average: sets("average-fragment lists"),
+            orders,
+            optimised: B::AtomicBool::new(optimised),
+            full_groups: policy.full_groups,
+            scan_toggle: policy.scan_toggle,
+        }
+    }
+
+    /// Number of orders.
+    pub(crate) const fn orders(&self) -> u32 {
+        self.orders
+    }
+
+    /// Whether optimised scanning is on.
+    #[inline]
+    pub(crate) fn optimised(&self) -> bool {
+        self.optimised.load(Ordering::Relaxed)
+    }
+
+    /// Switches optimised scanning; nothing is rebuilt.
+    pub(crate) fn set_optimised(&self, on: bool) {
+        self.optimised.store(on, Ordering::Relaxed);
+    }
+
+    /// Brings both indexes up to date for a group whose figures changed; the caller holds the group's lock.
+    #[inline]
+    pub(crate) fn update(
+        &self,
+        group: GroupNr,
+        stored: StoredOrders,
+        now: Figures,
+        cpu: CpuSlot,
+    ) -> StoredOrders {
+        let optimised = self.optimised();
+        StoredOrders {
+            largest: self.update_largest(group, stored.largest, now, optimised, cpu),
+            average: self.update_average(group, stored.average, now, optimised, cpu),
+        }
+    }
+
+    fn update_largest(
+        &self,
+        group: GroupNr,
+        stored: i32,
+        now: Figures,
+        optimised: bool,
+        cpu: CpuSlot,
+    ) -> i32 {
+        let new = now.largest.map_or(-1, u32::cast_signed);
+        if new == stored {
+            return new;
+        }
+        if self.scan_toggle == ScanToggle::Freeze {
+            if !optimised {
+                return new;
+            }
+            self.largest.remove_anywhere(self.orders, group, cpu);
+        } else if stored >= 0 {
+            self.largest.remove(stored.cast_unsigned(), group, cpu);
+        }
+        if optimised && new >= 0 && now.free > 0 {
+            self.largest.insert(new.cast_unsigned(), group, cpu);
+        }
+        new
+    }
+
+    fn update_average(
+        &self,
+        group: GroupNr,
+        stored: i32,
+        now: Figures,
+        optimised: bool,
+        cpu: CpuSlot,
+    ) -> i32 {
+        if !optimised || (now.fragments == 0 && self.full_groups == FullGroups::Keep) {
+            return stored;
+        }
+        let new = match now.free.checked_div(now.fragments) {
+            Some(average) => fragment_order(average, self.orders).cast_signed(),
+            None => -1,
+        };
+        if new == stored {
+            return new;
+        }
+        if stored >= 0 {
+            self.average.remove(stored.cast_unsigned(), group, cpu);
+        }
+        if new >= 0 {
+            self.average.insert(new.cast_unsigned(), group, cpu);
+        }
+        new
+    }
+
+    /// Acquisitions of the lists' locks, where there are any.
+    pub(crate) fn lock_figures(&self) -> impl Iterator<Item = (&'static str, LockClassFigures)> {
+        self.largest.lock_figures().into_iter().chain(self.average.lock_figures())
+    }
+}
+
+/// The average-fragment set for a run of `length` clusters: lengths 1..3 are in 0, `[2^(k+1), 2^(k+2))` in `k`, and
+/// the last set holds everything longer.
+#[inline]
+pub(crate) fn fragment_order(length: u32, orders: u32) -> u32 {
+    let top = u32::BITS - length.leading_zeros();
+    top.saturating_sub(2).min(orders - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fragment_order;
+
+    #[test]
+    fn average_orders_are_one_below_the_logarithm() {
+        let orders = [1, 3, 4, 7, 8, 300, 512, 16383, 16384, 32768].map(|length| fragment_order(length, 14));
+        assert_eq!(orders, [0, 0, 1, 1, 2, 7, 8, 12, 13, 13]);
+    }
+}

@@ -1,0 +1,189 @@
+//! Sets of groups ordered by group number: one bit a group, with two levels of summary bits above.
+//!
+//! Key decision: a set is read without any lock. `next` is a few word loads whatever the number of groups, and the
+//! order of a walk is a function of the content only, never of the history.
+//!
+//! Concurrency: bits are set and cleared under the lock of the group they stand for, so each bit has one writer;
+//! words and summaries have many. Insertion sets the bit, then the summaries upward. Removal clears the bit and, when
+//! its word became empty, the summary bit, then looks at the word again and sets the summary when somebody was
+//! faster. So a summary bit may be set over an empty word (a wasted load); it is missing over a non-empty word only
+//! while its remover is between two steps, during which readers overlook the group as if it had been inserted later.
+
+use blockyard_disk::GroupNr;
+use blockyard_disk::num::{u32_from_usize, usize_from_u32};
+use blockyard_sync::{Atomic, AtomicInt, Backend, Ordering};
+
+/// One ordered set of groups for each order.
+pub(crate) struct OrderedSets<B: Backend> {
+    sets: Box<[OrderedSet<B>]>,
+}
+
+/// An ordered set of groups.
+struct OrderedSet<B: Backend> {
+    bits: Box<[B::AtomicU64]>,
+    summary: Box<[B::AtomicU64]>,
+    top: Box<[B::AtomicU64]>,
+}
+
+impl<B: Backend> OrderedSets<B> {
+    /// `orders` empty sets for `groups` groups.
+    pub(crate) fn new(orders: u32, groups: u32) -> Self {
+        Self { sets: (0..orders).map(|_| OrderedSet::new(groups)).collect() }
+    }
+
+    /// Adds a group; the caller holds its lock.
+    pub(crate) fn insert(&self, order: u32, group: GroupNr) {
+        self.sets[usize_from_u32(order)].insert(usize_from_u32(group.raw()));
+    }
+
+    /// Takes a group out; the caller holds its lock.
+    pub(crate) fn remove(&self, order: u32, group: GroupNr) {
+        self.sets[usize_from_u32(order)].remove(usize_from_u32(group.raw()));
+    }
+
+    /// The first group of a set in `[from, end)`.
+    #[inline]
+    pub(crate) fn next(&self, order: u32, from: u32, end: u32) -> Option<GroupNr> {
+        if from >= end {
+            return None;
+        }
+        let found = u32_from_usize(self.sets[usize_from_u32(order)].next(usize_from_u32(from))?);
+        (found < end).then_some(GroupNr::new(found))
+    }
+
+    /// Number of groups in a set.
+    pub(crate) fn len(&self, order: u32) -> u32 {
+        let set = &self.sets[usize_from_u32(order)];
+        set.bits.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum()
+    }
+}
+
+impl<B: Backend> OrderedSet<B> {
+    fn new(groups: u32) -> Self {
+        let words = |bits: usize| -> Box<[B::AtomicU64]> {
+            (0..bits.div_ceil(64).max(1)).map(|_| B::AtomicU64::new(0)).collect()
+        };
+        let bits = words(usize_from_u32(groups));
+        let summary = words(bits.len());
+        let top = words(summary.len());
+        Self { bits, summary, top }
+    }
+
+    fn insert(&self, at: usize) {
+        // Release pairs with the acquire loads of `next`: who sees a summary bit sees the bits below it.
+        if self.bits[at / 64].fetch_or(1 << (at % 64), Ordering::AcqRel) == 0
+            && self.summary[at / 4096].fetch_or(1 << (at / 64 % 64), Ordering::AcqRel) == 0
+        {
+            self.top[at / 262_144].fetch_or(1 << (at / 4096 % 64), Ordering::AcqRel);
+        }
+    }
+
+    fn remove(&self, at: usize) {
+        let bit = 1u64 << (at % 64);
+        if self.bits[at / 64].fetch_and(!bit, Ordering::AcqRel) & !bit == 0 {
+            self.clear_summary(at / 64);
+        }
+    }
+
+    /// Clears the summary bit of an empty word, unless it was filled meanwhile.
+    fn clear_summary(&self, word: usize) {
+        let bit = 1u64 << (word % 64);
+        let emptied = self.summary[word / 64].fetch_and(!bit, Ordering::AcqRel) & !bit == 0;
+        if emptied {
+            self.clear_top(word / 64);
+        }
+        if self.bits[word].load(Ordering::Acquire) != 0
+            && self.summary[word / 64].fetch_or(bit, Ordering::AcqRel) == 0
+        {
+            self.top[word / 4096].fetch_or(1 << (word / 64 % 64), Ordering::AcqRel);
+        }
+    }
+
+    fn clear_top(&self, summary: usize) {
+        let bit = 1u64 << (summary % 64);
+        self.top[summary / 64].fetch_and(!bit, Ordering::AcqRel);
+        if self.summary[summary].load(Ordering::Acquire) != 0 {
+            self.top[summary / 64].fetch_or(bit, Ordering::AcqRel);
+        }
+    }
+
+    /// The lowest member at or after `from`.
+    fn next(&self, from: usize) -> Option<usize> {
+        if let Some(at) = next_in_word(&self.bits, from) {
+            return Some(at);
+        }
+        let mut word = from / 64 + 1;
+        while let Some(candidate) = self.next_word(word) {
+            if let Some(at) = next_in_word(&self.bits, candidate * 64) {
+                return Some(at);
+            }
+            word = candidate + 1;
+        }
+        None
+    }
+
+    /// The lowest word at or after `from` whose summary bit is set.
+    fn next_word(&self, from: usize) -> Option<usize> {
+        if from >= self.bits.len() {
+            return None;
+        }
+        if let Some(word) = next_in_word(&self.summary, from) {
+            return Some(word);
+        }
+        let mut at = from / 64 + 1;
+        while at < self.summary.len() {
+            let Some(summary) = next_in_word(&self.top, at) else {
+                at = (at / 64 + 1) * 64;
+                continue;
+            };
+            if let Some(word) = next_in_word(&self.summary, summary * 64) {
+                return Some(word);
+            }
+            at = summary + 1;
+        }
+        None
+    }
+}
+
+/// The lowest set bit at or after `from` in the word that holds `from`.
+#[inline]
+fn next_in_word<A: Atomic<u64>>(words: &[A], from: usize) -> Option<usize> {
+    let word = words.get(from / 64)?.load(Ordering::Acquire) & (!0 << (from % 64));
+    (word != 0).then(|| from / 64 * 64 + usize_from_u32(word.trailing_zeros()))
+}
+
+#[cfg(test)]
+#[allow(clippy::as_conversions)]
+mod tests {
+    use super::*;
+    use blockyard_sync::Native;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_set_is_a_btree_set(
+            ops in prop::collection::vec((any::<bool>(), 0u32..300_000), 1..200),
+            probes in prop::collection::vec(0u32..300_000, 20),
+        ) {
+            let sets = OrderedSets::<Native>::new(1, 300_000);
+            let mut model = BTreeSet::new();
+            for (add, group) in ops {
+                if add {
+                    sets.insert(0, GroupNr::new(group));
+                    model.insert(group);
+                } else {
+                    let gone = model.range(group..).next().copied().unwrap_or(group);
+                    sets.remove(0, GroupNr::new(gone));
+                    model.remove(&gone);
+                }
+            }
+            for from in probes {
+                let next = sets.next(0, from, 299_000).map(GroupNr::raw);
+                prop_assert_eq!(next, model.range(from..).next().copied().filter(|&g| g < 299_000));
+            }
+            prop_assert_eq!(sets.len(0) as usize, model.len());
+        }
+    }
+}

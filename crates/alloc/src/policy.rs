@@ -1,0 +1,140 @@
+//! Policies are data: a policy names what fills each slot of the mechanism, and a preset is a name for a composition.
+//!
+//! An arm on the command line is `preset` or `preset:slot=value:slot=value`; commas part arms. Combinations that no
+//! mechanism can serve are refused here, so the search never meets one.
+
+mod linux_6_18;
+mod parse;
+pub mod slots;
+
+pub use parse::PolicyError;
+use slots::{
+    Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, IndirectScan,
+    Init, InodeGroup, Ladder, Locks, Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search, SlotLock,
+    Slots, StreamGoal, Sweep, Visit, When, Zones,
+};
+
+/// A composition of decisions. Make one with [`Policy::parse`] or by changing a preset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Name of the preset it started from.
+    pub preset: &'static str,
+    /// Which engine looks for blocks.
+    pub search: Search,
+    /// How requests grow.
+    pub normalise: Normalise,
+    /// How many stream goals.
+    pub slots: Slots,
+    /// What guards them.
+    pub slot_lock: SlotLock,
+    /// What they carry.
+    pub stream_goal: StreamGoal,
+    /// Whether the indexes are used.
+    pub scan: Scan,
+    /// Which criteria.
+    pub ladder: Ladder,
+    /// What happens at a busy group.
+    pub busy: Busy,
+    /// How many group locks.
+    pub locks: Locks,
+    /// Structure of the indexes.
+    pub order_index: OrderIndex,
+    /// How the index walk reaches groups.
+    pub visit: Visit,
+    /// Order of sets and ranges.
+    pub sweep: Sweep,
+    /// How indirect-mapped inodes search.
+    pub indirect_scan: IndirectScan,
+    /// Full groups in the average index.
+    pub full_groups: FullGroups,
+    /// Index upkeep while optimised scanning is off.
+    pub scan_toggle: ScanToggle,
+    /// How pending frees are counted.
+    pub free_pending: FreePending,
+    /// How pending frees are kept.
+    pub freed_merge: FreedMerge,
+    /// When groups are loaded.
+    pub init: Init,
+    /// Which extent of a group.
+    pub choose: Choose,
+    /// What the cursor search leaves to the ladder.
+    pub exempt: Exempt,
+    /// Where inodes go.
+    pub inode: InodeGroup,
+    /// Where directory blocks go.
+    pub dir_blocks: DirBlocks,
+    /// When blocks are chosen.
+    pub when: When,
+    /// The cursor search, where `search` asks for it.
+    pub cursor: Cursor,
+}
+
+/// Decisions of the cursor search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// How new files are spread.
+    pub rotation: Rotation,
+    /// Which extents are taken.
+    pub accept: Accept,
+    /// When a cursor moves.
+    pub advance: Advance,
+    /// Number of zones.
+    pub zones: Zones,
+    /// Whether an inode remembers its group.
+    pub sticky_inode: bool,
+    /// Whether the true neighbour (group and offset) is tried before any cursor; otherwise the goal's group is
+    /// replaced by the cursor's and its offset kept, as published.
+    pub neighbour_first: bool,
+    /// Whether a hit through an inode's cursor moves the CPU's cursor.
+    pub inode_moves_cpu: bool,
+    /// Length floor in clusters for [`Accept::Floor`].
+    pub floor: u32,
+    /// Groups that are passed over for being below the floor before any length is accepted.
+    pub patience: u32,
+    /// Whether cursors start at places drawn from the seed instead of the fixed zones.
+    pub seeded_start: bool,
+}
+
+/// A named composition with its documentation.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// The composition; its name is `policy.preset`.
+    pub policy: Policy,
+    /// Idea, when it wins, when it loses, parameters: the file's own documentation.
+    pub source: &'static str,
+}
+
+/// Registers a preset: its module's `POLICY` and the text of its file.
+macro_rules! preset {
+    ($module:ident) => {
+        Preset {
+            policy: $module::POLICY,
+            source: include_str!(concat!("policy/", stringify!($module), ".rs")),
+        }
+    };
+}
+
+/// Every preset: one line each.
+pub const PRESETS: &[Preset] = &[preset!(linux_6_18)];
+
+impl Default for Policy {
+    fn default() -> Self {
+        linux_6_18::POLICY
+    }
+}
+
+impl Preset {
+    /// The preset of this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<&'static Preset> {
+        PRESETS.iter().find(|preset| preset.policy.preset == name)
+    }
+
+    /// The documentation of the preset, as written at the top of its file.
+    pub fn documentation(&self) -> impl Iterator<Item = &'static str> {
+        self.source
+            .lines()
+            .map_while(|line| line.strip_prefix("//!"))
+            .map(|line| line.strip_prefix(' ').unwrap_or(line))
+    }
+}

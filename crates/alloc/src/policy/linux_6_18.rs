@@ -1,0 +1,61 @@
+//! # `linux-6.18`: the allocator of Linux 6.17 and later
+//!
+//! **Idea.** A ladder of five criteria, from cheap and picky to slow and content with anything, over groups ordered
+//! by what their largest free chunk or average free run is. Small files share a preallocation for each CPU, large
+//! ones reserve a window ahead. Several remembered goals, and busy groups passed over, keep parallel writers apart.
+//!
+//! **When it wins.** Parallel appends to different files; mixed sizes on a file system with room.
+//!
+//! **When it loses.** New large files start at their slot's remembered group, not near their inode; the criteria
+//! before the last two see only groups that were loaded; nearly full file systems fall through to linear walks.
+//!
+//! **Parameters.** The tunables of [`crate::Tunable`]: `mb_max_to_scan` (200 candidates), `mb_min_to_scan` (10),
+//! `mb_order2_req` (2), `mb_stream_req` (16 blocks), `mb_group_prealloc` (512 blocks), `mb_max_linear_groups` (4
+//! groups on rotating devices, otherwise 0), `mb_best_avail_max_trim_order` (3 orders).
+
+use super::slots::{
+    Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, IndirectScan,
+    Init, InodeGroup, Ladder, Locks, Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search, SlotLock,
+    Slots, StreamGoal, Sweep, Visit, When, Zones,
+};
+use super::{Cursor, Policy};
+
+/// The composition.
+pub(super) const POLICY: Policy = Policy {
+    preset: "linux-6.18",
+    search: Search::Ladder,
+    normalise: Normalise::Linux,
+    slots: Slots::Hashed,
+    slot_lock: SlotLock::None,
+    stream_goal: StreamGoal::GroupOnly,
+    scan: Scan::Auto,
+    ladder: Ladder::Linux,
+    busy: Busy::Skip,
+    locks: Locks::PerGroup,
+    order_index: OrderIndex::ByGroup,
+    visit: Visit::Scan,
+    sweep: Sweep::PerRange,
+    indirect_scan: IndirectScan::Optimized,
+    full_groups: FullGroups::Drop,
+    scan_toggle: ScanToggle::Prune,
+    free_pending: FreePending::Atomic,
+    freed_merge: FreedMerge::Before,
+    init: Init::Config,
+    choose: Choose::Linux,
+    exempt: Exempt::Nothing,
+    inode: InodeGroup::OrlovFlex,
+    dir_blocks: DirBlocks::FlexFirst,
+    when: When::WriteBack,
+    cursor: Cursor {
+        rotation: Rotation::None,
+        accept: Accept::Any,
+        advance: Advance::OnFill,
+        zones: Zones::Cpus,
+        sticky_inode: true,
+        neighbour_first: true,
+        inode_moves_cpu: true,
+        floor: 0,
+        patience: 0,
+        seeded_start: false,
+    },
+};

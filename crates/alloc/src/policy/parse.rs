@@ -1,0 +1,254 @@
+//! Reading `linux-6.18:slots=one:busy=wait`, printing it back, and refusing what cannot work.
+
+use core::fmt;
+
+use super::slots::{
+    Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, IndirectScan,
+    Init, InodeGroup, Ladder, Locks, Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search, SlotLock,
+    Slots, StreamGoal, Sweep, Visit, When, Zones,
+};
+use super::{PRESETS, Policy, Preset};
+
+/// Why a policy text was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// No such preset.
+    #[error("no policy {0:?}; known: {known}", known = known_presets())]
+    UnknownPreset(String),
+    /// Not `slot=value`.
+    #[error("{0:?} is not slot=value")]
+    NotAnOverride(String),
+    /// No such slot.
+    #[error("no slot {0:?}; known: {known}", known = known_slots())]
+    UnknownSlot(String),
+    /// The slot has no such filling.
+    #[error("slot {slot} has no filling {value:?}; known: {known}")]
+    UnknownValue {
+        /// The slot.
+        slot: &'static str,
+        /// What was asked for.
+        value: String,
+        /// The fillings it has.
+        known: String,
+    },
+    /// The fillings contradict each other.
+    #[error("impossible combination: {0}")]
+    Impossible(&'static str),
+}
+
+/// One slot of a policy as text: its name, how to read it, how to set it, and what may fill it.
+struct SlotText {
+    name: &'static str,
+    value: fn(&Policy) -> String,
+    set: fn(&mut Policy, &str) -> bool,
+    known: fn() -> String,
+}
+
+macro_rules! slot_text {
+    ($name:literal, $kind:ident, $($field:ident).+) => {
+        SlotText {
+            name: $name,
+            value: |policy| policy.$($field).+.name().to_owned(),
+            set: |policy, text| $kind::by_name(text).map(|value| policy.$($field).+ = value).is_some(),
+            known: || $kind::ALL.iter().map(|value| value.name()).collect::<Vec<_>>().join(", "),
+        }
+    };
+}
+
+macro_rules! switch_text {
+    ($name:literal, $($field:ident).+) => {
+        SlotText {
+            name: $name,
+            value: |policy| if policy.$($field).+ { "on".to_owned() } else { "off".to_owned() },
+            set: |policy, text| match text {
+                "on" => { policy.$($field).+ = true; true }
+                "off" => { policy.$($field).+ = false; true }
+                _ => false,
+            },
+            known: || "on, off".to_owned(),
+        }
+    };
+}
+
+macro_rules! number_text {
+    ($name:literal, $($field:ident).+) => {
+        SlotText {
+            name: $name,
+            value: |policy| policy.$($field).+.to_string(),
+            set: |policy, text| text.parse().map(|value| policy.$($field).+ = value).is_ok(),
+            known: || "a number".to_owned(),
+        }
+    };
+}
+
+/// Every slot, in the order they are printed.
+const SLOTS: &[SlotText] = &[
+    slot_text!("search", Search, search),
+    slot_text!("normalise", Normalise, normalise),
+    slot_text!("slots", Slots, slots),
+    slot_text!("slot_lock", SlotLock, slot_lock),
+    slot_text!("stream_goal", StreamGoal, stream_goal),
+    slot_text!("scan", Scan, scan),
+    slot_text!("ladder", Ladder, ladder),
+    slot_text!("busy", Busy, busy),
+    slot_text!("locks", Locks, locks),
+    slot_text!("order_index", OrderIndex, order_index),
+    slot_text!("visit", Visit, visit),
+    slot_text!("sweep", Sweep, sweep),
+    slot_text!("indirect_scan", IndirectScan, indirect_scan),
+    slot_text!("full_groups", FullGroups, full_groups),
+    slot_text!("scan_toggle", ScanToggle, scan_toggle),
+    slot_text!("free_pending", FreePending, free_pending),
+    slot_text!("freed_merge", FreedMerge, freed_merge),
+    slot_text!("init", Init, init),
+    slot_text!("choose", Choose, choose),
+    slot_text!("exempt", Exempt, exempt),
+    slot_text!("inode", InodeGroup, inode),
+    slot_text!("dir_blocks", DirBlocks, dir_blocks),
+    slot_text!("when", When, when),
+    slot_text!("rotation", Rotation, cursor.rotation),
+    slot_text!("accept", Accept, cursor.accept),
+    slot_text!("advance", Advance, cursor.advance),
+    slot_text!("zones", Zones, cursor.zones),
+    switch_text!("sticky_inode", cursor.sticky_inode),
+    switch_text!("neighbour_first", cursor.neighbour_first),
+    switch_text!("inode_moves_cpu", cursor.inode_moves_cpu),
+    switch_text!("seeded_start", cursor.seeded_start),
+    number_text!("floor", cursor.floor),
+    number_text!("patience", cursor.patience),
+];
+
+fn known_presets() -> String {
+    PRESETS.iter().map(|preset| preset.policy.preset).collect::<Vec<_>>().join(", ")
+}
+
+fn known_slots() -> String {
+    SLOTS.iter().map(|slot| slot.name).collect::<Vec<_>>().join(", ")
+}
+
+impl Policy {
+    /// Reads one arm: a preset's name and overrides, parted by colons.
+    ///
+    /// # Errors
+    /// [`PolicyError`] naming the first part that is unknown, or the combination that cannot work.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let mut parts = text.split(':');
+        let name = parts.next().unwrap_or_default();
+        let preset = Preset::by_name(name).ok_or_else(|| PolicyError::UnknownPreset(name.to_owned()))?;
+        let mut policy = preset.policy;
+        for part in parts {
+            policy.set(part)?;
+        }
+        policy.check()?;
+        Ok(policy)
+    }
+
+    /// Reads arms parted by commas.
+    ///
+    /// # Errors
+    /// As [`Policy::parse`].
+    pub fn parse_arms(text: &str) -> Result<Vec<Self>, PolicyError> {
+        text.split(',').map(Self::parse).collect()
+    }
+
+    fn set(&mut self, part: &str) -> Result<(), PolicyError> {
+        let (name, value) =
+            part.split_once('=').ok_or_else(|| PolicyError::NotAnOverride(part.to_owned()))?;
+        let slot = SLOTS
+            .iter()
+            .find(|slot| slot.name == name)
+            .ok_or_else(|| PolicyError::UnknownSlot(name.to_owned()))?;
+        if (slot.set)(self, value) {
+            return Ok(());
+        }
+        Err(PolicyError::UnknownValue { slot: slot.name, value: value.to_owned(), known: (slot.known)() })
+    }
+
+    /// Refuses combinations that the mechanism cannot serve.
+    ///
+    /// # Errors
+    /// [`PolicyError::Impossible`] with the rule that is broken.
+    pub fn check(&self) -> Result<(), PolicyError> {
+        let rule = |holds: bool, why| if holds { Ok(()) } else { Err(PolicyError::Impossible(why)) };
+        rule(
+            self.sweep == Sweep::PerSet || self.visit == Visit::Scan,
+            "sweep=per-range needs visit=scan: a pick always starts again and cannot sweep a range",
+        )?;
+        rule(
+            self.visit == Visit::Choose || self.order_index == OrderIndex::ByGroup,
+            "visit=scan needs order_index=by-group: a list cannot be walked while groups move in it",
+        )?;
+        rule(
+            self.inode == InodeGroup::OrlovFlex || self.inode == InodeGroup::Parent,
+            "inode=orlov-ext3 and inode=flex-2008 come with the placement presets",
+        )?;
+        rule(
+            self.cursor.accept != Accept::Floor || self.cursor.floor > 0,
+            "accept=floor needs floor=CLUSTERS above 0",
+        )
+    }
+
+    /// Slot and filling of every slot, in printing order.
+    pub fn slots(&self) -> impl Iterator<Item = (&'static str, String)> {
+        SLOTS.iter().map(|slot| (slot.name, (slot.value)(self)))
+    }
+
+    /// Slot and fillings that may be asked for, in printing order.
+    pub fn known_fillings() -> impl Iterator<Item = (&'static str, String)> {
+        SLOTS.iter().map(|slot| (slot.name, (slot.known)()))
+    }
+}
+
+impl fmt::Display for Policy {
+    /// The shortest text that [`Policy::parse`] reads back.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.preset)?;
+        let Some(preset) = Preset::by_name(self.preset) else { return Ok(()) };
+        for slot in SLOTS {
+            let value = (slot.value)(self);
+            if value != (slot.value)(&preset.policy) {
+                write!(f, ":{}={value}", slot.name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overrides_change_slots_and_print_back() {
+        let policy = Policy::parse("linux-6.18:slots=one:busy=wait").unwrap();
+        assert_eq!((policy.slots, policy.busy), (Slots::One, Busy::Wait));
+        assert_eq!(policy.to_string(), "linux-6.18:slots=one:busy=wait");
+        assert_eq!(Policy::parse(&policy.to_string()), Ok(policy));
+    }
+
+    #[test]
+    fn impossible_combinations_are_refused_by_rule() {
+        let refused = |text: &str| matches!(Policy::parse(text), Err(PolicyError::Impossible(_)));
+        assert!(refused("linux-6.18:visit=choose"));
+        assert!(refused("linux-6.18:order_index=fifo:sweep=per-set"));
+        assert!(!refused("linux-6.18:order_index=fifo:sweep=per-set:visit=choose"));
+    }
+
+    #[test]
+    fn unknown_names_are_listed_with_what_is_known() {
+        let text = Policy::parse("linux-6.18:busy=maybe").unwrap_err().to_string();
+        assert_eq!(text, "slot busy has no filling \"maybe\"; known: wait, skip");
+        assert!(Policy::parse("linux-7").unwrap_err().to_string().contains("linux-6.18"));
+    }
+
+    #[test]
+    fn every_preset_is_possible_and_documented() {
+        for preset in PRESETS {
+            assert_eq!(preset.policy.check(), Ok(()), "{}", preset.policy.preset);
+            let text = preset.documentation().collect::<Vec<_>>().join("\n");
+            for part in ["**Idea.**", "**When it wins.**", "**When it loses.**", "**Parameters.**"] {
+                assert!(text.contains(part), "{} lacks {part}", preset.policy.preset);
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The slots of a policy and what may fill them.
+//!
+//! Every filling is a value of a small enum; the mechanism matches on it in one place. Names and values are those of
+//! overrides on the command line (`slots=one`), so they are part of the interface.
+
+/// Defines a slot: an enum whose values have names.
+macro_rules! slot {
+    ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$value_doc])* $value,)+
+        }
+
+        impl $name {
+            /// Every filling, in order of documentation.
+            pub const ALL: &[Self] = &[$(Self::$value),+];
+
+            /// The name in overrides.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$value => $text),+ }
+            }
+
+            /// The filling of this name.
+            #[must_use]
+            pub fn by_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.name() == name)
+            }
+        }
+    };
+}
+
+slot! {
+    /// `search`: which engine looks for blocks.
+    Search {
+        /// The ladder of criteria over groups; all slots below apply.
+        Ladder = "ladder",
+        /// Round-robin by group (rralloc): first free run from a cursor.
+        Cursor = "cursor",
+    }
+}
+slot! {
+    /// `normalise`: how a request grows into a preallocation.
+    Normalise {
+        /// Linux's table of windows by predicted file size.
+        Linux = "linux",
+        /// Not at all.
+        Exact = "exact",
+        /// As Linux, with windows twice as long once a file has grown past 1 MiB (idea of `yard`).
+        Growing = "growing",
+    }
+}
+slot! {
+    /// `slots`: how many stream goals there are.
+    Slots {
+        /// One for the file system.
+        One = "one",
+        /// `min(CPUs, groups / 4)`, chosen by inode number.
+        Hashed = "hashed",
+        /// None: a stream starts where its inode remembers, group 0 at first (rralloc V3's regular policy).
+        Inode = "inode",
+        /// None: a stream keeps the goal of its inode.
+        None = "none",
+    }
+}
+slot! {
+    /// `slot_lock`: what guards the stream goals.
+    SlotLock {
+        /// The file-system-wide lock that freeing also takes.
+        Md = "md",
+        /// Nothing: plain loads and stores.
+        None = "none",
+    }
+}
+slot! {
+    /// `stream_goal`: what a stream goal carries.
+    StreamGoal {
+        /// Group and offset; the exact goal is tried again on a retry.
+        Offset = "offset",
+        /// The group only.
+        GroupOnly = "group-only",
+    }
+}
+slot! {
+    /// `scan`: whether the group indexes are used.
+    Scan {
+        /// When the file system has at least 16 groups, as Linux decides at mount.
+        Auto = "auto",
+        /// Never: groups are visited one after the other.
+        Linear = "linear",
+        /// Always.
+        Optimized = "optimized",
+    }
+}
+slot! {
+    /// `ladder`: which criteria are tried, in what order.
+    Ladder {
+        /// Power of two, goal length fast, best available, goal length slow, any.
+        Linux = "linux",
+        /// Any free extent, group after group.
+        AnyOnly = "any-only",
+        /// Groups that hold the whole length, then any.
+        Slow = "slow",
+    }
+}
+slot! {
+    /// `busy`: what happens at a group whose lock is held.
+    Busy {
+        /// Wait for it.
+        Wait = "wait",
+        /// Pass it over until the last criterion.
+        Skip = "skip",
+    }
+}
+slot! {
+    /// `locks`: how many group locks there are.
+    Locks {
+        /// One for each group.
+        PerGroup = "group",
+        /// 128, shared by groups with equal numbers modulo 128.
+        Hashed = "hashed",
+    }
+}
+slot! {
+    /// `order_index`: the structure of the group indexes.
+    OrderIndex {
+        /// Lists in order of insertion, each under a reader-writer lock.
+        Fifo = "fifo",
+        /// Sets ordered by group number, read without a lock.
+        ByGroup = "by-group",
+    }
+}
+slot! {
+    /// `visit`: how the index walk reaches a group.
+    Visit {
+        /// Pick one group, visit it, pick again from the start.
+        Choose = "choose",
+        /// Visit entries while walking.
+        Scan = "scan",
+    }
+}
+slot! {
+    /// `sweep`: the order of sets and ranges.
+    Sweep {
+        /// Each set wraps around before the next order.
+        PerSet = "per-set",
+        /// All orders from the goal to the end, then all orders below the goal.
+        PerRange = "per-range",
+    }
+}
+slot! {
+    /// `indirect_scan`: how inodes with indirect maps search.
+    IndirectScan {
+        /// Always linearly.
+        Linear = "linear",
+        /// As all others.
+        Optimized = "optimized",
+    }
+}
+slot! {
+    /// `full_groups`: whether a full group stays in the average-fragment index.
+    FullGroups {
+        /// It stays where it was.
+        Keep = "keep",
+        /// It leaves.
+        Drop = "drop",
+    }
+}
+slot! {
+    /// `scan_toggle`: upkeep of the largest-order index while optimised scanning is switched off.
+    ScanToggle {
+        /// Frozen as it is.
+        Freeze = "freeze",
+        /// A group leaves when its order changes.
+        Prune = "prune",
+    }
+}
+slot! {
+    /// `free_pending`: how freed clusters that wait for a commit are counted.
+    FreePending {
+        /// Under the file-system-wide lock.
+        Md = "md",
+        /// By an atomic counter.
+        Atomic = "atomic",
+    }
+}
+slot! {
+    /// `freed_merge`: when a freed extent meets its neighbours.
+    FreedMerge {
+        /// Inserted first, then merged with both sides; each step under the file-system-wide lock.
+        After = "after",
+        /// Merged first; inserted only when nothing touches.
+        Before = "before",
+        /// Kept in its group, found again by a set of groups: no file-system-wide lock.
+        ByGroup = "by-group",
+    }
+}
+slot! {
+    /// `init`: when groups are loaded.
+    Init {
+        /// As the configuration says.
+        Config = "config",
+        /// On demand, with prefetch.
+        Lazy = "lazy",
+        /// All at open.
+        AtOpen = "open",
+    }
+}
+slot! {
+    /// `choose`: which free extent of a group is taken.
+    Choose {
+        /// Linux: buddy chunks for powers of two, else the best of the candidates offered.
+        Linux = "linux",
+        /// The first run that is long enough (for criterion any: the first run).
+        First = "first",
+        /// The shortest run of the group that is long enough.
+        Best = "best",
+    }
+}
+slot! {
+    /// `rotation`: how the cursor search starts new files.
+    Rotation {
+        /// No rotation: only the inode's own cursor.
+        None = "none",
+        /// One cursor for the file system, under a lock.
+        Global = "global",
+        /// One cursor for each CPU, each starting in its zone.
+        PerCpu = "per-cpu",
+    }
+}
+slot! {
+    /// `accept`: which extents the cursor search takes.
+    Accept {
+        /// The first free run of any length.
+        Any = "any",
+        /// A run of at least a floor for a bounded number of groups, then any.
+        Floor = "floor",
+        /// What the ladder finds from the cursor's group.
+        Ladder = "ladder",
+    }
+}
+slot! {
+    /// `advance`: when a cursor moves on.
+    Advance {
+        /// To the group of the last success: moves when a group is full.
+        OnFill = "on-fill",
+        /// One group further with every new inode.
+        PerInode = "per-inode",
+    }
+}
+slot! {
+    /// `zones`: how many zones the per-CPU cursors start in.
+    Zones {
+        /// One for each possible CPU.
+        Cpus = "cpus",
+        /// `min(CPUs, groups / 4)`.
+        Bounded = "bounded",
+    }
+}
+slot! {
+    /// `exempt`: what does not go through the cursor.
+    Exempt {
+        /// Nothing.
+        Nothing = "nothing",
+        /// Directory blocks.
+        Directories = "directories",
+        /// Directory and metadata blocks.
+        Metadata = "metadata",
+    }
+}
+slot! {
+    /// `inode`: which group a new inode goes to.
+    InodeGroup {
+        /// Orlov's spreading over flex groups (today's ext4).
+        OrlovFlex = "orlov-flex",
+        /// With the parent.
+        Parent = "parent",
+        /// Orlov's spreading over groups (ext3).
+        OrlovExt3 = "orlov-ext3",
+        /// The first allocator for flex groups.
+        Flex2008 = "flex-2008",
+    }
+}
+slot! {
+    /// `dir_blocks`: where directory blocks go.
+    DirBlocks {
+        /// The first group of the flex group.
+        FlexFirst = "flex-first",
+        /// With the data.
+        WithData = "with-data",
+    }
+}
+slot! {
+    /// `when`: when blocks are chosen.
+    When {
+        /// At write-back (delayed allocation).
+        WriteBack = "write-back",
+        /// At the write.
+        Write = "write",
+    }
+}

@@ -1,0 +1,139 @@
+//! The allocation state of one inode: its preallocations by logical block, and its cursor.
+//!
+//! It lives in the caller's in-core inode, so the allocator has no map of inodes and no lock that all inodes share.
+
+use std::sync::Arc;
+
+use blockyard_disk::GroupNr;
+use blockyard_sync::{Atomic, Backend, Mutex, Native, Ordering, rank};
+
+use super::Prealloc;
+
+/// "No group" in a cursor.
+const NO_CURSOR: u32 = u32::MAX;
+
+/// What the allocator remembers of one inode, owned by the caller's in-core inode.
+///
+/// Before it is dropped, [`Allocator::discard_inode_preallocations`](crate::Allocator) must have been called; what is
+/// left is otherwise given back only when space runs out.
+pub struct InodeAlloc<B: Backend = Native> {
+    /// Ascending by logical block; may hold deleted ones, which are dropped when met.
+    preallocs: Mutex<Vec<Arc<Prealloc<B>>>, B>,
+    /// Length of the vector. Relaxed: read without the lock only to pass over inodes that never had one.
+    count: B::AtomicU32,
+    /// Group of the last success, for policies that remember it by inode. Relaxed: a hint.
+    cursor: B::AtomicU32,
+}
+
+impl<B: Backend> Default for InodeAlloc<B> {
+    fn default() -> Self {
+        Self {
+            preallocs: Mutex::new(rank::PREALLOC_INODE, Vec::new()),
+            count: B::AtomicU32::new(0),
+            cursor: B::AtomicU32::new(NO_CURSOR),
+        }
+    }
+}
+
+/// Borders that an inode's own preallocations set to a new window, in logical blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OwnBorders {
+    /// End of the nearest one that starts left of the request.
+    pub(crate) left_end: Option<u64>,
+    /// Start of the nearest one right of it.
+    pub(crate) right_start: Option<u64>,
+}
+
+impl<B: Backend> InodeAlloc<B> {
+    /// State of an inode that has none yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Preallocations that are alive.
+    #[must_use]
+    pub fn preallocations(&self) -> usize {
+        self.preallocs.lock().iter().filter(|prealloc| !prealloc.glance().deleted).count()
+    }
+
+    pub(crate) fn cursor(&self) -> Option<GroupNr> {
+        let group = self.cursor.load(Ordering::Relaxed);
+        (group != NO_CURSOR).then_some(GroupNr::new(group))
+    }
+
+    pub(crate) fn set_cursor(&self, group: GroupNr) {
+        self.cursor.store(group.raw(), Ordering::Relaxed);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    fn note_count(&self, list: &[Arc<Prealloc<B>>]) {
+        self.count.store(blockyard_disk::num::u32_from_usize(list.len()), Ordering::Relaxed);
+    }
+
+    /// The live preallocation with the greatest start at or before `logical`.
+    pub(crate) fn candidate(&self, logical: u32) -> Option<Arc<Prealloc<B>>> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut list = self.preallocs.lock();
+        drop_deleted(&mut list);
+        self.note_count(&list);
+        let after = list.partition_point(|prealloc| prealloc.logical() <= logical);
+        after.checked_sub(1).map(|at| Arc::clone(&list[at]))
+    }
+
+    /// The borders for a window that holds `logical`.
+    pub(crate) fn borders(&self, logical: u32, ratio_bits: u32) -> OwnBorders {
+        if self.is_empty() {
+            return OwnBorders::default();
+        }
+        let mut list = self.preallocs.lock();
+        drop_deleted(&mut list);
+        self.note_count(&list);
+        let at = list.partition_point(|prealloc| prealloc.logical() < logical);
+        let right = list[at..].iter().find(|prealloc| prealloc.logical() > logical);
+        OwnBorders {
+            left_end: at
+                .checked_sub(1)
+                .map(|left| u64::from(list[left].logical()) + (u64::from(list[left].len) << ratio_bits)),
+            right_start: right.map(|prealloc| u64::from(prealloc.logical())),
+        }
+    }
+
+    pub(crate) fn insert(&self, prealloc: Arc<Prealloc<B>>) {
+        let mut list = self.preallocs.lock();
+        let at = list.partition_point(|other| other.logical() < prealloc.logical());
+        list.insert(at, prealloc);
+        self.note_count(&list);
+    }
+
+    pub(crate) fn remove(&self, prealloc: &Arc<Prealloc<B>>) {
+        let mut list = self.preallocs.lock();
+        list.retain(|other| !Arc::ptr_eq(other, prealloc));
+        self.note_count(&list);
+    }
+
+    /// Takes all of them, for discarding.
+    pub(crate) fn take_all(&self) -> Vec<Arc<Prealloc<B>>> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let list = core::mem::take(&mut *self.preallocs.lock());
+        self.count.store(0, Ordering::Relaxed);
+        list
+    }
+}
+
+fn drop_deleted<B: Backend>(list: &mut Vec<Arc<Prealloc<B>>>) {
+    list.retain(|prealloc| !prealloc.glance().deleted);
+}
+
+impl<B: Backend> core::fmt::Debug for InodeAlloc<B> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("InodeAlloc").field("cursor", &self.cursor()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,132 @@
+//! The locality group of one CPU slot: preallocations that small files share, in ten buckets by what is left.
+//!
+//! The caller holds the group's mutex from before it looks until its request is finished, so two requests of one slot
+//! never interleave. Buckets are sorted by clusters left, ascending; deleted entries are dropped when met.
+
+use std::sync::Arc;
+
+use blockyard_disk::Geometry;
+use blockyard_disk::num::{u64_from_u32, usize_from_u32};
+use blockyard_sync::Backend;
+
+use super::Prealloc;
+
+/// Buckets by size of what is left.
+const BUCKETS: usize = 10;
+/// A bucket with more live entries than this is trimmed ...
+const BUCKET_MAX: usize = 8;
+/// ... down to this many.
+const BUCKET_TRIMMED: usize = 5;
+
+/// Preallocations of one CPU slot.
+pub(crate) struct LocalityGroup<B: Backend> {
+    buckets: [Vec<Arc<Prealloc<B>>>; BUCKETS],
+}
+
+impl<B: Backend> Default for LocalityGroup<B> {
+    fn default() -> Self {
+        Self { buckets: core::array::from_fn(|_| Vec::new()) }
+    }
+}
+
+/// `min(9, floor(log2 n))` for n at least 1.
+fn bucket_of(clusters: u32) -> usize {
+    usize_from_u32(clusters.max(1).ilog2()).min(BUCKETS - 1)
+}
+
+impl<B: Backend> LocalityGroup<B> {
+    /// Takes out the live preallocation with at least `count` clusters left that starts nearest to block `goal`; the
+    /// first met wins a tie.
+    pub(crate) fn take_nearest(
+        &mut self,
+        geometry: &Geometry,
+        goal: u64,
+        count: u32,
+    ) -> Option<Arc<Prealloc<B>>> {
+        let mut nearest: Option<(u64, usize, usize)> = None;
+        for (nr, bucket) in self.buckets.iter_mut().enumerate().skip(bucket_of(count)) {
+            let mut at = 0;
+            while at < bucket.len() {
+                let state = bucket[at].glance();
+                if state.deleted {
+                    bucket.remove(at);
+                    continue;
+                }
+                if state.free >= count {
+                    let first = geometry.group_first_block(bucket[at].group).raw();
+                    let start = first + (u64_from_u32(state.front) << geometry.cluster_ratio_bits());
+                    let distance = start.abs_diff(goal);
+                    if nearest.is_none_or(|(best, ..)| distance < best) {
+                        nearest = Some((distance, nr, at));
+                    }
+                }
+                at += 1;
+            }
+        }
+        nearest.map(|(_, nr, at)| self.buckets[nr].remove(at))
+    }
+
+    /// Puts a preallocation with clusters left into its bucket. Gives those that the bucket lets go, which the caller
+    /// must return to their groups in this order; they are deleted.
+    pub(crate) fn insert(&mut self, prealloc: Arc<Prealloc<B>>) -> Vec<Arc<Prealloc<B>>> {
+        let free = prealloc.glance().free;
+        let bucket = &mut self.buckets[bucket_of(free)];
+        let at = bucket.iter().position(|other| other.glance().free > free).unwrap_or(bucket.len());
+        bucket.insert(at, prealloc);
+        if bucket.len() > BUCKET_MAX { trim(bucket) } else { Vec::new() }
+    }
+
+    /// Live preallocations, for reports.
+    #[cfg(test)]
+    pub(crate) fn left(&self) -> Vec<Vec<u32>> {
+        let live = |bucket: &Vec<Arc<Prealloc<B>>>| {
+            bucket.iter().map(|p| p.glance()).filter(|s| !s.deleted).map(|s| s.free).collect()
+        };
+        self.buckets.iter().map(live).collect()
+    }
+}
+
+/// Deletes entries from the head until few enough are alive; those in use stay.
+fn trim<B: Backend>(bucket: &mut Vec<Arc<Prealloc<B>>>) -> Vec<Arc<Prealloc<B>>> {
+    bucket.retain(|prealloc| !prealloc.glance().deleted);
+    if bucket.len() <= BUCKET_MAX {
+        return Vec::new();
+    }
+    let mut dropped = Vec::new();
+    let mut at = 0;
+    while at < bucket.len() && bucket.len() > BUCKET_TRIMMED {
+        if bucket[at].try_delete() {
+            dropped.push(bucket.remove(at));
+        } else {
+            at += 1;
+        }
+    }
+    dropped.reverse();
+    dropped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prealloc::Owner;
+    use blockyard_disk::GroupNr;
+    use blockyard_sync::Native;
+
+    #[test]
+    fn the_ninth_leftover_sends_the_four_oldest_back() {
+        let mut locality = LocalityGroup::<Native>::default();
+        let leftover = |start: u32| {
+            let prealloc = Arc::new(Prealloc::new(Owner::Locality, GroupNr::new(0), start, 2));
+            prealloc.put();
+            prealloc
+        };
+        for start in 0..8 {
+            assert!(locality.insert(leftover(start * 10)).is_empty());
+        }
+        let last = leftover(80);
+        assert_eq!(last.take_front(1), Some(80), "in use");
+        let dropped: Vec<u32> = locality.insert(leftover(90)).iter().map(|p| p.start).collect();
+        assert_eq!(dropped, [30, 20, 10, 0], "in reverse order of selection");
+        assert_eq!(locality.left()[1], [2; 5]);
+    }
+}

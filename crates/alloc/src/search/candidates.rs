@@ -1,0 +1,127 @@
+//! Which of the free extents met is taken.
+//!
+//! An extent of exactly the wanted length is taken at once. Otherwise the best so far is kept: while all are too
+//! short the longest, then the shortest that is long enough; ties keep the earlier. Enough candidates end the search.
+//! The first candidate kept is not tested against the limits.
+
+use crate::context::Extent;
+
+/// Where a search stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Nothing decided.
+    Continue,
+    /// `best` is to be taken, in the group being scanned.
+    Found,
+    /// Too many candidates: the best is to be taken wherever it is.
+    Break,
+}
+
+/// The candidates of one request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Selection {
+    /// The best so far; length 0 when there is none.
+    pub(crate) best: Extent,
+    /// Candidates counted; never starts again within a request.
+    pub(crate) found: u32,
+    pub(crate) status: Status,
+    /// Take the first one.
+    pub(crate) first: bool,
+    max_to_scan: u32,
+    min_to_scan: u32,
+}
+
+impl Selection {
+    pub(crate) fn new(max_to_scan: u32, min_to_scan: u32, first: bool) -> Self {
+        Self { best: Extent::default(), found: 0, status: Status::Continue, first, max_to_scan, min_to_scan }
+    }
+
+    /// Whether the search was ended by the number of candidates.
+    pub(crate) fn exceeded(&self) -> bool {
+        self.found > self.max_to_scan
+    }
+
+    /// Counts a candidate and takes it.
+    #[inline]
+    pub(crate) fn take(&mut self, candidate: Extent) {
+        self.found += 1;
+        self.best = candidate;
+        self.status = Status::Found;
+    }
+
+    /// Offers a candidate for a request of `want` clusters.
+    #[inline]
+    pub(crate) fn offer(&mut self, candidate: Extent, want: u32) {
+        if self.first || candidate.len == want {
+            self.take(candidate);
+            return;
+        }
+        self.found += 1;
+        if self.best.len == 0 {
+            self.best = candidate;
+            return;
+        }
+        let better = if self.best.len < want {
+            candidate.len > self.best.len
+        } else {
+            candidate.len > want && candidate.len < self.best.len
+        };
+        if better {
+            self.best = candidate;
+        }
+        self.check_limits(want, false);
+    }
+
+    /// Applies the limits; at the end of a group a sufficient candidate is enough.
+    #[inline]
+    pub(crate) fn check_limits(&mut self, want: u32, end_of_group: bool) {
+        if self.status == Status::Found {
+            return;
+        }
+        if self.found > self.max_to_scan && !self.first {
+            self.status = Status::Break;
+        } else if self.best.len >= want
+            && self.best.len > 0
+            && (end_of_group || self.found > self.min_to_scan)
+        {
+            self.status = Status::Found;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offered(want: u32, lengths: &[u32]) -> Selection {
+        let mut selection = Selection::new(200, 10, false);
+        for (start, &len) in (0..).zip(lengths) {
+            selection.offer(Extent { start, len, ..Extent::default() }, want);
+            if selection.status != Status::Continue {
+                break;
+            }
+        }
+        selection
+    }
+
+    #[test]
+    fn the_exact_length_wins_at_once() {
+        let selection = offered(17, &[3, 40, 17, 20]);
+        assert_eq!((selection.best.start, selection.status), (2, Status::Found));
+    }
+
+    #[test]
+    fn the_longest_of_the_short_then_the_shortest_of_the_long() {
+        assert_eq!(offered(17, &[3, 9, 5]).best.start, 1);
+        assert_eq!(offered(17, &[3, 40, 25, 30]).best.start, 2);
+        assert_eq!(offered(17, &[40, 40]).best.start, 0, "ties keep the earlier");
+    }
+
+    #[test]
+    fn enough_candidates_end_the_search() {
+        let selection = offered(17, &[20; 30]);
+        assert_eq!((selection.found, selection.status), (11, Status::Found));
+        let selection = offered(17, &[3; 300]);
+        assert_eq!((selection.found, selection.status), (201, Status::Break));
+    }
+}

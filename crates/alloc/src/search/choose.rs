@@ -1,0 +1,131 @@
+//! The walk before patch 16 (`visit=choose`): visit the goal's group, then pick one group from the index, visit it,
+//! pick again from the start.
+//!
+//! The goal's group is always visited first, a linear prefix follows, and a pass ends when a pick finds nothing or as
+//! many groups were visited as there are. A pick looks at summaries only; the visit checks again under the lock.
+
+use blockyard_disk::GroupNr;
+use blockyard_sync::Backend;
+
+use super::candidates::Status;
+use super::criteria::{Criterion, suits};
+use super::indexed::{Trim, after_failed};
+use crate::allocator::Allocator;
+use crate::context::Context;
+use crate::error::Result;
+use crate::index::{Sets, fragment_order};
+use crate::policy::slots::Busy;
+use crate::tunables::Tunable;
+
+impl<B: Backend> Allocator<B> {
+    /// One pass of a cheap criterion; the criterion to go on with when nothing was found.
+    ///
+    /// # Errors
+    /// As [`Self::visit`].
+    pub(crate) fn walk_choosing(
+        &self,
+        context: &mut Context<'_, B>,
+        criterion: Criterion,
+        start: u32,
+    ) -> Result<Option<Criterion>> {
+        let mut prefix = self.tunables.value(Tunable::MaxLinearGroups);
+        let mut at = GroupNr::new(start);
+        for visit in 1..=context.groups {
+            self.visit(context, at, criterion)?;
+            if context.selection.status != Status::Continue {
+                return Ok(Some(criterion));
+            }
+            let mut picked = true;
+            if prefix > 0 {
+                prefix -= 1;
+                at = GroupNr::new(if at.raw() + 1 >= context.groups { 0 } else { at.raw() + 1 });
+            } else {
+                match self.pick(context, criterion, at) {
+                    Some(group) => at = group,
+                    None => picked = false,
+                }
+            }
+            if !picked && visit < context.groups {
+                return Ok(after_failed(criterion, context.flags));
+            }
+        }
+        context.stats.useless_loops[criterion.index()] += 1;
+        if criterion == Criterion::BestAvail {
+            context.goal.len = context.want;
+        }
+        Ok(criterion.next())
+    }
+
+    /// The first suitable group of the index; the best-available criterion leaves the goal trimmed to its length.
+    fn pick(&self, context: &mut Context<'_, B>, criterion: Criterion, current: GroupNr) -> Option<GroupNr> {
+        if context.picked[criterion.index()] {
+            context.stats.bad_suggestions[criterion.index()] += 1;
+        }
+        let orders = self.table.indexes.orders();
+        let picked = match criterion {
+            Criterion::PowerOfTwo => (context.order2..orders).find_map(|order| {
+                self.pick_from(context, criterion, &self.table.indexes.largest, order, current)
+            }),
+            Criterion::BestAvail => self.pick_trimmed(context, current),
+            _ => (fragment_order(context.goal.len, orders)..orders).find_map(|order| {
+                self.pick_from(context, criterion, &self.table.indexes.average, order, current)
+            }),
+        };
+        context.picked[criterion.index()] |= picked.is_some();
+        picked
+    }
+
+    /// As [`Self::pick`], shortening the goal; bounds come from its present length, so a second pick may go lower.
+    fn pick_trimmed(&self, context: &mut Context<'_, B>, current: GroupNr) -> Option<GroupNr> {
+        let trim = self.trim(context);
+        for order in (trim.low..=trim.top).rev() {
+            context.goal.len = Trim::len_at(order, self.stripe);
+            let set = fragment_order(context.goal.len, self.table.indexes.orders());
+            let sets = &self.table.indexes.average;
+            let picked = self.pick_from(context, Criterion::BestAvail, sets, set, current);
+            if picked.is_some() {
+                return picked;
+            }
+        }
+        context.goal.len = context.want;
+        None
+    }
+
+    /// The first suitable group of one set: a list from head to tail, an ordered set from the current group with
+    /// wrap-around.
+    fn pick_from(
+        &self,
+        context: &mut Context<'_, B>,
+        criterion: Criterion,
+        sets: &Sets<B>,
+        order: u32,
+        current: GroupNr,
+    ) -> Option<GroupNr> {
+        let need = self.need(context);
+        let skips = self.policy.busy == Busy::Skip;
+        let mut tested = 0;
+        let mut suitable = |nr: GroupNr| {
+            tested += 1;
+            let usable = nr.raw() < context.groups && !(skips && self.table.is_busy(nr));
+            usable && suits(criterion, nr.raw(), self.table.group(nr).summary(), need)
+        };
+        let picked = match sets {
+            Sets::Fifo(lists) => lists.pick(order, context.request.cpu, suitable),
+            Sets::ByGroup(sets) => {
+                [current.raw()..context.groups, 0..current.raw()].into_iter().find_map(|range| {
+                    let mut from = range.start;
+                    while let Some(nr) = sets.next(order, from, range.end) {
+                        if suitable(nr) {
+                            return Some(nr);
+                        }
+                        from = nr.raw() + 1;
+                    }
+                    None
+                })
+            }
+        };
+        context.stats.groups_considered[criterion.index()] += tested;
+        context.stats.index_entries[0] += tested;
+        picked
+    }
+}

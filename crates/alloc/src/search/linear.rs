@@ -1,0 +1,34 @@
+//! The linear walk: every group once, from the goal's group with wrap-around.
+
+use blockyard_disk::GroupNr;
+use blockyard_sync::Backend;
+
+use super::candidates::Status;
+use super::criteria::Criterion;
+use crate::allocator::Allocator;
+use crate::context::Context;
+use crate::error::Result;
+
+impl<B: Backend> Allocator<B> {
+    /// Visits `count` groups from `start`; the group after the last one visited.
+    ///
+    /// # Errors
+    /// As [`Self::visit`].
+    pub(crate) fn walk_linear(
+        &self,
+        context: &mut Context<'_, B>,
+        criterion: Criterion,
+        start: u32,
+        count: u32,
+    ) -> Result<u32> {
+        let mut at = start;
+        for _ in 0..count {
+            self.visit(context, GroupNr::new(at), criterion)?;
+            if context.selection.status != Status::Continue {
+                return Ok(at);
+            }
+            at = if at + 1 >= context.groups { 0 } else { at + 1 };
+        }
+        Ok(at)
+    }
+}

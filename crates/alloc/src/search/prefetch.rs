@@ -1,0 +1,86 @@
+//! Loading ahead: a search asks for the bitmaps of the groups it is about to meet.
+//!
+//! When the group visited is the prefetch cursor, a batch of unread groups from there is announced to the source; the
+//! last batch of the search is loaded at its end, from its last group down to its first, which is what makes those
+//! groups visible to the indexes.
+
+use blockyard_disk::GroupNr;
+use blockyard_sync::Backend;
+
+use super::criteria::Criterion;
+use crate::allocator::Allocator;
+use crate::config::InitMode;
+use crate::context::Context;
+use crate::tunables::Tunable;
+
+/// Prefetch state of one walk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Prefetch {
+    /// Group at which the next batch starts.
+    cursor: u32,
+    /// Groups of the last batch.
+    batch: u32,
+    /// Reads started in this request.
+    started: u32,
+}
+
+impl Prefetch {
+    /// A walk begins at `group`.
+    pub(crate) fn start_walk(&mut self, group: u32) {
+        *self = Self { cursor: group, batch: 0, started: self.started };
+    }
+}
+
+impl<B: Backend> Allocator<B> {
+    /// Announces the next batch when the visited group is the cursor.
+    #[inline]
+    pub(crate) fn prefetch_at(&self, context: &mut Context<'_, B>, group: GroupNr, criterion: Criterion) {
+        if group.raw() != context.prefetch.cursor || self.init == InitMode::AtOpen {
+            return;
+        }
+        let started = context.prefetch.started;
+        if criterion.is_cheap() && started >= self.tunables.value(Tunable::PrefetchLimit) {
+            return;
+        }
+        let flex = self.table.geometry.flex_size();
+        let mut batch = self.tunables.value(Tunable::Prefetch);
+        if flex > 1 {
+            batch = batch.min(flex - (group.raw() & (flex - 1)));
+        }
+        context.prefetch.batch = batch;
+        context.prefetch.cursor = self.announce(group.raw(), batch, &mut context.prefetch.started);
+    }
+
+    /// Tells the source about unread groups with free clusters; the group after the batch.
+    fn announce(&self, first: u32, batch: u32, started: &mut u32) -> u32 {
+        let groups = self.table.geometry.groups();
+        let mut at = first;
+        for _ in 0..batch {
+            let group = self.table.group(GroupNr::new(at));
+            let summary = group.summary();
+            let unread = !summary.initialised() && !summary.prefetched() && summary.free > 0;
+            // A bitmap that was never written needs no reading.
+            if unread && group.note_prefetch() && !summary.block_uninit() {
+                *started += 1;
+                self.source.prefetch(GroupNr::new(at), 1);
+            }
+            at = if at + 1 >= groups { 0 } else { at + 1 };
+        }
+        at
+    }
+
+    /// Loads the last batch, descending.
+    pub(crate) fn finish_prefetch(&self, context: &Context<'_, B>) {
+        let groups = self.table.geometry.groups();
+        let mut at = context.prefetch.cursor;
+        for _ in 0..context.prefetch.batch {
+            at = if at == 0 { groups } else { at } - 1;
+            let nr = GroupNr::new(at);
+            let summary = self.table.group(nr).summary();
+            if !summary.initialised() && summary.free > 0 {
+                // Whoever needs the group will see the error; loading ahead is only a favour.
+                let _ = self.table.load(nr, context.request.cpu, &*self.source);
+            }
+        }
+    }
+}

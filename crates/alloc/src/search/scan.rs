@@ -1,0 +1,122 @@
+//! Looking through one group for free extents: pure functions from a buddy to candidates.
+
+use blockyard_disk::GroupNr;
+use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
+
+use super::candidates::{Selection, Status};
+use crate::context::Extent;
+use crate::group::buddy::Buddy;
+
+fn candidate(group: GroupNr, start: u32, len: u32) -> Extent {
+    Extent { group, start, len, logical: 0 }
+}
+
+/// Takes the lowest chunk of the smallest sufficient order.
+pub(crate) fn power_of_two(buddy: &Buddy, group: GroupNr, order2: u32, want: u32, selection: &mut Selection) {
+    for order in order2..u32_from_len(buddy.counters()) {
+        if buddy.counters()[usize_from_u32(order)] == 0 {
+            continue;
+        }
+        if let Some(start) = buddy.first_chunk(order) {
+            selection.take(candidate(group, start, want));
+            return;
+        }
+    }
+}
+
+fn u32_from_len(counters: &[u32]) -> u32 {
+    blockyard_disk::num::u32_from_usize(counters.len())
+}
+
+/// The stripe of the device as a group sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stripe {
+    /// First block of the group, counted from block 0.
+    pub(crate) group_first_block: u64,
+    /// Stripe in blocks.
+    pub(crate) blocks: u32,
+    /// Stripe in clusters.
+    pub(crate) clusters: u32,
+    /// Blocks per cluster.
+    pub(crate) ratio: u32,
+}
+
+/// Takes the first aligned place that holds a stripe; at most `want` clusters of it.
+pub(crate) fn stripe_aligned(
+    buddy: &Buddy,
+    group: GroupNr,
+    stripe: Stripe,
+    want: u32,
+    selection: &mut Selection,
+) {
+    let first = stripe.group_first_block.next_multiple_of(u64_from_u32(stripe.blocks));
+    let mut at = u32_from_u64((first - stripe.group_first_block) / u64_from_u32(stripe.ratio));
+    while at < buddy.clusters() {
+        let run = buddy.run(at, stripe.clusters);
+        if run >= stripe.clusters {
+            selection.take(candidate(group, at, run.min(want)));
+            return;
+        }
+        at += stripe.clusters;
+    }
+}
+
+/// Offers the free runs of the group, lowest first, cut at chunk ends. With `whole_runs` a run shorter than `want` is
+/// passed over (the cheap criteria know by the average that a longer one exists).
+pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool, selection: &mut Selection) {
+    let mut at = buddy.first_free();
+    let mut left = buddy.free();
+    while left > 0 && selection.status == Status::Continue {
+        let Some(start) = buddy.next_free(at) else { break };
+        if whole_runs {
+            let end = buddy.next_used(start);
+            if end - start < want {
+                left = left.saturating_sub(end - start);
+                at = end;
+                continue;
+            }
+        }
+        let run = buddy.run(start, want);
+        selection.offer(candidate(group, start, run), want);
+        at = start + run;
+        left = left.saturating_sub(run);
+    }
+    selection.check_limits(want, true);
+}
+
+/// Takes the first run of at least `want` clusters, or (`any`) the first of any length.
+pub(crate) fn first_fit(buddy: &Buddy, group: GroupNr, want: u32, any: bool, selection: &mut Selection) {
+    let mut at = 0;
+    while let Some(start) = buddy.next_free(at) {
+        let end = buddy.next_used(start);
+        if any || end - start >= want {
+            selection.take(candidate(group, start, (end - start).min(want)));
+            return;
+        }
+        at = end;
+    }
+}
+
+/// Takes the shortest run of at least `want` clusters, or (`any`) the longest of all when none is long enough.
+pub(crate) fn best_fit(buddy: &Buddy, group: GroupNr, want: u32, any: bool, selection: &mut Selection) {
+    let mut best: Option<(u32, u32)> = None;
+    let mut at = 0;
+    while let Some(start) = buddy.next_free(at) {
+        let end = buddy.next_used(start);
+        let len = end - start;
+        selection.found += 1;
+        let better =
+            best.is_none_or(|(_, best)| if best < want { len > best } else { len >= want && len < best });
+        if better {
+            best = Some((start, len));
+        }
+        if len == want {
+            break;
+        }
+        at = end;
+    }
+    if let Some((start, len)) = best.filter(|&(_, len)| any || len >= want) {
+        selection.found -= 1;
+        selection.take(candidate(group, start, len.min(want)));
+    }
+}

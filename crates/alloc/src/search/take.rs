@@ -1,0 +1,141 @@
+//! Claiming what a search found: marked used in core under the group's lock, pinned, and split into the part that
+//! serves the request and the preallocation that keeps the rest.
+
+use std::sync::Arc;
+
+use blockyard_disk::num::u32_from_u64;
+use blockyard_disk::num::u64_from_u32;
+use blockyard_sync::Backend;
+
+use crate::allocator::Allocator;
+use crate::context::{Context, Extent};
+use crate::error::Result;
+use crate::goals::stream::StreamPlace;
+use crate::group::GroupGuard;
+use crate::prealloc::{Owner, Prealloc};
+use crate::request::RequestFlags;
+
+/// What a search claimed. Its group is pinned once, for the claim.
+pub(crate) struct Find<B: Backend> {
+    /// The whole find.
+    pub(crate) found: Extent,
+    /// The part that serves the request.
+    pub(crate) served: Extent,
+    /// The preallocation that keeps the rest, in its group's list but not yet in its owner's.
+    pub(crate) prealloc: Option<Arc<Prealloc<B>>>,
+}
+
+impl<B: Backend> Allocator<B> {
+    /// Claims `context.selection.best` in the group under `guard`, where it was just found free.
+    pub(crate) fn take_found(&self, context: &mut Context<'_, B>, guard: &mut GroupGuard<'_, B>) {
+        let mut found = context.selection.best;
+        found.len = found.len.min(context.goal.len);
+        found.logical = context.goal.logical;
+        guard.mark_used(found.start, found.len);
+        let pinned = guard.group.pin();
+        debug_assert!(pinned, "a group that was scanned is loaded");
+        self.remember_success(context, found);
+        let mut find = Find { found, served: found, prealloc: None };
+        if context.original.len < found.len {
+            self.keep_rest(context, guard, &mut find);
+        }
+        context.find = Some(find);
+    }
+
+    /// Feeds the goals that learn from a success.
+    fn remember_success(&self, context: &mut Context<'_, B>, found: Extent) {
+        if context.flags.contains(RequestFlags::STREAM) {
+            if found.group == context.goal.group && context.criterion_walked() {
+                context.stats.stream_goal_hits[0] += 1;
+            }
+            let place = StreamPlace { group: found.group, start: found.start };
+            self.streams.write(
+                context.request.inode,
+                context.inode,
+                place,
+                &self.frees.md,
+                context.request.cpu,
+            );
+        }
+    }
+
+    /// Makes the whole find a preallocation and serves the request from it.
+    fn keep_rest(&self, context: &Context<'_, B>, guard: &mut GroupGuard<'_, B>, find: &mut Find<B>) {
+        let found = find.found;
+        let asked = context.original;
+        let prealloc = if context.flags.contains(RequestFlags::GROUP_ALLOC) {
+            let prealloc = Prealloc::new(Owner::Locality, found.group, found.start, found.len);
+            find.served.start = prealloc.serve_front(asked.len);
+            find.served.len = asked.len;
+            prealloc
+        } else {
+            let ratio_bits = self.table.geometry.cluster_ratio_bits();
+            let logical = window_start(context, found.len, ratio_bits);
+            let prealloc = Prealloc::new(Owner::Inode { logical }, found.group, found.start, found.len);
+            let (start, count) = part_of(&prealloc, asked.logical, asked.len, ratio_bits);
+            find.served.start = start;
+            find.served.len = prealloc.serve_at(start, count);
+            prealloc
+        };
+        find.served.logical = asked.logical;
+        let prealloc = Arc::new(prealloc);
+        guard.add_prealloc(Arc::clone(&prealloc));
+        self.stats.add_preallocated(context.request.cpu, found.len);
+        find.prealloc = Some(prealloc);
+    }
+
+    /// Takes the best of what was seen, if some of it is still free.
+    ///
+    /// # Errors
+    /// When its group cannot be loaded again.
+    pub(crate) fn take_best(&self, context: &mut Context<'_, B>) -> Result<()> {
+        let best = context.selection.best;
+        let mut guard = self.table.lock_loaded(best.group, context.request.cpu, &*self.source)?;
+        let run = guard.buddy().map_or(0, |buddy| buddy.run(best.start, best.len));
+        if run > 0 && !guard.summary().corrupt() {
+            context.selection.best.len = run;
+            self.take_found(context, &mut guard);
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> Context<'_, B> {
+    /// Whether the find comes from walking groups, not from the exact goal.
+    fn criterion_walked(&self) -> bool {
+        self.scanned > 0
+    }
+}
+
+/// First logical block of the preallocation made of a find of `len` clusters.
+fn window_start<B: Backend>(context: &Context<'_, B>, len: u32, ratio_bits: u32) -> u32 {
+    let asked = u64_from_u32(context.original.logical);
+    let window = u64_from_u32(context.goal.logical);
+    let blocks = |clusters: u32| u64_from_u32(clusters) << ratio_bits;
+    if len >= context.want {
+        return context.goal.logical;
+    }
+    let last_start = (window + blocks(context.want)).saturating_sub(blocks(len));
+    if last_start <= asked {
+        return u32_from_u64(last_start);
+    }
+    if asked + blocks(context.original.len) <= window + blocks(len) {
+        return context.goal.logical;
+    }
+    context.original.logical
+}
+
+/// The clusters of an inode preallocation that stand for `len` clusters from block `logical`: start in the group, and
+/// count. Positions round down, lengths up; the preallocation may start inside a logical cluster.
+pub(crate) fn part_of<B: Backend>(
+    prealloc: &Prealloc<B>,
+    logical: u32,
+    len: u32,
+    ratio_bits: u32,
+) -> (u32, u32) {
+    let offset = u64_from_u32(logical - prealloc.logical());
+    let all = u64_from_u32(prealloc.len) << ratio_bits;
+    let end = all.min(offset + (u64_from_u32(len) << ratio_bits));
+    let count = (end - offset).div_ceil(1 << ratio_bits);
+    (prealloc.start + u32_from_u64(offset >> ratio_bits), u32_from_u64(count))
+}

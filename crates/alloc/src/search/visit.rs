@@ -1,0 +1,156 @@
+//! Visiting one group: cheap tests first, then its lock, then the scan.
+
+use blockyard_disk::GroupNr;
+use blockyard_sync::Backend;
+
+use super::candidates::Status;
+use super::criteria::{Criterion, Need, suits};
+use super::scan;
+use crate::allocator::Allocator;
+use crate::context::Context;
+use crate::error::{AllocError, Result};
+use crate::group::GroupGuard;
+use crate::policy::slots::{Busy, Choose};
+use crate::request::RequestFlags;
+
+/// What a pre-check says.
+enum PreCheck {
+    Suits,
+    Passed,
+    /// The group could not be loaded: remembered, and reported only when nothing is found.
+    Failed(AllocError),
+}
+
+impl<B: Backend> Allocator<B> {
+    /// Visits a group: after it, `context.selection.status` says whether the search is over. What was found is
+    /// claimed under the group's lock.
+    ///
+    /// # Errors
+    /// When the bitmap of a suitable group cannot be loaded again.
+    pub(crate) fn visit(
+        &self,
+        context: &mut Context<'_, B>,
+        nr: GroupNr,
+        criterion: Criterion,
+    ) -> Result<()> {
+        self.prefetch_at(context, nr, criterion);
+        let skips = self.policy.busy == Busy::Skip && criterion < Criterion::Any;
+        if skips && self.table.is_busy(nr) {
+            context.stats.busy_skips[0] += 1;
+            return Ok(());
+        }
+        match self.pre_check(context, nr, criterion) {
+            PreCheck::Suits => {}
+            PreCheck::Passed => return Ok(()),
+            PreCheck::Failed(error) => {
+                context.first_error.get_or_insert(error);
+                return Ok(());
+            }
+        }
+        let Some(mut guard) = self.lock_to_scan(context, nr, skips)? else { return Ok(()) };
+        let need = self.need(context);
+        if !suits(criterion, nr.raw(), guard.summary(), need) {
+            return Ok(());
+        }
+        context.scanned += 1;
+        self.scan_locked(context, &guard, criterion);
+        if context.selection.status == Status::Found {
+            self.take_found(context, &mut guard);
+        }
+        Ok(())
+    }
+
+    /// The loaded group under its lock; `None` when it is busy and busy groups are passed over.
+    fn lock_to_scan(
+        &self,
+        context: &mut Context<'_, B>,
+        nr: GroupNr,
+        skips: bool,
+    ) -> Result<Option<GroupGuard<'_, B>>> {
+        let cpu = context.request.cpu;
+        if !self.table.group(nr).is_loaded() {
+            self.table.load(nr, cpu, &*self.source)?;
+        }
+        if !skips {
+            return self.table.lock_loaded(nr, cpu, &*self.source).map(Some);
+        }
+        let guard = self.table.try_lock(nr, cpu).filter(|guard| guard.buddy().is_some());
+        if guard.is_none() {
+            context.stats.busy_skips[0] += 1;
+        }
+        Ok(guard)
+    }
+
+    pub(crate) fn need(&self, context: &Context<'_, B>) -> Need {
+        Need::new(context.goal.len, context.order2, context.flags, self.table.geometry.flex_size())
+    }
+
+    fn pre_check(&self, context: &mut Context<'_, B>, nr: GroupNr, criterion: Criterion) -> PreCheck {
+        context.stats.groups_considered[criterion.index()] += 1;
+        let group = self.table.group(nr);
+        let strict = context.flags.contains(RequestFlags::STRICT_CHECK);
+        let summary =
+            if strict { self.table.lock(nr, context.request.cpu).summary() } else { group.summary() };
+        let too_small = criterion < Criterion::Any && summary.free < context.goal.len;
+        if summary.free == 0 || too_small || summary.corrupt() {
+            return PreCheck::Passed;
+        }
+        let mut summary = summary;
+        if !summary.initialised() {
+            let flex = self.table.geometry.flex_size();
+            let first_of_flex = flex > 1 && nr.raw().is_multiple_of(flex);
+            if criterion.is_cheap() && !first_of_flex && !summary.block_uninit() {
+                return PreCheck::Passed;
+            }
+            if let Err(error) = self.table.load(nr, context.request.cpu, &*self.source) {
+                return PreCheck::Failed(error);
+            }
+            summary = group.summary();
+        }
+        if suits(criterion, nr.raw(), summary, self.need(context)) {
+            PreCheck::Suits
+        } else {
+            PreCheck::Passed
+        }
+    }
+
+    /// Scans the group by the criterion and the `choose` slot.
+    fn scan_locked(&self, context: &mut Context<'_, B>, guard: &GroupGuard<'_, B>, criterion: Criterion) {
+        let Some(buddy) = guard.buddy() else { return };
+        let want = context.goal.len;
+        let nr = guard.nr;
+        let selection = &mut context.selection;
+        let found_before = selection.found;
+        match self.policy.choose {
+            Choose::First => scan::first_fit(buddy, nr, want, criterion == Criterion::Any, selection),
+            Choose::Best => scan::best_fit(buddy, nr, want, criterion == Criterion::Any, selection),
+            Choose::Linux if criterion == Criterion::PowerOfTwo => {
+                scan::power_of_two(buddy, nr, context.order2, want, selection);
+            }
+            Choose::Linux => {
+                if let Some(stripe) = self.stripe_for(nr, want, criterion) {
+                    scan::stripe_aligned(buddy, nr, stripe, want, selection);
+                }
+                if selection.status == Status::Continue {
+                    scan::general(buddy, nr, want, criterion.is_cheap(), selection);
+                }
+            }
+        }
+        context.stats.extents_scanned[criterion.index()] += context.selection.found - found_before;
+    }
+
+    /// The stripe, when requests of this length are to be aligned to it in this criterion.
+    fn stripe_for(&self, nr: GroupNr, want: u32, criterion: Criterion) -> Option<scan::Stripe> {
+        let aligned = self.stripe > 1
+            && matches!(criterion, Criterion::GoalFast | Criterion::BestAvail)
+            && want.is_multiple_of(self.stripe);
+        let geometry = &self.table.geometry;
+        let ratio = geometry.cluster_ratio();
+        aligned.then(|| scan::Stripe {
+            group_first_block: geometry.group_first_block(nr).raw(),
+            blocks: self.stripe * ratio,
+            clusters: self.stripe,
+            ratio,
+        })
+    }
+}

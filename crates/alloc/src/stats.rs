@@ -1,0 +1,194 @@
+//! Statistics: what the kernel's `mb_stats` counts, and what it does not (index entries, busy skips, lock census).
+//!
+//! A request counts into a record on its own stack and adds it to its CPU slot's shard once, at its end, and only
+//! while the tunable `mb_stats` is on; four totals are kept always.
+
+pub(crate) mod format;
+
+use core::fmt;
+
+use blockyard_disk::num::u64_from_u32;
+use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, LockClassFigures, Ordering};
+
+/// Criteria of the ladder.
+pub const CRITERIA: usize = 5;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident[$size:expr],)+) => {
+        /// The counts of all requests so far.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct MbStats {
+            $($(#[$doc])* pub $name: [u64; $size],)+
+        }
+
+        /// The counts of one request.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub(crate) struct RequestStats {
+            $(pub(crate) $name: [u32; $size],)+
+        }
+
+        #[derive(Debug)]
+        struct Shard<B: Backend> {
+            $($name: [B::AtomicU64; $size],)+
+        }
+
+        impl<B: Backend> Shard<B> {
+            fn new() -> Self {
+                Self { $($name: core::array::from_fn(|_| B::AtomicU64::new(0)),)+ }
+            }
+
+            // Relaxed: statistics.
+            fn add(&self, request: &RequestStats) {
+                $(for (total, &n) in self.$name.iter().zip(&request.$name) {
+                    if n > 0 {
+                        total.fetch_add(u64_from_u32(n), Ordering::Relaxed);
+                    }
+                })+
+            }
+
+            fn sum_into(&self, totals: &mut MbStats) {
+                $(for (total, n) in totals.$name.iter_mut().zip(&self.$name) {
+                    *total += n.load(Ordering::Relaxed);
+                })+
+            }
+        }
+    };
+}
+
+counters! {
+    /// Finished requests, preallocation hits and failures included.
+    requests[1],
+    /// Requests that got at least what they asked for.
+    success[1],
+    /// Groups scanned.
+    groups_scanned[1],
+    /// Searches that ended at each criterion (exact-goal hits in none).
+    hits[CRITERIA],
+    /// Pre-checks of groups; walks over an index count each entry once more.
+    groups_considered[CRITERIA],
+    /// Candidates looked at in each criterion.
+    extents_scanned[CRITERIA],
+    /// Complete walks without result.
+    useless_loops[CRITERIA],
+    /// Picks made after an earlier pick of the same request and criterion (`visit=choose`).
+    bad_suggestions[CRITERIA],
+    /// All candidates, those of exact goals included.
+    extents_scanned_total[1],
+    /// Results that start exactly at the final goal.
+    goal_hits[1],
+    /// Streams that found space in their goal's group.
+    stream_goal_hits[1],
+    /// Found length equal to the normalised length.
+    len_goal_hits[1],
+    /// Power-of-two successes.
+    power2_hits[1],
+    /// Requests that looked at more than the allowed number of candidates.
+    breaks[1],
+    /// Times the best candidate was taken by another before it could be used.
+    lost[1],
+    /// Buddies built.
+    buddies_generated[1],
+    /// Clusters put into preallocations.
+    preallocated[1],
+    /// Clusters given back by dropped preallocations.
+    discarded[1],
+    /// Entries of group indexes visited (not counted by the kernel).
+    index_entries[1],
+    /// Groups passed over because their lock was held (not counted by the kernel).
+    busy_skips[1],
+}
+
+/// All counters, one shard a CPU slot.
+pub(crate) struct Stats<B: Backend> {
+    shards: Box<[CachePadded<Shard<B>>]>,
+}
+
+impl<B: Backend> Stats<B> {
+    pub(crate) fn new(cpus: u32) -> Self {
+        Self { shards: (0..cpus.max(1)).map(|_| CachePadded::new(Shard::new())).collect() }
+    }
+
+    fn shard(&self, cpu: CpuSlot) -> &Shard<B> {
+        &self.shards[cpu.index(self.shards.len())]
+    }
+
+    pub(crate) fn add(&self, cpu: CpuSlot, request: &RequestStats) {
+        self.shard(cpu).add(request);
+    }
+
+    // Relaxed: statistics.
+    pub(crate) fn add_preallocated(&self, cpu: CpuSlot, clusters: u32) {
+        self.shard(cpu).preallocated[0].fetch_add(u64_from_u32(clusters), Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_discarded(&self, cpu: CpuSlot, clusters: u32) {
+        self.shard(cpu).discarded[0].fetch_add(u64_from_u32(clusters), Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_lost(&self, cpu: CpuSlot) {
+        self.shard(cpu).lost[0].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn totals(&self) -> MbStats {
+        let mut totals = MbStats::default();
+        for shard in &self.shards {
+            shard.sum_into(&mut totals);
+        }
+        totals
+    }
+}
+
+/// One line of the kernel's `mb_groups`, as data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupLine {
+    /// Group number.
+    pub group: u32,
+    /// Free clusters in core: preallocated and uncommitted ones count as used.
+    pub free: u32,
+    /// Free runs.
+    pub fragments: u32,
+    /// Lower bound of the first free cluster.
+    pub first_free: u32,
+    /// Free chunks of each order.
+    pub chunks: Vec<u32>,
+    /// The bitmap contradicts the descriptor.
+    pub corrupt: bool,
+}
+
+/// The kernel's `mb_structs_summary`, as data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StructsSummary {
+    /// Whether optimised scanning is on.
+    pub optimize_scan: bool,
+    /// Groups in each set of the largest-order index.
+    pub max_free_order: Vec<u32>,
+    /// Groups in each set of the average-fragment index.
+    pub avg_fragment_size: Vec<u32>,
+}
+
+/// How often the locks that allocation and freeing may share were taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockCensus {
+    /// Group locks, all together.
+    pub groups: LockClassFigures,
+    /// Locks that are shared by the whole file system, by name.
+    pub shared: Vec<(&'static str, LockClassFigures)>,
+}
+
+impl LockCensus {
+    /// Acquisitions of all locks that the whole file system shares.
+    #[must_use]
+    pub fn shared_acquisitions(&self) -> u64 {
+        self.shared.iter().map(|(_, figures)| figures.acquisitions).sum()
+    }
+}
+
+impl fmt::Display for LockCensus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, figures: &LockClassFigures| {
+            writeln!(f, "{name}: {} acquisitions, {} waits", figures.acquisitions, figures.waits)
+        };
+        line(f, "groups", &self.groups)?;
+        self.shared.iter().try_for_each(|(name, figures)| line(f, name, figures))
+    }
+}
