@@ -107,9 +107,13 @@ impl<B: Backend> InodeAllocator<B> {
         request: &InodeRequest,
         parent: &mut InodeDirAlloc,
     ) -> Result<InodeClaim<'_, B>, InodeError> {
-        let (first, start) = self.first_choice(request, parent).ok_or(InodeError::NoInodes)?;
-        parent.last_group = Some(first);
-        for step in 0..self.geometry.groups() {
+        let choice = self.first_choice(request, parent);
+        // Also after a failed search, which leaves group 0 behind: observed on Linux 6.18.
+        parent.last_group = Some(choice.map_or(GroupNr::ZERO, |(group, _)| group));
+        let (first, start) = choice.ok_or(InodeError::NoInodes)?;
+        // One step more than there are groups: with a goal, the first group was searched from the middle. (Linux stops
+        // before, and says "no space" when the only free numbers lie below a goal in its group.)
+        for step in 0..=self.geometry.groups() {
             let group = GroupNr::new(wrapping_group(first, step, self.geometry.groups()));
             if self.counts.free_in_group(group) == 0 {
                 continue;

@@ -99,29 +99,21 @@ fn facts() -> Vec<InodeGroupFacts> {
         .collect()
 }
 
-fn run(flex_bits: u32, placement: InodeGroup, operations: &[Operation]) {
-    let facts = facts();
-    let disk = Arc::new(MemoryInodes::fresh(PER_GROUP, &facts));
-    let clusters = Arc::new(ClusterCounts::<blockyard_sync::Native>::new(
-        &geometry(flex_bits),
-        &vec![30; GROUPS as usize],
-        3,
-    ));
-    let config = InodeConfig { placement, cpus: 3, ..InodeConfig::default() };
-    let allocator: InodeAllocator =
-        InodeAllocator::new(geometry(flex_bits), config, &facts, clusters, Arc::clone(&disk) as _).unwrap();
+/// The allocator, what is open, and the model it must equal.
+struct World<'a> {
+    allocator: &'a InodeAllocator,
+    disk: &'a MemoryInodes,
+    model: Model,
+    memory: BTreeMap<u32, InodeDirAlloc>,
+    open: Vec<(InodeClaim<'a>, bool)>,
+}
 
-    let mut prefix = vec![0; GROUPS as usize];
-    prefix[0] = 11;
-    let used = (1..=11).map(|inode| (inode, inode == 2 || inode == 11)).collect();
-    let mut model = Model { used, prefix };
-    let mut memory: BTreeMap<u32, InodeDirAlloc> = BTreeMap::new();
-    let mut open: Vec<(InodeClaim<'_>, bool)> = Vec::new();
-    for operation in operations {
+impl World<'_> {
+    fn apply(&mut self, operation: &Operation) {
         match *operation {
             Operation::Claim { parent, directory, top, goal, slot } => {
-                let parent = model.directory(parent);
-                let request = InodeRequest {
+                let parent = self.model.directory(parent);
+                self.claim(&InodeRequest {
                     parent: InodeNr::new(parent),
                     parent_is_top: top,
                     directory,
@@ -129,60 +121,98 @@ fn run(flex_bits: u32, placement: InodeGroup, operations: &[Operation]) {
                     goal: goal.map(InodeNr::new),
                     slot: CpuSlot::new(slot),
                     now: 0,
-                };
-                match allocator.allocate(&request, memory.entry(parent).or_default()) {
-                    Ok(claim) => {
-                        let inode = claim.inode().raw();
-                        assert!(!model.used.contains_key(&inode), "{inode} is in use");
-                        assert!(
-                            open.iter().all(|(other, _)| other.inode() != claim.inode()),
-                            "{inode} is claimed"
-                        );
-                        open.push((claim, directory));
-                    }
-                    Err(error) => {
-                        assert!(matches!(error, InodeError::NoInodes), "{error}");
-                        let taken = model.used.len() + open.len();
-                        assert_eq!(taken, (GROUPS * PER_GROUP) as usize, "no inodes, but {taken} taken");
-                    }
-                }
-            }
-            Operation::Commit(choice) if !open.is_empty() => {
-                let (claim, directory) = open.swap_remove(choice % open.len());
-                claim.commit(|update| {
-                    model.used.insert(update.inode.raw(), directory);
-                    let prefix = &mut model.prefix[update.group.raw() as usize];
-                    assert_eq!(update.first_use, update.index >= *prefix);
-                    *prefix = (*prefix).max(update.index + 1);
-                    model.check(update);
-                    disk.write(update);
                 });
             }
-            Operation::Release(choice) if !open.is_empty() => {
-                open.swap_remove(choice % open.len()).0.release();
+            Operation::Commit(choice) if !self.open.is_empty() => self.commit(choice % self.open.len()),
+            Operation::Release(choice) if !self.open.is_empty() => {
+                self.open.swap_remove(choice % self.open.len()).0.release();
             }
-            Operation::Free(choice) if model.used.len() > 11 => {
-                let (&inode, &directory) =
-                    model.used.iter().nth(11 + choice % (model.used.len() - 11)).unwrap();
-                model.used.remove(&inode);
-                let written = allocator.free(InodeNr::new(inode), directory, CpuSlot::ZERO, |update| {
-                    model.check(update);
-                    disk.write(update);
-                });
-                written.unwrap();
-                let again = allocator.free(InodeNr::new(inode), directory, CpuSlot::ZERO, |_| ());
-                assert!(matches!(again, Err(InodeError::NotInUse(_))));
+            Operation::Free(choice) if self.model.used.len() > 11 => {
+                let choice = 11 + choice % (self.model.used.len() - 11);
+                let inode = *self.model.used.keys().nth(choice).unwrap();
+                self.free(inode);
             }
             Operation::Evict(group) => {
-                let pinned = open.iter().any(|(claim, _)| claim.group() == GroupNr::new(group));
-                let evicted = allocator.evict(GroupNr::new(group), CpuSlot::ZERO);
+                let pinned = self.open.iter().any(|(claim, _)| claim.group() == GroupNr::new(group));
+                let evicted = self.allocator.evict(GroupNr::new(group), CpuSlot::ZERO);
                 assert!(!(pinned && evicted), "a pinned group was evicted");
             }
             _ => {}
         }
-        let taken = model.used.len() + open.len();
-        assert_eq!(allocator.free_total(), u64::from(GROUPS * PER_GROUP) - taken as u64);
     }
+
+    fn claim(&mut self, request: &InodeRequest) {
+        let memory = self.memory.entry(request.parent.raw()).or_default();
+        match self.allocator.allocate(request, memory) {
+            Ok(claim) => {
+                let inode = claim.inode();
+                assert!(!self.model.used.contains_key(&inode.raw()), "{inode} is in use");
+                assert!(self.open.iter().all(|(other, _)| other.inode() != inode), "{inode} is claimed");
+                self.open.push((claim, request.directory));
+            }
+            Err(error) => {
+                assert!(matches!(error, InodeError::NoInodes), "{error}");
+                assert_eq!(self.taken(), u64::from(GROUPS * PER_GROUP), "no inodes, but so many taken");
+            }
+        }
+    }
+
+    fn commit(&mut self, choice: usize) {
+        let (claim, directory) = self.open.swap_remove(choice);
+        claim.commit(|update| {
+            self.model.used.insert(update.inode.raw(), directory);
+            let prefix = &mut self.model.prefix[update.group.raw() as usize];
+            assert_eq!(update.first_use, update.index >= *prefix);
+            *prefix = (*prefix).max(update.index + 1);
+            self.model.check(update);
+            self.disk.write(update);
+        });
+    }
+
+    fn free(&mut self, inode: u32) {
+        let directory = self.model.used.remove(&inode).unwrap();
+        let inode = InodeNr::new(inode);
+        let written = self.allocator.free(inode, directory, CpuSlot::ZERO, |update| {
+            self.model.check(update);
+            self.disk.write(update);
+        });
+        written.unwrap();
+        let again = self.allocator.free(inode, directory, CpuSlot::ZERO, |_| ());
+        assert!(matches!(again, Err(InodeError::NotInUse(_))));
+    }
+
+    fn taken(&self) -> u64 {
+        (self.model.used.len() + self.open.len()) as u64
+    }
+}
+
+fn run(flex_bits: u32, placement: InodeGroup, operations: &[Operation]) {
+    let (allocator, disk) = fresh(flex_bits, InodeConfig { placement, cpus: 3, ..InodeConfig::default() });
+    let mut prefix = vec![0; GROUPS as usize];
+    prefix[0] = 11;
+    let used = (1..=11).map(|inode| (inode, inode == 2 || inode == 11)).collect();
+    let mut world = World {
+        allocator: &allocator,
+        disk: &disk,
+        model: Model { used, prefix },
+        memory: BTreeMap::new(),
+        open: Vec::new(),
+    };
+    for operation in operations {
+        world.apply(operation);
+        assert_eq!(allocator.free_total(), u64::from(GROUPS * PER_GROUP) - world.taken());
+    }
+}
+
+fn fresh(flex_bits: u32, config: InodeConfig) -> (InodeAllocator, Arc<MemoryInodes>) {
+    let facts = facts();
+    let disk = Arc::new(MemoryInodes::fresh(PER_GROUP, &facts));
+    let clusters: ClusterCounts =
+        ClusterCounts::new(&geometry(flex_bits), &vec![30; GROUPS as usize], config.cpus);
+    let source = Arc::clone(&disk) as _;
+    let allocator =
+        InodeAllocator::new(geometry(flex_bits), config, &facts, Arc::new(clusters), source).unwrap();
+    (allocator, disk)
 }
 
 proptest! {
@@ -201,13 +231,7 @@ proptest! {
 
 #[test]
 fn threads_share_the_last_inodes_without_a_collision() {
-    let facts = facts();
-    let disk = Arc::new(MemoryInodes::fresh(PER_GROUP, &facts));
-    let clusters =
-        Arc::new(ClusterCounts::<blockyard_sync::Native>::new(&geometry(2), &vec![30; GROUPS as usize], 4));
-    let config = InodeConfig { cpus: 4, ..InodeConfig::default() };
-    let allocator: InodeAllocator =
-        InodeAllocator::new(geometry(2), config, &facts, clusters, Arc::clone(&disk) as _).unwrap();
+    let (allocator, disk) = fresh(2, InodeConfig { cpus: 4, ..InodeConfig::default() });
     let given = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         for slot in 0..4 {

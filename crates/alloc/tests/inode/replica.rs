@@ -102,6 +102,8 @@ pub(crate) struct Replica {
     directories: HashMap<u32, Directory>,
     seed: HashSeed,
     operations: u32,
+    /// Seconds since the epoch; read only without a journal.
+    pub(crate) now: u32,
 }
 
 impl Replica {
@@ -127,10 +129,11 @@ impl Replica {
             directories: HashMap::from([(Self::ROOT, root)]),
             seed,
             operations: 0,
+            now: 0,
         }
     }
 
-    /// Creates an inode and, for a directory, its block.
+    /// Creates an inode; the blocks of a directory are the caller's to charge.
     pub(crate) fn create(&mut self, parent: u32, name: &str, directory: bool) -> Result<u32, InodeError> {
         self.operations += 1;
         let entry = self.directories.get_mut(&parent).expect("a parent that exists");
@@ -141,7 +144,7 @@ impl Replica {
             name_hash: Some(top_name_hash(name.as_bytes(), self.seed)),
             goal: None,
             slot: CpuSlot::ZERO,
-            now: 0,
+            now: self.now,
         };
         let inode = self
             .allocator
@@ -153,7 +156,6 @@ impl Replica {
             .raw();
         if directory {
             self.directories.insert(inode, Directory::default());
-            self.charge(inode);
         }
         if self.operations.is_multiple_of(97) {
             let group = self.allocator.geometry().locate_inode(InodeNr::new(inode)).0;
@@ -162,14 +164,29 @@ impl Replica {
         Ok(inode)
     }
 
-    /// Charges one more block to a directory, where its goal lies.
-    pub(crate) fn charge(&mut self, inode: u32) {
+    /// The group of a directory's inode goal, where its blocks go while there is room.
+    pub(crate) fn goal_group(&self, inode: u32) -> GroupNr {
         let geometry = self.allocator.geometry();
         let (own, _) = geometry.locate_inode(InodeNr::new(inode));
-        let goal = goal_for_inode(geometry, own, false, Default::default(), None);
-        let group = geometry.group_of(goal);
-        self.clusters.changed(group, -1, CpuSlot::ZERO);
-        self.directories.get_mut(&inode).expect("a directory").blocks.push(group);
+        geometry.group_of(goal_for_inode(geometry, own, false, Default::default(), None))
+    }
+
+    /// Says where all clusters of a directory lie; those that are new are charged.
+    pub(crate) fn charge(&mut self, inode: u32, groups: Vec<GroupNr>) {
+        let directory = self.directories.get_mut(&inode).expect("a directory");
+        let mut known = std::mem::replace(&mut directory.blocks, groups);
+        for &group in &directory.blocks {
+            match known.iter().position(|&other| other == group) {
+                Some(at) => drop(known.swap_remove(at)),
+                None => self.clusters.changed(group, -1, CpuSlot::ZERO),
+            }
+        }
+        assert!(known.is_empty(), "directory {inode} lost clusters in {known:?}");
+    }
+
+    /// Says where the clusters of a directory lie that was there before.
+    pub(crate) fn adopt(&mut self, inode: u32, groups: Vec<GroupNr>) {
+        self.directories.get_mut(&inode).expect("a directory").blocks = groups;
     }
 
     /// Makes a directory a top (or ends that), as `chattr +T` does.
@@ -184,7 +201,11 @@ impl Replica {
             self.clusters.changed(group, 1, CpuSlot::ZERO);
         }
         self.allocator
-            .free(InodeNr::new(inode), directory.is_some(), CpuSlot::ZERO, |update| self.disk.write(update))
+            .free(InodeNr::new(inode), directory.is_some(), CpuSlot::ZERO, |update| {
+                self.disk.write(update);
+                let deletion = RecentDeletion { deleted_at: self.now, dirty: true };
+                self.disk.deleted(update.group, update.index, deletion);
+            })
             .unwrap();
     }
 }

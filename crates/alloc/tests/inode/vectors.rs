@@ -102,23 +102,29 @@ fn check(flex_bits: u32, free: &[u32], expected: &Expected) {
     let root = Replica::ROOT;
 
     let top = ["bin", "etc", "home", "lib", "opt", "root", "srv", "tmp", "usr", "var"]
-        .map(|name| replica.create(root, name, true).unwrap());
+        .map(|name| directory(&mut replica, root, name));
     assert_eq!(top, expected.top);
     let [_, etc, home, _, _, _, srv, _, usr, var] = top;
     let second = [(usr, "bin"), (usr, "lib"), (usr, "share"), (home, "alice"), (home, "bob")]
-        .map(|(parent, name)| replica.create(parent, name, true).unwrap());
+        .map(|(parent, name)| directory(&mut replica, parent, name));
     assert_eq!(second, expected.second);
     let [usr_bin, _, _, alice, _] = second;
     let files =
         [(etc, "passwd"), (etc, "fstab"), (usr_bin, "ls"), (alice, "f1"), (alice, "f2"), (root, "rootfile")]
             .map(|(parent, name)| replica.create(parent, name, false).unwrap());
     assert_eq!(files, expected.files);
-    let children: Vec<u32> =
-        (0..70).map(|i| replica.create(var, &format!("d{i:02}"), true).unwrap()).collect();
+    let children: Vec<u32> = (0..70).map(|i| directory(&mut replica, var, &format!("d{i:02}"))).collect();
     assert_eq!(children, runs(expected.var));
     let files: Vec<u32> =
         (0..500).map(|i| replica.create(srv, &format!("f{i:03}"), false).unwrap()).collect();
     assert_eq!(files, runs(expected.srv));
+}
+
+/// A new directory with its one block where its goal lies.
+fn directory(replica: &mut Replica, parent: u32, name: &str) -> u32 {
+    let inode = replica.create(parent, name, true).unwrap();
+    replica.charge(inode, vec![replica.goal_group(inode)]);
+    inode
 }
 
 /// The numbers in a text like `1-3, 7-9`.
