@@ -12,6 +12,8 @@ pub(crate) struct Layout<'a> {
     pub(crate) size: &'a str,
     pub(crate) arguments: Vec<&'a str>,
     pub(crate) options: &'a str,
+    /// Whether the tunable `inode_goal` is set now and then.
+    pub(crate) goals: bool,
 }
 
 /// The hash seed of every image.

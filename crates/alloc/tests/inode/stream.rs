@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use blockyard_alloc::inode::{FreeClusters, InodeConfig, InodeError};
 use blockyard_disk::dirhash::HashSeed;
-use blockyard_disk::{BlockNr, FlexNr, Geometry, GroupNr};
+use blockyard_disk::{BlockNr, FlexNr, Geometry, GroupNr, InodeNr};
 use blockyard_testkit::{LoopMount, run};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -51,6 +51,8 @@ pub(crate) struct Stream {
     refused: u32,
     /// Whether deletion times matter.
     without_journal: bool,
+    /// The file of the tunable `inode_goal`, where it is used.
+    goal: Option<PathBuf>,
 }
 
 impl Stream {
@@ -61,6 +63,7 @@ impl Stream {
         let mount = LoopMount::new(&image.path, layout.options).unwrap();
         stay_on_one_cpu();
         let mut stream = Self::new(&before, seed, mount.path());
+        stream.goal = layout.goals.then(|| goal_file(mount.path()));
         let mut left_after_full = AFTER_FULL;
         for step in 1.. {
             if stream.agreed >= creates || left_after_full == 0 {
@@ -114,6 +117,7 @@ impl Stream {
             agreed: 0,
             refused: 0,
             without_journal: !before.journal,
+            goal: None,
         };
         let groups = stream.cluster_groups(Replica::ROOT);
         stream.replica.adopt(Replica::ROOT, groups);
@@ -138,7 +142,8 @@ impl Stream {
         match self.random.random_range(0..100) {
             0..12 => self.remove(),
             12 => self.toggle_top(),
-            13..38 => self.create(Kind::Directory),
+            13 => self.toggle_goal(),
+            14..38 => self.create(Kind::Directory),
             38..85 => self.create(Kind::File),
             85..97 => self.create(Kind::Symlink),
             _ => self.create(Kind::Fifo),
@@ -168,8 +173,7 @@ impl Stream {
             return;
         };
         let inode = u32::try_from(metadata.ino()).unwrap();
-        let place =
-            |inode| self.replica.allocator.geometry().locate_inode(blockyard_disk::InodeNr::new(inode));
+        let place = |inode| self.replica.allocator.geometry().locate_inode(InodeNr::new(inode));
         let ours = ours.unwrap();
         assert_eq!(
             ours,
@@ -238,6 +242,18 @@ impl Stream {
         }
     }
 
+    /// Sets the tunable `inode_goal`, sometimes beyond the last inode, or ends that.
+    fn toggle_goal(&mut self) {
+        let Some(file) = &self.goal else { return };
+        let last = self.replica.allocator.geometry().inodes_count();
+        let goal = match self.random.random_range(0..3) {
+            0 => self.random.random_range(11..last + last / 8),
+            _ => 0,
+        };
+        fs::write(file, goal.to_string()).unwrap();
+        self.replica.allocator.set_goal((goal != 0).then(|| InodeNr::new(goal)));
+    }
+
     /// The root, a recent directory, or any.
     fn some_directory(&mut self) -> u32 {
         let directories: Vec<u32> = self
@@ -288,6 +304,17 @@ fn data_groups(geometry: &Geometry, path: &Path) -> Vec<GroupNr> {
         })
         .map(|block| geometry.group_of(block))
         .collect()
+}
+
+/// The file of the tunable for a mount point.
+fn goal_file(mount: &Path) -> PathBuf {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let device = mounts
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .find(|(_, rest)| rest.split(' ').next().is_some_and(|place| Path::new(place) == mount))
+        .map(|(device, _)| device.trim_start_matches("/dev/").to_owned());
+    Path::new("/sys/fs/ext4").join(device.unwrap()).join("inode_goal")
 }
 
 fn make(kind: Kind, path: &Path) -> std::io::Result<fs::Metadata> {
