@@ -8,6 +8,7 @@ pub mod row;
 pub mod runner;
 pub mod spread;
 pub mod target;
+pub mod trace;
 pub mod workload;
 
 pub use row::{Interleave, Row};

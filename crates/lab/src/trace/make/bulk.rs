@@ -1,0 +1,90 @@
+//! Kinds about large files and ranges.
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+use super::{Pen, Recipe};
+use crate::trace::Op;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Four workers' files, appended by 8 KiB to 1 MiB and truncated, in turn.
+pub(super) fn fallocate2(pen: &mut Pen, _: &mut ChaCha8Rng, _: &Recipe) {
+    let files: Vec<u32> =
+        (0..4).map(|worker| pen.open(&format!("/fallocate2.{worker}"), "rw,create")).collect();
+    let mut at = 0;
+    while pen.wants_more() {
+        for &fd in &files {
+            if at == MIB {
+                pen.op(Op::Ftruncate { fd, len: 0 });
+            } else {
+                pen.fallocate(fd, "", at, 8 * KIB);
+            }
+        }
+        at = if at == MIB { 0 } else { at + 8 * KIB };
+    }
+}
+
+/// Sixteen files appended by 4 KiB in turn.
+pub(super) fn append64(pen: &mut Pen, _: &mut ChaCha8Rng, recipe: &Recipe) {
+    let files: Vec<u32> = (0..16).map(|worker| pen.open(&format!("/append.{worker}"), "rw,create")).collect();
+    let most = recipe.space / 16;
+    let mut at = 0;
+    while pen.wants_more() {
+        for &fd in &files {
+            pen.fallocate(fd, "", at % most, 4 * KIB);
+        }
+        at += 4 * KIB;
+    }
+}
+
+/// Files of megabytes, written in pieces, some held open while the next begins.
+pub(super) fn large_sequential(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
+    let mut space = recipe.space;
+    let mut serial = 0;
+    while pen.wants_more() {
+        serial += 1;
+        if space < 16 * MIB {
+            let path = format!("/large-{}", rng.random_range(1..serial));
+            pen.unlink(&path);
+            space += 8 * MIB;
+            continue;
+        }
+        let piece = [64 * KIB, 128 * KIB, MIB][rng.random_range(0..3)];
+        let size = rng.random_range(MIB..12 * MIB).min(piece * 60);
+        let fd = pen.open(&format!("/large-{serial}"), "rw,create");
+        let mut off = 0;
+        while off < size {
+            pen.write(fd, off, piece.min(size - off));
+            off += piece;
+        }
+        space = space.saturating_sub(size);
+        if rng.random_range(0..2) == 0 {
+            pen.op(Op::Fsync { fd });
+        }
+        pen.close(fd);
+    }
+}
+
+/// Blocks written at random places of sparse files, holes punched, ranges zeroed.
+pub(super) fn random_sparse(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
+    let reach = recipe.space.max(64 * MIB) / (64 * KIB);
+    let files: Vec<u32> = (0..3).map(|number| pen.open(&format!("/sparse-{number}"), "rw,create")).collect();
+    let mut steps = 0u64;
+    while pen.wants_more() {
+        steps += 1;
+        let fd = files[rng.random_range(0..files.len())];
+        let off = rng.random_range(0..reach) * 64 * KIB + rng.random_range(0..16) * 4 * KIB;
+        let len = 4 * KIB * rng.random_range(1..5);
+        match rng.random_range(0..10) {
+            0 => pen.fallocate(fd, "keep_size,punch_hole", off, len * 8),
+            1 => pen.fallocate(fd, "zero_range", off, len),
+            2 => pen.fallocate(fd, "keep_size", off, len),
+            _ => pen.write(fd, off, len),
+        }
+        if steps.is_multiple_of(200) {
+            pen.op(Op::Fsync { fd });
+        }
+    }
+}
