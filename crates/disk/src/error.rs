@@ -203,6 +203,10 @@ corruption_kinds! {
     BlockBitmapChecksum "block bitmap checksum does not match",
     /// The inode bitmap does not match its checksum.
     InodeBitmapChecksum "inode bitmap checksum does not match",
+    /// A bit of a block bitmap is not what the owner of its cluster says, or the descriptor's count is.
+    BlockBitmapContradiction "block bitmap contradicts the use of its clusters",
+    /// A bit of an inode bitmap is not what its inode says, or the descriptor's count is.
+    InodeBitmapContradiction "inode bitmap contradicts the use of its inodes",
 
     // ---- inodes ----
     /// The inode number is 0 or above the inode count.

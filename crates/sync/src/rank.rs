@@ -54,12 +54,14 @@ ranks! {
     RENAME = 200;
     /// One inode; several in ascending inode number (the order key).
     INODE = 300;
-    /// A shard of the table of open inodes.
-    INODE_TABLE = 320;
+    /// One commit at a time.
+    COMMIT = 380;
     /// Membership in the running transaction.
     JOURNAL_HANDLE = 400;
     /// The mapping of one inode: extents or indirect blocks.
     MAPPING = 500;
+    /// A shard of the table of open inodes.
+    INODE_TABLE = 540;
     /// Preallocations of one inode.
     PREALLOC_INODE = 600;
     /// Preallocations of one locality group.
@@ -76,6 +78,8 @@ ranks! {
     PREALLOC = 740;
     /// The pending frees of a transaction, where a policy keeps them under one lock.
     PENDING_FREES = 760;
+    /// The descriptor of one block group and its pinned bitmaps, in the engine.
+    GROUP_DESC = 780;
     /// A shard of the metadata cache.
     CACHE_SHARD = 800;
     /// One metadata buffer.

@@ -1,0 +1,99 @@
+//! The cache of metadata blocks: bounded, sharded, one short lock per block.
+//!
+//! A block's bytes change under its owner's lock (an inode, a group, a directory); the buffer's own lock is held only
+//! while bytes are copied, so that owners who share a block (64 descriptors, 16 inodes) do not queue behind each
+//! other's work. Checksums are stored when a commit copies the block, not when it changes: bytes in the cache may
+//! carry a stale one.
+//!
+//! Bound: a shard that is full evicts buffers that are clean, unreferenced and not used since the clock's hand passed.
+//! Dirty buffers stay; their number is bounded by the commit that [`crate::txn`] forces.
+
+mod buffer;
+mod shard;
+
+pub(crate) use buffer::{BlockKind, Buffer};
+
+use crate::Result;
+use blockyard_device::BlockDevice;
+use blockyard_disk::BlockNr;
+use blockyard_disk::num::usize_from_u64;
+use blockyard_sync::{CachePadded, Mutex, rank};
+use shard::Shard;
+use std::sync::Arc;
+
+/// Shards of the cache: enough that 64 threads seldom meet.
+const SHARDS: usize = 64;
+
+/// Blocks of metadata in memory.
+pub(crate) struct MetaCache {
+    device: Arc<dyn BlockDevice>,
+    block_size: usize,
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+}
+
+impl MetaCache {
+    /// An empty cache of at most about `bytes_max` bytes.
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, block_size: usize, bytes_max: usize) -> Self {
+        let per_shard = (bytes_max / block_size / SHARDS).max(4);
+        let shard = || CachePadded::new(Mutex::new(rank::CACHE_SHARD, Shard::new(per_shard)));
+        Self { device, block_size, shards: (0..SHARDS).map(|_| shard()).collect() }
+    }
+
+    /// Bytes of a block.
+    pub(crate) const fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// The buffer of a block, read from the device when it is not there; `check` judges what was read.
+    pub(crate) fn read(
+        &self,
+        block: BlockNr,
+        kind: BlockKind,
+        check: impl FnOnce(&[u8]) -> Result<()>,
+    ) -> Result<Arc<Buffer>> {
+        let buffer = self.buffer(block);
+        if !buffer.is_loaded() {
+            buffer.load(kind, self.block_size, |bytes| {
+                self.device
+                    .read_at(block.raw() * blockyard_disk::num::u64_from_usize(self.block_size), bytes)?;
+                check(bytes)
+            })?;
+        }
+        Ok(buffer)
+    }
+
+    /// The buffer of a block whose old content does not matter, all zeroes.
+    pub(crate) fn create(&self, block: BlockNr, kind: BlockKind) -> Arc<Buffer> {
+        let buffer = self.buffer(block);
+        buffer.reset(kind, self.block_size);
+        buffer
+    }
+
+    /// The buffer of a block when it is in memory.
+    pub(crate) fn cached(&self, block: BlockNr) -> Option<Arc<Buffer>> {
+        self.shard(block).lock().find(block).filter(|buffer| buffer.is_loaded())
+    }
+
+    /// Drops a block whose content no longer matters.
+    pub(crate) fn forget(&self, block: BlockNr) {
+        let dropped = self.shard(block).lock().remove(block);
+        if let Some(buffer) = dropped {
+            buffer.mark_clean();
+        }
+    }
+
+    fn buffer(&self, block: BlockNr) -> Arc<Buffer> {
+        self.shard(block).lock().find_or_insert(block)
+    }
+
+    fn shard(&self, block: BlockNr) -> &Mutex<Shard> {
+        // Neighbouring blocks go to different shards; the multiplier spreads blocks that are a group apart.
+        let mixed = block.raw().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58;
+        &self.shards[usize_from_u64(mixed) % SHARDS]
+    }
+
+    /// Bytes held, for tests and figures.
+    pub(crate) fn resident_bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len() * self.block_size).sum()
+    }
+}

@@ -1,0 +1,73 @@
+//! One shard: a map and a clock's hand over it.
+
+use super::Buffer;
+use blockyard_disk::BlockNr;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Buffers that the hand looks at for one insertion: bounds the time under the shard's lock.
+const STEPS: usize = 8;
+
+/// The blocks of one shard.
+pub(super) struct Shard {
+    map: HashMap<u64, Arc<Buffer>, crate::numbers::NumberHasher>,
+    ring: VecDeque<u64>,
+    capacity: usize,
+}
+
+impl Shard {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { map: HashMap::default(), ring: VecDeque::new(), capacity }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    pub(super) fn find(&self, block: BlockNr) -> Option<Arc<Buffer>> {
+        let buffer = self.map.get(&block.raw())?;
+        buffer.touch();
+        Some(Arc::clone(buffer))
+    }
+
+    pub(super) fn find_or_insert(&mut self, block: BlockNr) -> Arc<Buffer> {
+        if let Some(buffer) = self.find(block) {
+            return buffer;
+        }
+        if self.map.len() >= self.capacity {
+            self.evict();
+        }
+        let buffer = Arc::new(Buffer::new(block));
+        self.map.insert(block.raw(), Arc::clone(&buffer));
+        self.ring.push_back(block.raw());
+        buffer
+    }
+
+    pub(super) fn remove(&mut self, block: BlockNr) -> Option<Arc<Buffer>> {
+        // The ring keeps the number until the hand meets it; `trim` bounds such leftovers.
+        let removed = self.map.remove(&block.raw());
+        if self.ring.len() > 2 * self.map.len() + STEPS {
+            self.ring.retain(|number| self.map.contains_key(number));
+        }
+        removed
+    }
+
+    /// Moves the hand until the shard is below its capacity, at most [`STEPS`] buffers.
+    fn evict(&mut self) {
+        for _ in 0..STEPS {
+            let Some(number) = self.ring.pop_front() else { return };
+            match self.map.get(&number) {
+                None => {}
+                Some(buffer) if Arc::strong_count(buffer) > 1 || !buffer.pass_hand() => {
+                    self.ring.push_back(number);
+                }
+                Some(_) => {
+                    self.map.remove(&number);
+                    if self.map.len() < self.capacity {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}

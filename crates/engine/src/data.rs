@@ -1,0 +1,116 @@
+//! File data that is not on the device yet, and what was reserved for it.
+//!
+//! This is a write-behind buffer, not a cache: clean data is read from the device (the operating system caches file
+//! images, memory images need none). A dirty block stays here until write-back chose its place, wrote it and mapped it.
+//!
+//! Reservations (bigalloc.md 7.1): the clusters reserved for an inode are those with at least one block here and no
+//! mapped block. A write reserves before it changes anything, so running out of space is known at write time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// The dirty blocks of one file. Guarded by the inode's content lock.
+#[derive(Default)]
+pub(crate) struct FileData {
+    blocks: BTreeMap<u32, Box<[u8]>>,
+    /// Logical clusters with a reservation.
+    reserved: BTreeSet<u32>,
+}
+
+impl FileData {
+    /// Whether there is nothing to write back.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Dirty blocks.
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// The dirty content of a block.
+    pub(crate) fn block(&self, logical: u32) -> Option<&[u8]> {
+        self.blocks.get(&logical).map(|bytes| &**bytes)
+    }
+
+    /// The dirty content of a block, to change it.
+    pub(crate) fn block_mut(&mut self, logical: u32) -> Option<&mut [u8]> {
+        self.blocks.get_mut(&logical).map(|bytes| &mut **bytes)
+    }
+
+    /// Adds a dirty block.
+    pub(crate) fn insert(&mut self, logical: u32, bytes: Box<[u8]>) {
+        self.blocks.insert(logical, bytes);
+    }
+
+    /// The first run of consecutive dirty blocks at or after `from`, at most `most` long.
+    pub(crate) fn first_run(&self, from: u32, most: u32) -> Option<Range<u32>> {
+        let mut numbers = self.blocks.range(from..).map(|(&number, _)| number);
+        let start = numbers.next()?;
+        let mut end = start + 1;
+        while end - start < most && numbers.next() == Some(end) {
+            end += 1;
+        }
+        Some(start..end)
+    }
+
+    /// The first dirty block of a range.
+    pub(crate) fn first_in(&self, range: Range<u32>) -> Option<u32> {
+        self.blocks.range(range).next().map(|(&number, _)| number)
+    }
+
+    /// Drops the dirty blocks of a range: they were written, or their content no longer matters. Gives their number.
+    pub(crate) fn drop_range(&mut self, range: Range<u32>) -> usize {
+        let before = self.blocks.len();
+        if range.start == 0 && range.end == u32::MAX {
+            self.blocks.clear();
+        } else {
+            let gone: Vec<u32> = self.blocks.range(range).map(|(&number, _)| number).collect();
+            gone.iter().for_each(|number| drop(self.blocks.remove(number)));
+        }
+        before - self.blocks.len()
+    }
+
+    /// Whether a cluster has a reservation.
+    pub(crate) fn is_reserved(&self, cluster: u32) -> bool {
+        self.reserved.contains(&cluster)
+    }
+
+    /// Notes a reservation that was made for a cluster.
+    pub(crate) fn note_reserved(&mut self, cluster: u32) {
+        self.reserved.insert(cluster);
+    }
+
+    /// Forgets a cluster's reservation; true when it had one, which the caller then uses up or gives back.
+    pub(crate) fn take_reservation(&mut self, cluster: u32) -> bool {
+        self.reserved.remove(&cluster)
+    }
+
+    /// Reserved clusters in a range of clusters.
+    pub(crate) fn reserved_in(&self, clusters: Range<u32>) -> Vec<u32> {
+        self.reserved.range(clusters).copied().collect()
+    }
+
+    /// Clusters reserved.
+    pub(crate) fn reserved_len(&self) -> usize {
+        self.reserved.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FileData;
+
+    #[test]
+    fn runs_stop_at_gaps_and_at_the_limit() {
+        let mut data = FileData::default();
+        for number in [3, 4, 5, 9] {
+            data.insert(number, Box::from([0; 4]));
+        }
+        assert_eq!(data.first_run(0, 100), Some(3..6));
+        assert_eq!(data.first_run(4, 1), Some(4..5));
+        assert_eq!(data.first_run(6, 100), Some(9..10));
+        assert_eq!(data.drop_range(4..10), 3);
+        assert_eq!(data.first_run(4, 100), None);
+    }
+}

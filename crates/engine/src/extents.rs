@@ -1,0 +1,185 @@
+//! Extent trees: which physical blocks hold which logical blocks of a file.
+//!
+//! The tree is edited in its on-disk form: the root is the inode's 60-byte `i_block`, other nodes are blocks of the
+//! metadata cache behind [`TreeStore`]. There is no decoded copy to keep in step, and a small file (at most four
+//! extents) is served from the root without touching any block.
+//!
+//! Invariants, after every public call and also after every failed one:
+//! * leaf entries are sorted and disjoint; a node's first key equals its parent's key for it;
+//! * a node other than the root is never empty; the root of an empty tree has depth 0;
+//! * `len <= 32768` when written, `<= 32767` when unwritten.
+//!
+//! Failure discipline: tree blocks are read and allocated before the first byte changes, so running out of space
+//! leaves the tree as it was.
+
+mod convert;
+mod insert;
+mod node;
+mod path;
+mod remove;
+mod shift;
+
+#[cfg(test)]
+mod model;
+
+pub(crate) use node::{check_node, empty_root};
+
+use crate::Result;
+use blockyard_disk::BlockNr;
+use path::{At, Path};
+
+/// Bytes of the root node: all of `i_block`.
+pub(crate) const ROOT_BYTES: usize = 60;
+/// Deepest tree that the format allows.
+pub(crate) const DEPTH_MAX: usize = 5;
+/// Longest written extent, in blocks.
+pub(crate) const WRITTEN_MAX: u32 = 32_768;
+/// Longest unwritten extent, in blocks.
+pub(crate) const UNWRITTEN_MAX: u32 = 32_767;
+
+/// A run of logical blocks mapped to a run of physical blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First logical block.
+    pub logical: u32,
+    /// Blocks, at least 1.
+    pub len: u32,
+    /// First physical block.
+    pub physical: u64,
+    /// Allocated but reads as zeroes.
+    pub unwritten: bool,
+}
+
+impl Extent {
+    /// One past the last logical block. Never wraps: the format's last logical block is 2^32 - 2.
+    pub const fn end(&self) -> u32 {
+        self.logical + self.len
+    }
+
+    /// Longest extent of this one's state.
+    const fn len_max(&self) -> u32 {
+        if self.unwritten { UNWRITTEN_MAX } else { WRITTEN_MAX }
+    }
+
+    /// Whether `next` continues this extent logically, physically and in state, and both fit one entry.
+    const fn joins(&self, next: &Self) -> bool {
+        self.unwritten == next.unwritten
+            && self.end() == next.logical
+            && self.physical + blockyard_disk::num::u64_from_u32(self.len) == next.physical
+            && self.len + next.len <= self.len_max()
+    }
+
+    /// The part from logical block `from` (inside the extent) on.
+    fn tail(&self, from: u32) -> Self {
+        let skip = from - self.logical;
+        Self { logical: from, len: self.len - skip, physical: self.physical + u64::from(skip), ..*self }
+    }
+}
+
+/// A tree block that stays in memory while this value lives.
+pub(crate) trait NodeBlock: Clone {
+    /// Runs `f` on the block's bytes.
+    fn read<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R;
+    /// Runs `f` on the block's bytes to change them; the block has joined the transaction before.
+    fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R;
+}
+
+/// Where tree blocks come from: the cache and the transaction in the engine, a map in the tests.
+pub(crate) trait TreeStore {
+    /// One tree block.
+    type Node: NodeBlock;
+    /// Reads a node, which must have the stated depth and pass [`check_node`].
+    fn load(&self, block: BlockNr, depth: u16) -> Result<Self::Node>;
+    /// Joins a node to the transaction before it is written.
+    fn prepare(&self, node: &Self::Node) -> Result<()>;
+    /// A new zeroed node, as near to `goal` as possible; `exact` asks to try just that block first.
+    fn allocate(&self, goal: Option<BlockNr>, exact: bool) -> Result<(BlockNr, Self::Node)>;
+    /// Frees a node: forgotten and revoked by the transaction.
+    fn free(&self, block: BlockNr) -> Result<()>;
+}
+
+/// What a lookup found at a logical block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lookup {
+    /// The extent that covers the block.
+    pub(crate) found: Option<Extent>,
+    /// The nearest extent that ends at or before the block (only when nothing covers it).
+    pub(crate) left: Option<Extent>,
+    /// The nearest extent that starts after the block.
+    pub(crate) right: Option<Extent>,
+    /// The block that holds the leaf, when it is not the root.
+    pub(crate) leaf: Option<BlockNr>,
+    /// The first entry of the leaf: the goal's base when nothing lies to the left (journal of goals, mballoc 3.3).
+    pub(crate) first_in_leaf: Option<Extent>,
+}
+
+/// Looks up a logical block in the tree below `root`.
+pub(crate) fn lookup<S: TreeStore>(root: &[u8; ROOT_BYTES], store: &S, logical: u32) -> Result<Lookup> {
+    let path = Path::find(root, store, logical)?;
+    let leaf = path.leaf();
+    let (at, count) = (leaf.at.clone(), leaf.count);
+    let (here, next, first) = at.read(root, |bytes| {
+        let here = leaf.position.map(|position| node::leaf_entry(bytes, position));
+        let next_position = leaf.position.map_or(0, |position| position + 1);
+        let next = (next_position < count).then(|| node::leaf_entry(bytes, next_position));
+        let first = (count > 0).then(|| node::leaf_entry(bytes, 0));
+        (here, next, first)
+    });
+    let found = here.filter(|extent| logical < extent.end());
+    let right = match next {
+        Some(extent) => Some(extent),
+        None => path.next_leaf_first(root, store)?,
+    };
+    Ok(Lookup {
+        found,
+        left: here.filter(|_| found.is_none()),
+        right,
+        leaf: at.block(),
+        first_in_leaf: first,
+    })
+}
+
+/// A tree open for changes: the root's bytes and the store of its other nodes.
+pub(crate) struct Tree<'a, S: TreeStore> {
+    root: &'a mut [u8; ROOT_BYTES],
+    store: &'a S,
+}
+
+impl<'a, S: TreeStore> Tree<'a, S> {
+    /// Opens the tree below `root`, which has passed [`check_node`].
+    pub(crate) const fn new(root: &'a mut [u8; ROOT_BYTES], store: &'a S) -> Self {
+        Self { root, store }
+    }
+
+    /// See [`lookup`].
+    pub(crate) fn lookup(&self, logical: u32) -> Result<Lookup> {
+        lookup(self.root, self.store, logical)
+    }
+
+    fn find(&self, logical: u32) -> Result<Path<S::Node>> {
+        Path::find(self.root, self.store, logical)
+    }
+
+    fn read<R>(&self, at: &At<S::Node>, f: impl FnOnce(&[u8]) -> R) -> R {
+        at.read(self.root, f)
+    }
+
+    fn write<R>(&mut self, at: &At<S::Node>, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        match at {
+            At::Root => f(self.root),
+            At::Block(_, node) => node.write(f),
+        }
+    }
+
+    fn prepare(&self, at: &At<S::Node>) -> Result<()> {
+        match at {
+            At::Root => Ok(()),
+            At::Block(_, node) => self.store.prepare(node),
+        }
+    }
+
+    /// Joins every node of a path to the transaction: keys may change up to the root.
+    fn prepare_path(&self, path: &Path<S::Node>) -> Result<()> {
+        path.levels().try_for_each(|level| self.prepare(&level.at))
+    }
+}

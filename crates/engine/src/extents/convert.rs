@@ -1,0 +1,97 @@
+//! Splitting extents and changing their state between written and unwritten.
+
+use super::insert::join_with_next;
+use super::{Extent, Path, Tree, TreeStore, UNWRITTEN_MAX, node};
+use crate::Result;
+use std::ops::Range;
+
+impl<S: TreeStore> Tree<'_, S> {
+    /// Makes `logical` the start of an extent when it lies inside one. The tree maps the same blocks as before.
+    pub(super) fn split_at(&mut self, logical: u32) -> Result<()> {
+        let Some(extent) = self.lookup(logical)?.found.filter(|extent| extent.logical < logical) else {
+            return Ok(());
+        };
+        self.insert_separately(extent.tail(logical))
+    }
+
+    /// Sets the state of every mapped block of `range`; holes stay holes.
+    pub(crate) fn set_state(&mut self, range: Range<u32>, unwritten: bool) -> Result<()> {
+        let mut from = range.start;
+        while from < range.end {
+            let here = self.lookup(from)?;
+            let Some(extent) = here.found else {
+                from = here.right.map_or(range.end, |right| right.logical);
+                continue;
+            };
+            // A written extent may be one block longer than the longest unwritten one: it is converted in two pieces.
+            let end = extent.end().min(range.end).min(from.saturating_add(UNWRITTEN_MAX));
+            if extent.unwritten != unwritten {
+                self.convert_piece(&extent, from..end, unwritten)?;
+            }
+            from = end;
+        }
+        self.pull_into_root()
+    }
+
+    /// Converts the part `piece` of `extent`: by moving a boundary into a neighbour of the wanted state when the
+    /// piece lies at that end, by splitting otherwise.
+    fn convert_piece(&mut self, extent: &Extent, piece: Range<u32>, unwritten: bool) -> Result<()> {
+        let whole = piece.start == extent.logical && piece.end == extent.end();
+        if !whole && self.move_boundary(extent, &piece, unwritten)? {
+            return Ok(());
+        }
+        self.split_at(piece.start)?;
+        self.split_at(piece.end)?;
+        let path = self.find(piece.start)?;
+        self.prepare_path(&path)?;
+        self.flip(&path, unwritten);
+        Ok(())
+    }
+
+    /// Flips the entry at the path's position and joins it with its neighbours in the leaf.
+    fn flip(&mut self, path: &Path<S::Node>, unwritten: bool) {
+        let leaf = path.leaf();
+        let index = leaf.position.expect("the piece starts an entry");
+        self.write(&leaf.at, |bytes| {
+            let extent = node::leaf_entry(bytes, index);
+            node::set_leaf_entry(bytes, index, &Extent { unwritten, ..extent });
+            join_with_next(bytes, index);
+            if index > 0 {
+                join_with_next(bytes, index - 1);
+            }
+        });
+    }
+
+    /// Converts without a new entry when the piece touches a neighbour of the wanted state in the same leaf.
+    fn move_boundary(&mut self, extent: &Extent, piece: &Range<u32>, unwritten: bool) -> Result<bool> {
+        let path = self.find(extent.logical)?;
+        let leaf = path.leaf();
+        let Some(index) = leaf.position else { return Ok(false) };
+        let count = leaf.count;
+        let len = piece.end - piece.start;
+        let changed = Extent { len, unwritten, ..extent.tail(piece.start) };
+        let at_left = piece.start == extent.logical && index > 0;
+        let at_right = piece.end == extent.end() && index + 1 < count;
+        let (joins_left, joins_right) = self.read(&leaf.at, |bytes| {
+            let left = at_left && node::leaf_entry(bytes, index - 1).joins(&changed);
+            let right = at_right && changed.joins(&node::leaf_entry(bytes, index + 1));
+            (left, right)
+        });
+        if !joins_left && !joins_right {
+            return Ok(false);
+        }
+        self.prepare_path(&path)?;
+        self.write(&leaf.at, |bytes| {
+            if joins_left {
+                let left = node::leaf_entry(bytes, index - 1);
+                node::set_leaf_entry(bytes, index - 1, &Extent { len: left.len + len, ..left });
+                node::set_leaf_entry(bytes, index, &extent.tail(piece.end));
+            } else {
+                let right = node::leaf_entry(bytes, index + 1);
+                node::set_leaf_entry(bytes, index, &Extent { len: extent.len - len, ..*extent });
+                node::set_leaf_entry(bytes, index + 1, &Extent { len: right.len + len, ..changed });
+            }
+        });
+        Ok(true)
+    }
+}

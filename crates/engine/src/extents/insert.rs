@@ -1,0 +1,276 @@
+//! Inserting an extent: merge, place, split, grow.
+//!
+//! A split allocates one block per level below the nearest ancestor with a free entry, before anything changes; an
+//! append therefore starts a fresh leaf and moves nothing, which keeps the leaves of sequential files full.
+
+use super::{DEPTH_MAX, Extent, NodeBlock, Path, Tree, TreeStore, node};
+use crate::{Error, Result};
+use blockyard_disk::BlockNr;
+
+impl<S: TreeStore> Tree<'_, S> {
+    /// Maps an extent whose logical blocks are not mapped. Merges with the neighbours in its leaf when it can.
+    pub(crate) fn insert(&mut self, new: Extent) -> Result<()> {
+        let path = self.find(new.logical)?;
+        self.prepare_path(&path)?;
+        if self.merge_into_neighbour(&path, &new) {
+            return Ok(());
+        }
+        self.insert_entry(path, new)
+    }
+
+    /// Maps an extent as an entry of its own. Where the entry before it reaches over its start, that one is cut: so a
+    /// split is one change, made when all blocks that it needs are there.
+    pub(super) fn insert_separately(&mut self, new: Extent) -> Result<()> {
+        let path = self.find(new.logical)?;
+        self.prepare_path(&path)?;
+        self.insert_entry(path, new)
+    }
+
+    fn insert_entry(&mut self, mut path: Path<S::Node>, new: Extent) -> Result<()> {
+        // Each round without success made the tree one level deeper or emptied part of the leaf: two rounds of
+        // splitting per level are more than ever needed.
+        for _ in 0..2 * (DEPTH_MAX + 1) {
+            let leaf = path.leaf();
+            if leaf.count < leaf.max {
+                self.place(&path, &new);
+                return Ok(());
+            }
+            if self.make_room(&path, &new)? {
+                return Ok(());
+            }
+            path = self.find(new.logical)?;
+            self.prepare_path(&path)?;
+        }
+        Err(Error::FileTooLarge)
+    }
+
+    /// Extends the entry before or after `new` over it, joining both when `new` fills the gap between them.
+    fn merge_into_neighbour(&mut self, path: &Path<S::Node>, new: &Extent) -> bool {
+        let leaf = path.leaf();
+        let next = leaf.position.map_or(0, |position| position + 1);
+        let (position, count) = (leaf.position, leaf.count);
+        let (merged, first_changed) = self.write(&leaf.at, |bytes| {
+            if let Some(position) = position {
+                let left = node::leaf_entry(bytes, position);
+                if left.joins(new) {
+                    let grown = Extent { len: left.len + new.len, ..left };
+                    node::set_leaf_entry(bytes, position, &grown);
+                    join_with_next(bytes, position);
+                    return (true, false);
+                }
+            }
+            if next < count {
+                let right = node::leaf_entry(bytes, next);
+                if new.joins(&right) {
+                    node::set_leaf_entry(bytes, next, &Extent { len: new.len + right.len, ..*new });
+                    return (true, next == 0);
+                }
+            }
+            (false, false)
+        });
+        if first_changed {
+            self.set_first_key(path, new.logical);
+        }
+        merged
+    }
+
+    /// Puts `new` into the path's leaf, which has room.
+    fn place(&mut self, path: &Path<S::Node>, new: &Extent) {
+        let leaf = path.leaf();
+        let index = leaf.position.map_or(0, |position| position + 1);
+        self.write(&leaf.at, |bytes| {
+            cut_before(bytes, leaf.position, new.logical);
+            node::open_gap(bytes, index);
+            node::set_leaf_entry(bytes, index, new);
+        });
+        if index == 0 {
+            self.set_first_key(path, new.logical);
+        }
+    }
+
+    /// The leaf's first key became `key`: repeats it upwards as long as the changed entry is the first of its node.
+    pub(super) fn set_first_key(&mut self, path: &Path<S::Node>, key: u32) {
+        self.set_first_key_below(path, path.depth(), key);
+    }
+
+    /// As [`Self::set_first_key`], for the node at level `level`.
+    pub(super) fn set_first_key_below(&mut self, path: &Path<S::Node>, level: usize, key: u32) {
+        for index in (0..level).rev() {
+            let above = path.level(index);
+            let entry = above.followed();
+            self.write(&above.at, |bytes| node::set_key(bytes, entry, key));
+            if entry > 0 {
+                break;
+            }
+        }
+    }
+
+    /// Splits below the nearest ancestor with room, or makes the tree deeper. True when `new` was placed on the way.
+    fn make_room(&mut self, path: &Path<S::Node>, new: &Extent) -> Result<bool> {
+        let ancestor = (0..path.depth()).rev().find(|&index| {
+            let level = path.level(index);
+            level.count < level.max
+        });
+        match ancestor {
+            Some(ancestor) => self.split(path, ancestor, new),
+            None => self.grow(path).map(|()| false),
+        }
+    }
+
+    /// Copies the root to a block of its own; the root becomes an index with one entry.
+    fn grow(&mut self, path: &Path<S::Node>) -> Result<()> {
+        let depth = path.depth();
+        if depth >= DEPTH_MAX {
+            return Err(Error::FileTooLarge);
+        }
+        // With an index, the block right before its first child is asked for by name.
+        let first_child = (depth > 0).then(|| node::child(self.root, 0));
+        let goal = first_child.filter(|&child| child > 0).map(|child| BlockNr::new(child - 1));
+        let (block, fresh) = self.store.allocate(goal, goal.is_some())?;
+        self.store.prepare(&fresh)?;
+        let key = node::key(self.root, 0);
+        fresh.write(|bytes| {
+            node::format(bytes, depth);
+            node::move_tail(self.root, 0, bytes);
+        });
+        node::format(self.root, depth + 1);
+        node::set_count(self.root, 1);
+        node::set_index_entry(self.root, 0, key, block.raw());
+        Ok(())
+    }
+
+    /// Splits the path's nodes below level `ancestor` right of the position followed.
+    fn split(&mut self, path: &Path<S::Node>, ancestor: usize, new: &Extent) -> Result<bool> {
+        let depth = path.depth();
+        let fresh = self.allocate_nodes(depth - ancestor, path)?;
+        let leaf = path.leaf();
+        // An entry that belongs before all others stays with the first one: no node is left empty.
+        let index = leaf.followed() + 1;
+        let appends = index == leaf.count;
+        let border = if appends { new.logical } else { self.read(&leaf.at, |bytes| node::key(bytes, index)) };
+        let mut below = self.split_leaf(path, &fresh[depth - ancestor - 1], appends.then_some(new));
+        for index in (ancestor + 1..depth).rev() {
+            below = self.split_index(path, index, &fresh[index - ancestor - 1], border, below);
+        }
+        let level = path.level(ancestor);
+        let entry = level.followed() + 1;
+        self.write(&level.at, |bytes| {
+            node::open_gap(bytes, entry);
+            node::set_index_entry(bytes, entry, border, below.raw());
+        });
+        Ok(appends)
+    }
+
+    /// One new node for each level that is split; all or none.
+    fn allocate_nodes(&mut self, n: usize, path: &Path<S::Node>) -> Result<NewNodes<S::Node>> {
+        let mut fresh: NewNodes<S::Node> = NewNodes::new();
+        let goal = path.leaf().at.block();
+        for _ in 0..n {
+            let made = self.store.allocate(goal, false).and_then(|(block, node)| {
+                self.store.prepare(&node)?;
+                Ok((block, node))
+            });
+            match made {
+                Ok(pair) => fresh.push(pair),
+                Err(error) => {
+                    for (block, _) in fresh.iter() {
+                        self.store.free(*block)?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(fresh)
+    }
+
+    /// Moves the entries right of the position to the new leaf, or starts it with `only`.
+    fn split_leaf(
+        &mut self,
+        path: &Path<S::Node>,
+        (block, fresh): &(BlockNr, S::Node),
+        only: Option<&Extent>,
+    ) -> BlockNr {
+        let leaf = path.leaf();
+        let index = leaf.followed() + 1;
+        fresh.write(|to| {
+            node::format(to, 0);
+            if let Some(extent) = only {
+                node::set_count(to, 1);
+                node::set_leaf_entry(to, 0, extent);
+                self.write(&leaf.at, |from| cut_before(from, leaf.position, extent.logical));
+            } else {
+                self.write(&leaf.at, |from| node::move_tail(from, index, to));
+            }
+        });
+        *block
+    }
+
+    /// Moves the entries right of the followed one behind the new child in a new index node.
+    fn split_index(
+        &mut self,
+        path: &Path<S::Node>,
+        index: usize,
+        (block, fresh): &(BlockNr, S::Node),
+        border: u32,
+        below: BlockNr,
+    ) -> BlockNr {
+        let level = path.level(index);
+        fresh.write(|to| {
+            node::format(to, path.depth() - index);
+            node::set_count(to, 1);
+            node::set_index_entry(to, 0, border, below.raw());
+            self.write(&level.at, |from| node::move_tail(from, level.followed() + 1, to));
+        });
+        *block
+    }
+}
+
+/// At most one node per level, without touching the heap.
+struct NewNodes<N> {
+    nodes: [Option<(BlockNr, N)>; DEPTH_MAX],
+    len: usize,
+}
+
+impl<N> NewNodes<N> {
+    const fn new() -> Self {
+        Self { nodes: [const { None }; DEPTH_MAX], len: 0 }
+    }
+
+    fn push(&mut self, node: (BlockNr, N)) {
+        self.nodes[self.len] = Some(node);
+        self.len += 1;
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &(BlockNr, N)> {
+        self.nodes.iter().flatten()
+    }
+}
+
+impl<N> std::ops::Index<usize> for NewNodes<N> {
+    type Output = (BlockNr, N);
+
+    fn index(&self, index: usize) -> &Self::Output {
+        self.nodes[index].as_ref().expect("one node was allocated for each level split")
+    }
+}
+
+/// Cuts the entry at `position` to end at `logical` at the latest.
+fn cut_before(bytes: &mut [u8], position: Option<usize>, logical: u32) {
+    let Some(position) = position else { return };
+    let extent = node::leaf_entry(bytes, position);
+    if extent.end() > logical {
+        node::set_leaf_entry(bytes, position, &Extent { len: logical - extent.logical, ..extent });
+    }
+}
+
+/// Joins entry `index` of a leaf with the one after it when they are one run.
+pub(super) fn join_with_next(bytes: &mut [u8], index: usize) {
+    if index + 1 >= node::count(bytes) {
+        return;
+    }
+    let (left, right) = (node::leaf_entry(bytes, index), node::leaf_entry(bytes, index + 1));
+    if left.joins(&right) {
+        node::set_leaf_entry(bytes, index, &Extent { len: left.len + right.len, ..left });
+        node::close_gap(bytes, index + 1, 1);
+    }
+}

@@ -1,0 +1,276 @@
+//! The tree against a map from logical block to (physical block, state), with tiny nodes so that depth comes fast.
+
+#![allow(clippy::as_conversions)]
+
+use super::{Extent, NodeBlock, ROOT_BYTES, Tree, TreeStore, check_node, empty_root, node};
+use crate::{Error, Result};
+use blockyard_disk::BlockNr;
+use proptest::prelude::*;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+const NODE_BYTES: usize = 12 + 12 * 4 + 4;
+const SPACE: u32 = 4096;
+
+#[derive(Clone)]
+struct Block(Rc<RefCell<Vec<u8>>>);
+
+impl NodeBlock for Block {
+    fn read<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(&self.0.borrow())
+    }
+    fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        f(&mut self.0.borrow_mut())
+    }
+}
+
+/// Tree blocks in a map; fails allocations once `budget` is used up.
+struct Store {
+    nodes: RefCell<BTreeMap<u64, Block>>,
+    next: Cell<u64>,
+    budget: Cell<u32>,
+}
+
+impl Store {
+    fn new() -> Self {
+        Self { nodes: RefCell::default(), next: Cell::new(1 << 40), budget: Cell::new(u32::MAX) }
+    }
+}
+
+impl TreeStore for Store {
+    type Node = Block;
+    fn load(&self, block: BlockNr, depth: u16) -> Result<Block> {
+        let found = self.nodes.borrow()[&block.raw()].clone();
+        found.read(|bytes| check_node(bytes, Some(depth), &(0..1 << 48))).unwrap();
+        Ok(found)
+    }
+    fn prepare(&self, _: &Block) -> Result<()> {
+        Ok(())
+    }
+    fn allocate(&self, _: Option<BlockNr>, _: bool) -> Result<(BlockNr, Block)> {
+        if self.budget.get() == 0 {
+            return Err(Error::NoSpace);
+        }
+        self.budget.set(self.budget.get() - 1);
+        let block = self.next.get();
+        self.next.set(block + 1);
+        let fresh = Block(Rc::new(RefCell::new(vec![0; NODE_BYTES])));
+        self.nodes.borrow_mut().insert(block, fresh.clone());
+        Ok((BlockNr::new(block), fresh))
+    }
+    fn free(&self, block: BlockNr) -> Result<()> {
+        assert!(self.nodes.borrow_mut().remove(&block.raw()).is_some(), "freed twice");
+        Ok(())
+    }
+}
+
+type Model = BTreeMap<u32, (u64, bool)>;
+
+/// Walks the whole tree: keys, order, depth, and that every allocated node is reachable.
+fn read_all(root: &[u8; ROOT_BYTES], store: &Store) -> Model {
+    let mut model = Model::new();
+    let mut seen = 0;
+    let mut stack = vec![(root.to_vec(), None::<u32>, node::depth(root))];
+    while let Some((bytes, first_key, depth)) = stack.pop() {
+        check_node(&bytes, Some(depth as u16), &(0..1 << 48)).unwrap();
+        if let Some(key) = first_key {
+            assert_eq!(node::key(&bytes, 0), key, "first key differs from the parent's");
+        }
+        for index in 0..node::count(&bytes) {
+            if depth > 0 {
+                let child = store.nodes.borrow()[&node::child(&bytes, index)].0.borrow().clone();
+                seen += 1;
+                stack.push((child, Some(node::key(&bytes, index)), depth - 1));
+                continue;
+            }
+            let extent = node::leaf_entry(&bytes, index);
+            for offset in 0..extent.len {
+                let previous = model
+                    .insert(extent.logical + offset, (extent.physical + u64::from(offset), extent.unwritten));
+                assert!(previous.is_none(), "two extents hold block {}", extent.logical + offset);
+            }
+        }
+    }
+    assert_eq!(seen, store.nodes.borrow().len(), "tree blocks leaked");
+    model
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Insert { at: u32, len: u32, physical: u64, unwritten: bool, budget: u32 },
+    Append { len: u32, budget: u32 },
+    Remove { at: u32, len: u32 },
+    Truncate { to: u32 },
+    SetState { at: u32, len: u32, unwritten: bool, budget: u32 },
+    Collapse { at: u32, len: u32 },
+    OpenHole { at: u32, len: u32, budget: u32 },
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let at = 0..SPACE;
+    let len = prop_oneof![4 => 1u32..4, 1 => 1u32..200];
+    let budget = prop_oneof![5 => Just(u32::MAX), 1 => 0u32..3];
+    let op = prop_oneof![
+        8 => (at.clone(), len.clone(), 0u64..1 << 30, any::<bool>(), budget.clone()).prop_map(
+            |(at, len, physical, unwritten, budget)| Op::Insert { at, len, physical, unwritten, budget }),
+        3 => (len.clone(), budget.clone()).prop_map(|(len, budget)| Op::Append { len, budget }),
+        3 => (at.clone(), len.clone()).prop_map(|(at, len)| Op::Remove { at, len }),
+        1 => at.clone().prop_map(|to| Op::Truncate { to }),
+        3 => (at.clone(), len.clone(), any::<bool>(), budget.clone())
+            .prop_map(|(at, len, unwritten, budget)| Op::SetState { at, len, unwritten, budget }),
+        1 => (at.clone(), len.clone()).prop_map(|(at, len)| Op::Collapse { at, len }),
+        1 => (at, len, budget).prop_map(|(at, len, budget)| Op::OpenHole { at, len, budget }),
+    ];
+    prop::collection::vec(op, 1..300)
+}
+
+struct World {
+    root: [u8; ROOT_BYTES],
+    store: Store,
+    model: Model,
+}
+
+impl World {
+    fn tree(&mut self, budget: u32) -> Tree<'_, Store> {
+        self.store.budget.set(budget);
+        Tree::new(&mut self.root, &self.store)
+    }
+
+    fn free_run(&self, at: u32, len: u32) -> u32 {
+        (0..len).take_while(|offset| !self.model.contains_key(&(at + offset))).count() as u32
+    }
+
+    fn insert(&mut self, extent: Extent, budget: u32) {
+        if self.tree(budget).insert(extent).is_ok() {
+            for offset in 0..extent.len {
+                let value = (extent.physical + u64::from(offset), extent.unwritten);
+                self.model.insert(extent.logical + offset, value);
+            }
+        }
+    }
+
+    fn remove(&mut self, range: Range<u32>) {
+        let mut freed = Model::new();
+        let result = self.tree(u32::MAX).remove(range.clone(), |piece| {
+            for offset in 0..piece.len {
+                let value = (piece.physical + u64::from(offset), piece.unwritten);
+                assert!(freed.insert(piece.logical + offset, value).is_none());
+            }
+        });
+        if matches!(result, Err(Error::FileTooLarge)) {
+            return;
+        }
+        result.unwrap();
+        let expected: Model = self.model.range(range.clone()).map(|(&key, &value)| (key, value)).collect();
+        assert_eq!(freed, expected);
+        self.model.retain(|key, _| !range.contains(key));
+    }
+
+    fn shift(&mut self, from: u32, by: i64) {
+        let moved: Vec<_> = self.model.range(from..).map(|(&key, &value)| (key, value)).collect();
+        self.model.retain(|&key, _| key < from);
+        self.model.extend(moved.into_iter().map(|(key, value)| ((i64::from(key) + by) as u32, value)));
+    }
+
+    fn set_state(&mut self, range: Range<u32>, unwritten: bool, budget: u32) {
+        match self.tree(budget).set_state(range.clone(), unwritten) {
+            Ok(()) => self.model.range_mut(range).for_each(|(_, value)| value.1 = unwritten),
+            // Pieces before the failure are converted; nothing else may have changed.
+            Err(_) => {
+                let now = read_all(&self.root, &self.store);
+                assert_eq!(
+                    now.iter().map(|(k, v)| (*k, v.0)).collect::<Vec<_>>(),
+                    self.model.iter().map(|(k, v)| (*k, v.0)).collect::<Vec<_>>()
+                );
+                self.model = now;
+            }
+        }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match *op {
+            Op::Insert { at, len, physical, unwritten, budget } => {
+                let len = self.free_run(at, len);
+                if len > 0 {
+                    self.insert(Extent { logical: at, len, physical, unwritten }, budget);
+                }
+            }
+            Op::Append { len, budget } => {
+                let (logical, physical) = match self.model.last_key_value() {
+                    Some((&key, &(physical, _))) => (key + 1, physical + 1),
+                    None => (0, 77),
+                };
+                self.insert(Extent { logical, len, physical, unwritten: false }, budget);
+            }
+            Op::Remove { at, len } => self.remove(at..at + len),
+            Op::Truncate { to } => self.remove(to..u32::MAX),
+            Op::SetState { at, len, unwritten, budget } => self.set_state(at..at + len, unwritten, budget),
+            Op::Collapse { at, len } => {
+                self.remove(at..at + len);
+                if self.model.range(at..at + len).next().is_none() {
+                    self.tree(u32::MAX).collapse(at..at + len, |_| panic!("already removed")).unwrap();
+                    self.shift(at + len, -i64::from(len));
+                }
+            }
+            Op::OpenHole { at, len, budget } => {
+                if self.tree(budget).open_hole(at, len).is_ok() {
+                    self.shift(at, i64::from(len));
+                }
+            }
+        }
+        assert_eq!(read_all(&self.root, &self.store), self.model);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn the_tree_behaves_as_a_map(ops in ops()) {
+        let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
+        for op in &ops {
+            world.apply(op);
+        }
+        for logical in (0..SPACE).step_by(7) {
+            let here = world.tree(0).lookup(logical).unwrap();
+            let expected = world.model.get(&logical).copied();
+            prop_assert_eq!(
+                here.found.map(|e| (e.physical + u64::from(logical - e.logical), e.unwritten)),
+                expected
+            );
+            if expected.is_none() {
+                let left = world.model.range(..logical).next_back().map(|(&key, _)| key);
+                prop_assert_eq!(here.left.map(|e| e.end() - 1), left);
+            }
+            let after = here.found.map_or(logical, |e| e.end() - 1);
+            let right = world.model.range(after + 1..).next().map(|(&key, _)| key);
+            prop_assert_eq!(here.right.map(|e| e.logical), right);
+        }
+        world.remove(0..u32::MAX);
+        prop_assert_eq!(world.root, empty_root());
+    }
+}
+
+#[test]
+fn sequential_appends_fill_their_leaves() {
+    let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
+    for n in 0..64 {
+        world.insert(
+            Extent { logical: n * 2, len: 1, physical: u64::from(n) * 10, unwritten: false },
+            u32::MAX,
+        );
+    }
+    // 64 extents in leaves of 4 are 16 leaves; in nodes of 4, four index nodes; the root holds those.
+    assert_eq!(node::depth(&world.root), 2);
+    assert_eq!(world.store.nodes.borrow().len(), 20);
+}
+
+#[test]
+fn a_full_written_extent_becomes_unwritten_in_two_pieces() {
+    let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
+    world.insert(Extent { logical: 0, len: 32_768, physical: 100, unwritten: false }, u32::MAX);
+    world.set_state(0..32_768, true, u32::MAX);
+    assert_eq!(node::count(&world.root), 2);
+    assert_eq!(read_all(&world.root, &world.store), world.model);
+}

@@ -1,0 +1,204 @@
+//! One node of an extent tree, edited in place.
+//!
+//! Layout (little-endian): header of 12 bytes `magic, entries, max, depth, generation`, then entries of 12 bytes.
+//! The functions index within `entries <= max` as [`check_node`] established; they are free of I/O and of allocation.
+
+use super::{DEPTH_MAX, Extent, WRITTEN_MAX};
+use blockyard_disk::num::{high32, join32, low16, low32, u32_from_usize};
+use blockyard_disk::{Corruption, CorruptionKind};
+use std::ops::Range;
+
+const MAGIC: u16 = 0xF30A;
+const HEADER: usize = 12;
+const ENTRY: usize = 12;
+
+fn get16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn get32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn put16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+}
+
+fn put32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// Entries in use.
+pub(super) fn count(bytes: &[u8]) -> usize {
+    usize::from(get16(bytes, 2))
+}
+
+/// Entries that fit.
+pub(super) fn max(bytes: &[u8]) -> usize {
+    usize::from(get16(bytes, 4))
+}
+
+/// Levels below this node; 0 for a leaf.
+pub(super) fn depth(bytes: &[u8]) -> usize {
+    usize::from(get16(bytes, 6))
+}
+
+/// Sets the number of entries and clears what lies behind them.
+pub(super) fn set_count(bytes: &mut [u8], entries: usize) {
+    put16(bytes, 2, low16(u32_from_usize(entries)));
+}
+
+/// Sets the node's height above the leaves.
+pub(super) fn set_depth(bytes: &mut [u8], depth: usize) {
+    put16(bytes, 6, low16(u32_from_usize(depth)));
+}
+
+/// Writes the header of an empty node that fills `bytes`.
+pub(super) fn format(bytes: &mut [u8], depth: usize) {
+    let fits = (bytes.len() - HEADER) / ENTRY;
+    bytes.fill(0);
+    put16(bytes, 0, MAGIC);
+    put16(bytes, 4, low16(u32_from_usize(fits)));
+    set_depth(bytes, depth);
+}
+
+/// The root of an empty tree.
+pub(crate) fn empty_root() -> [u8; super::ROOT_BYTES] {
+    let mut root = [0; super::ROOT_BYTES];
+    format(&mut root, 0);
+    root
+}
+
+/// Logical block that entry `index` starts at; the same place in leaf and index entries.
+pub(super) fn key(bytes: &[u8], index: usize) -> u32 {
+    get32(bytes, HEADER + index * ENTRY)
+}
+
+/// Changes the logical block that entry `index` starts at.
+pub(super) fn set_key(bytes: &mut [u8], index: usize, key: u32) {
+    put32(bytes, HEADER + index * ENTRY, key);
+}
+
+/// Entry `index` of a leaf.
+pub(super) fn leaf_entry(bytes: &[u8], index: usize) -> Extent {
+    let at = HEADER + index * ENTRY;
+    let raw_len = u32::from(get16(bytes, at + 4));
+    let unwritten = raw_len > WRITTEN_MAX;
+    let len = if unwritten { raw_len - WRITTEN_MAX } else { raw_len };
+    let physical = join32(u32::from(get16(bytes, at + 6)), get32(bytes, at + 8));
+    Extent { logical: get32(bytes, at), len, physical, unwritten }
+}
+
+/// Overwrites entry `index` of a leaf.
+pub(super) fn set_leaf_entry(bytes: &mut [u8], index: usize, extent: &Extent) {
+    let at = HEADER + index * ENTRY;
+    let raw_len = if extent.unwritten { extent.len + WRITTEN_MAX } else { extent.len };
+    put32(bytes, at, extent.logical);
+    put16(bytes, at + 4, low16(raw_len));
+    put16(bytes, at + 6, low16(high32(extent.physical)));
+    put32(bytes, at + 8, low32(extent.physical));
+}
+
+/// The child block of entry `index` of an index node.
+pub(super) fn child(bytes: &[u8], index: usize) -> u64 {
+    let at = HEADER + index * ENTRY;
+    join32(u32::from(get16(bytes, at + 8)), get32(bytes, at + 4))
+}
+
+/// Overwrites entry `index` of an index node.
+pub(super) fn set_index_entry(bytes: &mut [u8], index: usize, key: u32, child: u64) {
+    let at = HEADER + index * ENTRY;
+    put32(bytes, at, key);
+    put32(bytes, at + 4, low32(child));
+    put16(bytes, at + 8, low16(high32(child)));
+    put16(bytes, at + 10, 0);
+}
+
+/// Makes room for one entry at `index`, which holds its old content until it is set; there must be a free entry.
+pub(super) fn open_gap(bytes: &mut [u8], index: usize) {
+    let entries = count(bytes);
+    debug_assert!(entries < max(bytes) && index <= entries);
+    let from = HEADER + index * ENTRY;
+    bytes.copy_within(from..HEADER + entries * ENTRY, from + ENTRY);
+    set_count(bytes, entries + 1);
+}
+
+/// Removes `n` entries from `index` on, zeroing what they leave behind.
+pub(super) fn close_gap(bytes: &mut [u8], index: usize, n: usize) {
+    let entries = count(bytes);
+    let end = HEADER + entries * ENTRY;
+    bytes.copy_within(HEADER + (index + n) * ENTRY..end, HEADER + index * ENTRY);
+    bytes[end - n * ENTRY..end].fill(0);
+    set_count(bytes, entries - n);
+}
+
+/// Moves the entries from `index` on to the end of `to`.
+pub(super) fn move_tail(bytes: &mut [u8], index: usize, to: &mut [u8]) {
+    let (entries, have) = (count(bytes), count(to));
+    let from = HEADER + index * ENTRY..HEADER + entries * ENTRY;
+    let at = HEADER + have * ENTRY;
+    to[at..at + from.len()].copy_from_slice(&bytes[from.clone()]);
+    bytes[from].fill(0);
+    set_count(bytes, index);
+    set_count(to, have + entries - index);
+}
+
+/// Position of the last entry whose key is at most `logical`.
+pub(super) fn position(bytes: &[u8], logical: u32) -> Option<usize> {
+    let (mut low, mut high) = (0, count(bytes));
+    while low < high {
+        let middle = low.midpoint(high);
+        if key(bytes, middle) <= logical {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low.checked_sub(1)
+}
+
+/// Checks a node read from the image: protects every index and every sum of this module. The caller has verified the
+/// checksum and adds the place.
+///
+/// `blocks` is the range of block numbers that a mapping may name.
+pub(crate) fn check_node(
+    bytes: &[u8],
+    depth_wanted: Option<u16>,
+    blocks: &Range<u64>,
+) -> Result<(), Corruption> {
+    check(bytes.len() >= HEADER && get16(bytes, 0) == MAGIC, CorruptionKind::ExtentMagic)?;
+    check(depth(bytes) <= DEPTH_MAX, CorruptionKind::ExtentDepth)?;
+    check(depth_wanted.is_none_or(|d| usize::from(d) == depth(bytes)), CorruptionKind::ExtentDepthOrder)?;
+    check(max(bytes) > 0 && HEADER + max(bytes) * ENTRY <= bytes.len(), CorruptionKind::ExtentMax)?;
+    check(count(bytes) <= max(bytes), CorruptionKind::ExtentEntries)?;
+    check(depth(bytes) == 0 || count(bytes) > 0, CorruptionKind::ExtentIndexEmpty)?;
+    if depth(bytes) == 0 { check_leaf(bytes, blocks) } else { check_index(bytes, blocks) }
+}
+
+fn check(ok: bool, kind: CorruptionKind) -> Result<(), Corruption> {
+    if ok { Ok(()) } else { Err(Corruption::new(kind)) }
+}
+
+fn check_leaf(bytes: &[u8], blocks: &Range<u64>) -> Result<(), Corruption> {
+    let mut free_from = 0u64;
+    for index in 0..count(bytes) {
+        let extent = leaf_entry(bytes, index);
+        let end = u64::from(extent.logical) + u64::from(extent.len);
+        check(extent.len > 0, CorruptionKind::ExtentLength)?;
+        check(u64::from(extent.logical) >= free_from, CorruptionKind::ExtentOrder)?;
+        check(end <= u64::from(u32::MAX), CorruptionKind::ExtentLogicalWrap)?;
+        let inside = extent.physical >= blocks.start && extent.physical + u64::from(extent.len) <= blocks.end;
+        check(inside, CorruptionKind::ExtentPhysical)?;
+        free_from = end;
+    }
+    Ok(())
+}
+
+fn check_index(bytes: &[u8], blocks: &Range<u64>) -> Result<(), Corruption> {
+    for index in 0..count(bytes) {
+        let ascends = index == 0 || key(bytes, index) > key(bytes, index - 1);
+        check(ascends, CorruptionKind::ExtentOrder)?;
+        check(blocks.contains(&child(bytes, index)), CorruptionKind::ExtentPhysical)?;
+    }
+    Ok(())
+}

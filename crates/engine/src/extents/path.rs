@@ -1,0 +1,128 @@
+//! The way from the root to a leaf: one level per node, with the entry that was followed.
+//!
+//! A path pins its nodes, so that what was found stays in memory until the change is applied.
+
+use super::{DEPTH_MAX, Extent, NodeBlock, ROOT_BYTES, TreeStore, node};
+use crate::Result;
+use blockyard_disk::BlockNr;
+use blockyard_disk::num::{low16, u32_from_usize};
+
+/// Which node: the root in the inode, or a block.
+#[derive(Clone)]
+pub(super) enum At<N> {
+    /// The 60 bytes in the inode.
+    Root,
+    /// A tree block.
+    Block(BlockNr, N),
+}
+
+impl<N: NodeBlock> At<N> {
+    /// Runs `f` on the node's bytes.
+    pub(super) fn read<R>(&self, root: &[u8; ROOT_BYTES], f: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            Self::Root => f(root),
+            Self::Block(_, node) => node.read(f),
+        }
+    }
+
+    /// The node's block number, unless it is the root.
+    pub(super) const fn block(&self) -> Option<BlockNr> {
+        match self {
+            Self::Root => None,
+            Self::Block(block, _) => Some(*block),
+        }
+    }
+}
+
+/// One node on a path.
+#[derive(Clone)]
+pub(super) struct Level<N> {
+    /// The node.
+    pub(super) at: At<N>,
+    /// The entry with the largest key that is at most the target; `None` when all keys are larger. In index nodes
+    /// the first entry is followed then.
+    pub(super) position: Option<usize>,
+    /// Entries in the node when it was visited.
+    pub(super) count: usize,
+    /// Entries that fit the node.
+    pub(super) max: usize,
+}
+
+impl<N> Level<N> {
+    /// The entry followed from an index node.
+    pub(super) fn followed(&self) -> usize {
+        self.position.unwrap_or(0)
+    }
+}
+
+/// The nodes from the root (first) to a leaf (last).
+pub(super) struct Path<N> {
+    levels: [Option<Level<N>>; DEPTH_MAX + 1],
+    depth: usize,
+}
+
+impl<N: NodeBlock> Path<N> {
+    /// Walks down to the leaf that holds, or would hold, `logical`.
+    pub(super) fn find<S: TreeStore<Node = N>>(
+        root: &[u8; ROOT_BYTES],
+        store: &S,
+        logical: u32,
+    ) -> Result<Self> {
+        let mut path = Self { levels: [const { None }; DEPTH_MAX + 1], depth: node::depth(root) };
+        let mut at = At::Root;
+        for level in 0..=path.depth {
+            let (position, count, max, child) = at.read(root, |bytes| {
+                let position = node::position(bytes, logical);
+                let child = (level < path.depth).then(|| node::child(bytes, position.unwrap_or(0)));
+                (position, node::count(bytes), node::max(bytes), child)
+            });
+            path.levels[level] = Some(Level { at, position, count, max });
+            let Some(child) = child else { break };
+            let block = BlockNr::new(child);
+            let below = low16(u32_from_usize(path.depth - level - 1));
+            at = At::Block(block, store.load(block, below)?);
+        }
+        Ok(path)
+    }
+
+    /// Levels below the root.
+    pub(super) const fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// A level, 0 for the root.
+    pub(super) fn level(&self, level: usize) -> &Level<N> {
+        self.levels[level].as_ref().expect("find fills levels 0..=depth")
+    }
+
+    /// The leaf's level.
+    pub(super) fn leaf(&self) -> &Level<N> {
+        self.level(self.depth)
+    }
+
+    /// All levels from the root down.
+    pub(super) fn levels(&self) -> impl Iterator<Item = &Level<N>> {
+        self.levels.iter().flatten()
+    }
+
+    /// Key of the first entry right of this leaf: where the next leaf begins.
+    pub(super) fn next_leaf_key(&self, root: &[u8; ROOT_BYTES]) -> Option<u32> {
+        (0..self.depth).rev().find_map(|index| {
+            let level = self.level(index);
+            let next = level.followed() + 1;
+            (next < level.count).then(|| level.at.read(root, |bytes| node::key(bytes, next)))
+        })
+    }
+
+    /// The first extent of the next leaf.
+    pub(super) fn next_leaf_first<S: TreeStore<Node = N>>(
+        &self,
+        root: &[u8; ROOT_BYTES],
+        store: &S,
+    ) -> Result<Option<Extent>> {
+        let Some(key) = self.next_leaf_key(root) else { return Ok(None) };
+        let next = Self::find(root, store, key)?;
+        let leaf = next.leaf();
+        Ok((leaf.count > 0).then(|| leaf.at.read(root, |bytes| node::leaf_entry(bytes, 0))))
+    }
+}

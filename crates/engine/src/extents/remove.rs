@@ -1,0 +1,139 @@
+//! Removing a range of logical blocks, leaf by leaf from the right.
+//!
+//! Each step leaves a valid tree, so a caller may let the transaction commit between steps.
+
+use super::{Extent, NodeBlock, Path, ROOT_BYTES, Tree, TreeStore, node};
+use crate::Result;
+use std::ops::Range;
+
+/// Entries that a root can hold.
+const ROOT_ENTRIES: usize = (ROOT_BYTES - 12) / 12;
+
+impl<S: TreeStore> Tree<'_, S> {
+    /// Unmaps `range`, calling `freed` with each piece, from the right end. Fails only before its first change of a
+    /// leaf; pieces already reported are unmapped.
+    pub(crate) fn remove(&mut self, range: Range<u32>, mut freed: impl FnMut(Extent)) -> Result<()> {
+        self.cut_at_end(&range, &mut freed)?;
+        while self.remove_from_leaf(&range, &mut freed)? {}
+        self.pull_into_root()
+    }
+
+    /// Sees to it that no entry reaches over the end of `range`: drops the head of one that starts inside, splits
+    /// one that starts before.
+    fn cut_at_end(&mut self, range: &Range<u32>, freed: &mut impl FnMut(Extent)) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let path = self.find(range.end - 1)?;
+        let leaf = path.leaf();
+        let Some(index) = leaf.position else { return Ok(()) };
+        let extent = self.read(&leaf.at, |bytes| node::leaf_entry(bytes, index));
+        if extent.end() <= range.end {
+            return Ok(());
+        }
+        if extent.logical < range.start {
+            return self.split_at(range.end);
+        }
+        self.prepare_path(&path)?;
+        self.write(&leaf.at, |bytes| node::set_leaf_entry(bytes, index, &extent.tail(range.end)));
+        if index == 0 {
+            self.set_first_key(&path, range.end);
+        }
+        freed(Extent { len: range.end - extent.logical, ..extent });
+        Ok(())
+    }
+
+    /// Unmaps what the last leaf touched by `range` holds of it; false when nothing (more) was there.
+    pub(crate) fn remove_from_leaf(
+        &mut self,
+        range: &Range<u32>,
+        freed: &mut impl FnMut(Extent),
+    ) -> Result<bool> {
+        if range.is_empty() {
+            return Ok(false);
+        }
+        let path = self.find(range.end - 1)?;
+        let leaf = path.leaf();
+        let Some(last) = leaf.position else { return Ok(false) };
+        let touched = self.read(&leaf.at, |bytes| node::leaf_entry(bytes, last).end() > range.start);
+        if !touched {
+            return Ok(false);
+        }
+        self.prepare_path(&path)?;
+        let (old_first, new_first) = self.write(&leaf.at, |bytes| {
+            let old = node::key(bytes, 0);
+            trim_leaf(bytes, last, range, freed);
+            (old, (node::count(bytes) > 0).then(|| node::key(bytes, 0)))
+        });
+        match new_first {
+            None => self.drop_empty(&path)?,
+            Some(key) if key != old_first => self.set_first_key(&path, key),
+            Some(_) => {}
+        }
+        Ok(true)
+    }
+
+    /// Frees the path's empty leaf and every index node that becomes empty with it.
+    fn drop_empty(&mut self, path: &Path<S::Node>) -> Result<()> {
+        for index in (0..=path.depth()).rev() {
+            let level = path.level(index);
+            let Some(block) = level.at.block() else { break };
+            self.store.free(block)?;
+            let parent = path.level(index - 1);
+            let entry = parent.followed();
+            let (left, first) = self.write(&parent.at, |bytes| {
+                node::close_gap(bytes, entry, 1);
+                (node::count(bytes), node::key(bytes, 0))
+            });
+            if left == 0 {
+                continue;
+            }
+            if entry == 0 {
+                self.set_first_key_below(path, index - 1, first);
+            }
+            return Ok(());
+        }
+        // Everything is gone: the root becomes an empty leaf.
+        node::format(self.root, 0);
+        Ok(())
+    }
+
+    /// Pulls the only leaf of a tree of depth 1 back into the inode when its entries fit there.
+    pub(super) fn pull_into_root(&mut self) -> Result<()> {
+        if node::depth(self.root) != 1 || node::count(self.root) != 1 {
+            return Ok(());
+        }
+        let path = self.find(0)?;
+        let leaf = path.leaf();
+        let Some(block) = leaf.at.block().filter(|_| leaf.count <= ROOT_ENTRIES) else { return Ok(()) };
+        self.prepare_path(&path)?;
+        let root = &mut *self.root;
+        node::format(root, 0);
+        if let super::At::Block(_, from) = &leaf.at {
+            from.write(|bytes| node::move_tail(bytes, 0, root));
+        }
+        self.store.free(block)
+    }
+}
+
+/// Removes from a leaf what its entries up to `last` hold of `range`. Nothing of the range lies right of `range.end`
+/// inside an entry (the caller split there).
+fn trim_leaf(bytes: &mut [u8], last: usize, range: &Range<u32>, freed: &mut impl FnMut(Extent)) {
+    let mut first_gone = last + 1;
+    for index in (0..=last).rev() {
+        let extent = node::leaf_entry(bytes, index);
+        if extent.end() <= range.start {
+            break;
+        }
+        if extent.logical >= range.start {
+            freed(extent);
+            first_gone = index;
+            continue;
+        }
+        freed(extent.tail(range.start));
+        node::set_leaf_entry(bytes, index, &Extent { len: range.start - extent.logical, ..extent });
+    }
+    if first_gone <= last {
+        node::close_gap(bytes, first_gone, last + 1 - first_gone);
+    }
+}

@@ -1,0 +1,17 @@
+//! Regular files: reading, writing, and the operations that change which blocks a file has.
+//!
+//! Data goes first, metadata second: a delayed block gets a claim, its data is written to the claimed place, and only
+//! then a handle marks the clusters, maps them and raises the size on disk. Nobody can ever read what was there
+//! before, and a handle is never open during data I/O.
+
+mod allocate;
+mod fallocate;
+mod map;
+mod read;
+mod store;
+mod truncate;
+mod write;
+mod write_back;
+
+pub(crate) use allocate::How;
+pub use fallocate::Fallocate;

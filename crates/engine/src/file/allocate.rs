@@ -1,0 +1,219 @@
+//! Choosing blocks for a hole: goals, implied clusters, the request, and mapping what was chosen.
+
+use crate::extents::{Extent, Lookup, UNWRITTEN_MAX, WRITTEN_MAX};
+use crate::indirect::left_in_array;
+use crate::inode::{Inode, InodeCore};
+use crate::space::{Claim, Wanted, WantedFor};
+use crate::txn::Handle;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::BlockNr;
+use blockyard_disk::inode::{FileType, InodeMap};
+use blockyard_disk::num::{u32_from_u64, u64_from_u32};
+use blockyard_sync::Ordering;
+
+/// How blocks are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct How {
+    /// The extent reads as zeroes until it is converted.
+    pub(crate) unwritten: bool,
+    /// The clusters were reserved at write time.
+    pub(crate) reserved: bool,
+    /// Exactly the length asked for.
+    pub(crate) exact: bool,
+}
+
+/// Blocks chosen for a hole; nothing is changed on disk yet.
+#[must_use = "a plan must be applied or abandoned"]
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// What will be mapped.
+    pub(crate) extent: Extent,
+    /// What must be taken for it; `None` when the file owns the cluster already.
+    claim: Option<Claim>,
+}
+
+impl Wanted {
+    /// A request for one cluster without neighbours.
+    pub(crate) fn new(inode: &Inode, kind: WantedFor) -> Self {
+        Self {
+            inode: inode.number(),
+            group: inode.group(),
+            logical: 0,
+            clusters: 1,
+            goal: BlockNr::ZERO,
+            left: None,
+            right: None,
+            file_size: 0,
+            writer_open: inode.writers.load(Ordering::Relaxed) > 0,
+            kind,
+            reserved: false,
+            exact: false,
+            try_goal: false,
+            indirect: false,
+        }
+    }
+}
+
+impl FileSystem {
+    /// Chooses blocks for the hole at `logical`, at most `len` of it. `here` is the look-up of `logical`.
+    pub(crate) fn plan_blocks(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        core: &InodeCore,
+        here: &Lookup,
+        (logical, len): (u32, u32),
+        how: How,
+    ) -> Result<Plan> {
+        let most = if how.unwritten { UNWRITTEN_MAX } else { WRITTEN_MAX };
+        let hole = here.right.map_or(u32::MAX - logical, |right| right.logical - logical);
+        let mut len = len.min(most).min(hole);
+        if core.map == InodeMap::Indirect {
+            len = len.min(left_in_array(self.geometry().block_bits(), logical));
+        }
+        if let Some(extent) = self.implied_cluster(here, logical, len, how.unwritten) {
+            return Ok(Plan { extent, claim: None });
+        }
+        let ratio = self.geometry().cluster_ratio();
+        let offset = logical & (ratio - 1);
+        // The tail must not enter a cluster that the next extent owns.
+        let len = here.right.map_or(len, |right| len.min((right.logical & !(ratio - 1)) - logical));
+        let kind = if inode.kind() == FileType::Regular { WantedFor::Data } else { WantedFor::Directory };
+        let wanted = Wanted {
+            logical: logical - offset,
+            clusters: u32_from_u64((u64::from(offset) + u64::from(len)).div_ceil(u64::from(ratio))),
+            goal: BlockNr::new(self.goal(ctx, inode, here, logical).raw().wrapping_sub(u64::from(offset))),
+            left: here.left.map(|e| (e.end() - 1, BlockNr::new(e.physical + u64::from(e.len) - 1))),
+            right: here
+                .right
+                .filter(|_| core.map == InodeMap::Extents)
+                .map(|e| (e.logical, BlockNr::new(e.physical))),
+            file_size: core.size,
+            reserved: how.reserved,
+            exact: how.exact,
+            indirect: core.map == InodeMap::Indirect,
+            ..Wanted::new(inode, kind)
+        };
+        let claim = self.claim(ctx, &wanted, &inode.space)?;
+        let got = self.groups.blocks_in(claim.clusters) - u64::from(offset);
+        let extent = Extent {
+            logical,
+            len: u32_from_u64(got.min(u64::from(len))),
+            physical: claim.first.raw() + u64::from(offset),
+            unwritten: how.unwritten,
+        };
+        Ok(Plan { extent, claim: Some(claim) })
+    }
+
+    /// [`Self::plan_blocks`], committing for freed clusters when space is short. The caller holds the inode's content
+    /// lock, no handle and no core lock.
+    pub(crate) fn plan_with_retries(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        (logical, len): (u32, u32),
+        how: How,
+    ) -> Result<Plan> {
+        let mut tries = 0;
+        loop {
+            let planned = {
+                let core = inode.core();
+                let here = self.lookup_block(inode, &core, logical)?;
+                self.plan_blocks(ctx, inode, &core, &here, (logical, len), how)
+            };
+            match planned {
+                Err(Error::NoSpace) => self.retry_after_commit(ctx, &mut tries)?,
+                other => return other,
+            }
+        }
+    }
+
+    /// The blocks of a cluster that a neighbour in the same logical cluster owns already (bigalloc.md 5).
+    fn implied_cluster(&self, here: &Lookup, logical: u32, len: u32, unwritten: bool) -> Option<Extent> {
+        let ratio = self.geometry().cluster_ratio();
+        if ratio == 1 {
+            return None;
+        }
+        let cluster = logical & !(ratio - 1);
+        let left = here.left.filter(|e| (e.end() - 1) & !(ratio - 1) == cluster);
+        let right = here.right.filter(|e| e.logical & !(ratio - 1) == cluster);
+        // Congruence: a block keeps its distance from any other block of its cluster.
+        let physical = match (left, right) {
+            (Some(e), _) => e.physical + u64::from(logical - e.logical),
+            (None, Some(e)) => e.physical - u64::from(e.logical - logical),
+            (None, None) => return None,
+        };
+        let len = len.min(cluster + ratio - logical);
+        Some(Extent { logical, len, physical, unwritten })
+    }
+
+    /// Where to look first (mballoc.md 3.2 to 3.4).
+    fn goal(&self, ctx: &OpContext, inode: &Inode, here: &Lookup, logical: u32) -> BlockNr {
+        match (here.left.or(here.first_in_leaf), here.leaf) {
+            (Some(e), _) if logical >= e.logical => BlockNr::new(e.physical + u64::from(logical - e.logical)),
+            (Some(e), _) => BlockNr::new(e.physical.wrapping_sub(u64::from(e.logical - logical))),
+            (None, Some(leaf)) => leaf,
+            (None, None) => self.inode_goal(ctx, inode),
+        }
+    }
+
+    /// The goal of an inode without blocks: its flex group's first group for metadata, the next one for file data.
+    pub(crate) fn inode_goal(&self, ctx: &OpContext, inode: &Inode) -> BlockNr {
+        let geometry = self.geometry();
+        let flex = geometry.flex_size();
+        let mut group = inode.group().raw();
+        if flex >= 4 {
+            group = group / flex * flex + u32::from(inode.kind() == FileType::Regular);
+        }
+        let start = geometry.first_data_block().raw() + u64_from_u32(group) * geometry.blocks_per_group();
+        if self.options().delayed_allocation {
+            return BlockNr::new(start);
+        }
+        let last = geometry.blocks_count().raw() - 1;
+        let per_group = geometry.blocks_per_group();
+        let step = if start + per_group <= last { per_group / 16 } else { last.saturating_sub(start) / 16 };
+        BlockNr::new(start + u64::from(ctx.colour % 16) * step)
+    }
+
+    /// Takes and maps what was planned. On an error nothing is mapped and the claim is handed back.
+    pub(crate) fn apply_plan(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &mut InodeCore,
+        plan: Plan,
+    ) -> Result<()> {
+        let ready = match &plan.claim {
+            Some(claim) => self.groups.reserve_bitmaps(handle, claim.first, 1),
+            None => Ok(()),
+        };
+        let mapped = ready.and_then(|()| self.insert_mapping(ctx, handle, inode, core, plan.extent));
+        if let Err(error) = mapped {
+            self.abandon(plan);
+            return Err(error);
+        }
+        if let Some(claim) = plan.claim {
+            let blocks = self.groups.blocks_in(claim.clusters);
+            self.apply(self.take(handle, &claim))?;
+            core.add_blocks(blocks.cast_signed(), self.geometry().block_bits());
+        }
+        Ok(())
+    }
+
+    /// Hands back what was planned.
+    pub(crate) fn abandon(&self, plan: Plan) {
+        if let Some(claim) = plan.claim {
+            self.hand_back(claim);
+        }
+    }
+
+    /// Whether any block of a logical cluster is mapped.
+    pub(crate) fn cluster_is_mapped(&self, inode: &Inode, core: &InodeCore, cluster: u32) -> Result<bool> {
+        let bits = self.geometry().cluster_ratio_bits();
+        let first = cluster << bits;
+        let here = self.lookup_block(inode, core, first)?;
+        let next = here.right.is_some_and(|right| right.logical >> bits == cluster);
+        Ok(here.found.is_some() || next)
+    }
+}

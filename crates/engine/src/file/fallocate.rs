@@ -1,0 +1,281 @@
+//! `fallocate`: allocating ahead, punching, zeroing, collapsing and inserting.
+
+use super::allocate::How;
+use super::write_back::RUN_CREDITS;
+use crate::data::FileData;
+use crate::extents::UNWRITTEN_MAX;
+use crate::inode::Inode;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::InodeNr;
+use blockyard_disk::inode::{InodeFlags, InodeMap};
+use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What `fallocate` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Allocate the range as unwritten; the size grows over it.
+    Allocate,
+    /// Allocate the range as unwritten; the size stays.
+    AllocateKeepSize,
+    /// Free the range; it reads as zeroes, the size stays.
+    PunchHole,
+    /// Make the range read as zeroes, allocated; the size grows over it.
+    ZeroRange,
+    /// As [`Fallocate::ZeroRange`]; the size stays.
+    ZeroRangeKeepSize,
+    /// Remove the range: what follows moves down. Whole clusters only.
+    CollapseRange,
+    /// Insert a hole: what follows moves up. Whole clusters only.
+    InsertRange,
+}
+
+impl FileSystem {
+    /// Changes the allocation of `len` bytes at byte `offset`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an empty range or one that is not aligned where it must be; [`Error::NotSupported`] for
+    /// indirect-mapped files where unwritten extents are needed; [`Error::NoSpace`]; as [`FileSystem::write`].
+    pub fn fallocate(
+        &self,
+        ctx: &OpContext,
+        inode: InodeNr,
+        what: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        let inode = self.writable_file(inode)?;
+        if len == 0 {
+            return Err(Error::Invalid("empty range"));
+        }
+        let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
+        let mut data = inode.write();
+        let (map, flags) = {
+            let core = inode.core();
+            (core.map, core.flags())
+        };
+        if end > self.size_limit(map) {
+            return Err(Error::FileTooLarge);
+        }
+        let only_allocates = matches!(what, Fallocate::Allocate | Fallocate::AllocateKeepSize);
+        if flags.contains(InodeFlags::APPEND) && !only_allocates {
+            return Err(Error::NotPermitted);
+        }
+        self.leave_inline(ctx, &inode, &mut data)?;
+        if inode.core().map != InodeMap::Extents && what != Fallocate::PunchHole {
+            return Err(Error::NotSupported("fallocate of a file without extents"));
+        }
+        let data = &mut *data;
+        match what {
+            Fallocate::Allocate => self.allocate_range(ctx, &inode, offset..end, false),
+            Fallocate::AllocateKeepSize => self.allocate_range(ctx, &inode, offset..end, true),
+            Fallocate::PunchHole => self.punch(ctx, &inode, data, offset..end),
+            Fallocate::ZeroRange => self.zero_range(ctx, &inode, data, offset..end, false),
+            Fallocate::ZeroRangeKeepSize => self.zero_range(ctx, &inode, data, offset..end, true),
+            Fallocate::CollapseRange => self.collapse(ctx, &inode, data, offset..end),
+            Fallocate::InsertRange => self.insert_range(ctx, &inode, data, offset..end),
+        }
+    }
+
+    /// Allocates every hole of the range as unwritten, one handle for each piece.
+    fn allocate_range(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        bytes: Range<u64>,
+        keep: bool,
+    ) -> Result<()> {
+        let bits = self.geometry().block_bits();
+        let (first, end) = self.touched_blocks(&bytes);
+        let exact = end - first <= UNWRITTEN_MAX;
+        let how = How { unwritten: true, reserved: false, exact };
+        let mut at = first;
+        let mut tries = 0;
+        while at < end {
+            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let mut core = inode.core_mut();
+            self.join_inode(&handle, inode, &mut core)?;
+            let here = self.lookup_block(inode, &core, at)?;
+            let done = match here.found {
+                Some(extent) => extent.end().min(end),
+                None => match self.plan_blocks(ctx, inode, &core, &here, (at, end - at), how) {
+                    Ok(plan) => {
+                        let done = plan.extent.end();
+                        self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+                        done
+                    }
+                    Err(Error::NoSpace) => {
+                        drop(core);
+                        drop(handle);
+                        self.retry_after_commit(ctx, &mut tries)?;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                },
+            };
+            let reached = (u64::from(done) << bits).min(bytes.end);
+            if !keep && reached > core.size {
+                core.set_size(reached);
+                core.slot.set_modified(ctx.now);
+            }
+            core.slot.set_changed(ctx.now);
+            at = done;
+        }
+        Ok(())
+    }
+
+    /// The blocks that a range of bytes touches.
+    fn touched_blocks(&self, bytes: &Range<u64>) -> (u32, u32) {
+        let bits = self.geometry().block_bits();
+        (u32_from_u64(bytes.start >> bits), u32_from_u64(bytes.end.div_ceil(1 << bits)))
+    }
+
+    /// The blocks that lie wholly inside a range of bytes.
+    fn whole_blocks(&self, bytes: &Range<u64>) -> Range<u32> {
+        let bits = self.geometry().block_bits();
+        let first = u32_from_u64(bytes.start.div_ceil(1 << bits));
+        first..u32_from_u64(bytes.end >> bits).max(first)
+    }
+
+    /// Zeroes what of a range lies inside the file and not in whole blocks.
+    fn zero_edges(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        bytes: &Range<u64>,
+    ) -> Result<()> {
+        let bits = self.geometry().block_bits();
+        let size = inode.core().size;
+        let whole = self.whole_blocks(bytes);
+        let (head_end, tail_start) = (u64::from(whole.start) << bits, u64::from(whole.end) << bits);
+        let head = bytes.start..bytes.end.min(head_end).min(size);
+        if head.start < head.end {
+            self.zero_bytes(ctx, inode, data, head)?;
+        }
+        let tail = tail_start.max(bytes.start)..bytes.end.min(size);
+        if tail_start >= head_end
+            && tail.start < tail.end
+            && whole.end >= whole.start
+            && tail_start > bytes.start
+        {
+            self.zero_bytes(ctx, inode, data, tail)?;
+        }
+        Ok(())
+    }
+
+    fn punch(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        bytes: Range<u64>,
+    ) -> Result<()> {
+        self.zero_edges(ctx, inode, data, &bytes)?;
+        let whole = self.whole_blocks(&bytes);
+        if !whole.is_empty() {
+            self.free_range(ctx, inode, data, whole)?;
+        }
+        self.touch_times(ctx, inode)
+    }
+
+    fn zero_range(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        bytes: Range<u64>,
+        keep: bool,
+    ) -> Result<()> {
+        // Dirty blocks first get their places, so that what follows sees one kind of block.
+        self.write_back(ctx, inode, data)?;
+        self.zero_edges(ctx, inode, data, &bytes)?;
+        let whole = self.whole_blocks(&bytes);
+        if !whole.is_empty() {
+            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let mut core = inode.core_mut();
+            self.join_inode(&handle, inode, &mut core)?;
+            self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(whole.clone(), true))?;
+        }
+        self.allocate_range(ctx, inode, bytes, keep)?;
+        self.touch_times(ctx, inode)
+    }
+
+    fn collapse(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        bytes: Range<u64>,
+    ) -> Result<()> {
+        self.check_cluster_aligned(&bytes)?;
+        if bytes.end >= inode.core().size {
+            return Err(Error::Invalid("the range reaches the end of the file"));
+        }
+        self.write_back(ctx, inode, data)?;
+        let blocks = self.whole_blocks(&bytes);
+        self.free_range(ctx, inode, data, blocks.clone())?;
+        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let mut core = inode.core_mut();
+        self.join_inode(&handle, inode, &mut core)?;
+        let shifted = self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.collapse(blocks, |_| {}));
+        self.apply(shifted)?;
+        let size = core.size - (bytes.end - bytes.start);
+        core.set_size(size);
+        core.slot.set_modified(ctx.now);
+        core.slot.set_changed(ctx.now);
+        Ok(())
+    }
+
+    fn insert_range(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        bytes: Range<u64>,
+    ) -> Result<()> {
+        self.check_cluster_aligned(&bytes)?;
+        let len = bytes.end - bytes.start;
+        let size = inode.core().size;
+        if bytes.start >= size {
+            return Err(Error::Invalid("the range starts at or behind the end of the file"));
+        }
+        if size.checked_add(len).is_none_or(|size| size > self.size_limit(InodeMap::Extents)) {
+            return Err(Error::FileTooLarge);
+        }
+        self.write_back(ctx, inode, data)?;
+        let blocks = self.whole_blocks(&bytes);
+        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let mut core = inode.core_mut();
+        let last = self.lookup_block(inode, &core, u32::MAX - 1)?;
+        if last.found.or(last.left).is_some_and(|e| {
+            u64_from_u32(e.end()) + u64_from_u32(blocks.end - blocks.start) >= u64_from_u32(u32::MAX)
+        }) {
+            return Err(Error::FileTooLarge);
+        }
+        self.join_inode(&handle, inode, &mut core)?;
+        self.edit_tree(ctx, &handle, inode, &mut core, |tree| {
+            tree.open_hole(blocks.start, blocks.end - blocks.start)
+        })?;
+        core.set_size(size + len);
+        core.slot.set_modified(ctx.now);
+        core.slot.set_changed(ctx.now);
+        Ok(())
+    }
+
+    fn check_cluster_aligned(&self, bytes: &Range<u64>) -> Result<()> {
+        let cluster = u64_from_usize(self.block_size()) << self.geometry().cluster_ratio_bits();
+        let aligned = bytes.start.is_multiple_of(cluster) && bytes.end.is_multiple_of(cluster);
+        if aligned { Ok(()) } else { Err(Error::Invalid("the range is not aligned to clusters")) }
+    }
+
+    fn touch_times(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
+        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let mut core = inode.core_mut();
+        self.join_inode(&handle, inode, &mut core)?;
+        core.slot.set_modified(ctx.now);
+        core.slot.set_changed(ctx.now);
+        Ok(())
+    }
+}

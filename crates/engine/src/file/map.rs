@@ -1,0 +1,108 @@
+//! One view of a file's blocks, whichever way they are mapped.
+
+use super::store::ExtentStore;
+use crate::extents::{self, Extent, Lookup, Tree};
+use crate::inode::{Inode, InodeCore};
+use crate::txn::Handle;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::inode::InodeMap;
+use std::ops::Range;
+
+/// What is at a logical block, and for how many blocks on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapped {
+    /// Blocks of which the rest of this holds, at least 1.
+    pub(crate) len: u32,
+    /// The first one's place; `None` is a hole.
+    pub(crate) physical: Option<u64>,
+    /// Allocated but reads as zeroes.
+    pub(crate) unwritten: bool,
+}
+
+impl FileSystem {
+    /// Looks up a logical block with its neighbours.
+    pub(crate) fn lookup_block(&self, inode: &Inode, core: &InodeCore, logical: u32) -> Result<Lookup> {
+        match core.map {
+            InodeMap::Extents => {
+                let store = ExtentStore::reader(self, inode, core.seed);
+                extents::lookup(core.root(), &store, logical)
+            }
+            InodeMap::Indirect => self.lookup_indirect(core, logical),
+            InodeMap::None | InodeMap::Device(_) | InodeMap::FastSymlink | InodeMap::Inline => {
+                Ok(Lookup { found: None, left: None, right: None, leaf: None, first_in_leaf: None })
+            }
+        }
+    }
+
+    /// What is at `logical`, for at most `most` blocks.
+    pub(crate) fn map_block(
+        &self,
+        inode: &Inode,
+        core: &InodeCore,
+        logical: u32,
+        most: u32,
+    ) -> Result<Mapped> {
+        let here = self.lookup_block(inode, core, logical)?;
+        Ok(match here.found {
+            Some(extent) => Mapped {
+                len: (extent.end() - logical).min(most),
+                physical: Some(extent.physical + u64::from(logical - extent.logical)),
+                unwritten: extent.unwritten,
+            },
+            None => Mapped {
+                len: here.right.map_or(most, |right| (right.logical - logical).min(most)),
+                physical: None,
+                unwritten: false,
+            },
+        })
+    }
+
+    /// Maps an extent in a hole and counts the blocks of the mapping itself.
+    pub(crate) fn insert_mapping(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &mut InodeCore,
+        extent: Extent,
+    ) -> Result<()> {
+        match core.map {
+            InodeMap::Extents => self.edit_tree(ctx, handle, inode, core, |tree| tree.insert(extent)),
+            InodeMap::Indirect => self.insert_indirect(ctx, handle, inode, core, &extent),
+            _ => Err(Error::Invalid("this inode has no blocks")),
+        }
+    }
+
+    /// Unmaps a range, calling `freed` with each piece from the right.
+    pub(crate) fn remove_mapping(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &mut InodeCore,
+        range: Range<u32>,
+        freed: &mut dyn FnMut(Extent),
+    ) -> Result<()> {
+        match core.map {
+            InodeMap::Extents => self.edit_tree(ctx, handle, inode, core, |tree| tree.remove(range, freed)),
+            InodeMap::Indirect => self.remove_indirect(handle, core, range, freed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs `edit` on the inode's extent tree and counts the blocks that the tree gained, also when `edit` failed.
+    pub(crate) fn edit_tree<T>(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &mut InodeCore,
+        edit: impl FnOnce(&mut Tree<'_, ExtentStore<'_>>) -> Result<T>,
+    ) -> Result<T> {
+        let store = ExtentStore::writer(self, inode, core.seed, ctx, handle);
+        let result = edit(&mut Tree::new(core.root_mut(), &store));
+        let gained = store.blocks_gained();
+        core.add_blocks(gained, self.geometry().block_bits());
+        result
+    }
+}

@@ -1,0 +1,86 @@
+//! The tree blocks of one inode: from the cache, the transaction and the allocator.
+
+use crate::cache::{BlockKind, Buffer};
+use crate::extents::{TreeStore, check_node};
+use crate::inode::Inode;
+use crate::space::{Wanted, WantedFor};
+use crate::txn::Handle;
+use crate::{FileSystem, OpContext, Result};
+use blockyard_disk::BlockNr;
+use blockyard_disk::checksum::verify_extent_block;
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// The store of an inode's extent tree. Counts the blocks that the tree gained and lost.
+pub(crate) struct ExtentStore<'a> {
+    fs: &'a FileSystem,
+    inode: &'a Inode,
+    seed: Option<u32>,
+    /// What a change needs; a look-up has none.
+    change: Option<(&'a OpContext, &'a Handle<'a>)>,
+    clusters: Cell<i64>,
+}
+
+impl<'a> ExtentStore<'a> {
+    /// A store for look-ups.
+    pub(crate) fn reader(fs: &'a FileSystem, inode: &'a Inode, seed: Option<u32>) -> Self {
+        Self { fs, inode, seed, change: None, clusters: Cell::new(0) }
+    }
+
+    /// A store for changes.
+    pub(crate) fn writer(
+        fs: &'a FileSystem,
+        inode: &'a Inode,
+        seed: Option<u32>,
+        ctx: &'a OpContext,
+        handle: &'a Handle<'a>,
+    ) -> Self {
+        Self { change: Some((ctx, handle)), ..Self::reader(fs, inode, seed) }
+    }
+
+    /// Blocks (whole clusters) that the tree gained.
+    pub(crate) fn blocks_gained(&self) -> i64 {
+        self.clusters.get() << self.fs.geometry().cluster_ratio_bits()
+    }
+
+    fn change(&self) -> (&'a OpContext, &'a Handle<'a>) {
+        self.change.expect("trees are changed through `writer` only")
+    }
+}
+
+impl TreeStore for ExtentStore<'_> {
+    type Node = Arc<Buffer>;
+
+    fn load(&self, block: BlockNr, depth: u16) -> Result<Arc<Buffer>> {
+        self.fs.cache.read(block, BlockKind::Extents(self.seed), |bytes| {
+            let checked = check_node(bytes, Some(depth), &self.fs.block_range())
+                .and_then(|()| verify_extent_block(self.seed, bytes));
+            checked.map_err(|found| found.in_inode(self.inode.number()).in_block(block))?;
+            Ok(())
+        })
+    }
+
+    fn prepare(&self, node: &Arc<Buffer>) -> Result<()> {
+        self.change().1.join(node);
+        Ok(())
+    }
+
+    fn allocate(&self, goal: Option<BlockNr>, exact: bool) -> Result<(BlockNr, Arc<Buffer>)> {
+        let (ctx, handle) = self.change();
+        let wanted = Wanted {
+            goal: goal.unwrap_or_else(|| self.fs.inode_goal(ctx, self.inode)),
+            try_goal: exact,
+            clusters: 1,
+            ..Wanted::new(self.inode, WantedFor::Metadata)
+        };
+        let kind = BlockKind::Extents(self.seed);
+        let made = self.fs.new_metadata_block(ctx, handle, &wanted, &self.inode.space, kind)?;
+        self.clusters.set(self.clusters.get() + 1);
+        Ok(made)
+    }
+
+    fn free(&self, block: BlockNr) -> Result<()> {
+        self.clusters.set(self.clusters.get() - 1);
+        self.fs.free_metadata_block(self.change().1, block)
+    }
+}

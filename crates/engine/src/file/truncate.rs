@@ -1,0 +1,241 @@
+//! Taking blocks away from a file: truncate, and the freeing part of punch and collapse.
+
+use super::write_back::RUN_CREDITS;
+use crate::data::FileData;
+use crate::extents::Extent;
+use crate::inode::{Inode, InodeCore};
+use crate::txn::Handle;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::inode::{InodeFlags, InodeMap};
+use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
+use blockyard_disk::{BlockNr, InodeNr};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Extents that one handle frees at most; bounds the bitmaps that it touches.
+const EXTENTS_MAX: usize = 64;
+
+impl FileSystem {
+    /// Sets a file's size. What is cut off is freed; what is added reads as zeroes.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    pub fn truncate(&self, ctx: &OpContext, inode: InodeNr, size: u64) -> Result<()> {
+        let inode = self.writable_file(inode)?;
+        let mut data = inode.write();
+        if inode.core().flags().contains(InodeFlags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        if size > self.size_limit(inode.core().map) {
+            return Err(Error::FileTooLarge);
+        }
+        self.truncate_locked(ctx, &inode, &mut data, size)
+    }
+
+    /// [`FileSystem::truncate`] with the content lock held.
+    pub(crate) fn truncate_locked(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        size: u64,
+    ) -> Result<()> {
+        if inode.core().map == InodeMap::Inline {
+            return self.truncate_inline(ctx, inode, data, size);
+        }
+        let bits = self.geometry().block_bits();
+        let keep = u32_from_u64(size.div_ceil(u64_from_usize(self.block_size())));
+        let shrinks = size < inode.core().size;
+        if shrinks {
+            self.zero_tail(ctx, inode, data, size)?;
+        }
+        {
+            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let mut core = inode.core_mut();
+            self.join_inode(&handle, inode, &mut core)?;
+            if size != core.size {
+                core.slot.set_modified(ctx.now);
+                core.slot.set_changed(ctx.now);
+            }
+            // The size on disk falls now, and rises over dirty blocks only when they are written.
+            let dirty_end = data.first_in(0..u32::MAX).map(|first| u64::from(first) << bits);
+            core.size = size;
+            let on_disk = dirty_end.map_or(size, |dirty| size.min(dirty.max(core.slot.raw().size())));
+            core.slot.raw_mut().set_size(on_disk);
+        }
+        // Blocks behind the end may be there even when the size does not fall: fallocate can keep the size.
+        if keep < u32::MAX {
+            self.free_range(ctx, inode, data, keep..u32::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// Zeroes the rest of the block that will hold the new end, so that growing again shows zeroes.
+    fn zero_tail(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData, size: u64) -> Result<()> {
+        let end = size.next_multiple_of(u64_from_usize(self.block_size())).min(inode.core().size);
+        if size < end { self.zero_bytes(ctx, inode, data, size..end) } else { Ok(()) }
+    }
+
+    /// Zeroes bytes inside one block: in its dirty copy, or on the device when it is mapped and written. The range
+    /// lies inside the file.
+    pub(crate) fn zero_bytes(
+        &self,
+        _ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        bytes: Range<u64>,
+    ) -> Result<()> {
+        let bits = self.geometry().block_bits();
+        let logical = u32_from_u64(bytes.start >> bits);
+        let inside = usize_from_u64(bytes.start) % self.block_size();
+        let len = usize_from_u64(bytes.end - bytes.start);
+        if let Some(block) = data.block_mut(logical) {
+            block[inside..inside + len].fill(0);
+            return Ok(());
+        }
+        let core = inode.core();
+        let mapped = self.map_block(inode, &core, logical, 1)?;
+        if let Some(physical) = mapped.physical.filter(|_| !mapped.unwritten) {
+            self.device.write_at((physical << bits) + u64_from_usize(inside), &vec![0; len])?;
+        }
+        Ok(())
+    }
+
+    /// Frees all blocks of a range, dirty ones and mapped ones, in as many handles as it takes.
+    pub(crate) fn free_range(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        range: Range<u32>,
+    ) -> Result<()> {
+        self.forget_dirty(data, range.clone());
+        let mut end = range.end;
+        while range.start < end {
+            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let mut core = inode.core_mut();
+            let Some(start) = self.reserve_removal(&handle, inode, &core, range.start..end)? else { break };
+            self.join_inode(&handle, inode, &mut core)?;
+            self.remove_and_free(ctx, &handle, inode, &mut core, data, start..end)?;
+            end = start;
+        }
+        self.settle_reservations(inode, data, range)
+    }
+
+    /// Brings in the bitmaps that removing the last extents of `range` needs; gives where these extents start, `None`
+    /// when nothing is mapped.
+    fn reserve_removal(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &InodeCore,
+        range: Range<u32>,
+    ) -> Result<Option<u32>> {
+        if core.map == InodeMap::Indirect {
+            return self.reserve_indirect_removal(handle, core, range);
+        }
+        let mut start = range.end;
+        for _ in 0..EXTENTS_MAX {
+            if start <= range.start {
+                break;
+            }
+            let here = self.lookup_block(inode, core, start - 1)?;
+            let Some(extent) = here.found.or(here.left).filter(|extent| extent.end() > range.start) else {
+                break;
+            };
+            self.groups.reserve_bitmaps(handle, BlockNr::new(extent.physical), u64::from(extent.len))?;
+            start = extent.logical.max(range.start);
+        }
+        Ok((start < range.end).then_some(start))
+    }
+
+    /// Unmaps a range and frees the clusters that no block uses any more. Bitmaps are in memory.
+    pub(crate) fn remove_and_free(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &mut InodeCore,
+        data: &mut FileData,
+        range: Range<u32>,
+    ) -> Result<()> {
+        let mut pieces = Vec::with_capacity(8);
+        let removed = self.remove_mapping(ctx, handle, inode, core, range, &mut |piece| pieces.push(piece));
+        // Pieces reported before an error are unmapped and must be freed all the same.
+        let mut last_cluster = None;
+        for piece in pieces {
+            let freed = self.free_piece(handle, inode, core, data, &piece, &mut last_cluster);
+            self.apply(freed)?;
+        }
+        removed
+    }
+
+    /// Frees the clusters of one unmapped piece (bigalloc.md 9.1).
+    fn free_piece(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &mut InodeCore,
+        data: &mut FileData,
+        piece: &Extent,
+        last_cluster: &mut Option<u32>,
+    ) -> Result<()> {
+        let geometry = *self.geometry();
+        let (ratio, bits) = (geometry.cluster_ratio(), geometry.cluster_ratio_bits());
+        let (mut first, mut end) = (piece.logical >> bits, ((piece.end() - 1) >> bits) + 1);
+        let base = piece.physical - u64::from(piece.logical - (first << bits));
+        if ratio > 1 {
+            let shared_end = *last_cluster == Some(end - 1);
+            if shared_end || self.is_kept(inode, core, data, end - 1)? {
+                end -= 1;
+            }
+            if first < end
+                && !piece.logical.is_multiple_of(ratio)
+                && self.is_kept(inode, core, data, first)?
+            {
+                first += 1;
+            }
+        }
+        *last_cluster = Some(piece.logical >> bits);
+        if first >= end {
+            return Ok(());
+        }
+        let place = BlockNr::new(base + (u64::from(first - (piece.logical >> bits)) << bits));
+        self.free_clusters(handle, place, end - first)?;
+        core.add_blocks(-(i64::from(end - first) << bits), geometry.block_bits());
+        Ok(())
+    }
+
+    /// Whether a cluster stays because another block of it is mapped.
+    fn is_kept(&self, inode: &Inode, core: &InodeCore, _data: &FileData, cluster: u32) -> Result<bool> {
+        self.cluster_is_mapped(inode, core, cluster)
+    }
+
+    /// After blocks went: reservations follow what is left in the clusters of the range (bigalloc.md 7.1).
+    fn settle_reservations(&self, inode: &Inode, data: &mut FileData, range: Range<u32>) -> Result<()> {
+        let bits = self.geometry().cluster_ratio_bits();
+        let clusters = range.start >> bits..((range.end - 1) >> bits) + 1;
+        let mut ended = 0;
+        for cluster in data.reserved_in(clusters.clone()) {
+            let blocks = cluster << bits..(cluster << bits).saturating_add(1 << bits);
+            if data.first_in(blocks).is_none() && data.take_reservation(cluster) {
+                ended += 1;
+            }
+        }
+        self.unreserve(ended);
+        // A border cluster that lost its mapped blocks but keeps dirty ones needs a reservation again; the clusters
+        // just freed cover it.
+        if bits > 0 {
+            for cluster in [clusters.start, clusters.end - 1] {
+                let blocks = cluster << bits..(cluster << bits).saturating_add(1 << bits);
+                let core = inode.core();
+                let delayed = data.first_in(blocks).is_some() && !data.is_reserved(cluster);
+                if delayed && !self.cluster_is_mapped(inode, &core, cluster)? {
+                    self.reserve_always(1);
+                    data.note_reserved(cluster);
+                }
+            }
+        }
+        Ok(())
+    }
+}

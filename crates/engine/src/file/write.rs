@@ -1,0 +1,208 @@
+//! Writing: into the dirty blocks, with space reserved first.
+
+use crate::data::FileData;
+use crate::inode::{Inode, InodeCore};
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
+use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
+use blockyard_disk::{InodeNr, indirect};
+use blockyard_sync::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+/// Metadata blocks that a change of size and times touches.
+const CREDITS: usize = 2;
+
+impl FileSystem {
+    /// Writes all of `bytes` at byte `offset`, past the end too; a gap reads as zeroes. The data is durable after
+    /// [`FileSystem::fsync`] or [`FileSystem::sync`].
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] before anything changed; [`Error::FileTooLarge`], [`Error::NotPermitted`],
+    /// [`Error::IsDirectory`], [`Error::ReadOnly`], and those of reading.
+    pub fn write(&self, ctx: &OpContext, inode: InodeNr, offset: u64, bytes: &[u8]) -> Result<()> {
+        let inode = self.writable_file(inode)?;
+        let mut data = inode.write();
+        if inode.core().flags().contains(InodeFlags::APPEND) && offset != inode.core().size {
+            return Err(Error::NotPermitted);
+        }
+        self.write_locked(ctx, &inode, &mut data, offset, bytes)
+    }
+
+    /// Writes all of `bytes` at the end of the file; gives the offset where they went.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    pub fn append(&self, ctx: &OpContext, inode: InodeNr, bytes: &[u8]) -> Result<u64> {
+        let inode = self.writable_file(inode)?;
+        let mut data = inode.write();
+        let offset = inode.core().size;
+        self.write_locked(ctx, &inode, &mut data, offset, bytes)?;
+        Ok(offset)
+    }
+
+    /// A regular file that may be changed.
+    pub(crate) fn writable_file(&self, inode: InodeNr) -> Result<Arc<Inode>> {
+        self.check_writable()?;
+        let inode = self.inode(inode)?;
+        match inode.kind() {
+            FileType::Regular => {}
+            FileType::Directory => return Err(Error::IsDirectory),
+            _ => return Err(Error::Invalid("not a regular file")),
+        }
+        let core = inode.core();
+        core.check_alive(inode.number())?;
+        let refused = InodeFlags::IMMUTABLE | InodeFlags::VERITY | InodeFlags::ENCRYPT | InodeFlags::EA_INODE;
+        if core.flags().intersects(refused) {
+            return Err(Error::NotPermitted);
+        }
+        drop(core);
+        Ok(inode)
+    }
+
+    fn write_locked(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let end = offset.checked_add(u64_from_usize(bytes.len())).ok_or(Error::FileTooLarge)?;
+        if end > self.size_limit(inode.core().map) {
+            return Err(Error::FileTooLarge);
+        }
+        self.leave_inline(ctx, inode, data)?;
+        // In pieces, so that a write larger than the limit of dirty data can be written back on the way.
+        let piece = (self.options().dirty_data_bytes / 2).max(1 << 20);
+        let mut at = offset;
+        for part in bytes.chunks(piece) {
+            self.make_data_room(ctx, inode, data, part.len())?;
+            self.write_piece(ctx, inode, data, at, part)?;
+            at += u64_from_usize(part.len());
+        }
+        Ok(())
+    }
+
+    /// One piece: reserve, read what is kept of partial blocks, then change.
+    fn write_piece(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let bits = self.geometry().block_bits();
+        let block_size = self.block_size();
+        let end = offset + u64_from_usize(bytes.len());
+        let (first, last) = (u32_from_u64(offset >> bits), u32_from_u64((end - 1) >> bits));
+        {
+            let core = inode.core();
+            self.reserve_blocks(ctx, inode, &core, data, first..last + 1)?;
+            let covered = |logical: u32| {
+                let start = u64::from(logical) << bits;
+                offset <= start && start + u64_from_usize(block_size) <= end.max(core.size.min(end))
+            };
+            for logical in [first, last] {
+                if !covered(logical) && data.block(logical).is_none() {
+                    let old = self.read_block(inode, &core, logical)?;
+                    self.add_dirty(data, logical, old);
+                }
+            }
+        }
+        let mut at = offset;
+        for logical in first..=last {
+            let inside = usize_from_u64(at) % block_size;
+            let n = (block_size - inside).min(usize_from_u64(end - at));
+            let part = &bytes[usize_from_u64(at - offset)..][..n];
+            match data.block_mut(logical) {
+                Some(block) => block[inside..inside + n].copy_from_slice(part),
+                None => {
+                    let mut block = vec![0; block_size].into_boxed_slice();
+                    block[inside..inside + n].copy_from_slice(part);
+                    self.add_dirty(data, logical, block);
+                }
+            }
+            at += u64_from_usize(n);
+        }
+        self.note_written(ctx, inode, end)
+    }
+
+    /// One block as it reads now, from the device; zeroes behind the end of the file.
+    fn read_block(&self, inode: &Inode, core: &InodeCore, logical: u32) -> Result<Box<[u8]>> {
+        let bits = self.geometry().block_bits();
+        let mut block = vec![0; self.block_size()].into_boxed_slice();
+        let start = u64::from(logical) << bits;
+        if start < core.size {
+            let valid = usize_from_u64((core.size - start).min(u64_from_usize(block.len())));
+            self.read_content(inode, &FileData::default(), core, start, &mut block[..valid])?;
+        }
+        Ok(block)
+    }
+
+    /// Reserves the clusters of blocks that have no place yet; all or none.
+    fn reserve_blocks(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        core: &InodeCore,
+        data: &mut FileData,
+        blocks: std::ops::Range<u32>,
+    ) -> Result<()> {
+        let bits = self.geometry().cluster_ratio_bits();
+        let mut needed = Vec::new();
+        let mut logical = blocks.start;
+        while logical < blocks.end {
+            let mapped = self.map_block(inode, core, logical, blocks.end - logical)?;
+            let run = logical..logical + mapped.len;
+            logical = run.end;
+            if mapped.physical.is_some() {
+                continue;
+            }
+            for cluster in run.start >> bits..((run.end - 1) >> bits) + 1 {
+                let owned = bits > 0 && self.cluster_is_mapped(inode, core, cluster)?;
+                if !owned && !data.is_reserved(cluster) && needed.last() != Some(&cluster) {
+                    needed.push(cluster);
+                }
+            }
+        }
+        if !needed.is_empty() {
+            self.reserve(ctx, u64_from_usize(needed.len()))?;
+            needed.into_iter().for_each(|cluster| data.note_reserved(cluster));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn add_dirty(&self, data: &mut FileData, logical: u32, block: Box<[u8]>) {
+        self.dirty_bytes.fetch_add(u64_from_usize(block.len()), Ordering::Relaxed);
+        data.insert(logical, block);
+    }
+
+    /// Raises the size that users see and sets the times.
+    fn note_written(&self, ctx: &OpContext, inode: &Arc<Inode>, end: u64) -> Result<()> {
+        let handle = self.begin(ctx, CREDITS)?;
+        let mut core = inode.core_mut();
+        self.join_inode(&handle, inode, &mut core)?;
+        core.size = core.size.max(end);
+        core.slot.set_modified(ctx.now);
+        core.slot.set_changed(ctx.now);
+        Ok(())
+    }
+
+    /// Largest size of a file that is mapped this way.
+    pub(crate) fn size_limit(&self, map: InodeMap) -> u64 {
+        let bits = self.geometry().block_bits();
+        match map {
+            InodeMap::Indirect => indirect::blocks_max(bits).min(u64::from(u32::MAX)) << bits,
+            _ => u64::from(u32::MAX) << bits,
+        }
+    }
+}
+
+/// A relaxed subtraction that stops at 0.
+pub(crate) fn lower(counter: &AtomicU64, by: u64) {
+    counter.fetch_sub(by, Ordering::Relaxed);
+}

@@ -1,0 +1,203 @@
+//! Write-back: from dirty blocks to mapped blocks on the device.
+//!
+//! Runs go in ascending order of logical block, at most 2048 blocks at a time (mballoc.md 3.6). It happens when it is
+//! asked for: fsync, sync, close, or when dirty data passes its limit.
+
+use super::allocate::How;
+use super::write::lower;
+use crate::data::FileData;
+use crate::inode::Inode;
+use crate::{FileSystem, OpContext, Result};
+use blockyard_disk::InodeNr;
+use blockyard_disk::inode::{FileType, InodeMap};
+use blockyard_disk::num::{u64_from_usize, usize_from_u32};
+use blockyard_sync::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Blocks of one mapping request at most.
+const RUN_MAX: u32 = 2048;
+
+/// Metadata blocks that one run may change: a split of the tree on every level, bitmaps, descriptors, the inode.
+pub(crate) const RUN_CREDITS: usize = 24;
+
+impl FileSystem {
+    /// Writes a file's dirty data and makes the file durable.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`], [`crate::Error::ReadOnly`]; space was reserved when the data was written.
+    pub fn fsync(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
+        let inode = self.inode(inode)?;
+        if self.is_read_only() {
+            return self.check_writable();
+        }
+        {
+            let mut data = inode.write();
+            self.write_back(ctx, &inode, &mut data)?;
+        }
+        self.commit_now(ctx).map(drop)
+    }
+
+    /// Writes a file's dirty data and maps it, without waiting for a commit: what the timer of a mount does.
+    ///
+    /// # Errors
+    /// As [`FileSystem::fsync`].
+    pub fn write_back_file(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
+        let inode = self.inode(inode)?;
+        let mut data = inode.write();
+        self.write_back(ctx, &inode, &mut data)
+    }
+
+    /// Writes the dirty data of all files, in ascending order of inode.
+    ///
+    /// # Errors
+    /// As [`FileSystem::fsync`].
+    pub fn write_back_all(&self, ctx: &OpContext) -> Result<()> {
+        if self.dirty_bytes.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        for inode in self.inodes.all() {
+            if inode.kind() == FileType::Regular {
+                let mut data = inode.write();
+                self.write_back(ctx, &inode, &mut data)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes back until `more` bytes fit under the limit: this file first, then others that nobody uses now.
+    pub(crate) fn make_data_room(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        more: usize,
+    ) -> Result<()> {
+        let limit = u64_from_usize(self.options().dirty_data_bytes);
+        let over = || self.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
+        if over() {
+            self.write_back(ctx, inode, data)?;
+        }
+        if over() {
+            for other in self.inodes.all() {
+                let Some(mut data) = other.try_write() else { continue };
+                self.write_back(ctx, &other, &mut data)?;
+                if !over() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all dirty blocks of a file whose content lock the caller holds.
+    pub(crate) fn write_back(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
+        while let Some(run) = data.first_run(0, RUN_MAX) {
+            self.write_run(ctx, inode, data, run)?;
+        }
+        let behind = {
+            let core = inode.core();
+            !core.deleted && core.map != InodeMap::Inline && core.size != core.slot.raw().size()
+        };
+        if behind && inode.kind() == FileType::Regular {
+            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let mut core = inode.core_mut();
+            self.join_inode(&handle, inode, &mut core)?;
+            let size = core.size;
+            core.slot.raw_mut().set_size(size);
+        }
+        Ok(())
+    }
+
+    /// Writes the beginning of a run: as much of it as is mapped, or can be mapped, in one piece.
+    fn write_run(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        run: Range<u32>,
+    ) -> Result<()> {
+        let (logical, len) = (run.start, run.end - run.start);
+        let found = self.lookup_block(inode, &inode.core(), logical)?.found;
+        let how = How { unwritten: false, reserved: true, exact: false };
+        let plan = match found {
+            Some(_) => None,
+            None => Some(self.plan_with_retries(ctx, inode, (logical, len), how)?),
+        };
+        let (piece, physical) = match (&plan, found) {
+            (Some(plan), _) => (logical..logical + plan.extent.len, plan.extent.physical),
+            (None, Some(extent)) => {
+                let end = extent.end().min(run.end);
+                (logical..end, extent.physical + u64::from(logical - extent.logical))
+            }
+            (None, None) => return Ok(()),
+        };
+        if let Err(error) = self.write_blocks(data, piece.clone(), physical) {
+            if let Some(plan) = plan {
+                self.abandon(plan);
+            }
+            return Err(error);
+        }
+        let unwritten = found.is_some_and(|extent| extent.unwritten);
+        if plan.is_some() || unwritten {
+            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let mut core = inode.core_mut();
+            self.join_inode(&handle, inode, &mut core)?;
+            if let Some(plan) = plan {
+                self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+            } else {
+                self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
+            }
+            self.raise_disk_size(&mut core, piece.end);
+        }
+        self.end_reservations(data, &piece);
+        self.forget_dirty(data, piece);
+        Ok(())
+    }
+
+    /// Raises the size on disk up to what has been written.
+    fn raise_disk_size(&self, core: &mut crate::inode::InodeCore, end: u32) {
+        let written = u64::from(end) << self.geometry().block_bits();
+        let on_disk = core.slot.raw().size();
+        let size = core.size.min(on_disk.max(written));
+        core.slot.raw_mut().set_size(size);
+    }
+
+    /// The clusters of mapped blocks need no reservation any more.
+    fn end_reservations(&self, data: &mut FileData, blocks: &Range<u32>) {
+        let bits = self.geometry().cluster_ratio_bits();
+        let clusters = blocks.start >> bits..((blocks.end - 1) >> bits) + 1;
+        let ended = clusters.filter(|&cluster| data.take_reservation(cluster)).count();
+        if ended > 0 {
+            self.unreserve(u64_from_usize(ended));
+        }
+    }
+
+    /// Drops dirty blocks.
+    pub(crate) fn forget_dirty(&self, data: &mut FileData, blocks: Range<u32>) {
+        let dropped = data.drop_range(blocks);
+        lower(&self.dirty_bytes, u64_from_usize(dropped * self.block_size()));
+    }
+
+    /// Writes dirty blocks to their place with few calls.
+    fn write_blocks(&self, data: &FileData, blocks: Range<u32>, physical: u64) -> Result<()> {
+        let bits = self.geometry().block_bits();
+        let block_size = self.block_size();
+        let per_call = (1 << 20 >> bits).max(1);
+        let mut together = Vec::new();
+        for start in blocks.clone().step_by(per_call) {
+            let end = blocks.end.min(start.saturating_add(u32::try_from(per_call).unwrap_or(1)));
+            together.clear();
+            together.reserve(usize_from_u32(end - start) * block_size);
+            for logical in start..end {
+                match data.block(logical) {
+                    Some(bytes) => together.extend_from_slice(bytes),
+                    None => together.resize(together.len() + block_size, 0),
+                }
+            }
+            let place = physical + u64::from(start - blocks.start);
+            self.device.write_at(place << bits, &together)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! Ending a transaction, syncing, closing.
+
+use super::FileSystem;
+use crate::cache::Buffer;
+use crate::txn::Image;
+use crate::{Error, OpContext, Result};
+use blockyard_disk::TxnId;
+use std::sync::Arc;
+
+/// What a commit took while the gate was closed.
+struct Frozen {
+    images: Vec<Image>,
+    revoked: Vec<blockyard_disk::BlockNr>,
+    /// Kept until the images are written: a buffer in use is not evicted, so nobody reads the old content back.
+    _buffers: Vec<Arc<Buffer>>,
+}
+
+impl FileSystem {
+    /// Ends the running transaction. Without a journal nothing is written: its frees become available.
+    pub(crate) fn commit_point(&self, ctx: &OpContext) -> Result<TxnId> {
+        if self.journal.allows_empty_commit_points() {
+            self.end_transaction(false)
+        } else {
+            self.commit_now(ctx)
+        }
+    }
+
+    /// Ends the running transaction and makes it durable.
+    pub(crate) fn commit_now(&self, _ctx: &OpContext) -> Result<TxnId> {
+        self.end_transaction(true)
+    }
+
+    fn end_transaction(&self, durable: bool) -> Result<TxnId> {
+        self.check_writable()?;
+        let mut commits = self.txns.commit.lock();
+        let closed = self.txns.gate.close();
+        let tid = self.txns.switch();
+        let frozen = durable.then(|| self.freeze());
+        drop(closed);
+        if let Some(frozen) = frozen {
+            let written = self.journal.commit(tid, frozen.images, &frozen.revoked);
+            self.apply(written)?;
+        }
+        self.space.committed(tid);
+        *commits += 1;
+        Ok(tid)
+    }
+
+    /// Copies everything that changed; the gate is closed.
+    fn freeze(&self) -> Frozen {
+        let block_bits = self.geometry().block_bits();
+        for inode in self.inodes.take_dirty() {
+            inode.encode(self.sb.checksums(), self.sb.has_huge_file(), block_bits);
+        }
+        let buffers = self.txns.take_dirty();
+        let mut images = Vec::with_capacity(buffers.len() + 2);
+        for buffer in &buffers {
+            self.groups.freeze_bitmap(buffer);
+            images.push(Image { block: buffer.block(), bytes: buffer.sealed_copy(self.sb.checksums()) });
+            buffer.mark_clean();
+        }
+        self.groups.freeze_descriptors(&mut images);
+        let totals = self.groups.totals();
+        images.push(self.super_block.lock().image(&totals));
+        images.sort_unstable_by_key(|image| image.block);
+        Frozen { images, revoked: self.txns.take_revoked(), _buffers: buffers }
+    }
+
+    /// Writes all dirty data and metadata, and waits until it is durable.
+    ///
+    /// # Errors
+    /// Of the device. [`Error::ReadOnly`] on an instance that failed.
+    pub fn sync(&self, ctx: &OpContext) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        self.write_back_all(ctx)?;
+        self.commit_now(ctx).map(drop)
+    }
+
+    /// Ends the running transaction: clusters freed in it may be allocated again.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync`].
+    pub fn commit(&self, ctx: &OpContext) -> Result<()> {
+        self.commit_point(ctx).map(drop)
+    }
+
+    /// Writes everything, marks the image clean and gives the device back to whoever shares it.
+    ///
+    /// # Errors
+    /// Of the device; the image is then as after a crash.
+    pub fn close(self, ctx: &OpContext) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        if self.has_failed() {
+            return Err(Error::ReadOnly);
+        }
+        self.sync(ctx)?;
+        self.journal.close()?;
+        let was_valid = self.sb.state().contains(blockyard_disk::superblock::FsState::VALID);
+        self.super_block.lock().write_closed(&*self.device, ctx.now, was_valid)
+    }
+}

@@ -1,0 +1,158 @@
+//! Opening: everything is validated before the first write.
+
+use super::FileSystem;
+use super::super_block::SuperBlock;
+use crate::cache::MetaCache;
+use crate::groups::Groups;
+use crate::inode::InodeTable;
+use crate::txn::{NullJournal, Transactions};
+use crate::{Error, OpContext, Result};
+use blockyard_device::BlockDevice;
+use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
+use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock, Superblock};
+use blockyard_disk::{Compat, FeatureSet, Incompat, RoCompat};
+use blockyard_sync::{AtomicBool, AtomicU64, Mutex, rank};
+use std::sync::Arc;
+
+/// What to do with a journal that needs recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Recovery {
+    /// Replay it: onto the device, or into memory when the instance is read-only.
+    #[default]
+    Replay,
+    /// Refuse to open.
+    Refuse,
+}
+
+/// How to open an image.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Refuse changes and write nothing.
+    pub read_only: bool,
+    /// A journal that needs recovery.
+    pub recovery: Recovery,
+    /// CPU slots: shards and per-CPU state are sized by it. At least 1.
+    pub cpus: u32,
+    /// The allocation policy, as `policy list` names it, with overrides.
+    pub policy: String,
+    /// Bytes of metadata to keep in memory; dirty blocks count.
+    pub cache_bytes: usize,
+    /// Bytes of file data that may wait for write-back.
+    pub dirty_data_bytes: usize,
+    /// Inodes to keep in memory when nobody uses them.
+    pub inodes_max: usize,
+    /// Handles on one CPU slot between two commit points; the clusters freed meanwhile wait.
+    pub commit_point_handles: u64,
+    /// Delay the choice of blocks until write-back.
+    pub delayed_allocation: bool,
+    /// Seed of the allocation policy's random choices.
+    pub seed: u64,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            recovery: Recovery::Replay,
+            cpus: 4,
+            policy: "linux-6.18".to_owned(),
+            cache_bytes: 64 << 20,
+            dirty_data_bytes: 64 << 20,
+            inodes_max: 16_384,
+            commit_point_handles: 16_384,
+            delayed_allocation: true,
+            seed: 0,
+        }
+    }
+}
+
+impl FileSystem {
+    /// Opens the image on a device.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedFeatures`] by name, [`Error::Corrupt`] with the place, [`Error::Refused`] with the reason,
+    /// [`Error::Device`]. Nothing has been written then.
+    pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, ctx: &OpContext) -> Result<Self> {
+        let (raw, sb) = read_superblock(&*device)?;
+        let read_only = options.read_only || device.is_read_only() || must_be_read_only(&sb);
+        if sb.needs_recovery() {
+            return Err(Error::Refused(
+                "the journal needs recovery, which this version can not do".to_owned(),
+            ));
+        }
+        if !read_only {
+            refuse_unwritable(&sb)?;
+        }
+        let geometry = *sb.geometry();
+        let block_size = geometry.block_size();
+        let cache = Arc::new(MetaCache::new(Arc::clone(&device), block_size, options.cache_bytes));
+        let groups = Arc::new(Groups::open(&*device, &sb, Arc::clone(&cache))?);
+        let free = groups.totals().free_clusters;
+        let slots = usize_from_u32(options.cpus.max(1));
+        let mut super_block =
+            SuperBlock::new(&*device, raw, *sb.checksums(), block_size, geometry.cluster_ratio_bits())?;
+        if !read_only {
+            super_block.write_opened(&*device, ctx.now)?;
+        }
+        // Half of the cache may be dirty; the other half keeps what operations read.
+        let blocks_max = (options.cache_bytes / block_size / 2).max(256);
+        Ok(Self {
+            super_block: Mutex::new(rank::LEAF, super_block),
+            inodes: InodeTable::new(options.inodes_max, slots),
+            txns: Transactions::new(slots),
+            journal: Box::new(NullJournal::new(Arc::clone(&device), blocks_max)),
+            space: crate::space::Interim::new(Arc::clone(&groups), free),
+            failed: AtomicBool::new(false),
+            inodes_created: AtomicU64::new(0),
+            dirty_bytes: AtomicU64::new(0),
+            device,
+            sb,
+            cache,
+            groups,
+            options,
+            read_only,
+        })
+    }
+}
+
+fn read_superblock(device: &dyn BlockDevice) -> Result<(RawSuperblock, Superblock)> {
+    let mut bytes = [0; RawSuperblock::SIZE];
+    device.read_at(PRIMARY_OFFSET, &mut bytes)?;
+    let sb = Superblock::parse(&bytes)?;
+    let size = sb.geometry().blocks_count().raw() << sb.geometry().block_bits();
+    if device.size() < size {
+        return Err(Error::Refused(format!(
+            "the file system has {size} bytes, the device only {}: the image is cut short",
+            device.size()
+        )));
+    }
+    debug_assert!(usize_from_u64(u64_from_usize(bytes.len())) == RawSuperblock::SIZE);
+    Ok((*sb.raw(), sb))
+}
+
+/// Features that allow reading only.
+fn must_be_read_only(sb: &Superblock) -> bool {
+    let never_written = RoCompat::READONLY | RoCompat::SHARED_BLOCKS;
+    !sb.unknown_ro_compat().is_empty() || sb.features().ro_compat.intersects(never_written)
+}
+
+/// Features that must be maintained when writing and are not.
+fn refuse_unwritable(sb: &Superblock) -> Result<()> {
+    let FeatureSet { incompat, ro_compat, compat } = *sb.features();
+    let refused = [
+        (incompat.contains(Incompat::MMP), "mmp"),
+        (incompat.contains(Incompat::CASEFOLD), "casefold"),
+        (ro_compat.contains(RoCompat::QUOTA), "quota"),
+        (compat.contains(Compat::HAS_JOURNAL) && sb.raw().s_journal_dev.get() != 0, "an external journal"),
+        (sb.desc_size() > 64, "group descriptors above 64 bytes"),
+    ];
+    if let Some((_, name)) = refused.iter().find(|(is, _)| *is) {
+        return Err(Error::Refused(format!("{name}: can only be opened read-only")));
+    }
+    if sb.state().contains(FsState::ERROR) {
+        return Err(Error::Refused(
+            "the file system is marked as having errors: run a check first".to_owned(),
+        ));
+    }
+    Ok(())
+}

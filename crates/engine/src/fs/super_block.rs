@@ -1,0 +1,95 @@
+//! The superblock while the file system is open: what of it changes, and writing it.
+
+use crate::Result;
+use crate::groups::Totals;
+use crate::txn::Image;
+use blockyard_device::BlockDevice;
+use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
+use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::{BlockCount, BlockNr, Checksums, Timestamp};
+use zerocopy::IntoBytes;
+
+/// The primary superblock and the block around it.
+pub(super) struct SuperBlock {
+    raw: RawSuperblock,
+    checksums: Checksums,
+    /// The whole block that holds it: bytes before 1024 belong to boot loaders.
+    around: Box<[u8]>,
+    offset: usize,
+    block: BlockNr,
+    cluster_bits: u32,
+}
+
+impl SuperBlock {
+    /// Keeps the superblock that was verified.
+    pub(super) fn new(
+        device: &dyn BlockDevice,
+        raw: RawSuperblock,
+        checksums: Checksums,
+        block_size: usize,
+        cluster_bits: u32,
+    ) -> Result<Self> {
+        let size = u64_from_usize(block_size);
+        let block = BlockNr::new(PRIMARY_OFFSET / size);
+        let mut around = vec![0; block_size].into_boxed_slice();
+        device.read_at(block.raw() * size, &mut around)?;
+        let offset = usize_from_u64(PRIMARY_OFFSET % size);
+        Ok(Self { raw, checksums, around, offset, block, cluster_bits })
+    }
+
+    /// The fields, to change them; they reach the disk with the next commit.
+    pub(super) const fn raw_mut(&mut self) -> &mut RawSuperblock {
+        &mut self.raw
+    }
+
+    /// The fields.
+    pub(super) const fn raw(&self) -> &RawSuperblock {
+        &self.raw
+    }
+
+    /// Blocks that `statfs` leaves out.
+    pub(super) fn overhead_blocks(&self) -> u64 {
+        u64::from(self.raw.s_overhead_clusters.get()) << self.cluster_bits
+    }
+
+    /// Its block with current totals, sealed.
+    pub(super) fn image(&mut self, totals: &Totals) -> Image {
+        self.raw.set_free_blocks_count(BlockCount::new(totals.free_clusters << self.cluster_bits));
+        self.raw.s_free_inodes_count.set(u32_from_u64(totals.free_inodes));
+        self.checksums.seal_superblock(&mut self.raw);
+        let mut bytes = self.around.clone();
+        bytes[self.offset..self.offset + RawSuperblock::SIZE].copy_from_slice(self.raw.as_bytes());
+        Image { block: self.block, bytes }
+    }
+
+    /// Marks the image as in use, durably, before anything else is written.
+    pub(super) fn write_opened(&mut self, device: &dyn BlockDevice, now: Timestamp) -> Result<()> {
+        let mut state = self.raw.state();
+        state.remove(FsState::VALID);
+        self.raw.set_state(state);
+        let mounts = self.raw.s_mnt_count.get().saturating_add(1);
+        self.raw.s_mnt_count.set(mounts);
+        self.raw.set_mount_time(now.seconds.max(0).unsigned_abs());
+        self.write(device, now)
+    }
+
+    /// Marks the image as cleanly closed, durably, after everything else is written.
+    pub(super) fn write_closed(
+        &mut self,
+        device: &dyn BlockDevice,
+        now: Timestamp,
+        was_valid: bool,
+    ) -> Result<()> {
+        let mut state = self.raw.state();
+        state.set(FsState::VALID, was_valid);
+        self.raw.set_state(state);
+        self.write(device, now)
+    }
+
+    fn write(&mut self, device: &dyn BlockDevice, now: Timestamp) -> Result<()> {
+        self.raw.set_write_time(now.seconds.max(0).unsigned_abs());
+        self.checksums.seal_superblock(&mut self.raw);
+        device.flush()?;
+        Ok(device.write_durable_at(PRIMARY_OFFSET, self.raw.as_bytes())?)
+    }
+}

@@ -1,0 +1,158 @@
+//! Block groups as the journal sees them: descriptors and on-disk bitmaps.
+//!
+//! The truth about a descriptor is [`GroupState`], 64 raw bytes under the group's own lock; descriptor blocks are
+//! encoded from it when a commit freezes. Bitmaps are blocks of the metadata cache, pinned in the group's state while
+//! they have unwritten changes. The allocator has its own, larger view (preallocations and pending frees count as
+//! used); this module holds what the disk will say.
+
+mod blocks;
+mod freeze;
+mod inodes;
+mod synthesize;
+
+use crate::Result;
+use crate::cache::{BlockKind, Buffer, MetaCache};
+use blockyard_device::BlockDevice;
+use blockyard_disk::group_desc::{GroupDescriptor, GroupFlags, RawGroupDesc};
+use blockyard_disk::num::{u64_from_usize, usize_from_u32};
+use blockyard_disk::superblock::Superblock;
+use blockyard_disk::{BlockNr, Geometry, GroupNr};
+use blockyard_sync::{Mutex, MutexGuard, rank};
+use std::sync::Arc;
+
+/// All block groups of an open file system.
+pub(crate) struct Groups {
+    sb: Superblock,
+    cache: Arc<MetaCache>,
+    /// Where bitmaps and tables are: never changes.
+    places: Box<[Places]>,
+    states: Box<[Mutex<GroupState>]>,
+    /// Groups whose descriptor changed since it was last encoded, each once.
+    dirty: Mutex<Vec<GroupNr>>,
+}
+
+/// The metadata blocks of a group.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    block_bitmap: BlockNr,
+    inode_bitmap: BlockNr,
+    inode_table: BlockNr,
+}
+
+/// One group under its lock.
+pub(crate) struct GroupState {
+    raw: RawGroupDesc,
+    /// The flags that have a meaning on this file system.
+    flags: GroupFlags,
+    dirty: bool,
+    block_bitmap: Option<Arc<Buffer>>,
+    inode_bitmap: Option<Arc<Buffer>>,
+}
+
+/// Totals over all groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Free clusters.
+    pub(crate) free_clusters: u64,
+    /// Free inodes.
+    pub(crate) free_inodes: u64,
+    /// Directories.
+    pub(crate) directories: u64,
+}
+
+impl Groups {
+    /// Reads and verifies every descriptor.
+    pub(crate) fn open(device: &dyn BlockDevice, sb: &Superblock, cache: Arc<MetaCache>) -> Result<Self> {
+        let per_block = sb.geometry().block_size() / sb.desc_size();
+        let mut states = Vec::with_capacity(usize_from_u32(sb.geometry().groups()));
+        let mut places = Vec::with_capacity(states.capacity());
+        let mut block = vec![0; sb.geometry().block_size()];
+        for group in sb.geometry().all_groups() {
+            let (number, offset) = sb.descriptor_place(group);
+            if usize_from_u32(group.raw()).is_multiple_of(per_block) {
+                device.read_at(number.raw() * u64_from_usize(block.len()), &mut block)?;
+            }
+            let descriptor = GroupDescriptor::parse(sb, group, &block[offset..])?;
+            descriptor.verify_counts(sb)?;
+            places.push(Places {
+                block_bitmap: descriptor.block_bitmap(),
+                inode_bitmap: descriptor.inode_bitmap(),
+                inode_table: descriptor.inode_table(),
+            });
+            states.push(Mutex::new(
+                rank::GROUP_DESC,
+                GroupState {
+                    raw: *descriptor.raw(),
+                    flags: descriptor.flags(),
+                    dirty: false,
+                    block_bitmap: None,
+                    inode_bitmap: None,
+                },
+            ));
+        }
+        let dirty = Mutex::new(rank::JOURNAL_STATE, Vec::new());
+        Ok(Self {
+            sb: sb.clone(),
+            cache,
+            places: places.into_boxed_slice(),
+            states: states.into_boxed_slice(),
+            dirty,
+        })
+    }
+
+    /// The geometry.
+    pub(crate) const fn geometry(&self) -> &Geometry {
+        self.sb.geometry()
+    }
+
+    fn lock(&self, group: GroupNr) -> MutexGuard<'_, GroupState> {
+        self.states[usize_from_u32(group.raw())].lock_ordered(u64::from(group.raw()))
+    }
+
+    /// Notes that the descriptor changed.
+    fn touch(&self, group: GroupNr, state: &mut GroupState) {
+        if !state.dirty {
+            state.dirty = true;
+            self.dirty.lock().push(group);
+        }
+    }
+
+    /// Sums over all groups; exact when nobody changes them.
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for group in self.geometry().all_groups() {
+            let state = self.lock(group);
+            totals.free_clusters += u64::from(state.raw.free_clusters());
+            totals.free_inodes += u64::from(state.raw.free_inodes());
+            totals.directories += u64::from(state.raw.used_dirs());
+        }
+        totals
+    }
+
+    /// Where the group's inode table begins.
+    pub(crate) fn inode_table(&self, group: GroupNr) -> BlockNr {
+        self.places(group).inode_table
+    }
+
+    fn places(&self, group: GroupNr) -> &Places {
+        &self.places[usize_from_u32(group.raw())]
+    }
+
+    /// Reads a bitmap block as the disk has it, or from the cache.
+    fn read_bitmap(&self, group: GroupNr, raw: &RawGroupDesc, kind: BlockKind) -> Result<Arc<Buffer>> {
+        let (sums, size) = (self.sb.checksums(), self.sb.desc_size());
+        if let BlockKind::BlockBitmap(_) = kind {
+            self.cache.read(self.places(group).block_bitmap, kind, |bytes| {
+                let bits = self.geometry().clusters_per_group();
+                sums.verify_block_bitmap(raw, size, bytes, bits).map_err(|found| found.in_group(group))?;
+                Ok(())
+            })
+        } else {
+            self.cache.read(self.places(group).inode_bitmap, kind, |bytes| {
+                let bits = self.geometry().inodes_per_group();
+                sums.verify_inode_bitmap(raw, size, bytes, bits).map_err(|found| found.in_group(group))?;
+                Ok(())
+            })
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Block bitmaps: what a claim or a free changes on disk.
+
+use super::{GroupState, Groups};
+use crate::Result;
+use crate::cache::{BlockKind, Buffer};
+use crate::txn::Handle;
+use blockyard_disk::group_desc::GroupFlags;
+use blockyard_disk::num::{u32_from_u64, u64_from_u32};
+use blockyard_disk::{BlockCount, BlockNr, ClusterOffset, Corruption, CorruptionKind, GroupNr, bitmap};
+use std::ops::Range;
+use std::sync::Arc;
+
+impl Groups {
+    /// Copies the group's on-disk bitmap as it stands in memory: for the allocator, which holds no lock.
+    pub(crate) fn copy_block_bitmap(&self, group: GroupNr, into: &mut [u8]) -> Result<()> {
+        let (raw, uninit) = {
+            let state = self.lock(group);
+            (state.raw, state.flags.contains(GroupFlags::BLOCK_UNINIT))
+        };
+        if uninit {
+            self.synthesize(group, into);
+            return Ok(());
+        }
+        let buffer = self.read_bitmap(group, &raw, BlockKind::BlockBitmap(group))?;
+        buffer.read(|bytes| into.copy_from_slice(bytes));
+        Ok(())
+    }
+
+    /// Free clusters of the group on disk, and whether its bitmap was never written.
+    pub(crate) fn block_facts(&self, group: GroupNr) -> (u32, bool) {
+        let state = self.lock(group);
+        let uninit = state.flags.contains(GroupFlags::BLOCK_UNINIT);
+        (if uninit { self.synthesized_free(group) } else { state.raw.free_clusters() }, uninit)
+    }
+
+    /// Brings the bitmaps of these blocks' groups into memory, so that marking them can not fail.
+    pub(crate) fn reserve_bitmaps(&self, handle: &Handle<'_>, first: BlockNr, blocks: u64) -> Result<()> {
+        self.for_groups(first, blocks, |group, _| self.pin_block_bitmap(handle, group))
+    }
+
+    /// Marks whole clusters as used on disk. The range starts at a cluster and the allocator gave it out.
+    ///
+    /// # Errors
+    /// Corruption when a bit was set already; the bitmap then contradicts the allocator and the instance must stop.
+    pub(crate) fn mark_used(&self, handle: &Handle<'_>, first: BlockNr, blocks: u64) -> Result<()> {
+        self.for_groups(first, blocks, |group, range| {
+            self.pin_block_bitmap(handle, group)?;
+            let mut state = self.lock(group);
+            let buffer = pinned(&state);
+            let was_free = buffer.write(|bits| {
+                let free = bitmap::count_set(bits, range.clone()) == 0;
+                bitmap::set_range(bits, range.clone());
+                free
+            });
+            let count = range.end - range.start;
+            let left = state.raw.free_clusters().checked_sub(count);
+            let Some(left) = left.filter(|_| was_free) else { return Err(contradiction(group)) };
+            state.raw.set_free_clusters(left);
+            self.touch(group, &mut state);
+            Ok(())
+        })
+    }
+
+    /// Marks whole clusters as free on disk.
+    ///
+    /// # Errors
+    /// Corruption when a bit was clear already.
+    pub(crate) fn mark_free(&self, handle: &Handle<'_>, first: BlockNr, blocks: u64) -> Result<()> {
+        self.for_groups(first, blocks, |group, range| {
+            self.pin_block_bitmap(handle, group)?;
+            let mut state = self.lock(group);
+            let buffer = pinned(&state);
+            let count = range.end - range.start;
+            let was_used = buffer.write(|bits| {
+                let used = bitmap::count_set(bits, range.clone()) == count;
+                bitmap::clear_range(bits, range.clone());
+                used
+            });
+            if !was_used {
+                return Err(contradiction(group));
+            }
+            let free = state.raw.free_clusters() + count;
+            state.raw.set_free_clusters(free);
+            self.touch(group, &mut state);
+            Ok(())
+        })
+    }
+
+    /// Calls `f` with each group and the bits that the blocks have in it.
+    fn for_groups(
+        &self,
+        first: BlockNr,
+        blocks: u64,
+        mut f: impl FnMut(GroupNr, Range<u32>) -> Result<()>,
+    ) -> Result<()> {
+        let geometry = self.geometry();
+        let (mut at, end) = (first, first.raw() + blocks);
+        while at.raw() < end {
+            let (group, offset) = geometry.locate(at);
+            let group_end = geometry.group_first_block(group).raw() + geometry.blocks_per_group();
+            let here = BlockCount::new(end.min(group_end) - at.raw());
+            let count = u32_from_u64(geometry.clusters_for(here).raw());
+            f(group, offset.raw()..offset.raw() + count)?;
+            at = at + here;
+        }
+        Ok(())
+    }
+
+    /// Holds the group's block bitmap in memory and in the transaction; an uninitialised one is written out.
+    fn pin_block_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> Result<()> {
+        let raw = {
+            let mut state = self.lock(group);
+            if state.block_bitmap.is_some() {
+                return Ok(());
+            }
+            if state.flags.contains(GroupFlags::BLOCK_UNINIT) {
+                self.initialize(handle, group, &mut state);
+                return Ok(());
+            }
+            state.raw
+        };
+        let buffer = self.read_bitmap(group, &raw, BlockKind::BlockBitmap(group))?;
+        handle.join(&buffer);
+        self.lock(group).block_bitmap.get_or_insert(buffer);
+        Ok(())
+    }
+
+    /// Writes the synthesised bitmap of a `BLOCK_UNINIT` group and its true count of free clusters.
+    fn initialize(&self, handle: &Handle<'_>, group: GroupNr, state: &mut GroupState) {
+        let buffer = handle.create(self.places(group).block_bitmap, BlockKind::BlockBitmap(group));
+        buffer.write(|bits| self.synthesize(group, bits));
+        let free = self.synthesized_free(group);
+        state.raw.set_free_clusters(free);
+        state.flags.remove(GroupFlags::BLOCK_UNINIT);
+        let flags = state.raw.flags().difference(GroupFlags::BLOCK_UNINIT);
+        state.raw.set_flags(flags);
+        state.block_bitmap = Some(buffer);
+        self.touch(group, state);
+    }
+
+    /// First block of a cluster offset.
+    pub(crate) fn block_at(&self, group: GroupNr, offset: u32) -> BlockNr {
+        self.geometry().block_at(group, ClusterOffset::new(offset))
+    }
+
+    /// Blocks that `clusters` clusters are.
+    pub(crate) fn blocks_in(&self, clusters: u32) -> u64 {
+        u64_from_u32(clusters) << self.geometry().cluster_ratio_bits()
+    }
+}
+
+fn pinned(state: &GroupState) -> Arc<Buffer> {
+    Arc::clone(state.block_bitmap.as_ref().expect("pinned until a commit, and a handle is open"))
+}
+
+fn contradiction(group: GroupNr) -> crate::Error {
+    Corruption::new(CorruptionKind::BlockBitmapContradiction).in_group(group).into()
+}

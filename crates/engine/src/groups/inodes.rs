@@ -1,0 +1,177 @@
+//! Inode bitmaps and the counts that go with them.
+
+use super::{GroupState, Groups};
+use crate::Result;
+use crate::cache::{BlockKind, Buffer};
+use crate::txn::Handle;
+use blockyard_disk::group_desc::GroupFlags;
+use blockyard_disk::{Corruption, CorruptionKind, GroupNr, InodeNr, bitmap};
+use std::sync::Arc;
+
+/// What the group's descriptor says about inodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InodeFacts {
+    /// Free inodes.
+    pub(crate) free: u32,
+    /// Directories.
+    pub(crate) directories: u32,
+    /// The bitmap was never written.
+    pub(crate) uninit: bool,
+    /// Never-used inodes at the end of the table.
+    pub(crate) unused: u32,
+}
+
+impl Groups {
+    /// Counts of a group as they stand now.
+    pub(crate) fn inode_facts(&self, group: GroupNr) -> InodeFacts {
+        let state = self.lock(group);
+        InodeFacts {
+            free: state.raw.free_inodes(),
+            directories: state.raw.used_dirs(),
+            uninit: state.flags.contains(GroupFlags::INODE_UNINIT),
+            unused: self.unused(&state),
+        }
+    }
+
+    /// Copies the group's inode bitmap as it stands in memory.
+    pub(crate) fn copy_inode_bitmap(&self, group: GroupNr, into: &mut [u8]) -> Result<()> {
+        let raw = {
+            let state = self.lock(group);
+            if state.flags.contains(GroupFlags::INODE_UNINIT) {
+                into.fill(0);
+                bitmap::pad_from(into, self.geometry().inodes_per_group());
+                return Ok(());
+            }
+            state.raw
+        };
+        let buffer = self.read_bitmap(group, &raw, BlockKind::InodeBitmap(group))?;
+        buffer.read(|bytes| into.copy_from_slice(bytes));
+        Ok(())
+    }
+
+    /// The first free inode of a group at or after table index `from`, taken at once; `None` when there is none.
+    pub(crate) fn take_free_inode(
+        &self,
+        handle: &Handle<'_>,
+        group: GroupNr,
+        from: u32,
+        directory: bool,
+    ) -> Result<Option<InodeNr>> {
+        if self.inode_facts(group).free == 0 {
+            return Ok(None);
+        }
+        self.pin_inode_bitmap(handle, group)?;
+        let mut state = self.lock(group);
+        let per_group = self.geometry().inodes_per_group();
+        let buffer = pinned(&state);
+        let found = buffer.write(|bits| {
+            let index = bitmap::next_clear(bits, from..per_group)?;
+            bitmap::set(bits, index);
+            Some(index)
+        });
+        let Some(index) = found else { return Ok(None) };
+        self.count_taken(group, &mut state, index, directory)?;
+        Ok(Some(self.geometry().inode_at(group, index)))
+    }
+
+    /// Marks an inode as used that was chosen elsewhere.
+    pub(crate) fn mark_inode_used(&self, handle: &Handle<'_>, inode: InodeNr, directory: bool) -> Result<()> {
+        let (group, index) = self.geometry().locate_inode(inode);
+        self.pin_inode_bitmap(handle, group)?;
+        let mut state = self.lock(group);
+        let was_free = pinned(&state).write(|bits| {
+            let free = !bitmap::test(bits, index);
+            bitmap::set(bits, index);
+            free
+        });
+        if !was_free {
+            return Err(contradiction(group));
+        }
+        self.count_taken(group, &mut state, index, directory)
+    }
+
+    /// Marks an inode as free.
+    pub(crate) fn mark_inode_free(&self, handle: &Handle<'_>, inode: InodeNr, directory: bool) -> Result<()> {
+        let (group, index) = self.geometry().locate_inode(inode);
+        self.pin_inode_bitmap(handle, group)?;
+        let mut state = self.lock(group);
+        let was_used = pinned(&state).write(|bits| {
+            let used = bitmap::test(bits, index);
+            bitmap::clear(bits, index);
+            used
+        });
+        if !was_used {
+            return Err(contradiction(group));
+        }
+        let free = state.raw.free_inodes() + 1;
+        state.raw.set_free_inodes(free);
+        if directory {
+            let directories = state.raw.used_dirs().saturating_sub(1);
+            state.raw.set_used_dirs(directories);
+        }
+        self.touch(group, &mut state);
+        Ok(())
+    }
+
+    /// Whether the inode's table block was never used: its content may be anything and must not be read.
+    pub(crate) fn never_used_from(&self, group: GroupNr) -> u32 {
+        let state = self.lock(group);
+        self.geometry().inodes_per_group() - self.unused(&state)
+    }
+
+    /// Brings the inode bitmap into memory, so that marking can not fail.
+    pub(crate) fn pin_inode_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> Result<()> {
+        let raw = {
+            let mut state = self.lock(group);
+            if state.inode_bitmap.is_some() {
+                return Ok(());
+            }
+            if state.flags.contains(GroupFlags::INODE_UNINIT) {
+                let buffer = handle.create(self.places(group).inode_bitmap, BlockKind::InodeBitmap(group));
+                buffer.write(|bits| bitmap::pad_from(bits, self.geometry().inodes_per_group()));
+                self.clear_inode_uninit(group, &mut state);
+                state.inode_bitmap = Some(buffer);
+                return Ok(());
+            }
+            state.raw
+        };
+        let buffer = self.read_bitmap(group, &raw, BlockKind::InodeBitmap(group))?;
+        handle.join(&buffer);
+        self.lock(group).inode_bitmap.get_or_insert(buffer);
+        Ok(())
+    }
+
+    fn clear_inode_uninit(&self, group: GroupNr, state: &mut GroupState) {
+        state.flags.remove(GroupFlags::INODE_UNINIT);
+        let flags = state.raw.flags().difference(GroupFlags::INODE_UNINIT);
+        state.raw.set_flags(flags);
+        self.touch(group, state);
+    }
+
+    fn count_taken(&self, group: GroupNr, state: &mut GroupState, index: u32, directory: bool) -> Result<()> {
+        let Some(free) = state.raw.free_inodes().checked_sub(1) else { return Err(contradiction(group)) };
+        state.raw.set_free_inodes(free);
+        if directory {
+            let directories = state.raw.used_dirs() + 1;
+            state.raw.set_used_dirs(directories);
+        }
+        let behind = self.geometry().inodes_per_group() - index - 1;
+        if self.unused(state) > behind {
+            state.raw.set_itable_unused(behind);
+        }
+        self.touch(group, state);
+        Ok(())
+    }
+
+    fn unused(&self, state: &GroupState) -> u32 {
+        if self.sb.features().has_group_checksum() { state.raw.itable_unused() } else { 0 }
+    }
+}
+
+fn pinned(state: &GroupState) -> Arc<Buffer> {
+    Arc::clone(state.inode_bitmap.as_ref().expect("pinned until a commit, and a handle is open"))
+}
+
+fn contradiction(group: GroupNr) -> crate::Error {
+    Corruption::new(CorruptionKind::InodeBitmapContradiction).in_group(group).into()
+}

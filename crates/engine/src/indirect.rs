@@ -1,0 +1,329 @@
+//! Block-mapped inodes of ext2 and ext3: 12 direct pointers, then trees of one, two and three levels.
+//!
+//! A look-up never leaves the pointer array that the logical block belongs to: runs and holes end where the array
+//! does, as the kernel's requests do.
+
+use crate::cache::{BlockKind, Buffer};
+use crate::extents::{Extent, Lookup};
+use crate::inode::{Inode, InodeCore};
+use crate::space::{Wanted, WantedFor};
+use crate::txn::Handle;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::indirect::{DIRECT, LEVELS_MAX, path, pointer, pointers, span};
+use blockyard_disk::num::{low32, u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u64};
+use blockyard_disk::{BlockNr, LogicalBlock};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Blocks that one handle unmaps at most.
+const REMOVAL_MAX: u32 = 1 << 16;
+
+/// The array that holds the pointer of a logical block.
+struct Array {
+    /// The pointers as they are, raw.
+    words: Vec<u32>,
+    /// Which of them the logical block has.
+    index: usize,
+    /// The block that holds the array, unless it is the inode.
+    block: Option<BlockNr>,
+}
+
+/// Where a walk to a logical block ended.
+enum Walk {
+    /// At its array.
+    Found(Array),
+    /// At a missing indirect block: this many blocks from the logical one on are a hole; the last block seen.
+    Missing(u64, Option<BlockNr>),
+}
+
+impl FileSystem {
+    /// See [`FileSystem::lookup_block`]. An extent found starts at the block asked for.
+    pub(crate) fn lookup_indirect(&self, core: &InodeCore, logical: u32) -> Result<Lookup> {
+        let nothing = Lookup { found: None, left: None, right: None, leaf: None, first_in_leaf: None };
+        let array = match self.walk(core, logical)? {
+            None => return Ok(nothing),
+            Some(Walk::Missing(len, seen)) => {
+                let end = u32::try_from(u64::from(logical) + len).unwrap_or(u32::MAX);
+                return Ok(Lookup { right: Some(border(end)), leaf: seen, ..nothing });
+            }
+            Some(Walk::Found(array)) => array,
+        };
+        let rest = &array.words[array.index..];
+        let at = |offset: usize| logical + u32_from_usize(offset);
+        if let Some(first) = pointer(self.geometry(), rest[0])? {
+            let run = rest.iter().zip(first.raw()..).take_while(|(word, block)| u64::from(**word) == *block);
+            let len = u32_from_usize(run.count());
+            let found = Extent { logical, len, physical: first.raw(), unwritten: false };
+            return Ok(Lookup { found: Some(found), right: Some(border(found.end())), ..nothing });
+        }
+        let next = rest.iter().position(|word| *word != 0).unwrap_or(rest.len());
+        let near = array.words[..array.index].iter().rev().find(|word| **word != 0);
+        let goal = near.map(|word| BlockNr::new(u64::from(*word))).or(array.block);
+        Ok(Lookup { right: Some(border(at(next))), leaf: goal, ..nothing })
+    }
+
+    fn walk(&self, core: &InodeCore, logical: u32) -> Result<Option<Walk>> {
+        let bits = self.geometry().block_bits();
+        let Some(way) = path(bits, LogicalBlock::new(logical)) else { return Ok(None) };
+        let words = core.slot.raw().block_words();
+        if way.levels == 0 {
+            let words = words[..DIRECT].to_vec();
+            return Ok(Some(Walk::Found(Array { words, index: way.root, block: None })));
+        }
+        let mut next = pointer(self.geometry(), words[way.root])?;
+        let mut seen = None;
+        for level in 0..way.levels {
+            let Some(block) = next else {
+                let left = (level..way.levels).fold(0, |sum, at| {
+                    sum + u64_from_usize(way.indexes[at]) * span(bits, way.levels - 1 - at)
+                });
+                return Ok(Some(Walk::Missing(span(bits, way.levels - level) - left, seen)));
+            };
+            let buffer = self.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
+            seen = Some(block);
+            let index = way.indexes[level];
+            if level + 1 == way.levels {
+                let words = buffer.read(|bytes| pointers(bytes).iter().map(|word| word.get()).collect());
+                return Ok(Some(Walk::Found(Array { words, index, block: Some(block) })));
+            }
+            next = pointer(self.geometry(), buffer.read(|bytes| pointers(bytes)[index].get()))?;
+        }
+        Ok(None)
+    }
+
+    /// Maps a run of blocks in one array, making the missing indirect blocks first.
+    pub(crate) fn insert_indirect(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &mut InodeCore,
+        run: &Extent,
+    ) -> Result<()> {
+        let bits = self.geometry().block_bits();
+        let way = path(bits, LogicalBlock::new(run.logical)).ok_or(Error::FileTooLarge)?;
+        let mut words = core.slot.raw().block_words();
+        let values = |n: usize| low32(run.physical + u64_from_usize(n));
+        let count = usize_from_u64(u64::from(run.len));
+        if way.levels == 0 {
+            for n in 0..count {
+                words[way.root + n] = values(n);
+            }
+            core.slot.raw_mut().set_block_words(words);
+            return Ok(());
+        }
+        let root = pointer(self.geometry(), words[way.root])?;
+        let (chain, fresh) = self.chain(ctx, handle, inode, root, &way.indexes[..way.levels])?;
+        for (level, pair) in chain.windows(2).enumerate() {
+            put(&pair[0], way.indexes[level], low32(pair[1].block().raw()));
+        }
+        if root.is_none() {
+            words[way.root] = low32(chain[0].block().raw());
+            core.slot.raw_mut().set_block_words(words);
+        }
+        for n in 0..count {
+            put(&chain[way.levels - 1], way.indexes[way.levels - 1] + n, values(n));
+        }
+        core.add_blocks(u64_from_usize(fresh).cast_signed(), bits);
+        Ok(())
+    }
+
+    /// The indirect blocks on the way, joined to the transaction; missing ones are made, all or none. They are not
+    /// linked yet. Gives the number made.
+    fn chain(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        root: Option<BlockNr>,
+        indexes: &[usize],
+    ) -> Result<(Vec<Arc<Buffer>>, usize)> {
+        let mut chain: Vec<Arc<Buffer>> = Vec::with_capacity(LEVELS_MAX);
+        let mut fresh = 0;
+        let mut next = root;
+        for (level, index) in indexes.iter().enumerate() {
+            let step = match next {
+                Some(block) => handle.read_for_write(block, BlockKind::Plain, |_| Ok(())),
+                None => {
+                    let goal = match chain.last() {
+                        Some(buffer) => buffer.block(),
+                        None => self.inode_goal(ctx, inode),
+                    };
+                    let wanted = Wanted { goal, indirect: true, ..Wanted::new(inode, WantedFor::Metadata) };
+                    fresh += 1;
+                    self.new_metadata_block(ctx, handle, &wanted, &inode.space, BlockKind::Plain)
+                        .map(|(_, buffer)| buffer)
+                }
+            };
+            match step {
+                Ok(buffer) => chain.push(buffer),
+                Err(error) => {
+                    let made = if next.is_none() { fresh - 1 } else { fresh };
+                    for buffer in chain.iter().rev().take(made) {
+                        self.free_metadata_block(handle, buffer.block())?;
+                    }
+                    return Err(error);
+                }
+            }
+            let last = level + 1 == indexes.len();
+            next = match chain.last() {
+                Some(buffer) if !last && fresh == 0 => {
+                    pointer(self.geometry(), buffer.read(|bytes| pointers(bytes)[*index].get()))?
+                }
+                _ => None,
+            };
+        }
+        Ok((chain, fresh))
+    }
+
+    /// Brings in the bitmaps for freeing the end of a range: at most [`REMOVAL_MAX`] blocks of it. Gives where that
+    /// part starts, `None` when nothing is mapped.
+    pub(crate) fn reserve_indirect_removal(
+        &self,
+        handle: &Handle<'_>,
+        core: &InodeCore,
+        range: Range<u32>,
+    ) -> Result<Option<u32>> {
+        let words = core.slot.raw().block_words();
+        let bits = self.geometry().block_bits();
+        let mut end = 12;
+        for level in 1..=LEVELS_MAX {
+            if words[DIRECT + level - 1..].iter().any(|word| *word != 0) {
+                end += span(bits, level);
+            }
+        }
+        let mut end = range.end.min(u32::try_from(end).unwrap_or(u32::MAX));
+        while range.start < end {
+            let start = range.start.max(end.saturating_sub(REMOVAL_MAX));
+            let mut mapped = false;
+            let mut at = start;
+            while at < end {
+                let here = self.lookup_indirect(core, at)?;
+                if let Some(extent) = here.found {
+                    mapped = true;
+                    self.groups.reserve_bitmaps(
+                        handle,
+                        BlockNr::new(extent.physical),
+                        u64::from(extent.len),
+                    )?;
+                }
+                let next = here
+                    .found
+                    .or(here.right)
+                    .map_or(end, |e| if here.found.is_some() { e.end() } else { e.logical });
+                at = next.max(at + 1);
+            }
+            if mapped {
+                return Ok(Some(start));
+            }
+            end = start;
+        }
+        Ok(None)
+    }
+
+    /// Unmaps a range; indirect blocks that become empty are freed.
+    pub(crate) fn remove_indirect(
+        &self,
+        handle: &Handle<'_>,
+        core: &mut InodeCore,
+        range: Range<u32>,
+        freed: &mut dyn FnMut(Extent),
+    ) -> Result<()> {
+        let bits = self.geometry().block_bits();
+        let range = u64::from(range.start)..u64::from(range.end);
+        let mut words = core.slot.raw().block_words();
+        let mut gone = 0;
+        let mut base = 12;
+        let mut roots = [(DIRECT, 1, 12); LEVELS_MAX];
+        for (level, root) in roots.iter_mut().enumerate() {
+            *root = (DIRECT + level, level + 1, base);
+            base += span(bits, level + 1);
+        }
+        for (word, levels, first) in roots.into_iter().rev() {
+            let Some(block) = pointer(self.geometry(), words[word])? else { continue };
+            let empty = self.clear_subtree(handle, block, levels, first, &range, &mut gone, freed)?;
+            if empty {
+                words[word] = 0;
+            }
+            // Written at once: an error further on must not bring freed blocks back.
+            core.slot.raw_mut().set_block_words(words);
+        }
+        for index in (0..DIRECT).rev() {
+            let logical = u64_from_usize(index);
+            if words[index] != 0 && range.contains(&logical) {
+                report(logical, words[index], freed);
+                words[index] = 0;
+            }
+        }
+        core.slot.raw_mut().set_block_words(words);
+        core.add_blocks(-gone, bits);
+        Ok(())
+    }
+
+    /// Clears what lies of `range` below an indirect block; frees the block and tells when nothing is left in it.
+    /// The recursion is as deep as `levels`, at most 3.
+    #[expect(clippy::too_many_arguments, reason = "the state of one walk; a struct would only rename it")]
+    fn clear_subtree(
+        &self,
+        handle: &Handle<'_>,
+        block: BlockNr,
+        levels: usize,
+        first: u64,
+        range: &Range<u64>,
+        gone: &mut i64,
+        freed: &mut dyn FnMut(Extent),
+    ) -> Result<bool> {
+        let bits = self.geometry().block_bits();
+        let below = span(bits, levels - 1);
+        if range.end <= first || range.start >= first + span(bits, levels) {
+            return Ok(false);
+        }
+        let buffer = handle.read_for_write(block, BlockKind::Plain, |_| Ok(()))?;
+        let words: Vec<u32> = buffer.read(|bytes| pointers(bytes).iter().map(|word| word.get()).collect());
+        let mut left = words.iter().filter(|word| **word != 0).count();
+        for (index, &word) in words.iter().enumerate().rev() {
+            let start = first + u64_from_usize(index) * below;
+            if word == 0 || range.end <= start || range.start >= start + below {
+                continue;
+            }
+            let Some(child) = pointer(self.geometry(), word)? else { continue };
+            let cleared = if levels == 1 {
+                report(start, word, freed);
+                true
+            } else {
+                self.clear_subtree(handle, child, levels - 1, start, range, gone, freed)?
+            };
+            if cleared {
+                put(&buffer, index, 0);
+                left -= 1;
+            }
+        }
+        if left == 0 {
+            *gone += 1;
+            self.free_metadata_block(handle, block)?;
+        }
+        Ok(left == 0)
+    }
+}
+
+fn report(logical: u64, word: u32, freed: &mut dyn FnMut(Extent)) {
+    freed(Extent { logical: u32_from_u64(logical), len: 1, physical: u64::from(word), unwritten: false });
+}
+
+fn put(buffer: &Buffer, index: usize, word: u32) {
+    buffer.write(|bytes| bytes[4 * index..4 * index + 4].copy_from_slice(&word.to_le_bytes()));
+}
+
+/// Blocks from `logical` to the end of its pointer array.
+pub(crate) fn left_in_array(block_bits: u32, logical: u32) -> u32 {
+    match path(block_bits, LogicalBlock::new(logical)) {
+        Some(way) if way.levels == 0 => u32_from_usize(DIRECT - way.root),
+        Some(way) => u32_from_u64(span(block_bits, 1)) - u32_from_usize(way.indexes[way.levels - 1]),
+        None => 0,
+    }
+}
+
+/// A place where a run or a hole ends although nothing needs to be mapped there.
+const fn border(logical: u32) -> Extent {
+    Extent { logical, len: 1, physical: 0, unwritten: false }
+}

@@ -1,0 +1,105 @@
+//! Files whose content lies in the inode: read in place, moved to a block before the first change.
+
+use crate::data::FileData;
+use crate::inode::{Inode, InodeCore};
+use crate::{FileSystem, OpContext, Result};
+use blockyard_disk::inline_data::{InlineData, XATTR_INDEX, XATTR_NAME};
+use blockyard_disk::inode::{InodeFlags, InodeMap};
+use blockyard_disk::num::usize_from_u64;
+use blockyard_disk::xattr::{AttributeList, Home, Value};
+use blockyard_disk::{Corruption, CorruptionKind, Incompat};
+use std::sync::Arc;
+
+/// Metadata blocks that a conversion touches.
+const CREDITS: usize = 8;
+
+impl FileSystem {
+    /// The whole content of an inline inode.
+    pub(crate) fn inline_content(&self, inode: &Inode, core: &InodeCore) -> Result<Vec<u8>> {
+        let list = AttributeList::parse(core.slot.attribute_area(), Home::Inode)
+            .map_err(|_| Corruption::new(CorruptionKind::InodeFlags).in_inode(inode.number()))?;
+        let tail = match list.find(XATTR_INDEX, XATTR_NAME).map(|attribute| &attribute.value) {
+            Some(Value::Bytes(bytes)) => bytes.as_slice(),
+            _ => &[],
+        };
+        let mut content = InlineData { head: core.root(), tail }.content(usize_from_u64(core.size));
+        content.resize(usize_from_u64(core.size), 0);
+        Ok(content)
+    }
+
+    /// Fills `buf` from byte `offset`; the range lies inside the file.
+    pub(crate) fn read_inline(
+        &self,
+        inode: &Inode,
+        core: &InodeCore,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let content = self.inline_content(inode, core)?;
+        let start = usize_from_u64(offset);
+        buf.copy_from_slice(&content[start..start + buf.len()]);
+        Ok(())
+    }
+
+    /// Moves an inline file's content to a dirty block and gives the file an empty map. Nothing for other files.
+    pub(crate) fn leave_inline(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+    ) -> Result<()> {
+        if inode.core().map != InodeMap::Inline {
+            return Ok(());
+        }
+        let content = self.inline_content(inode, &inode.core())?;
+        if !content.is_empty() {
+            self.reserve(ctx, 1)?;
+            data.note_reserved(0);
+        }
+        let handle = self.begin(ctx, CREDITS)?;
+        let mut core = inode.core_mut();
+        self.join_inode(&handle, inode, &mut core)?;
+        self.clear_inline(&mut core);
+        if !content.is_empty() {
+            let mut block = vec![0; self.block_size()].into_boxed_slice();
+            block[..content.len()].copy_from_slice(&content);
+            self.add_dirty(data, 0, block);
+            // Until the block is written the disk shows an empty file.
+            core.slot.raw_mut().set_size(0);
+        }
+        Ok(())
+    }
+
+    /// Removes the inline mark and `system.data`; the map is empty afterwards.
+    pub(crate) fn clear_inline(&self, core: &mut InodeCore) {
+        let area_at = core.slot.bytes().len() - core.slot.attribute_area().len();
+        let area = &mut core.slot.bytes_mut()[area_at..];
+        if let Ok(mut list) = AttributeList::parse(area, Home::Inode) {
+            list.remove(XATTR_INDEX, XATTR_NAME);
+            if list.is_empty() {
+                area.fill(0);
+            } else {
+                let written = list.write_inode_area(area);
+                debug_assert!(written, "a list without one of its attributes fits where it was");
+            }
+        }
+        let extents = self.sb.features().incompat.contains(Incompat::EXTENTS);
+        let mut flags = core.flags().difference(InodeFlags::INLINE_DATA);
+        flags.set(InodeFlags::EXTENTS, extents);
+        core.slot.raw_mut().set_flags(flags);
+        *core.root_mut() = if extents { crate::extents::empty_root() } else { [0; 60] };
+        core.map = if extents { InodeMap::Extents } else { InodeMap::Indirect };
+    }
+
+    /// Truncates an inline file: by way of a block, as every change of one.
+    pub(crate) fn truncate_inline(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        size: u64,
+    ) -> Result<()> {
+        self.leave_inline(ctx, inode, data)?;
+        self.truncate_locked(ctx, inode, data, size)
+    }
+}

@@ -1,0 +1,188 @@
+//! Inodes in memory.
+//!
+//! Two locks, two purposes. [`Inode::content`] is the lock of POSIX: readers share, a writer is alone; it is taken
+//! before a handle and may be held while waiting for one, for data and for other inodes. [`Inode::core`] guards the
+//! raw inode and the mapping below it; it is taken inside a handle, never while waiting for one, so that a commit,
+//! which waits for handles only, can always encode every inode.
+//!
+//! The raw inode (`slot`) is the truth, edited in place; size, sectors and mapping kind are kept beside it because
+//! operations look at them. A changed inode is encoded into its table block when a commit freezes.
+
+mod attributes;
+mod load;
+mod table;
+
+pub use attributes::{Attributes, SetAttributes};
+pub(crate) use table::InodeTable;
+
+use crate::cache::Buffer;
+use crate::data::FileData;
+use blockyard_disk::inode::{FileType, InodeFlags, InodeMap, InodeSlot};
+use blockyard_disk::{Checksums, GroupNr, InodeNr};
+use blockyard_sync::{AtomicBool, AtomicU32, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, rank};
+use std::sync::Arc;
+
+/// An inode in memory, shared by everybody who uses it.
+pub(crate) struct Inode {
+    number: InodeNr,
+    kind: FileType,
+    /// The group that goals start from.
+    group: GroupNr,
+    content: RwLock<FileData>,
+    core: RwLock<InodeCore>,
+    /// In the list of inodes to encode. Set under the core's lock, cleared while no handle is open.
+    dirty: AtomicBool,
+    /// Open references: the number of them keeps an unlinked inode's blocks.
+    pub(crate) opens: AtomicU32,
+    /// Open references that may write.
+    pub(crate) writers: AtomicU32,
+    /// The allocator's state of this inode.
+    pub(crate) space: crate::space::InodeSpace,
+}
+
+/// What the core lock guards.
+pub(crate) struct InodeCore {
+    /// The raw inode; its size is what the disk may know ([`InodeCore::size`] may be ahead of it).
+    pub(crate) slot: InodeSlot<Box<[u8]>>,
+    /// How the content is found.
+    pub(crate) map: InodeMap,
+    /// Size in bytes as users see it.
+    pub(crate) size: u64,
+    /// Allocated space in 512-byte sectors.
+    pub(crate) sectors: u64,
+    /// Seed of the checksums of this inode's blocks.
+    pub(crate) seed: Option<u32>,
+    /// The table block and the offset in it, pinned while there is something to encode.
+    table: Option<(Arc<Buffer>, usize)>,
+    /// Gone: links and references were 0 and the inode was freed.
+    pub(crate) deleted: bool,
+}
+
+impl Inode {
+    /// The inode's number.
+    pub(crate) const fn number(&self) -> InodeNr {
+        self.number
+    }
+
+    /// Its type, which never changes.
+    pub(crate) const fn kind(&self) -> FileType {
+        self.kind
+    }
+
+    /// The group that goals start from.
+    pub(crate) const fn group(&self) -> GroupNr {
+        self.group
+    }
+
+    /// Shared use of the content.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, FileData> {
+        self.content.read_ordered(u64::from(self.number.raw()))
+    }
+
+    /// Exclusive use of the content. Several inodes in ascending order of number.
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, FileData> {
+        self.content.write_ordered(u64::from(self.number.raw()))
+    }
+
+    /// Exclusive use of the content if nobody uses it now.
+    pub(crate) fn try_write(&self) -> Option<RwLockWriteGuard<'_, FileData>> {
+        self.content.try_write()
+    }
+
+    /// A look at the raw inode and the mapping.
+    pub(crate) fn core(&self) -> RwLockReadGuard<'_, InodeCore> {
+        self.core.read_ordered(u64::from(self.number.raw()))
+    }
+
+    /// The raw inode and the mapping, to change them inside a handle.
+    pub(crate) fn core_mut(&self) -> RwLockWriteGuard<'_, InodeCore> {
+        self.core.write_ordered(u64::from(self.number.raw()))
+    }
+
+    /// As [`Inode::core_mut`], for an inode whose directory's core the caller holds: children come after parents,
+    /// whatever their numbers.
+    pub(crate) fn core_mut_child(&self) -> RwLockWriteGuard<'_, InodeCore> {
+        self.core.write_ordered((1 << 32) + u64::from(self.number.raw()))
+    }
+
+    /// Whether there is something to encode.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// Copies the raw inode with its checksum to its table block. The gate is closed.
+    pub(crate) fn encode(&self, checksums: &Checksums, huge_file: bool, block_bits: u32) {
+        let mut core = self.core_mut();
+        self.dirty.store(false, Ordering::Relaxed);
+        core.store_sectors(huge_file, block_bits);
+        checksums.seal_inode(self.number, &mut core.slot);
+        let Some((buffer, offset)) = core.table.take() else { return };
+        let bytes = core.slot.bytes();
+        buffer.write(|block| block[offset..offset + bytes.len()].copy_from_slice(bytes));
+    }
+
+    pub(crate) fn new(number: InodeNr, kind: FileType, group: GroupNr, core: InodeCore) -> Self {
+        Self {
+            number,
+            kind,
+            group,
+            content: RwLock::new(rank::INODE, FileData::default()),
+            core: RwLock::new(rank::MAPPING, core),
+            dirty: AtomicBool::new(false),
+            opens: AtomicU32::new(0),
+            writers: AtomicU32::new(0),
+            space: crate::space::InodeSpace,
+        }
+    }
+}
+
+impl InodeCore {
+    /// The core of a raw inode whose fields were verified.
+    pub(crate) fn new(
+        slot: InodeSlot<Box<[u8]>>,
+        map: InodeMap,
+        size: u64,
+        sectors: u64,
+        seed: Option<u32>,
+    ) -> Self {
+        Self { slot, map, size, sectors, seed, table: None, deleted: false }
+    }
+
+    /// The 60 bytes of `i_block`.
+    pub(crate) fn root(&self) -> &[u8; 60] {
+        &self.slot.raw().i_block
+    }
+
+    /// The 60 bytes of `i_block`, to change them.
+    pub(crate) fn root_mut(&mut self) -> &mut [u8; 60] {
+        &mut self.slot.raw_mut().i_block
+    }
+
+    /// `i_flags`.
+    pub(crate) fn flags(&self) -> InodeFlags {
+        self.slot.raw().flags()
+    }
+
+    /// Sets the size that users see and the one on disk.
+    pub(crate) fn set_size(&mut self, size: u64) {
+        self.size = size;
+        self.slot.raw_mut().set_size(size);
+    }
+
+    /// Adds to the allocated space; `blocks` may be negative.
+    pub(crate) fn add_blocks(&mut self, blocks: i64, block_bits: u32) {
+        let sectors = blocks << (block_bits - 9);
+        self.sectors = self.sectors.saturating_add_signed(sectors);
+    }
+
+    /// `i_blocks` in 512-byte units, or in blocks with the flag where that does not fit 48 bits.
+    fn store_sectors(&mut self, huge_file: bool, block_bits: u32) {
+        let sectors = self.sectors;
+        let raw = self.slot.raw_mut();
+        let mut flags = raw.flags();
+        let in_blocks = huge_file && sectors >= 1 << 48;
+        flags.set(InodeFlags::HUGE_FILE, in_blocks);
+        raw.set_flags(flags);
+        raw.set_blocks_field(if in_blocks { sectors >> (block_bits - 9) } else { sectors });
+    }
+}

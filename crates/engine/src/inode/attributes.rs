@@ -1,0 +1,172 @@
+//! `stat` and the changes that go with it.
+
+use super::InodeCore;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::device_number::DeviceNumber;
+use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
+use blockyard_disk::{InodeNr, Timestamp};
+
+/// What `stat` tells about an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// The inode's number.
+    pub inode: InodeNr,
+    /// Type.
+    pub kind: FileType,
+    /// Permissions and the set-id and sticky bits: the low 12 bits of the mode.
+    pub permissions: u16,
+    /// Links.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Allocated space in 512-byte units; delayed blocks count.
+    pub sectors: u64,
+    /// Time of the last access.
+    pub accessed: Timestamp,
+    /// Time of the last change of content.
+    pub modified: Timestamp,
+    /// Time of the last change of the inode.
+    pub changed: Timestamp,
+    /// Time of creation, where the inode has room for it.
+    pub created: Option<Timestamp>,
+    /// Generation.
+    pub generation: u32,
+    /// Flags, as `lsattr` shows them.
+    pub flags: u32,
+    /// Device number of device inodes.
+    pub device: Option<DeviceNumber>,
+}
+
+/// Which attributes to change; `None` keeps one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttributes {
+    /// The low 12 bits of the mode.
+    pub permissions: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Time of the last access.
+    pub accessed: Option<Timestamp>,
+    /// Time of the last change of content.
+    pub modified: Option<Timestamp>,
+}
+
+/// Metadata blocks that a change of one inode touches.
+const CREDITS: usize = 2;
+
+impl FileSystem {
+    /// The attributes of an inode.
+    ///
+    /// # Errors
+    /// [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
+    pub fn attributes(&self, inode: InodeNr) -> Result<Attributes> {
+        let inode = self.inode(inode)?;
+        let data = inode.read();
+        let delayed = blockyard_disk::num::u64_from_usize(data.reserved_len())
+            << (self.geometry().cluster_ratio_bits() + self.geometry().block_bits() - 9);
+        let core = inode.core();
+        if core.deleted {
+            return Err(Error::StaleInode(inode.number()));
+        }
+        let raw = core.slot.raw();
+        Ok(Attributes {
+            inode: inode.number(),
+            kind: inode.kind(),
+            permissions: raw.i_mode.get() & 0o7777,
+            links: u32::from(raw.i_links_count.get()),
+            uid: raw.uid(),
+            gid: raw.gid(),
+            size: core.size,
+            sectors: core.sectors + delayed,
+            accessed: core.slot.accessed(),
+            modified: core.slot.modified(),
+            changed: core.slot.changed(),
+            created: core.slot.created(),
+            generation: raw.i_generation.get(),
+            flags: raw.flags().bits(),
+            device: match core.map {
+                InodeMap::Device(number) => Some(number),
+                _ => None,
+            },
+        })
+    }
+
+    /// Changes attributes; the change time is set.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] for immutable and append-only files; as [`FileSystem::attributes`].
+    pub fn set_attributes(&self, ctx: &OpContext, inode: InodeNr, changes: &SetAttributes) -> Result<()> {
+        let inode = self.inode(inode)?;
+        let _alone = inode.write();
+        let handle = self.begin(ctx, CREDITS)?;
+        let mut core = inode.core_mut();
+        core.check_alive(inode.number())?;
+        if core.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        self.join_inode(&handle, &inode, &mut core)?;
+        let raw = core.slot.raw_mut();
+        if let Some(permissions) = changes.permissions {
+            let kind = raw.i_mode.get() & FileType::MODE_MASK;
+            raw.i_mode.set(kind | (permissions & 0o7777));
+        }
+        if let Some(uid) = changes.uid {
+            raw.set_uid(uid);
+        }
+        if let Some(gid) = changes.gid {
+            raw.set_gid(gid);
+        }
+        if let Some(time) = changes.accessed {
+            core.slot.set_accessed(time);
+        }
+        if let Some(time) = changes.modified {
+            core.slot.set_modified(time);
+        }
+        core.slot.set_changed(ctx.now);
+        Ok(())
+    }
+
+    /// Changes the flags that users may change (`chattr`): the others keep their value.
+    ///
+    /// # Errors
+    /// As [`FileSystem::attributes`].
+    pub fn set_flags(&self, ctx: &OpContext, inode: InodeNr, flags: u32) -> Result<()> {
+        let settable = InodeFlags::SECRM
+            | InodeFlags::UNRM
+            | InodeFlags::SYNC
+            | InodeFlags::IMMUTABLE
+            | InodeFlags::APPEND
+            | InodeFlags::NODUMP
+            | InodeFlags::NOATIME
+            | InodeFlags::DIRSYNC
+            | InodeFlags::TOPDIR
+            | InodeFlags::PROJINHERIT;
+        let inode = self.inode(inode)?;
+        let _alone = inode.write();
+        let handle = self.begin(ctx, CREDITS)?;
+        let mut core = inode.core_mut();
+        core.check_alive(inode.number())?;
+        self.join_inode(&handle, &inode, &mut core)?;
+        let new = core.flags().difference(settable) | (InodeFlags::from_bits_retain(flags) & settable);
+        core.slot.raw_mut().set_flags(new);
+        core.slot.set_changed(ctx.now);
+        Ok(())
+    }
+}
+
+impl InodeCore {
+    /// Fails when the inode was deleted while the caller waited for it.
+    pub(crate) fn check_alive(&self, number: InodeNr) -> Result<()> {
+        if self.deleted { Err(Error::StaleInode(number)) } else { Ok(()) }
+    }
+
+    /// Links.
+    pub(crate) fn links(&self) -> u16 {
+        self.slot.raw().i_links_count.get()
+    }
+}

@@ -1,0 +1,104 @@
+//! Reading inodes from their table and joining them to transactions.
+
+use super::{Inode, InodeCore};
+use crate::cache::BlockKind;
+use crate::txn::Handle;
+use crate::{Error, FileSystem, Result};
+use blockyard_disk::inode::Inode as VerifiedInode;
+use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
+use blockyard_disk::{BlockNr, InodeNr};
+use std::sync::Arc;
+
+impl FileSystem {
+    /// An inode in use.
+    ///
+    /// # Errors
+    /// [`Error::StaleInode`] for numbers out of range, free or reserved ones without content; corruption.
+    pub(crate) fn inode(&self, number: InodeNr) -> Result<Arc<Inode>> {
+        if number.raw() == 0 || number.raw() > self.geometry().inodes_count() {
+            return Err(Error::StaleInode(number));
+        }
+        self.inodes.get(number, || self.load_inode(number))
+    }
+
+    fn load_inode(&self, number: InodeNr) -> Result<Inode> {
+        let (group, index) = self.geometry().locate_inode(number);
+        if index >= self.groups.never_used_from(group) {
+            return Err(Error::StaleInode(number));
+        }
+        let (block, offset) = self.table_place(number);
+        let buffer = self.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
+        let size = usize::from(self.geometry().inode_size());
+        let slot: Box<[u8]> = buffer.read(|bytes| Box::from(&bytes[offset..offset + size]));
+        let found = VerifiedInode::parse(&self.sb, number, &slot).map_err(|found| {
+            let unused = found.kind == blockyard_disk::CorruptionKind::InodeUnused;
+            if unused { Error::StaleInode(number) } else { found.into() }
+        })?;
+        // A deleted inode keeps its mode; links and the deletion time tell.
+        if found.links() == 0 && found.slot().raw().i_dtime.get() != 0 {
+            return Err(Error::StaleInode(number));
+        }
+        if found.map() == blockyard_disk::inode::InodeMap::Extents {
+            let blocks = self.block_range();
+            crate::extents::check_node(found.block_field(), None, &blocks)
+                .map_err(|corruption| corruption.in_inode(number))?;
+        }
+        let core = InodeCore::new(
+            found.slot().clone(),
+            found.map(),
+            found.size(),
+            found.sectors(),
+            found.checksum_seed(),
+        );
+        Ok(Inode::new(number, found.file_type(), group, core))
+    }
+
+    /// The table block of an inode and the byte offset in it.
+    fn table_place(&self, number: InodeNr) -> (BlockNr, usize) {
+        let geometry = self.geometry();
+        let (group, index) = geometry.locate_inode(number);
+        let per_block = geometry.block_size() / usize::from(geometry.inode_size());
+        let index = usize_from_u32(index);
+        let block = self.groups.inode_table(group).raw() + u64_from_usize(index / per_block);
+        (BlockNr::new(block), index % per_block * usize::from(geometry.inode_size()))
+    }
+
+    /// Joins an inode to the transaction: after this, changes of its core reach the disk. Reads the table block, so
+    /// it belongs to the reserve part of an operation.
+    pub(crate) fn join_inode(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        core: &mut InodeCore,
+    ) -> Result<()> {
+        if core.table.is_none() {
+            let (block, offset) = self.table_place(inode.number());
+            let buffer = handle.read_for_write(block, BlockKind::Plain, |_| Ok(()))?;
+            core.table = Some((buffer, offset));
+        }
+        self.inodes.note_dirty(inode, handle.slot());
+        Ok(())
+    }
+
+    /// Zeroes the table blocks from `unused_from`, the first inode of the group that was never used, up to the one of
+    /// `number`: they may hold anything.
+    pub(crate) fn prepare_table(&self, handle: &Handle<'_>, number: InodeNr, unused_from: u32) {
+        let (group, index) = self.geometry().locate_inode(number);
+        let per_block =
+            u32_from_usize(self.geometry().block_size() / usize::from(self.geometry().inode_size()));
+        let table = self.groups.inode_table(group).raw();
+        for block in unused_from.div_ceil(per_block)..index / per_block + 1 {
+            handle.create(BlockNr::new(table + u64::from(block)), BlockKind::Plain);
+        }
+    }
+
+    /// Block numbers that a mapping may name.
+    pub(crate) fn block_range(&self) -> std::ops::Range<u64> {
+        self.geometry().first_data_block().raw()..self.geometry().blocks_count().raw()
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn block_size(&self) -> usize {
+        usize_from_u64(1 << self.geometry().block_bits())
+    }
+}

@@ -1,0 +1,129 @@
+//! The table of inodes in memory: a sharded map, bounded, from which unused inodes fall out.
+
+use super::Inode;
+use crate::Result;
+use crate::numbers::NumberHasher;
+use blockyard_disk::InodeNr;
+use blockyard_disk::num::usize_from_u32;
+use blockyard_sync::{CachePadded, CpuSlot, Mutex, Ordering, rank};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Shards of the table.
+const SHARDS: usize = 64;
+
+/// Inodes in memory and the list of those that changed.
+pub(crate) struct InodeTable {
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    dirty: Box<[DirtyList]>,
+    per_shard: usize,
+}
+
+/// One CPU slot's list of inodes to encode.
+type DirtyList = CachePadded<Mutex<Vec<Arc<Inode>>>>;
+
+#[derive(Default)]
+struct Shard {
+    map: HashMap<u32, Arc<Inode>, NumberHasher>,
+    /// Inodes removed so far: who read an inode from its table block before a removal must read again.
+    removals: u64,
+}
+
+impl InodeTable {
+    /// An empty table of about `inodes_max` inodes for `slots` CPU slots.
+    pub(crate) fn new(inodes_max: usize, slots: usize) -> Self {
+        let shard = || CachePadded::new(Mutex::new(rank::INODE_TABLE, Shard::default()));
+        let list = || CachePadded::new(Mutex::new(rank::JOURNAL_STATE, Vec::new()));
+        Self {
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            dirty: (0..slots.max(1)).map(|_| list()).collect(),
+            per_shard: (inodes_max / SHARDS).max(1),
+        }
+    }
+
+    fn shard(&self, inode: InodeNr) -> &Mutex<Shard> {
+        &self.shards[usize_from_u32(inode.raw()) % SHARDS]
+    }
+
+    /// The inode, made by `load` when it is not in memory. `load` runs without a lock and may run twice.
+    pub(crate) fn get(&self, number: InodeNr, load: impl Fn() -> Result<Inode>) -> Result<Arc<Inode>> {
+        loop {
+            let removals = {
+                let shard = self.shard(number).lock();
+                if let Some(inode) = shard.map.get(&number.raw()) {
+                    return Ok(Arc::clone(inode));
+                }
+                shard.removals
+            };
+            let loaded = Arc::new(load()?);
+            let mut shard = self.shard(number).lock();
+            if let Some(inode) = shard.map.get(&number.raw()) {
+                return Ok(Arc::clone(inode));
+            }
+            if shard.removals == removals {
+                shard.insert(&loaded, self.per_shard);
+                return Ok(loaded);
+            }
+        }
+    }
+
+    /// Enters an inode that was just created.
+    pub(crate) fn insert(&self, inode: &Arc<Inode>) {
+        self.shard(inode.number()).lock().insert(inode, self.per_shard);
+    }
+
+    /// Drops an inode that was deleted.
+    pub(crate) fn remove(&self, number: InodeNr) {
+        let mut shard = self.shard(number).lock();
+        shard.removals += 1;
+        shard.map.remove(&number.raw());
+    }
+
+    /// Notes that the inode must be encoded at the next commit; once.
+    pub(crate) fn note_dirty(&self, inode: &Arc<Inode>, slot: CpuSlot) {
+        if !inode.dirty.swap(true, Ordering::Relaxed) {
+            self.dirty[slot.index(self.dirty.len())].lock().push(Arc::clone(inode));
+        }
+    }
+
+    /// Takes the inodes to encode. The gate is closed.
+    pub(crate) fn take_dirty(&self) -> Vec<Arc<Inode>> {
+        let mut all = Vec::new();
+        for list in &self.dirty {
+            all.append(&mut list.lock());
+        }
+        all.sort_unstable_by_key(|inode| inode.number());
+        all
+    }
+
+    /// Every inode in memory, in ascending order of number.
+    pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            all.extend(shard.lock().map.values().cloned());
+        }
+        all.sort_unstable_by_key(|inode: &Arc<Inode>| inode.number());
+        all
+    }
+}
+
+impl Shard {
+    fn insert(&mut self, inode: &Arc<Inode>, per_shard: usize) {
+        if self.map.len() >= per_shard {
+            let before = self.map.len();
+            // Unused means: nobody holds it, nothing to encode, no data to write, no reference.
+            self.map.retain(|_, inode| Arc::strong_count(inode) > 1 || !inode.is_idle());
+            self.removals += u64::from(self.map.len() < before);
+        }
+        self.map.insert(inode.number().raw(), Arc::clone(inode));
+    }
+}
+
+impl Inode {
+    /// Whether the table may forget the inode.
+    fn is_idle(&self) -> bool {
+        !self.is_dirty()
+            && self.opens.load(Ordering::Relaxed) == 0
+            && self.try_write().is_some_and(|data| data.is_empty())
+    }
+}

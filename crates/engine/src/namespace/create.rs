@@ -1,0 +1,150 @@
+//! Making inodes.
+
+use crate::inode::{Inode, InodeCore};
+use crate::txn::Handle;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::device_number::DeviceNumber;
+use blockyard_disk::inode::{FileType, InodeFlags, InodeMap, InodeSlot, RawInode};
+use blockyard_disk::{Incompat, InodeNr};
+use std::sync::Arc;
+
+/// What a new inode is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewInode {
+    /// Type.
+    pub kind: FileType,
+    /// The low 12 bits of the mode.
+    pub permissions: u16,
+    /// The number of a device inode.
+    pub device: Option<DeviceNumber>,
+}
+
+/// Flags that a new inode takes over from its directory.
+const INHERITED: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::COMPR)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::PROJINHERIT);
+
+/// Those of them that only directories and regular files take.
+const NOT_FOR_SPECIAL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
+
+impl FileSystem {
+    /// Takes an inode number and makes the inode in memory, with no links yet. `parent` is the directory's core.
+    pub(crate) fn new_inode(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        parent: (InodeNr, &InodeCore),
+        new: &NewInode,
+    ) -> Result<Arc<Inode>> {
+        let directory = new.kind == FileType::Directory;
+        let extents = self.sb.features().incompat.contains(Incompat::EXTENTS);
+        let map = match new.kind {
+            FileType::Regular | FileType::Directory if extents => InodeMap::Extents,
+            FileType::Regular | FileType::Directory => InodeMap::Indirect,
+            FileType::Symlink => InodeMap::FastSymlink,
+            FileType::CharDevice | FileType::BlockDevice => {
+                InodeMap::Device(new.device.ok_or(Error::Invalid("a device needs a number"))?)
+            }
+            FileType::Fifo | FileType::Socket => InodeMap::None,
+        };
+        let number = self.choose_inode(handle, parent.0, directory)?;
+        let slot = self.new_slot(ctx, number, parent.1, new);
+        let seed = self.sb.checksums().inode_seed(number, slot.raw().i_generation.get());
+        let (group, _) = self.geometry().locate_inode(number);
+        let inode = Arc::new(Inode::new(number, new.kind, group, InodeCore::new(slot, map, 0, 0, seed)));
+        self.join_inode(handle, &inode, &mut inode.core_mut())?;
+        self.inodes.insert(&inode);
+        Ok(inode)
+    }
+
+    /// A free inode: in the parent's group if it has one, else in the groups after it.
+    fn choose_inode(&self, handle: &Handle<'_>, parent: InodeNr, directory: bool) -> Result<InodeNr> {
+        let geometry = *self.geometry();
+        let (first, _) = geometry.locate_inode(parent);
+        let reserved = self.sb.first_inode().raw() - 1;
+        for step in 0..geometry.groups() {
+            let group = blockyard_disk::GroupNr::new((first.raw() + step) % geometry.groups());
+            let from = if group.raw() == 0 { reserved } else { 0 };
+            let unused_from = self.groups.never_used_from(group);
+            if let Some(number) = self.groups.take_free_inode(handle, group, from, directory)? {
+                self.prepare_table(handle, number, unused_from);
+                return Ok(number);
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    fn new_slot(
+        &self,
+        ctx: &OpContext,
+        number: InodeNr,
+        parent: &InodeCore,
+        new: &NewInode,
+    ) -> InodeSlot<Box<[u8]>> {
+        let size = usize::from(self.geometry().inode_size());
+        let mut slot = InodeSlot::new(vec![0; size].into_boxed_slice());
+        if size > RawInode::SIZE {
+            slot.set_extra_isize(self.sb.raw().s_want_extra_isize.get().clamp(32, 128));
+        }
+        let from_parent = parent.slot.raw();
+        let set_gid = from_parent.i_mode.get() & 0o2000 != 0;
+        let mut permissions = new.permissions & 0o7777;
+        if set_gid && new.kind == FileType::Directory {
+            permissions |= 0o2000;
+        }
+        let gid = if set_gid { from_parent.gid() } else { ctx.gid };
+        let mut flags = parent.flags() & INHERITED;
+        match new.kind {
+            FileType::Directory => {}
+            FileType::Regular => flags.remove(InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT),
+            _ => flags &= NOT_FOR_SPECIAL,
+        }
+        let mapped = matches!(new.kind, FileType::Regular | FileType::Directory);
+        let extents = mapped && self.sb.features().incompat.contains(Incompat::EXTENTS);
+        flags.set(InodeFlags::EXTENTS, extents);
+        let raw = slot.raw_mut();
+        raw.i_mode.set(new.kind.mode_bits() | permissions);
+        raw.set_uid(ctx.uid);
+        raw.set_gid(gid);
+        raw.set_flags(flags);
+        raw.i_generation.set(self.generation(number));
+        if extents {
+            raw.i_block = crate::extents::empty_root();
+        }
+        if let Some((old, wide)) = new.device.and_then(DeviceNumber::to_disk) {
+            let mut words = [0; 15];
+            (words[0], words[1]) = (old, wide);
+            raw.set_block_words(words);
+        }
+        slot.set_accessed(ctx.now);
+        slot.set_modified(ctx.now);
+        slot.set_changed(ctx.now);
+        slot.set_created(ctx.now);
+        slot
+    }
+
+    /// The generation of a new inode: differs from the previous user's of the number, repeatable from the seed.
+    fn generation(&self, number: InodeNr) -> u32 {
+        let draw = self.inodes_created.fetch_add(1, blockyard_sync::Ordering::Relaxed);
+        let mixed = (self.options().seed ^ draw ^ (u64::from(number.raw()) << 32))
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .wrapping_add(draw);
+        blockyard_disk::num::high32(mixed)
+    }
+
+    /// Undoes [`Self::new_inode`] for an operation that failed before anything refers to the inode.
+    pub(crate) fn unmake_inode(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        let mut core = inode.core_mut();
+        core.deleted = true;
+        core.slot.raw_mut().i_links_count.set(0);
+        self.inodes.remove(inode.number());
+        self.groups.mark_inode_free(handle, inode.number(), inode.kind() == FileType::Directory)
+    }
+}

@@ -1,0 +1,246 @@
+//! The operations by name: lock, check, compose.
+//!
+//! Locks: a directory's content lock before those of the inodes in it (exclusive for changes); numbers ascending where
+//! two directories are involved.
+
+use super::create::NewInode;
+use super::directory::{DirEntry, defect_of};
+use crate::inode::Inode;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::InodeNr;
+use blockyard_disk::dirblock::{self, NewEntry};
+use blockyard_disk::inode::{FileType, InodeFlags};
+use blockyard_sync::Ordering;
+use std::sync::Arc;
+
+/// Metadata blocks that creating or removing a name may change.
+const CREDITS: usize = 40;
+
+/// Most links of an inode.
+const LINKS_MAX: u16 = 65_000;
+
+impl FileSystem {
+    /// The inode that a name in a directory stands for. `.` and `..` are names.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], corruption, device.
+    pub fn lookup(&self, parent: InodeNr, name: &[u8]) -> Result<InodeNr> {
+        check_name(name)?;
+        let parent = self.directory(parent)?;
+        let _shared = parent.read();
+        let core = parent.core();
+        let (_, found) = self.find_entry(&parent, &core, name)?.ok_or(Error::NotFound)?;
+        Ok(InodeNr::new(found.inode))
+    }
+
+    /// Calls `visit` with the entries of a directory from the position `from` (0 is the start) until it gives false.
+    /// [`DirEntry::next`] is the position after an entry. `visit` must not call the file system.
+    ///
+    /// # Errors
+    /// As [`FileSystem::lookup`].
+    pub fn read_dir(&self, dir: InodeNr, from: u64, mut visit: impl FnMut(DirEntry) -> bool) -> Result<()> {
+        let dir = self.directory(dir)?;
+        let _shared = dir.read();
+        let core = dir.core();
+        self.each_entry(&dir, &core, from, &mut visit)
+    }
+
+    /// Makes an inode with a name: a file, a directory, a pipe, a socket or a device.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NoSpace`], [`Error::TooManyLinks`], [`Error::NameTooLong`], [`Error::NotDirectory`],
+    /// [`Error::NotPermitted`], [`Error::ReadOnly`], corruption, device. Nothing has changed then.
+    pub fn create(&self, ctx: &OpContext, parent: InodeNr, name: &[u8], new: &NewInode) -> Result<InodeNr> {
+        check_new_name(name)?;
+        let parent = self.directory(parent)?;
+        let _alone = parent.write();
+        let handle = self.begin(ctx, CREDITS)?;
+        let mut dir = parent.core_mut();
+        dir.check_alive(parent.number())?;
+        if dir.flags().contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        let directory = new.kind == FileType::Directory;
+        if directory && dir.links() >= LINKS_MAX {
+            return Err(Error::TooManyLinks);
+        }
+        if self.find_entry(&parent, &dir, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        self.join_inode(&handle, &parent, &mut dir)?;
+        self.give_up_index(&handle, &parent, &mut dir)?;
+        let inode = self.new_inode(ctx, &handle, (parent.number(), &dir), new)?;
+        let made = self.fill_and_enter(ctx, &handle, &parent, &mut dir, &inode, name);
+        if let Err(error) = made {
+            let undone = self.undo_creation(ctx, &handle, &inode);
+            self.apply(undone)?;
+            return Err(error);
+        }
+        if directory {
+            let links = dir.links() + 1;
+            dir.slot.raw_mut().i_links_count.set(links);
+        }
+        dir.slot.set_modified(ctx.now);
+        dir.slot.set_changed(ctx.now);
+        Ok(inode.number())
+    }
+
+    fn fill_and_enter(
+        &self,
+        ctx: &OpContext,
+        handle: &crate::txn::Handle<'_>,
+        parent: &Arc<Inode>,
+        dir: &mut crate::inode::InodeCore,
+        inode: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<()> {
+        let directory = inode.kind() == FileType::Directory;
+        let mut core = inode.core_mut_child();
+        if directory {
+            let buffer = self.grow_directory(ctx, handle, inode, &mut core)?;
+            let (own, up) = (inode.number().raw(), parent.number().raw());
+            buffer.write(|bytes| dirblock::init_dots(bytes, self.dir_layout(), own, up));
+        }
+        let entry = NewEntry { inode: inode.number().raw(), file_type: inode.kind(), name };
+        self.enter_name(ctx, handle, parent, dir, &entry)?;
+        core.slot.raw_mut().i_links_count.set(if directory { 2 } else { 1 });
+        Ok(())
+    }
+
+    fn undo_creation(
+        &self,
+        ctx: &OpContext,
+        handle: &crate::txn::Handle<'_>,
+        inode: &Arc<Inode>,
+    ) -> Result<()> {
+        {
+            let mut core = inode.core_mut_child();
+            let mut data = crate::data::FileData::default();
+            self.remove_and_free(ctx, handle, inode, &mut core, &mut data, 0..u32::MAX)?;
+        }
+        self.unmake_inode(handle, inode)
+    }
+
+    /// Removes the name of anything but a directory; the inode goes with its last name and reference.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`], and as [`FileSystem::create`].
+    pub fn unlink(&self, ctx: &OpContext, parent: InodeNr, name: &[u8]) -> Result<()> {
+        self.remove_name(ctx, parent, name, false)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`], [`Error::NotDirectory`], and as [`FileSystem::unlink`].
+    pub fn rmdir(&self, ctx: &OpContext, parent: InodeNr, name: &[u8]) -> Result<()> {
+        self.remove_name(ctx, parent, name, true)
+    }
+
+    fn remove_name(&self, ctx: &OpContext, parent: InodeNr, name: &[u8], directory: bool) -> Result<()> {
+        check_new_name(name)?;
+        let parent = self.directory(parent)?;
+        let child = {
+            let _alone = parent.write();
+            let found = self.find_entry(&parent, &parent.core(), name)?.ok_or(Error::NotFound)?.1;
+            let child = self.inode(InodeNr::new(found.inode))?;
+            match (directory, child.kind() == FileType::Directory) {
+                (true, false) => return Err(Error::NotDirectory),
+                (false, true) => return Err(Error::IsDirectory),
+                _ => {}
+            }
+            self.remove_entry(ctx, &parent, &child, name)?;
+            child
+        };
+        self.delete_if_unused(ctx, &child)
+    }
+
+    /// The part of a removal under the parent's lock, in one handle.
+    fn remove_entry(
+        &self,
+        ctx: &OpContext,
+        parent: &Arc<Inode>,
+        child: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<()> {
+        let handle = self.begin(ctx, CREDITS)?;
+        let mut dir = parent.core_mut();
+        dir.check_alive(parent.number())?;
+        let mut core = child.core_mut_child();
+        let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        if dir.flags().contains(InodeFlags::IMMUTABLE) || core.flags().intersects(fixed) {
+            return Err(Error::NotPermitted);
+        }
+        let is_directory = child.kind() == FileType::Directory;
+        if is_directory && !self.is_empty_directory(child, &core)? {
+            return Err(Error::NotEmpty);
+        }
+        self.join_inode(&handle, parent, &mut dir)?;
+        self.join_inode(&handle, child, &mut core)?;
+        self.give_up_index(&handle, parent, &mut dir)?;
+        let (buffer, found) = self.find_entry(parent, &dir, name)?.ok_or(Error::NotFound)?;
+        handle.join(&buffer);
+        let removed = buffer.write(|bytes| dirblock::remove_at(bytes, self.dir_layout(), &found));
+        removed.map_err(|defect| defect_of(parent, defect))?;
+        let links = if is_directory { 0 } else { core.links().saturating_sub(1) };
+        core.slot.raw_mut().i_links_count.set(links);
+        core.slot.set_changed(ctx.now);
+        if is_directory {
+            let links = dir.links().saturating_sub(1);
+            dir.slot.raw_mut().i_links_count.set(links);
+        }
+        dir.slot.set_modified(ctx.now);
+        dir.slot.set_changed(ctx.now);
+        Ok(())
+    }
+
+    /// Notes an open reference: the inode's content stays until it is released, whatever happens to its names.
+    ///
+    /// # Errors
+    /// As [`FileSystem::attributes`].
+    pub fn open_inode(&self, inode: InodeNr, write: bool) -> Result<()> {
+        let inode = self.inode(inode)?;
+        let _shared = inode.read();
+        inode.core().check_alive(inode.number())?;
+        inode.opens.fetch_add(1, Ordering::AcqRel);
+        if write {
+            inode.writers.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Ends an open reference; `write` as it was opened.
+    ///
+    /// # Errors
+    /// Of deleting the inode, when this was its last reference.
+    pub fn release_inode(&self, ctx: &OpContext, inode: InodeNr, write: bool) -> Result<()> {
+        let inode = self.inode(inode)?;
+        if write && inode.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.last_writer_closed(ctx, &inode);
+        }
+        let last = inode.opens.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last && inode.core().links() == 0 { self.delete_if_unused(ctx, &inode) } else { Ok(()) }
+    }
+
+    fn directory(&self, inode: InodeNr) -> Result<Arc<Inode>> {
+        let inode = self.inode(inode)?;
+        if inode.kind() == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
+    }
+}
+
+/// A name that may be looked up.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > 255 {
+        return Err(Error::NameTooLong);
+    }
+    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        return Err(Error::Invalid("a name is 1 to 255 bytes without '/' and NUL"));
+    }
+    Ok(())
+}
+
+/// A name that may be made or removed.
+pub(crate) fn check_new_name(name: &[u8]) -> Result<()> {
+    check_name(name)?;
+    if name == b"." || name == b".." { Err(Error::Invalid("'.' and '..' are fixed")) } else { Ok(()) }
+}

@@ -1,0 +1,49 @@
+//! Unmaking inodes: when the last link and the last open reference are gone.
+
+use crate::inode::Inode;
+use crate::{FileSystem, OpContext, Result};
+use blockyard_disk::inode::{FileType, InodeMap};
+use blockyard_disk::num::low32;
+use blockyard_sync::Ordering;
+use std::sync::Arc;
+
+/// Metadata blocks that freeing an inode number touches.
+const CREDITS: usize = 8;
+
+impl FileSystem {
+    /// Deletes an inode that has no links and no open references: blocks, attributes, number.
+    pub(crate) fn delete_if_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
+        let mut data = inode.write();
+        {
+            let core = inode.core();
+            if core.deleted || core.links() > 0 || inode.opens.load(Ordering::Acquire) > 0 {
+                return Ok(());
+            }
+        }
+        let mapped = matches!(inode.core().map, InodeMap::Extents | InodeMap::Indirect);
+        if mapped {
+            inode.core_mut().size = 0;
+            self.free_range(ctx, inode, &mut data, 0..u32::MAX)?;
+        }
+        let handle = self.begin(ctx, CREDITS)?;
+        let mut core = inode.core_mut();
+        self.join_inode(&handle, inode, &mut core)?;
+        self.groups.pin_inode_bitmap(&handle, inode.group_on_disk(self))?;
+        core.deleted = true;
+        core.set_size(0);
+        // The deletion time doubles as the orphan list's link; the format keeps 32 bits of it.
+        core.slot.raw_mut().i_dtime.set(low32(ctx.now.seconds.cast_unsigned()));
+        let directory = inode.kind() == FileType::Directory;
+        let freed = self.groups.mark_inode_free(&handle, inode.number(), directory);
+        self.apply(freed)?;
+        self.inodes.remove(inode.number());
+        Ok(())
+    }
+}
+
+impl Inode {
+    /// The group of the inode's number.
+    fn group_on_disk(&self, fs: &FileSystem) -> blockyard_disk::GroupNr {
+        fs.geometry().locate_inode(self.number()).0
+    }
+}

@@ -1,0 +1,114 @@
+//! Who is inside the running transaction: a count per CPU slot, and a way to wait for all to leave.
+//!
+//! Entering adds to the caller's own line and looks at `closed`; closing sets `closed` and sums the lines. Both sides
+//! are sequentially consistent, so of an entering and a closing thread at least one sees the other: either the count
+//! is seen and waited for, or the flag is seen and the entry is taken back.
+
+use blockyard_sync::{AtomicBool, AtomicU64, CachePadded, Condvar, CpuSlot, Mutex, Ordering, rank};
+
+/// A count of handles that can be closed and drained.
+pub(crate) struct Gate {
+    inside: Box<[CachePadded<Slot>]>,
+    closed: AtomicBool,
+    state: Mutex<()>,
+    changed: Condvar,
+}
+
+struct Slot {
+    inside: AtomicU64,
+    /// Handles begun on this slot. Relaxed: a threshold.
+    begun: AtomicU64,
+}
+
+/// The gate is closed and empty while this lives.
+#[must_use = "dropping it opens the gate"]
+pub(crate) struct Closed<'a>(&'a Gate);
+
+impl Gate {
+    /// An open gate.
+    pub(crate) fn new(slots: usize) -> Self {
+        let slot = || CachePadded::new(Slot { inside: AtomicU64::new(0), begun: AtomicU64::new(0) });
+        Self {
+            inside: (0..slots.max(1)).map(|_| slot()).collect(),
+            closed: AtomicBool::new(false),
+            state: Mutex::new(rank::JOURNAL_HANDLE, ()),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Enters, waiting while the gate is closed; gives the number of entries on this slot so far.
+    pub(crate) fn enter(&self, slot: CpuSlot) -> u64 {
+        let mine = &self.inside[slot.index(self.inside.len())];
+        loop {
+            mine.inside.fetch_add(1, Ordering::SeqCst);
+            if !self.closed.load(Ordering::SeqCst) {
+                return mine.begun.fetch_add(1, Ordering::Relaxed) + 1;
+            }
+            self.leave(slot);
+            let state = self.state.lock();
+            drop(self.changed.wait_while(state, |()| self.closed.load(Ordering::SeqCst)));
+        }
+    }
+
+    /// Leaves; must pair with an [`enter`](Self::enter) of the same slot.
+    pub(crate) fn leave(&self, slot: CpuSlot) {
+        self.inside[slot.index(self.inside.len())].inside.fetch_sub(1, Ordering::SeqCst);
+        if self.closed.load(Ordering::SeqCst) {
+            // Taking the lock orders this notification after the closer's look at the counts.
+            drop(self.state.lock());
+            self.changed.notify_all();
+        }
+    }
+
+    /// Closes the gate and waits until nobody is inside. Only one thread may close at a time.
+    pub(crate) fn close(&self) -> Closed<'_> {
+        self.closed.store(true, Ordering::SeqCst);
+        let state = self.state.lock();
+        drop(self.changed.wait_while(state, |()| self.count() != 0));
+        Closed(self)
+    }
+
+    fn count(&self) -> u64 {
+        self.inside.iter().fold(0, |sum, slot| sum.wrapping_add(slot.inside.load(Ordering::SeqCst)))
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        let state = self.0.state.lock();
+        self.0.closed.store(false, Ordering::SeqCst);
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Gate;
+    use blockyard_sync::CpuSlot;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn nobody_is_inside_while_the_gate_is_closed() {
+        let gate = Gate::new(2);
+        let inside = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for number in 0..3 {
+                let (gate, inside) = (&gate, &inside);
+                scope.spawn(move || {
+                    for _ in 0..20_000 {
+                        gate.enter(CpuSlot::new(number));
+                        inside.fetch_add(1, Ordering::Relaxed);
+                        inside.fetch_sub(1, Ordering::Relaxed);
+                        gate.leave(CpuSlot::new(number));
+                    }
+                });
+            }
+            for _ in 0..2_000 {
+                let closed = gate.close();
+                assert_eq!(inside.load(Ordering::Relaxed), 0);
+                drop(closed);
+            }
+        });
+    }
+}
