@@ -13,7 +13,7 @@ use crate::error::{AllocError, NoSpace, Result};
 use crate::events::{AllocEvent, EventKind};
 use crate::group::Group;
 use crate::normalize;
-use crate::policy::slots::{Normalise, Search};
+use crate::policy::slots::{Neighbour, Normalise, Search};
 use crate::prealloc::Prealloc;
 use crate::prealloc::inode::InodeAlloc;
 use crate::prealloc::locality::LocalityGroup;
@@ -145,6 +145,9 @@ impl<B: Backend> Allocator<B> {
 
     /// Grows the request into a window, or into the length of a locality preallocation.
     fn normalise(&self, context: &mut Context<'_, B>) {
+        if self.policy.neighbour == Neighbour::Always {
+            self.continue_extent(context);
+        }
         if !context.is_normalised() || self.policy.normalise == Normalise::Exact {
             return;
         }
@@ -155,12 +158,23 @@ impl<B: Backend> Allocator<B> {
         let geometry = &self.table.geometry;
         let asked = (context.original.logical, context.original.len);
         let own = context.inode.borders(asked.0, geometry.cluster_ratio_bits());
-        let window = normalize::window(self.policy.normalise, geometry, context.request, asked, own);
+        let window = normalize::window(geometry, context.request, asked, own);
         context.goal.logical = window.logical;
         context.goal.len = window.len;
         context.want = window.len;
         if let Some(goal) = window.goal {
             context.set_goal(geometry, goal);
+            context.flags |= RequestFlags::TRY_GOAL;
+        }
+    }
+
+    /// Aims a data request that continues an extent at the block right after it.
+    fn continue_extent(&self, context: &mut Context<'_, B>) {
+        let Some(left) = context.request.left.filter(|_| context.is_data()) else { return };
+        let next = blockyard_disk::BlockNr::new(left.physical.raw() + 1);
+        let geometry = &self.table.geometry;
+        if left.logical.raw() + 1 == context.original.logical && geometry.contains(next) {
+            context.set_goal(geometry, next);
             context.flags |= RequestFlags::TRY_GOAL;
         }
     }

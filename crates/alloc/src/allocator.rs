@@ -15,6 +15,7 @@ use crate::config::{AllocConfig, GroupFacts, GroupSource, InitMode};
 use crate::error::{AllocError, NoSpace, Result};
 use crate::events::EventSink;
 use crate::frees::Frees;
+use crate::goals::cursors::Cursors;
 use crate::goals::stream::StreamGoals;
 use crate::group::table::GroupTable;
 use crate::index::Indexes;
@@ -39,6 +40,7 @@ pub struct Allocator<B: Backend = Native> {
     pub(crate) tunables: Tunables<B>,
     pub(crate) locality: Box<[LocalitySlot<B>]>,
     pub(crate) streams: StreamGoals<B>,
+    pub(crate) cursors: Cursors<B>,
     pub(crate) frees: Frees<B>,
     pub(crate) admission: Admission<B>,
     pub(crate) stats: Stats<B>,
@@ -81,6 +83,7 @@ impl<B: Backend> Allocator<B> {
             tunables: Tunables::new(config),
             locality: (0..config.cpus).map(|_| locality()).collect(),
             streams: StreamGoals::new(&policy, config.cpus, groups),
+            cursors: Cursors::new(&policy.cursor, config.cpus, groups, config.seed),
             frees: Frees::new(policy.freed_merge, policy.free_pending, groups, config.cpus),
             admission: Admission::new(config, free),
             stats: Stats::new(config.cpus),
@@ -304,6 +307,7 @@ impl<B: Backend> Allocator<B> {
     pub fn lock_census(&self) -> LockCensus {
         let mut shared = vec![self.frees.md.figures()];
         shared.extend(self.table.indexes.lock_figures());
+        shared.extend(self.cursors.lock_figures());
         LockCensus { groups: self.table.lock_figures(), shared }
     }
 }

@@ -10,7 +10,7 @@ use crate::group::table::GroupTable;
 use crate::prealloc::inode::InodeAlloc;
 use crate::request::{BlockRequest, Mapping, RequestFlags};
 use crate::search::Find;
-use crate::search::candidates::Selection;
+use crate::search::candidates::{Selection, Status};
 use crate::search::indexed::Trim;
 use crate::search::prefetch::Prefetch;
 use crate::stats::RequestStats;
@@ -63,6 +63,8 @@ pub(crate) struct Context<'a, B: Backend> {
     pub(crate) stats: RequestStats,
     /// Bounds of the best-available criterion in this walk.
     pub(crate) trim: Trim,
+    /// Shortest run that is accepted, while the cursor search is picky.
+    pub(crate) floor: Option<u32>,
     /// The first group that could not be loaded: reported when nothing is found.
     pub(crate) first_error: Option<AllocError>,
     /// What the search claimed.
@@ -108,6 +110,7 @@ impl<'a, B: Backend> Context<'a, B> {
             picked: [false; crate::stats::CRITERIA],
             stats: RequestStats::default(),
             trim: Trim::EMPTY,
+            floor: None,
             first_error: None,
             find: None,
         };
@@ -133,6 +136,13 @@ impl<'a, B: Backend> Context<'a, B> {
         } else {
             RequestFlags::STREAM
         };
+    }
+
+    /// Forgets what an earlier, fruitless search of this request left.
+    pub(crate) fn start_search(&mut self) {
+        self.selection.status = Status::Continue;
+        self.selection.best.len = 0;
+        self.criterion = 0;
     }
 
     /// Whether the request may be served from, and grow into, preallocations.

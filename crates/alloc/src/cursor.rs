@@ -1,17 +1,155 @@
-//! The cursor search: round-robin by group.
+//! The cursor search (`search=cursor`): round robin by group, in its published forms and in ours.
+//!
+//! A cursor is a group: the inode's own (where it last found space) before the CPU's or the file system's. What is
+//! accepted there is a slot: any run, a run of a minimum length for a bounded number of groups, or what the ladder
+//! finds from that group. Running out of space is decided by a last lap that waits for busy groups and takes anything,
+//! so it happens exactly when the ladder would.
 
+use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
 
 use crate::allocator::Allocator;
 use crate::context::Context;
 use crate::error::Result;
+use crate::index::Sets;
+use crate::policy::slots::{Accept, Advance, Exempt};
+use crate::request::RequestFlags;
+use crate::search::candidates::Status;
+use crate::search::criteria::Criterion;
 
 impl<B: Backend> Allocator<B> {
-    /// Looks for the goal from a cursor.
+    /// Looks for space from a cursor; what it finds is claimed in core and left in `context.find`.
     ///
     /// # Errors
-    /// As the ladder's search.
+    /// When nothing was found and a group could not be loaded.
     pub(crate) fn search_cursor(&self, context: &mut Context<'_, B>) -> Result<()> {
-        self.search(context)
+        if self.is_exempt(context.flags) {
+            return self.search(context);
+        }
+        let policy = self.policy.cursor;
+        context.start_search();
+        if policy.neighbour_first {
+            self.try_exact_goal(context)?;
+        }
+        let unset = |group: &GroupNr| policy.zero_is_unset && group.raw() == 0;
+        let own = context.inode.cursor().filter(|group| policy.sticky_inode && !unset(group));
+        if context.find.is_none() {
+            if let Some(group) = own.or_else(|| self.cursors.read(context.request.cpu)) {
+                context.goal.group = group;
+            }
+            if !policy.neighbour_first {
+                // As published: the group is the cursor's, the offset still the neighbour's.
+                self.try_exact_goal(context)?;
+            }
+            if context.find.is_none() && !context.flags.contains(RequestFlags::GOAL_ONLY) {
+                self.search_from_cursor(context)?;
+            }
+        }
+        self.move_cursors(context, own.is_some());
+        self.search_result(context)
     }
+
+    fn is_exempt(&self, flags: RequestFlags) -> bool {
+        match self.policy.exempt {
+            Exempt::Nothing => false,
+            Exempt::Directories => flags.contains(RequestFlags::DIRECTORY),
+            Exempt::Metadata => flags.intersects(RequestFlags::DIRECTORY | RequestFlags::METADATA),
+        }
+    }
+
+    fn search_from_cursor(&self, context: &mut Context<'_, B>) -> Result<()> {
+        let group = context.goal.group;
+        match self.policy.cursor.accept {
+            Accept::Ladder => {
+                let first = self.prepare_ladder(context);
+                context.goal.group = group;
+                self.climb(context, first)?;
+                self.finish_prefetch(context);
+                return Ok(());
+            }
+            Accept::Floor => self.lap_above_floor(context)?,
+            Accept::Any => {}
+        }
+        if context.find.is_none() {
+            self.lap_any(context)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the first run of at least the floor, in one lap over groups that are not full, passing over a bounded
+    /// number of groups whose runs are too short.
+    fn lap_above_floor(&self, context: &mut Context<'_, B>) -> Result<()> {
+        let policy = self.policy.cursor;
+        let start = context.goal.group.raw().min(context.groups - 1);
+        context.floor = Some(policy.floor.min(context.goal.len));
+        context.criterion = Criterion::Any.number();
+        let mut patience = policy.patience;
+        'lap: for range in [start..context.groups, 0..start] {
+            let mut from = range.start;
+            while let Some(nr) = self.next_with_space(from, range.end) {
+                if patience == 0 {
+                    break 'lap;
+                }
+                patience -= 1;
+                self.visit(context, nr, Criterion::Any)?;
+                if context.selection.status != Status::Continue {
+                    break 'lap;
+                }
+                from = nr.raw() + 1;
+            }
+        }
+        context.floor = None;
+        Ok(())
+    }
+
+    /// The next group of `[from, end)` that is not known to be full: by the index while it is kept, else any.
+    fn next_with_space(&self, from: u32, end: u32) -> Option<GroupNr> {
+        let Sets::ByGroup(sets) = &self.table.indexes.average else { return linear_next(from, end) };
+        if !self.table.indexes.optimised() {
+            return linear_next(from, end);
+        }
+        (0..self.table.indexes.orders()).filter_map(|order| sets.next(order, from, end)).min()
+    }
+
+    /// Takes the first free run of the first group that has one, waiting for busy groups.
+    fn lap_any(&self, context: &mut Context<'_, B>) -> Result<()> {
+        context.selection.first = true;
+        context.flags |= RequestFlags::FIRST;
+        context.order2 = 0;
+        context.criterion = Criterion::Any.number();
+        let start = context.goal.group.raw();
+        let start = if start < context.groups { start } else { 0 };
+        context.prefetch.start_walk(start);
+        self.walk_linear(context, Criterion::Any, start, context.groups)?;
+        if context.find.is_some() {
+            context.stats.hits[Criterion::Any.index()] += 1;
+        } else {
+            context.stats.useless_loops[Criterion::Any.index()] += 1;
+        }
+        self.finish_prefetch(context);
+        Ok(())
+    }
+
+    /// Remembers where space was found; `through_inode` when the search started at the inode's own cursor.
+    fn move_cursors(&self, context: &Context<'_, B>, through_inode: bool) {
+        let Some(find) = &context.find else { return };
+        let policy = self.policy.cursor;
+        let group = find.found.group;
+        if policy.sticky_inode {
+            context.inode.set_cursor(group);
+        }
+        if through_inode && !policy.inode_moves_cpu {
+            return;
+        }
+        let group = match policy.advance {
+            Advance::OnFill => group,
+            Advance::PerInode if through_inode => return,
+            Advance::PerInode => self.cursors.after(group),
+        };
+        self.cursors.write(context.request.cpu, group);
+    }
+}
+
+fn linear_next(from: u32, end: u32) -> Option<GroupNr> {
+    (from < end).then(|| GroupNr::new(from))
 }

@@ -191,8 +191,11 @@ impl Iterator for Ranges {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// Frees `blocks` blocks from `first`; gives the clusters freed. The caller has cleared (or will clear, in the
-    /// same transaction) their bits in the on-disk bitmap.
+    /// Frees `blocks` blocks from `first`; gives the clusters freed.
+    ///
+    /// The on-disk bits must still be set while this runs: with a transaction the caller clears them afterwards, in
+    /// that transaction (the group is pinned until its commit). Without one it uses [`Self::free_with`], since the
+    /// clusters may be handed out again before this returns.
     ///
     /// # Errors
     /// [`AllocError::OutOfRange`], [`AllocError::DoubleFree`], [`AllocError::CorruptGroup`], [`AllocError::Load`].
@@ -200,7 +203,43 @@ impl<B: Backend> Allocator<B> {
     pub fn free(&self, first: BlockNr, blocks: u64, context: FreeContext) -> Result<u64> {
         let mut freed = 0;
         for extent in self.cluster_ranges(first, blocks, &context)? {
-            self.free_in_group(extent, &context)?;
+            let mut guard = self.table.lock_loaded(extent.group, context.cpu, &*self.source)?;
+            self.check_free(&guard, extent)?;
+            self.free_locked(&mut guard, extent, &context)?;
+            drop(guard);
+            self.count_freed(extent, &context);
+            freed += u64_from_u32(extent.count);
+        }
+        Ok(freed)
+    }
+
+    /// As [`Self::free`], calling `clear` for the part in each group before that part can be handed out again: it
+    /// clears the bits of the on-disk bitmap. No lock is held meanwhile; the group is loaded and pinned.
+    ///
+    /// # Errors
+    /// As [`Self::free`]; and what `clear` says, with the part it was called for neither freed nor counted.
+    pub fn free_with<E: From<AllocError>>(
+        &self,
+        first: BlockNr,
+        blocks: u64,
+        context: FreeContext,
+        mut clear: impl FnMut(FreedExtent) -> core::result::Result<(), E>,
+    ) -> core::result::Result<u64, E> {
+        let mut freed = 0;
+        for extent in self.cluster_ranges(first, blocks, &context)? {
+            let guard = self.table.lock_loaded(extent.group, context.cpu, &*self.source)?;
+            self.check_free(&guard, extent)?;
+            let group = guard.group;
+            let pinned = group.pin();
+            debug_assert!(pinned, "it is loaded under this guard");
+            drop(guard);
+            let cleared = clear(extent).and_then(|()| {
+                let mut guard = self.table.lock(extent.group, context.cpu);
+                self.free_locked(&mut guard, extent, &context).map_err(E::from)
+            });
+            group.unpin();
+            cleared?;
+            self.count_freed(extent, &context);
             freed += u64_from_u32(extent.count);
         }
         Ok(freed)
@@ -224,26 +263,22 @@ impl<B: Backend> Allocator<B> {
         Ok(Ranges { next, end, per_group: u64_from_u32(geometry.clusters_per_group()) })
     }
 
-    fn free_in_group(&self, extent: FreedExtent, context: &FreeContext) -> Result<()> {
-        let cpu = context.cpu;
-        let mut guard = self.table.lock_loaded(extent.group, cpu, &*self.source)?;
+    /// Refuses clusters that are free or waiting already.
+    fn check_free(&self, guard: &GroupGuard<'_, B>, extent: FreedExtent) -> Result<()> {
+        let FreedExtent { group, start, count } = extent;
         if guard.summary().corrupt() {
-            return Err(AllocError::CorruptGroup(extent.group));
+            return Err(AllocError::CorruptGroup(group));
         }
         debug_assert!(
-            !guard.overlaps_prealloc(extent.start, extent.count),
+            !guard.overlaps_prealloc(start, count),
             "freeing clusters of a preallocation: it must be discarded first"
         );
-        self.free_locked(&mut guard, extent, context)
-            .map_err(|AlreadyFree { at }| AllocError::DoubleFree { group: extent.group, at })?;
-        guard.clear_block_uninit();
-        drop(guard);
-        self.admission.add_free(cpu, u64_from_u32(extent.count));
-        if context.reserve_again {
-            self.admission.add_dirty(cpu, u64_from_u32(extent.count));
+        let free = guard.buddy().and_then(|buddy| buddy.next_free_in(start, start + count));
+        let waiting = || guard.state.pending.as_ref().and_then(|tree| tree.overlap(start, count));
+        match free.or_else(waiting) {
+            Some(at) => Err(AllocError::DoubleFree { group, at }),
+            None => Ok(()),
         }
-        self.note_change(cpu);
-        Ok(())
     }
 
     fn free_locked(
@@ -251,16 +286,23 @@ impl<B: Backend> Allocator<B> {
         guard: &mut GroupGuard<'_, B>,
         extent: FreedExtent,
         context: &FreeContext,
-    ) -> core::result::Result<(), AlreadyFree> {
-        let Some(txn) = context.txn else {
-            return guard.mark_free_unless_pending(extent.start, extent.count);
-        };
-        let already =
-            guard.buddy().and_then(|buddy| buddy.next_free_in(extent.start, extent.start + extent.count));
-        match already {
-            Some(at) => Err(AlreadyFree { at }),
-            None => self.frees.add(guard, txn, extent.start, extent.count, context.cpu),
+    ) -> Result<()> {
+        match context.txn {
+            None => guard.mark_free(extent.start, extent.count),
+            Some(txn) => self.frees.add(guard, txn, extent.start, extent.count, context.cpu),
         }
+        .map_err(|AlreadyFree { at }| AllocError::DoubleFree { group: extent.group, at })?;
+        guard.clear_block_uninit();
+        Ok(())
+    }
+
+    fn count_freed(&self, extent: FreedExtent, context: &FreeContext) {
+        let cpu = context.cpu;
+        self.admission.add_free(cpu, u64_from_u32(extent.count));
+        if context.reserve_again {
+            self.admission.add_dirty(cpu, u64_from_u32(extent.count));
+        }
+        self.note_change(cpu);
     }
 
     /// The commit record of `txn` is durable: what it freed may be handed out again.
@@ -317,14 +359,6 @@ impl<B: Backend> Allocator<B> {
 }
 
 impl<B: Backend> GroupGuard<'_, B> {
-    /// Marks clusters free at once, unless they wait for a commit.
-    fn mark_free_unless_pending(&mut self, start: u32, count: u32) -> core::result::Result<(), AlreadyFree> {
-        if let Some(at) = self.state.pending.as_ref().and_then(|tree| tree.overlap(start, count)) {
-            return Err(AlreadyFree { at });
-        }
-        self.mark_free(start, count)
-    }
-
     /// A pending record's transaction has committed.
     fn finish_pending(&mut self, record: &std::sync::Arc<pending::Record<B>>) -> FreedExtent {
         let mut range = (0, 0);

@@ -1,5 +1,6 @@
 //! Where a search starts: the goal of an inode, stream goals, cursors.
 
+pub(crate) mod cursors;
 pub(crate) mod inode;
 pub(crate) mod stream;
 

@@ -7,7 +7,6 @@
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_disk::{BlockNr, Geometry};
 
-use crate::policy::slots::Normalise;
 use crate::prealloc::inode::OwnBorders;
 use crate::request::BlockRequest;
 
@@ -29,7 +28,6 @@ pub(crate) struct Window {
 
 /// The window for `len` clusters at block `logical`.
 pub(crate) fn window(
-    kind: Normalise,
     geometry: &Geometry,
     request: &BlockRequest,
     (logical, len): (u32, u32),
@@ -39,7 +37,7 @@ pub(crate) fn window(
     let at = u64_from_u32(logical);
     let asked = u64_from_u32(len) << geometry.cluster_ratio_bits();
     let size = ((at + asked) * block).max(request.file_size);
-    let (mut start, mut blocks) = by_size(kind, size, at * block, asked * block, block);
+    let (mut start, mut blocks) = by_size(size, at * block, asked * block, block);
     start = start.max(at - at % geometry.blocks_per_group());
     blocks = blocks.min(LOGICAL_MAX.saturating_sub(start));
     if let Some(left) = request.left {
@@ -76,17 +74,16 @@ pub(crate) fn window(
 }
 
 /// Window start and length in blocks by the predicted size of the file; all inputs in bytes.
-fn by_size(kind: Normalise, size: u64, at: u64, asked: u64, block: u64) -> (u64, u64) {
+fn by_size(size: u64, at: u64, asked: u64, block: u64) -> (u64, u64) {
     let aligned = |window: u64| (at / window * window / block, window / block);
-    let grown = if kind == Normalise::Growing { 2 } else { 1 };
     if size <= MIB {
         (0, size.next_power_of_two().max(16 * KIB).div_ceil(block))
     } else if size <= 4 * MIB || block <= KIB {
-        aligned(2 * MIB * grown)
+        aligned(2 * MIB)
     } else if size <= 8 * MIB || block <= 2 * KIB {
-        aligned(4 * MIB * grown)
+        aligned(4 * MIB)
     } else if asked <= 8 * MIB || block <= 4 * KIB {
-        aligned(8 * MIB * grown)
+        aligned(8 * MIB)
     } else {
         (at / block, asked / block)
     }
@@ -147,7 +144,7 @@ mod tests {
             right: right.map(neighbour),
             ..BlockRequest::data(InodeNr::new(12), GroupNr::ZERO, LogicalBlock::new(logical), len)
         };
-        window(Normalise::Linux, g, &request, (logical, len), OwnBorders::default())
+        window(g, &request, (logical, len), OwnBorders::default())
     }
 
     /// Windows seen on Linux 6.18 (the specification's examples n2 to n20), as (length, logical, exact try).
@@ -186,10 +183,10 @@ mod tests {
             ..BlockRequest::data(InodeNr::new(12), GroupNr::ZERO, LogicalBlock::new(50), 50)
         };
         let own = OwnBorders { left_end: None, right_start: Some(256) };
-        let w = window(Normalise::Linux, &g, &request, (50, 50), own);
+        let w = window(&g, &request, (50, 50), own);
         assert_eq!(w, Window { logical: 0, len: 256, goal: None }, "n12: the window no longer touches 300");
         let own = OwnBorders::default();
-        let w = window(Normalise::Linux, &g, &request, (50, 50), own);
+        let w = window(&g, &request, (50, 50), own);
         assert_eq!(w, Window { logical: 0, len: 300, goal: Some(BlockNr::new(4700)) });
     }
 

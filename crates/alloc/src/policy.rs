@@ -3,15 +3,24 @@
 //! An arm on the command line is `preset` or `preset:slot=value:slot=value`; commas part arms. Combinations that no
 //! mechanism can serve are refused here, so the search never meets one.
 
+mod best_fit;
+mod first_fit;
+mod inode_cursor;
+mod linux_6_16;
 mod linux_6_18;
 mod parse;
+mod rotalloc_v1;
+mod rralloc;
+mod rralloc_v2;
+mod rralloc_v3_regular;
 pub mod slots;
+mod yard;
 
 pub use parse::PolicyError;
 use slots::{
     Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, IndirectScan,
-    Init, InodeGroup, Ladder, Locks, Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search, SlotLock,
-    Slots, StreamGoal, Sweep, Visit, When, Zones,
+    Init, InodeGroup, Ladder, Locks, Neighbour, Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search,
+    SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
 };
 
 /// A composition of decisions. Make one with [`Policy::parse`] or by changing a preset.
@@ -27,6 +36,10 @@ pub struct Policy {
     pub slots: Slots,
     /// What guards them.
     pub slot_lock: SlotLock,
+    /// Where they stand at open.
+    pub slot_start: SlotStart,
+    /// When a file's next block is tried first.
+    pub neighbour: Neighbour,
     /// What they carry.
     pub stream_goal: StreamGoal,
     /// Whether the indexes are used.
@@ -93,6 +106,8 @@ pub struct Cursor {
     pub patience: u32,
     /// Whether cursors start at places drawn from the seed instead of the fixed zones.
     pub seeded_start: bool,
+    /// Whether an inode's cursor at group 0 counts as none, as published.
+    pub zero_is_unset: bool,
 }
 
 /// A named composition with its documentation.
@@ -115,7 +130,18 @@ macro_rules! preset {
 }
 
 /// Every preset: one line each.
-pub const PRESETS: &[Preset] = &[preset!(linux_6_18)];
+pub const PRESETS: &[Preset] = &[
+    preset!(linux_6_16),
+    preset!(linux_6_18),
+    preset!(rotalloc_v1),
+    preset!(rralloc_v2),
+    preset!(rralloc_v3_regular),
+    preset!(inode_cursor),
+    preset!(rralloc),
+    preset!(first_fit),
+    preset!(best_fit),
+    preset!(yard),
+];
 
 impl Default for Policy {
     fn default() -> Self {

@@ -36,15 +36,18 @@ impl<B: Backend> Allocator<B> {
     /// # Errors
     /// When nothing was found and a group could not be loaded.
     pub(crate) fn search(&self, context: &mut Context<'_, B>) -> Result<()> {
-        context.selection.status = Status::Continue;
-        context.selection.best.len = 0;
-        context.criterion = 0;
+        context.start_search();
         self.try_exact_goal(context)?;
         if context.find.is_none() && !context.flags.contains(RequestFlags::GOAL_ONLY) {
             let first = self.prepare_ladder(context);
             self.climb(context, first)?;
             self.finish_prefetch(context);
         }
+        self.search_result(context)
+    }
+
+    /// The first error met, when nothing was found.
+    pub(crate) fn search_result(&self, context: &mut Context<'_, B>) -> Result<()> {
         match (&context.find, context.first_error.take()) {
             (None, Some(error)) => Err(error),
             _ => Ok(()),
@@ -52,7 +55,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Takes the exact goal when the request asks for a try and the whole length is free there.
-    fn try_exact_goal(&self, context: &mut Context<'_, B>) -> Result<()> {
+    pub(crate) fn try_exact_goal(&self, context: &mut Context<'_, B>) -> Result<()> {
         let wanted = context.flags.intersects(RequestFlags::TRY_GOAL | RequestFlags::GOAL_ONLY);
         let goal = context.goal;
         if !wanted || goal.start == NO_OFFSET || self.table.group(goal.group).free() == 0 {
@@ -86,7 +89,7 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// Chooses the first criterion and moves a stream to its remembered goal.
-    fn prepare_ladder(&self, context: &mut Context<'_, B>) -> Criterion {
+    pub(crate) fn prepare_ladder(&self, context: &mut Context<'_, B>) -> Criterion {
         let len = context.goal.len;
         let bits = u32::BITS - len.leading_zeros();
         let two = len.is_power_of_two()
@@ -115,7 +118,7 @@ impl<B: Backend> Allocator<B> {
 
     /// Goes through the criteria from `first`; then takes the best of what was seen, unless somebody was faster: then
     /// any free extent will do.
-    fn climb(&self, context: &mut Context<'_, B>, first: Criterion) -> Result<()> {
+    pub(crate) fn climb(&self, context: &mut Context<'_, B>, first: Criterion) -> Result<()> {
         let mut next = Some(first);
         loop {
             let mut last = first;

@@ -4,13 +4,13 @@
 //! `min(CPUs, groups / 4)` of them, chosen by inode number; `slot_lock=md` guards them by the file-system-wide lock
 //! that freeing takes as well.
 
-use blockyard_disk::num::{join32, low32, u32_from_usize, usize_from_u32};
+use blockyard_disk::num::{join32, low32, u32_from_u64, u32_from_usize, u64_from_u32, usize_from_u32};
 use blockyard_disk::{GroupNr, InodeNr};
 use blockyard_sync::{Atomic, Backend, CachePadded, CpuSlot, Ordering};
 
 use crate::frees::md::Md;
 use crate::policy::Policy;
-use crate::policy::slots::{SlotLock, Slots};
+use crate::policy::slots::{SlotLock, SlotStart, Slots};
 use crate::prealloc::inode::InodeAlloc;
 
 /// Where a stream goes on.
@@ -35,10 +35,16 @@ impl<B: Backend> StreamGoals<B> {
             Slots::One | Slots::Inode | Slots::None => 1,
             Slots::Hashed => cpus.min(groups.div_ceil(4)).max(1),
         };
+        let first = |slot: u32| match policy.slot_start {
+            SlotStart::Zero => 0,
+            SlotStart::Zones => u32_from_u64(u64_from_u32(slot) * u64_from_u32(groups) / u64_from_u32(count)),
+        };
         Self {
             kind: policy.slots,
             lock: policy.slot_lock,
-            slots: (0..count).map(|_| CachePadded::new(B::AtomicU64::new(0))).collect(),
+            slots: (0..count)
+                .map(|slot| CachePadded::new(B::AtomicU64::new(join32(first(slot), 0))))
+                .collect(),
         }
     }
 

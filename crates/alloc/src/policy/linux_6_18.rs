@@ -15,8 +15,8 @@
 
 use super::slots::{
     Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, IndirectScan,
-    Init, InodeGroup, Ladder, Locks, Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search, SlotLock,
-    Slots, StreamGoal, Sweep, Visit, When, Zones,
+    Init, InodeGroup, Ladder, Locks, Neighbour, Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search,
+    SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
 };
 use super::{Cursor, Policy};
 
@@ -27,6 +27,8 @@ pub(super) const POLICY: Policy = Policy {
     normalise: Normalise::Linux,
     slots: Slots::Hashed,
     slot_lock: SlotLock::None,
+    slot_start: SlotStart::Zero,
+    neighbour: Neighbour::Window,
     stream_goal: StreamGoal::GroupOnly,
     scan: Scan::Auto,
     ladder: Ladder::Linux,
@@ -57,5 +59,6 @@ pub(super) const POLICY: Policy = Policy {
         floor: 0,
         patience: 0,
         seeded_start: false,
+        zero_is_unset: false,
     },
 };

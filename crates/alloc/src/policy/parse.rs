@@ -4,8 +4,8 @@ use core::fmt;
 
 use super::slots::{
     Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, IndirectScan,
-    Init, InodeGroup, Ladder, Locks, Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search, SlotLock,
-    Slots, StreamGoal, Sweep, Visit, When, Zones,
+    Init, InodeGroup, Ladder, Locks, Neighbour, Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search,
+    SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
 };
 use super::{PRESETS, Policy, Preset};
 
@@ -87,6 +87,8 @@ const SLOTS: &[SlotText] = &[
     slot_text!("normalise", Normalise, normalise),
     slot_text!("slots", Slots, slots),
     slot_text!("slot_lock", SlotLock, slot_lock),
+    slot_text!("slot_start", SlotStart, slot_start),
+    slot_text!("neighbour", Neighbour, neighbour),
     slot_text!("stream_goal", StreamGoal, stream_goal),
     slot_text!("scan", Scan, scan),
     slot_text!("ladder", Ladder, ladder),
@@ -114,6 +116,7 @@ const SLOTS: &[SlotText] = &[
     switch_text!("neighbour_first", cursor.neighbour_first),
     switch_text!("inode_moves_cpu", cursor.inode_moves_cpu),
     switch_text!("seeded_start", cursor.seeded_start),
+    switch_text!("zero_is_unset", cursor.zero_is_unset),
     number_text!("floor", cursor.floor),
     number_text!("patience", cursor.patience),
 ];

@@ -47,8 +47,6 @@ slot! {
         Linux = "linux",
         /// Not at all.
         Exact = "exact",
-        /// As Linux, with windows twice as long once a file has grown past 1 MiB (idea of `yard`).
-        Growing = "growing",
     }
 }
 slot! {
@@ -80,6 +78,24 @@ slot! {
         Offset = "offset",
         /// The group only.
         GroupOnly = "group-only",
+    }
+}
+slot! {
+    /// `slot_start`: where the stream goals stand at open.
+    SlotStart {
+        /// All at group 0.
+        Zero = "zero",
+        /// Spread evenly over the file system.
+        Zones = "zones",
+    }
+}
+slot! {
+    /// `neighbour`: when the block right after the file's last one is tried first.
+    Neighbour {
+        /// When normalisation made a window that touches it.
+        Window = "window",
+        /// For every data request that continues an extent.
+        Always = "always",
     }
 }
 slot! {

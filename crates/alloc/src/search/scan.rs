@@ -84,12 +84,12 @@ pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool
     selection.check_limits(want, true);
 }
 
-/// Takes the first run of at least `want` clusters, or (`any`) the first of any length.
-pub(crate) fn first_fit(buddy: &Buddy, group: GroupNr, want: u32, any: bool, selection: &mut Selection) {
+/// Takes the first run of at least `floor` clusters; at most `want` of it.
+pub(crate) fn first_above(buddy: &Buddy, group: GroupNr, want: u32, floor: u32, selection: &mut Selection) {
     let mut at = 0;
     while let Some(start) = buddy.next_free(at) {
         let end = buddy.next_used(start);
-        if any || end - start >= want {
+        if end - start >= floor {
             selection.take(candidate(group, start, (end - start).min(want)));
             return;
         }

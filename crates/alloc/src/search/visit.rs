@@ -34,7 +34,8 @@ impl<B: Backend> Allocator<B> {
         criterion: Criterion,
     ) -> Result<()> {
         self.prefetch_at(context, nr, criterion);
-        let skips = self.policy.busy == Busy::Skip && criterion < Criterion::Any;
+        let picky = criterion < Criterion::Any || context.floor.is_some();
+        let skips = self.policy.busy == Busy::Skip && picky;
         if skips && self.table.is_busy(nr) {
             context.stats.busy_skips[0] += 1;
             return Ok(());
@@ -122,7 +123,13 @@ impl<B: Backend> Allocator<B> {
         let selection = &mut context.selection;
         let found_before = selection.found;
         match self.policy.choose {
-            Choose::First => scan::first_fit(buddy, nr, want, criterion == Criterion::Any, selection),
+            _ if context.floor.is_some() => {
+                scan::first_above(buddy, nr, want, context.floor.unwrap_or(want), selection);
+            }
+            Choose::First => {
+                let floor = if criterion == Criterion::Any { 1 } else { want };
+                scan::first_above(buddy, nr, want, floor, selection);
+            }
             Choose::Best => scan::best_fit(buddy, nr, want, criterion == Criterion::Any, selection),
             Choose::Linux if criterion == Criterion::PowerOfTwo => {
                 scan::power_of_two(buddy, nr, context.order2, want, selection);

@@ -1,0 +1,106 @@
+//! Cursors of the round-robin search: one for the file system under a lock, or one for each CPU slot.
+
+use blockyard_disk::GroupNr;
+use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
+use blockyard_sync::{
+    Atomic, Backend, CachePadded, CpuSlot, LockClass, LockClassFigures, Mutex, Ordering, rank,
+};
+
+use crate::policy::Cursor;
+use crate::policy::slots::{Rotation, Zones};
+
+/// The cursors of a file system. A cursor is a group number.
+pub(crate) struct Cursors<B: Backend> {
+    rotation: Rotation,
+    global: Mutex<u32, B>,
+    locks: LockClass,
+    /// Relaxed: hints, each mostly used by one CPU.
+    cpus: Box<[CachePadded<B::AtomicU32>]>,
+    groups: u32,
+}
+
+impl<B: Backend> Cursors<B> {
+    pub(crate) fn new(policy: &Cursor, cpus: u32, groups: u32, seed: u64) -> Self {
+        let start = |cpu: u32| first_group(policy, cpu, cpus, groups, seed);
+        Self {
+            rotation: policy.rotation,
+            global: Mutex::new(rank::GOAL, 0),
+            locks: LockClass::new("rotating cursor", usize_from_u32(cpus)),
+            cpus: (0..cpus).map(|cpu| CachePadded::new(B::AtomicU32::new(start(cpu)))).collect(),
+            groups,
+        }
+    }
+
+    /// The cursor a caller on `cpu` starts at; `None` without rotation.
+    pub(crate) fn read(&self, cpu: CpuSlot) -> Option<GroupNr> {
+        match self.rotation {
+            Rotation::None => None,
+            Rotation::Global => Some(GroupNr::new(*self.global.lock_counted(&self.locks, cpu))),
+            Rotation::PerCpu => Some(GroupNr::new(self.of(cpu).load(Ordering::Relaxed))),
+        }
+    }
+
+    /// Moves the caller's cursor.
+    pub(crate) fn write(&self, cpu: CpuSlot, group: GroupNr) {
+        match self.rotation {
+            Rotation::None => {}
+            Rotation::Global => *self.global.lock_counted(&self.locks, cpu) = group.raw(),
+            Rotation::PerCpu => self.of(cpu).store(group.raw(), Ordering::Relaxed),
+        }
+    }
+
+    /// The group after `group`, wrapping.
+    pub(crate) fn after(&self, group: GroupNr) -> GroupNr {
+        GroupNr::new(if group.raw() + 1 >= self.groups { 0 } else { group.raw() + 1 })
+    }
+
+    fn of(&self, cpu: CpuSlot) -> &B::AtomicU32 {
+        &self.cpus[cpu.index(self.cpus.len())]
+    }
+
+    pub(crate) fn lock_figures(&self) -> Option<(&'static str, LockClassFigures)> {
+        (self.rotation == Rotation::Global).then(|| (self.locks.name(), self.locks.figures()))
+    }
+}
+
+/// Where the cursor of a CPU stands at open.
+fn first_group(policy: &Cursor, cpu: u32, cpus: u32, groups: u32, seed: u64) -> u32 {
+    if policy.seeded_start {
+        return u32_from_u64(mix(seed ^ u64_from_u32(cpu)) % u64_from_u32(groups));
+    }
+    match policy.zones {
+        Zones::Cpus => cpu * (groups / cpus),
+        Zones::Bounded => {
+            let zones = cpus.min(groups / 4).max(1);
+            cpu % zones * (groups / zones)
+        }
+    }
+}
+
+/// A well-mixed function of a number (the finaliser of splitmix64).
+fn mix(n: u64) -> u64 {
+    let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ (n >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Policy;
+    use blockyard_sync::Native;
+
+    #[test]
+    fn zones_start_apart_and_are_as_many_as_the_policy_says() {
+        let starts = |text: &str, cpus| {
+            let policy = Policy::parse(text).unwrap();
+            let cursors = Cursors::<Native>::new(&policy.cursor, cpus, 100, 1);
+            (0..cpus).map(|cpu| cursors.read(CpuSlot::new(cpu)).unwrap().raw()).collect::<Vec<_>>()
+        };
+        assert_eq!(starts("rralloc-v2", 4), [0, 25, 50, 75]);
+        assert_eq!(starts("rralloc-v2", 101), [0; 101], "more CPUs than groups");
+        assert_eq!(starts("rralloc", 50)[..3], [0, 4, 8]);
+        assert_eq!(starts("rralloc:seeded_start=on", 3), starts("rralloc:seeded_start=on", 3));
+    }
+}

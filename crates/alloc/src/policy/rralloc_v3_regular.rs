@@ -1,0 +1,17 @@
+//! # `rralloc-v3-regular`: what the third published version does to the regular policy
+//!
+//! **Idea.** The hashed stream goals go; a stream starts where its own inode found space last, and at group 0 before.
+//! (Its round-robin policy equals `rralloc-v2`.)
+//!
+//! **When it wins.** Long-lived appended files: nobody else moves their goal.
+//!
+//! **When it loses.** Every new large file starts at group 0, so parallel new files collide there.
+//!
+//! **Parameters.** As `linux-6.18`.
+
+use super::slots::Slots;
+use super::{Policy, linux_6_18};
+
+/// The composition.
+pub(super) const POLICY: Policy =
+    Policy { preset: "rralloc-v3-regular", slots: Slots::Inode, ..linux_6_18::POLICY };
