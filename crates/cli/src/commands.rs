@@ -1,7 +1,13 @@
 //! The list of commands and what they share: output mode and exit codes.
 
+mod calendar;
+mod cat;
 mod check;
+mod image;
+mod ls;
+mod map;
 mod mkfs;
+mod stat;
 mod version;
 
 use std::process::ExitCode;
@@ -23,10 +29,18 @@ pub(crate) struct Output {
 /// One variant a command; its file holds arguments and `run`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
+    /// Write the content of files to standard output
+    Cat(cat::Args),
     /// Verify an image without writing to it
     Check(check::Args),
+    /// List a directory
+    Ls(ls::Args),
+    /// Show where a file lies: its extents
+    Map(map::Args),
     /// Make a file system: the layout of mke2fs 1.47 for the same parameters
     Mkfs(Box<mkfs::Args>),
+    /// Show the superblock and the groups, or an inode
+    Stat(stat::Args),
     /// Show the version and the supported features
     Version(version::Args),
 }
@@ -35,6 +49,10 @@ impl Command {
     /// Carries the command out and gives the exit code of the process.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Cat(args) => args.run(output),
+            Self::Ls(args) => args.run(output),
+            Self::Map(args) => args.run(output),
+            Self::Stat(args) => args.run(output),
             Self::Check(args) => args.run(output),
             Self::Mkfs(args) => args.run(output),
             Self::Version(args) => args.run(output),

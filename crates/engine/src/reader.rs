@@ -6,6 +6,7 @@
 //! blocks of the file system.
 
 mod attributes;
+mod bitmaps;
 mod cache;
 mod content;
 mod directory;

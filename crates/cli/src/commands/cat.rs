@@ -1,0 +1,59 @@
+//! `blockyard cat IMAGE PATH...`: the content of files, byte for byte.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use blockyard_disk::FileType;
+use blockyard_disk::num::u64_from_usize;
+use blockyard_engine::reader::Reader;
+use serde_json::json;
+
+use super::{Output, image};
+
+/// The keys of the JSON objects, for the help.
+const KEYS: &str = "JSON: one object a piece of up to 64 KiB: path, offset, length, data (hexadecimal).";
+
+/// Arguments of `blockyard cat`.
+#[derive(clap::Args)]
+#[command(after_help = image::EXIT_CODES, after_long_help = format!("{KEYS}\n\n{}", image::EXIT_CODES))]
+pub(crate) struct Args {
+    /// The image
+    image: PathBuf,
+    /// Regular files; symbolic links are followed
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+}
+
+impl Args {
+    /// Writes the files one after the other.
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        let reader = image::open(&self.image)?;
+        image::print(&self.image, |out| {
+            self.paths.iter().try_for_each(|path| copy(&reader, image::path_bytes(path), output.json, out))
+        })
+    }
+}
+
+fn copy(reader: &Reader, path: &[u8], json: bool, out: &mut dyn Write) -> Result<()> {
+    let inode = reader.resolve(path, true)?;
+    let shown = String::from_utf8_lossy(path);
+    if inode.file_type() != FileType::Regular {
+        bail!("{shown}: not a regular file");
+    }
+    let mut buf = vec![0; if json { 1 << 16 } else { 1 << 20 }];
+    let mut offset = 0;
+    while offset < inode.size() {
+        let length = reader.read(&inode, offset, &mut buf)?;
+        if json {
+            let data: String = buf[..length].iter().map(|byte| format!("{byte:02x}")).collect();
+            writeln!(out, "{}", json!({"path": shown, "offset": offset, "length": length, "data": data}))?;
+        } else {
+            out.write_all(&buf[..length])?;
+        }
+        offset += u64_from_usize(length);
+    }
+    Ok(())
+}

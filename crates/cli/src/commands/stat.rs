@@ -1,0 +1,51 @@
+//! `blockyard stat IMAGE [PATH]`: the superblock as dumpe2fs -h shows it, the groups, or one inode.
+//!
+//! Labels and values of the superblock and of the groups are those of dumpe2fs 1.47 with TZ=UTC, so that the two can
+//! be compared line by line.
+
+mod field;
+mod groups;
+mod inode;
+mod superblock;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::{Output, image};
+
+/// The keys of the JSON objects, for the help.
+const KEYS: &str = "JSON: without PATH one object whose keys are dumpe2fs's labels in lower case with `_` for other \
+characters (block_count, free_blocks, filesystem_features as a list, times as Unix seconds); absent when dumpe2fs \
+prints no such line. With --groups one object a group follows: group, first_block, last_block, flags, checksum, \
+superblock, descriptors, reserved, block_bitmap, inode_bitmap, inode_table, free_clusters, free_inodes, directories, \
+unused_inodes, free_block_ranges, free_inode_ranges (ranges as [first, last]). With PATH: inode, type, mode, uid, gid, \
+links, size, sectors, flags, generation, project, accessed, modified, changed, created (as [seconds, nanoseconds]), map, \
+target, device, xattrs (values in hexadecimal).";
+
+/// Arguments of `blockyard stat`.
+#[derive(clap::Args)]
+#[command(after_help = image::EXIT_CODES, after_long_help = format!("{KEYS}\n\n{}", image::EXIT_CODES))]
+pub(crate) struct Args {
+    /// The image
+    image: PathBuf,
+    /// Show the inode of this path instead of the file system (a symbolic link at its end is not followed)
+    path: Option<OsString>,
+    /// Show every group too
+    #[arg(long, short = 'g', conflicts_with = "path")]
+    groups: bool,
+}
+
+impl Args {
+    /// Prints what was asked for.
+    pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
+        let reader = image::open(&self.image)?;
+        image::print(&self.image, |out| {
+            if let Some(path) = &self.path {
+                return inode::print(&reader, image::path_bytes(path), output.json, out);
+            }
+            superblock::print(&reader, output.json, out)?;
+            if self.groups { groups::print(&reader, output.json, out) } else { Ok(()) }
+        })
+    }
+}

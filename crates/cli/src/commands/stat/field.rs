@@ -1,0 +1,78 @@
+//! A list of labelled values that prints as text or as one JSON object.
+
+use std::io::Write;
+
+use serde_json::{Map, Value};
+
+use super::super::calendar::ctime;
+
+/// Labelled values in the order in which they print.
+#[derive(Default)]
+pub(super) struct Fields {
+    lines: Vec<String>,
+    json: Map<String, Value>,
+}
+
+impl Fields {
+    /// Adds a line and a JSON value.
+    pub(super) fn add(&mut self, label: &str, text: &str, json: impl Into<Value>) {
+        let with_colon = format!("{label}:");
+        self.lines.push(format!("{with_colon:<26}{text}"));
+        self.json.insert(key(label), json.into());
+    }
+
+    /// Adds a value that looks the same in both.
+    pub(super) fn number(&mut self, label: &str, number: u64) {
+        self.add(label, &number.to_string(), number);
+    }
+
+    /// Adds a text that looks the same in both.
+    pub(super) fn text(&mut self, label: &str, text: &str) {
+        self.add(label, text, text);
+    }
+
+    /// Adds a moment.
+    pub(super) fn time(&mut self, label: &str, seconds: u64) {
+        let text = ctime(i64::try_from(seconds).unwrap_or(i64::MAX));
+        self.add(label, &text, seconds);
+    }
+
+    /// Adds a line that does not have the usual shape.
+    pub(super) fn line(&mut self, key: &str, line: String, json: impl Into<Value>) {
+        self.lines.push(line);
+        self.json.insert(key.to_owned(), json.into());
+    }
+
+    /// Prints all of it.
+    pub(super) fn print(self, json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+        if json {
+            writeln!(out, "{}", Value::Object(self.json))?;
+        } else {
+            for line in self.lines {
+                writeln!(out, "{line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A label as a JSON key.
+fn key(label: &str) -> String {
+    let words: Vec<String> = label
+        .split(|letter: char| !letter.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_ascii_lowercase)
+        .collect();
+    words.join("_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_become_keys() {
+        assert_eq!(key("Filesystem revision #"), "filesystem_revision");
+        assert_eq!(key("RAID stride"), "raid_stride");
+    }
+}
