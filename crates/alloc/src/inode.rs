@@ -28,11 +28,13 @@ use blockyard_sync::{Atomic, Backend, CpuSlot, LockClass, Mutex, MutexGuard, Nat
 
 pub use claim::{InodeClaim, InodeUpdate};
 pub use config::{
-    BitmapLoad, InodeConfig, InodeGroup, InodeGroupFacts, InodeRequest, InodeSource, RecentDeletion, Switches,
+    BitmapLoad, InodeConfig, InodeGroupFacts, InodeRequest, InodeSource, RecentDeletion, Switches,
 };
 pub use counts::{ClusterCounts, FreeClusters};
 pub use error::InodeError;
-pub use goal::{DirBlocks, goal_for_inode};
+pub use goal::goal_for_inode;
+
+pub use crate::policy::slots::{DirBlocks, InodeGroup};
 
 use bitmap::Recency;
 use counts::InodeCounts;

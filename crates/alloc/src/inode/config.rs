@@ -5,21 +5,7 @@ use blockyard_disk::{Geometry, GroupNr, InodeNr};
 use blockyard_sync::CpuSlot;
 
 use super::error::InodeError;
-
-/// Which group a new inode goes to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum InodeGroup {
-    /// Directories under a top spread over flex groups by name, other directories stay near their parent while there
-    /// is room, files go to the parent's flex group (ext4 since 2.6.30).
-    #[default]
-    OrlovFlex,
-    /// The parent's group, then the groups after it.
-    Parent,
-    /// Directories spread over block groups, with a random start (ext3). Not built yet: refused by name.
-    OrlovExt3,
-    /// The first allocator for flex groups (2.6.27, 2.6.28). Not built yet: refused by name.
-    Flex2008,
-}
+use crate::policy::slots::InodeGroup;
 
 /// Differences between kernel versions; the default is Linux 6.18.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,8 +61,8 @@ impl InodeConfig {
         let refuse = |why| Err(InodeError::BadConfig(why));
         match self.placement {
             InodeGroup::OrlovFlex | InodeGroup::Parent => {}
-            InodeGroup::OrlovExt3 => return refuse("the placement orlov-ext3 is not built yet"),
-            InodeGroup::Flex2008 => return refuse("the placement flex-2008 is not built yet"),
+            InodeGroup::OrlovExt3 => return refuse("inode=orlov-ext3 is not built yet"),
+            InodeGroup::Flex2008 => return refuse("inode=flex-2008 is not built yet"),
         }
         if self.first_inode == 0 {
             return refuse("the first inode is 0");

@@ -1,20 +1,9 @@
-//! The block goal that follows from an inode's group alone (inode_alloc.md 4.1).
+//! The block goal that follows from an inode's group and from where the policy puts directory blocks.
 
-use blockyard_disk::num::u64_from_u32;
 use blockyard_disk::{BlockNr, Geometry, GroupNr};
 
-/// Where the blocks of directories (and of everything that is not a regular file) start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DirBlocks {
-    /// In the first group of the flex group, apart from data.
-    #[default]
-    FlexFirst,
-    /// Where regular files start.
-    WithData,
-}
-
-/// Flex groups smaller than this keep everything in the inode's own group.
-const FLEX_SIZE_MIN: u32 = 4;
+use crate::goals::inode_goal;
+use crate::policy::slots::DirBlocks;
 
 /// Goal of an inode that has no block yet: the first block of its group, or of its flex group's first group
 /// (directories) or second group (regular files).
@@ -30,21 +19,7 @@ pub fn goal_for_inode(
     dir_blocks: DirBlocks,
     colour: Option<u32>,
 ) -> BlockNr {
-    let group = goal_group(geometry, inode_group, regular || dir_blocks == DirBlocks::WithData);
-    let start = geometry.group_first_block(group).raw();
-    let Some(process) = colour else { return BlockNr::new(start) };
-    let last = geometry.blocks_count().raw() - 1;
-    let whole = geometry.blocks_per_group();
-    let step = if start + whole <= last { whole / 16 } else { last.saturating_sub(start) / 16 };
-    BlockNr::new(start + u64_from_u32(process % 16) * step)
-}
-
-fn goal_group(geometry: &Geometry, inode_group: GroupNr, data: bool) -> GroupNr {
-    let flex = geometry.flex_size();
-    if flex < FLEX_SIZE_MIN {
-        return inode_group;
-    }
-    GroupNr::new(inode_group.raw() / flex * flex + u32::from(data))
+    inode_goal(geometry, inode_group, regular || dir_blocks == DirBlocks::WithData, colour)
 }
 
 #[cfg(test)]

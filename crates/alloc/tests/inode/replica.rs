@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use blockyard_alloc::inode::{
-    BitmapLoad, ClusterCounts, InodeAllocator, InodeConfig, InodeDirAlloc, InodeError, InodeGroupFacts,
-    InodeRequest, InodeSource, InodeUpdate, RecentDeletion, goal_for_inode, top_name_hash,
+    BitmapLoad, ClusterCounts, DirBlocks, InodeAllocator, InodeConfig, InodeDirAlloc, InodeError,
+    InodeGroupFacts, InodeRequest, InodeSource, InodeUpdate, RecentDeletion, goal_for_inode, top_name_hash,
 };
 use blockyard_disk::dirhash::HashSeed;
 use blockyard_disk::num::usize_from_u32;
@@ -168,7 +168,7 @@ impl Replica {
     pub(crate) fn goal_group(&self, inode: u32) -> GroupNr {
         let geometry = self.allocator.geometry();
         let (own, _) = geometry.locate_inode(InodeNr::new(inode));
-        geometry.group_of(goal_for_inode(geometry, own, false, Default::default(), None))
+        geometry.group_of(goal_for_inode(geometry, own, false, DirBlocks::FlexFirst, None))
     }
 
     /// Says where all clusters of a directory lie; those that are new are charged.
