@@ -15,6 +15,7 @@
 //! ```
 
 mod error;
+mod extent_tree;
 mod feature;
 mod files;
 mod groups;

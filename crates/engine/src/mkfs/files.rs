@@ -3,10 +3,11 @@
 //! Pure. Blocks are taken first-fit from a goal, in whole clusters. Extent-mapped files get one extent a free run (at
 //! most 32768 blocks); block-mapped files get their indirect blocks from the same sequence, each before its data.
 
-use blockyard_disk::extent::{ROOT_CAPACITY, WRITTEN_LEN_MAX, block_capacity};
+use blockyard_disk::extent::WRITTEN_LEN_MAX;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
 use super::error::{Error, Result};
+use super::extent_tree::ExtentTree;
 use super::space::Space;
 
 /// Consecutive blocks of a file.
@@ -20,8 +21,8 @@ pub(super) struct Run {
 /// How a file's blocks are found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mapping {
-    /// Extents, and the blocks of the tree's leaves when four do not hold them.
-    Extents { runs: Vec<Run>, leaves: Vec<u64> },
+    /// Extents.
+    Extents(ExtentTree),
     /// The words of `i_block`, and the content of each indirect block.
     Blocks { words: [u32; 15], indirect: Vec<(u64, Vec<u32>)> },
 }
@@ -63,8 +64,8 @@ impl Allocator<'_> {
     }
 
     fn extent_file(&mut self, len: u64, goal: u64) -> Result<FileBlocks> {
-        let mut runs: Vec<Run> = Vec::new();
-        let mut leaves = Vec::new();
+        let mut tree = ExtentTree::default();
+        let longest = u64::from(WRITTEN_LEN_MAX).next_multiple_of(self.step);
         let (mut logical, mut from, mut allocated) = (0, goal, 0);
         while logical < len {
             let wanted = (len - logical).next_multiple_of(self.step);
@@ -73,28 +74,22 @@ impl Allocator<'_> {
                 .find(from, u64::MAX, self.step, self.step)
                 .or_else(|| self.space.find(0, goal, self.step, self.step))
                 .ok_or_else(no_room)?;
-            let got = self.space.free_run(start, wanted) / self.step * self.step;
+            let got = self.space.free_run(start, wanted.min(longest)) / self.step * self.step;
             self.space.mark(start..start + got);
             allocated += got;
-            push_extents(&mut runs, Run { logical, physical: start, len: got.min(len - logical) });
-            while leaves.len() < self.leaves_for(runs.len()) {
-                // The tree grows when the fifth extent is inserted; its block is wanted right before the first.
-                let leaf = self.block(runs[0].physical.saturating_sub(1))?;
+            push_extents(&mut tree.runs, Run { logical, physical: start, len: got.min(len - logical) });
+            while let Some(level) = tree.lacking(self.block_size) {
+                // The tree grows when an extent finds no place; its block is wanted right before the first extent.
+                let before = tree.runs[0].physical.saturating_sub(1);
+                let node = self.block(before - before % self.step)?;
                 allocated += self.step;
-                leaves.push(leaf);
+                tree.add_node(level, node);
             }
             logical += got;
             from = start + got;
         }
-        Ok(FileBlocks { mapping: Mapping::Extents { runs: runs.clone(), leaves }, runs, allocated })
-    }
-
-    /// Leaf blocks that so many extents need.
-    fn leaves_for(&self, extents: usize) -> usize {
-        if extents <= usize::from(ROOT_CAPACITY) {
-            return 0;
-        }
-        extents.div_ceil(usize::from(block_capacity(usize_from_u64(self.block_size))))
+        let runs = tree.runs.clone();
+        Ok(FileBlocks { mapping: Mapping::Extents(tree), runs, allocated })
     }
 
     fn block_file(&mut self, len: u64, goal: u64) -> Result<FileBlocks> {
@@ -229,8 +224,12 @@ fn no_room() -> Error {
 }
 
 /// Blocks of lost+found: 16 KiB, at least two and at most twelve.
-pub(super) fn lost_found_blocks(block_size: u32) -> u64 {
-    u64::from((16384 / block_size).clamp(2, 12))
+pub(super) const fn lost_found_blocks(block_size: u64) -> u64 {
+    match 16384 / block_size {
+        0 | 1 => 2,
+        blocks if blocks > 12 => 12,
+        blocks => blocks,
+    }
 }
 
 #[cfg(test)]
@@ -260,9 +259,10 @@ mod tests {
             space.mark(used..used + 1);
         }
         let file = allocator(&mut space, true).file(40, 5).unwrap();
-        let Mapping::Extents { runs, leaves } = &file.mapping else { panic!("extents were asked for") };
+        let Mapping::Extents(tree) = &file.mapping else { panic!("extents were asked for") };
+        let runs = &tree.runs;
         assert_eq!(runs.len(), 5);
         assert_eq!((runs[4].logical, runs[4].physical, runs[4].len), (32, 41, 8));
-        assert_eq!(leaves, &[4]);
+        assert_eq!(tree.blocks(1024, None)[0].0, 4);
     }
 }

@@ -55,7 +55,7 @@ fn describe(layout: &Layout, checksums: &Checksums, group: GroupNr, zeroed_table
 }
 
 /// Inodes in use in a group: the first ones of the file system.
-fn used_inodes(layout: &Layout, group: GroupNr) -> u32 {
+pub(super) fn used_inodes(layout: &Layout, group: GroupNr) -> u32 {
     let per_group = layout.geometry.inodes_per_group();
     inodes::used(layout).saturating_sub(group.raw() * per_group).min(per_group)
 }

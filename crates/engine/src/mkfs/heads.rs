@@ -23,6 +23,8 @@ pub(super) struct Heads {
     /// Descriptor blocks kept the classic way; the rest lie in their meta groups.
     classic_desc_blocks: u64,
     reserved_gdt: u64,
+    /// `s_reserved_gdt_blocks`.
+    reserved_gdt_field: u64,
     descs_per_block: u64,
     groups: u32,
     /// Block 0 of group 0 is the boot block although the group begins there.
@@ -51,6 +53,7 @@ impl Heads {
         if desc_blocks + reserved_gdt > geometry.blocks_per_group() * 3 / 4 {
             params.features.set(META_BG, true);
             params.features.set(RESIZE_INODE, false);
+            // The superblock keeps the number that was asked for, as mke2fs leaves it; no block is reserved.
             reserved_gdt = 0;
         }
         Ok(Self {
@@ -58,6 +61,7 @@ impl Heads {
             desc_blocks,
             classic_desc_blocks: if params.features.contains(META_BG) { 0 } else { desc_blocks },
             reserved_gdt,
+            reserved_gdt_field: params.reserved_gdt.unwrap_or(reserved_gdt),
             descs_per_block,
             groups: geometry.groups(),
             super_at_one: geometry.block_bits() == 10 && params.first_block == 0,
@@ -72,6 +76,17 @@ impl Heads {
     /// Descriptor blocks kept in reserve.
     pub(super) const fn reserved_gdt(&self) -> u64 {
         self.reserved_gdt
+    }
+
+    /// `s_reserved_gdt_blocks`: the blocks in reserve, or what was asked for in vain.
+    pub(super) const fn reserved_gdt_field(&self) -> u64 {
+        self.reserved_gdt_field
+    }
+
+    /// Blocks of the longest head, superblock and descriptors and reserve.
+    pub(super) const fn full_head_blocks(&self) -> u64 {
+        let desc = if self.classic_desc_blocks == 0 { 1 } else { self.classic_desc_blocks };
+        1 + desc + self.reserved_gdt_field
     }
 
     /// Blocks behind a superblock copy: the classic table and the reserve.
@@ -141,10 +156,12 @@ impl Heads {
 impl BackupRule {
     fn of(params: &Params, groups: u32) -> Self {
         if params.features.contains(SPARSE_SUPER2) {
-            let last = groups - 1;
-            let first = u32::from(groups > 1 && params.backup_superblocks >= 1);
-            let second = if groups > 2 && params.backup_superblocks >= 2 { last } else { 0 };
-            Self::Named([first, second])
+            match (params.backup_superblocks, groups) {
+                (0, _) | (_, 1) => Self::Named([0, 0]),
+                // A single one is named second.
+                (1, _) | (_, 2) => Self::Named([0, 1]),
+                _ => Self::Named([1, groups - 1]),
+            }
         } else if params.features.contains(SPARSE_SUPER) {
             Self::PowersOf357
         } else {

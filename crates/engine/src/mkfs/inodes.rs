@@ -1,19 +1,16 @@
 //! The inodes of a new file system and the content of their blocks.
 
-use blockyard_disk::checksum::{Checksums, seal_dir_leaf, seal_extent_block, seal_orphan_block};
+use blockyard_disk::checksum::{Checksums, seal_dir_leaf, seal_orphan_block};
 use blockyard_disk::dirblock::{self, DirLayout, NewEntry};
-use blockyard_disk::extent::{
-    MAGIC, ROOT_CAPACITY, RawExtent, RawExtentHeader, RawExtentIndex, block_capacity,
-};
-use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
+use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
 use blockyard_disk::num::{low16, low32, u32_from_u64, u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::timestamp::Timestamp;
-use blockyard_disk::{BlockNr, InodeNr, LogicalBlock};
+use blockyard_disk::{BlockNr, InodeNr};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-use super::feature::{FILETYPE, METADATA_CSUM};
-use super::files::{FileBlocks, Mapping, Run};
+use super::feature::{FILETYPE, INLINE_DATA, METADATA_CSUM};
+use super::files::{FileBlocks, Mapping};
 use super::layout::Layout;
 use super::options::Options;
 
@@ -22,7 +19,8 @@ pub(super) const LOST_FOUND: InodeNr = InodeNr::new(11);
 /// The orphan file comes right behind.
 pub(super) const ORPHAN_FILE: InodeNr = InodeNr::new(12);
 
-const EXTENT_MAGIC: U16 = U16::new(MAGIC);
+/// Marks an attribute area in an inode.
+const ATTRIBUTE_MAGIC: u32 = 0xEA02_0000;
 
 /// Inodes in use: the reserved ones, lost+found, and the orphan file.
 pub(super) fn used(layout: &Layout) -> u32 {
@@ -72,7 +70,14 @@ impl Maker<'_> {
                     self.file(inode, FileType::Regular.mode_bits() | 0o600, 1, journal);
                 }
             }
-            LOST_FOUND => self.file(inode, FileType::Directory.mode_bits() | 0o700, 2, &layout.lost_found),
+            LOST_FOUND => {
+                self.file(inode, FileType::Directory.mode_bits() | 0o700, 2, &layout.lost_found);
+                if layout.params.features.contains(INLINE_DATA) {
+                    // It has outgrown the inode; the empty attribute area that held it stays.
+                    let area = RawInode::SIZE + usize::from(super::superblock::EXTRA_ISIZE);
+                    inode.bytes_mut()[area..area + 4].copy_from_slice(&ATTRIBUTE_MAGIC.to_le_bytes());
+                }
+            }
             ORPHAN_FILE => {
                 if let Some(orphan) = &layout.orphan {
                     self.file(inode, FileType::Regular.mode_bits() | 0o600, 1, orphan);
@@ -102,8 +107,8 @@ impl Maker<'_> {
         let raw = inode.raw_mut();
         raw.set_size(size_of(self.layout, file));
         raw.set_blocks_field(file.allocated << (self.layout.params.block_bits - 9));
-        raw.set_block_words(block_words(&file.mapping));
-        if matches!(file.mapping, Mapping::Extents { .. }) {
+        raw.set_block_words(block_words(self.layout, &file.mapping));
+        if matches!(file.mapping, Mapping::Extents(_)) {
             raw.set_flags(InodeFlags::EXTENTS);
         }
     }
@@ -127,56 +132,18 @@ impl Maker<'_> {
 }
 
 /// `i_block` of a mapping, as 15 words.
-pub(super) fn block_words(mapping: &Mapping) -> [u32; 15] {
+pub(super) fn block_words(layout: &Layout, mapping: &Mapping) -> [u32; 15] {
     let mut words = [0; 15];
     match mapping {
         Mapping::Blocks { words, .. } => return *words,
-        Mapping::Extents { runs, leaves } => {
-            let bytes = extent_root(runs, leaves);
+        Mapping::Extents(tree) => {
+            let bytes = tree.root(layout.params.block_size());
             for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
                 *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
             }
         }
     }
     words
-}
-
-fn extent_root(runs: &[Run], leaves: &[u64]) -> [u8; 60] {
-    let mut bytes = [0; 60];
-    let mut header = RawExtentHeader::zeroed();
-    header.eh_magic = EXTENT_MAGIC;
-    header.eh_max = U16::new(ROOT_CAPACITY);
-    if leaves.is_empty() {
-        header.eh_entries = count(runs.len());
-        put_extents(&mut bytes[12..], runs);
-    } else {
-        header.eh_entries = count(leaves.len());
-        header.eh_depth = U16::new(1);
-        let per_leaf = runs.len().div_ceil(leaves.len());
-        for ((place, leaf), first) in bytes[12..].chunks_exact_mut(12).zip(leaves).zip(runs.chunks(per_leaf))
-        {
-            let index = RawExtentIndex::new(logical(first[0].logical), BlockNr::new(*leaf));
-            place.copy_from_slice(index.as_bytes());
-        }
-    }
-    bytes[..12].copy_from_slice(header.as_bytes());
-    bytes
-}
-
-fn count(n: usize) -> U16 {
-    U16::new(low16(blockyard_disk::num::u32_from_usize(n)))
-}
-
-fn logical(block: u64) -> LogicalBlock {
-    LogicalBlock::new(u32_from_u64(block))
-}
-
-fn put_extents(bytes: &mut [u8], runs: &[Run]) {
-    for (place, run) in bytes.chunks_exact_mut(12).zip(runs) {
-        let len = low16(u32_from_u64(run.len));
-        let extent = RawExtent::new(logical(run.logical), len, BlockNr::new(run.physical), false);
-        place.copy_from_slice(extent.as_bytes());
-    }
 }
 
 /// Blocks that a file's mapping needs beyond its inode, with their content.
@@ -186,32 +153,13 @@ pub(super) fn map_blocks(
     owner: InodeNr,
     file: &FileBlocks,
 ) -> Vec<(u64, Vec<u8>)> {
-    let block_size = usize_from_u64(layout.params.block_size());
     match &file.mapping {
         Mapping::Blocks { indirect, .. } => indirect
             .iter()
             .map(|(at, words)| (*at, words.iter().flat_map(|word| word.to_le_bytes()).collect()))
             .collect(),
-        Mapping::Extents { leaves, .. } if leaves.is_empty() => Vec::new(),
-        Mapping::Extents { runs, leaves } => {
-            let seed = checksums.inode_seed(owner, 0);
-            let per_leaf = runs.len().div_ceil(leaves.len());
-            let blocks = leaves.iter().zip(runs.chunks(per_leaf));
-            blocks.map(|(at, runs)| (*at, extent_leaf(block_size, runs, seed))).collect()
-        }
+        Mapping::Extents(tree) => tree.blocks(layout.params.block_size(), checksums.inode_seed(owner, 0)),
     }
-}
-
-fn extent_leaf(block_size: usize, runs: &[Run], seed: Option<u32>) -> Vec<u8> {
-    let mut block = vec![0; block_size];
-    let mut header = RawExtentHeader::zeroed();
-    header.eh_magic = EXTENT_MAGIC;
-    header.eh_entries = count(runs.len());
-    header.eh_max = U16::new(block_capacity(block_size));
-    block[..12].copy_from_slice(header.as_bytes());
-    put_extents(&mut block[12..], runs);
-    seal_extent_block(seed, &mut block);
-    block
 }
 
 /// How the directory blocks of this file system look.
@@ -244,12 +192,22 @@ pub(super) fn lost_found_content(layout: &Layout, checksums: &Checksums) -> Vec<
     for (index, block) in content.chunks_exact_mut(dir.block_size).enumerate() {
         if index == 0 {
             dirblock::init_dots(block, dir, LOST_FOUND.raw(), InodeNr::ROOT.raw());
+            if layout.params.features.contains(INLINE_DATA) {
+                part_dots_from_rest(block, dir.usable());
+            }
         } else {
             dirblock::init_empty(block, dir);
         }
         seal_dir_leaf(seed, block);
     }
     content
+}
+
+/// Makes what `..` has to spare an entry of its own, as in a directory that has outgrown its inode.
+fn part_dots_from_rest(block: &mut [u8], usable: usize) {
+    let len = |bytes: usize| low16(blockyard_disk::num::u32_from_usize(bytes)).to_le_bytes();
+    block[16..18].copy_from_slice(&len(12));
+    block[28..30].copy_from_slice(&len(usable - 24));
 }
 
 /// One block of the orphan file, empty.
@@ -281,7 +239,9 @@ pub(super) fn reserved_blocks(layout: &Layout) -> impl Iterator<Item = (u64, u64
 /// Content of a reserved descriptor block of group 0: where its copies are.
 pub(super) fn reserved_content(layout: &Layout, at: u64) -> Vec<u8> {
     let mut block = vec![0; usize_from_u64(layout.params.block_size())];
-    let offset = at - layout.superblock_at();
+    // The kernel's resizing expects the copies at the same offset from each group's multiple of the group size, which
+    // for 1 KiB blocks with bigalloc is one block behind where the copies are. So mke2fs writes it, and so do we.
+    let offset = at - layout.params.first_block;
     for (index, group) in layout.backups().into_iter().enumerate() {
         let copy = layout.geometry.group_first_block(group).raw() + offset;
         put_word(&mut block, u64_from_usize(index), copy);

@@ -4,13 +4,15 @@
 //! resize inode, journal, orphan file, MMP block. With bigalloc everything up to the tables is placed block by block,
 //! then clusters touched are taken whole, and files take whole clusters.
 
-use blockyard_disk::num::{u32_from_u64, u64_from_u32};
-use blockyard_disk::{BlockNr, Geometry, GroupNr};
+use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
+use blockyard_disk::{BlockNr, Geometry, GroupNr, InodeNr};
 
 use super::error::Result;
-use super::feature::{EXTENT, FLEX_BG, MMP, RESIZE_INODE};
+use super::feature::{EXTENT, FLEX_BG, INLINE_DATA, MMP, RESIZE_INODE};
 use super::files::{Allocator, FileBlocks, lost_found_blocks};
+use super::groups;
 use super::heads::Heads;
+use super::inodes;
 use super::options::Options;
 use super::params::Params;
 use super::shape::Shape;
@@ -37,6 +39,8 @@ pub(super) struct Layout {
     pub(super) journal: Option<FileBlocks>,
     pub(super) orphan: Option<FileBlocks>,
     pub(super) mmp: Option<u64>,
+    /// Whether tables of several groups are packed together.
+    is_flexed: bool,
 }
 
 impl Layout {
@@ -49,7 +53,8 @@ impl Layout {
             space.mark(heads.range(&geometry, group));
         }
         let packed = options.packed_meta_blocks;
-        let places = tables::place_all(&geometry, rules(options, &params, &geometry), &mut space)?;
+        let rules = rules(options, &params, &geometry);
+        let places = tables::place_all(&geometry, rules, &mut space)?;
         space.widen(params.cluster_ratio());
         let static_space = space.clone();
 
@@ -60,9 +65,12 @@ impl Layout {
             extents: params.features.contains(EXTENT),
         };
         let root = allocator.file(1, params.first_block)?;
-        let lost_found = allocator.file(lost_found_blocks(1 << params.block_bits), params.first_block)?;
-        let resize = match params.features.contains(RESIZE_INODE) && heads.reserved_gdt() > 0 {
-            true => Some(allocator.block(params.first_block)?),
+        let lost_found =
+            allocator.file(lost_found_len(&params), inode_goal(&geometry, inodes::LOST_FOUND))?;
+        let resize = match params.features.contains(RESIZE_INODE) {
+            true => Some(allocator.block(
+                resize_goal(&params, &geometry, &heads) / params.cluster_ratio() * params.cluster_ratio(),
+            )?),
             false => None,
         };
         let journal = match params.journal {
@@ -94,6 +102,7 @@ impl Layout {
             journal,
             orphan,
             mmp,
+            is_flexed: rules.flex > 1,
         })
     }
 
@@ -122,17 +131,29 @@ impl Layout {
         free.sum::<u64>() * self.params.cluster_ratio()
     }
 
-    /// Whether a group's block bitmap is left uninitialised: nothing but a head in it, and not the last group.
+    /// Whether a group's block bitmap is left uninitialised: nothing in it but what a reader can tell without it (a
+    /// head; without flex groups its own bitmaps and table too), no inode, and not the last group.
     pub(super) fn is_block_uninit(&self, group: GroupNr) -> bool {
         let is_last = group.raw() + 1 == self.geometry.groups();
-        if group.raw() == 0 || is_last || !self.params.features.has_group_checksum() {
+        let has_inodes = groups::used_inodes(self, group) > 0;
+        if has_inodes || is_last || !self.params.features.has_group_checksum() {
             return false;
         }
         let range = self.group_range(group);
-        let mut head = Space::new(range.end);
-        head.mark(self.heads.range(&self.geometry, group));
-        head.widen(self.params.cluster_ratio());
-        self.space.used_in(range.clone()) == head.used_in(range)
+        let mut own = Space::new(range.end);
+        own.mark(self.heads.range(&self.geometry, group));
+        if !self.is_flexed {
+            self.own_tables(group).into_iter().for_each(|table| own.mark(table));
+        }
+        own.widen(self.params.cluster_ratio());
+        self.space.used_in(range.clone()) == own.used_in(range)
+    }
+
+    /// Blocks of a group's bitmaps and table.
+    fn own_tables(&self, group: GroupNr) -> [std::ops::Range<u64>; 3] {
+        let places = &self.places[usize_from_u32(group.raw())];
+        let (bb, ib, it) = (places.block_bitmap.raw(), places.inode_bitmap.raw(), places.inode_table.raw());
+        [bb..bb + 1, ib..ib + 1, it..it + self.geometry.inode_table_blocks()]
     }
 
     /// The groups that hold copies of the superblock, without group 0.
@@ -155,7 +176,7 @@ impl Layout {
 
     /// First block of a group's inode table.
     pub(super) fn inode_table(&self, group: GroupNr) -> BlockNr {
-        self.places[blockyard_disk::num::usize_from_u32(group.raw())].inode_table
+        self.places[usize_from_u32(group.raw())].inode_table
     }
 }
 
@@ -169,12 +190,33 @@ fn rules(options: &Options, params: &Params, geometry: &Geometry) -> Rules {
     Rules { flex, stride: u64::from(options.stride.unwrap_or(0)) }
 }
 
+/// Blocks of lost+found. With inline_data it begins in the inode, which takes the place of one of its blocks.
+const fn lost_found_len(params: &Params) -> u64 {
+    lost_found_blocks(1 << params.block_bits) - if params.features.contains(INLINE_DATA) { 1 } else { 0 }
+}
+
+/// Where blocks of an inode are wanted: from the start of its group, of its flex group where there are such.
+fn inode_goal(geometry: &Geometry, inode: InodeNr) -> u64 {
+    let (group, _) = geometry.locate_inode(inode);
+    let first = group.raw() / geometry.flex_size() * geometry.flex_size();
+    geometry.group_first_block(GroupNr::new(first)).raw()
+}
+
+/// Where the resize inode's block is wanted: behind the metadata of a group 0 that keeps all its own.
+const fn resize_goal(params: &Params, geometry: &Geometry, heads: &Heads) -> u64 {
+    params.first_block + 2 + heads.classic_blocks() + geometry.inode_table_blocks()
+}
+
 /// Where the journal is wanted: in the middle, where most is free near it.
 fn journal_goal(options: &Options, params: &Params, geometry: &Geometry, space: &Space, packed: bool) -> u64 {
+    if !params.features.contains(EXTENT) {
+        // A block map is filled from the front, as mke2fs does whatever place is asked for.
+        return params.first_block;
+    }
     if let Some(location) = options.journal_location {
         return location.in_blocks(params.block_size());
     }
-    if packed || !params.features.contains(EXTENT) {
+    if packed {
         return params.first_block;
     }
     let free = |group: u32| {

@@ -18,7 +18,7 @@ const CLUSTERS_PER_GROUP_MIN: u32 = 256;
 /// Bounds of bytes per inode.
 const RATIO_RANGE: std::ops::RangeInclusive<u32> = 1024..=64 << 20;
 /// Most bits of a group's bitmap: free counts of 32-byte descriptors have 16 bits.
-const CLUSTERS_PER_GROUP_MAX: u32 = (1 << 16) - 8;
+pub(super) const CLUSTERS_PER_GROUP_MAX: u32 = (1 << 16) - 8;
 
 /// Checked parameters of one file system.
 #[derive(Clone, Debug)]
@@ -28,8 +28,10 @@ pub(super) struct Params {
     pub(super) block_bits: u32,
     /// log2 of blocks per cluster.
     pub(super) cluster_ratio_bits: u32,
-    /// Size wanted; the layout may drop a short last group.
+    /// Size wanted, in whole clusters; the layout may drop a short last group.
     pub(super) blocks: u64,
+    /// Size asked for, of which percentages and defaults are taken.
+    pub(super) blocks_asked: u64,
     /// First block of group 0.
     pub(super) first_block: u64,
     /// Bits of a group's block bitmap wanted; the layout may lower it to fit the inodes.
@@ -66,8 +68,8 @@ impl Params {
         let block_size = block_size(options, &defaults)?;
         let mut features = feature_set(options)?;
         let cluster_ratio_bits = cluster_ratio_bits(options, &features, block_size)?;
-        let blocks =
-            block_count(options, device_bytes, block_size) >> cluster_ratio_bits << cluster_ratio_bits;
+        let blocks_asked = block_count(options, device_bytes, block_size);
+        let blocks = blocks_asked >> cluster_ratio_bits << cluster_ratio_bits;
         check_block_count(&mut features, blocks, block_size)?;
         let inode_size = inode_size(options, &defaults, block_size)?;
         let mut params = Self {
@@ -75,6 +77,7 @@ impl Params {
             block_bits: block_size.trailing_zeros(),
             cluster_ratio_bits,
             blocks,
+            blocks_asked,
             first_block: u64::from(block_size == 1024 && !features.contains(BIGALLOC)),
             clusters_per_group: clusters_per_group(options, block_size)?,
             inodes: 0,
@@ -90,9 +93,14 @@ impl Params {
         params.inodes = params.inodes_wanted(options, &defaults)?;
         params.reserved_gdt = params.resize_blocks(options)?;
         params.check_features()?;
+        if params.features.contains(ORPHAN_FILE) && !params.features.contains(HAS_JOURNAL) {
+            return Err(Error::Conflict("-O orphan_file needs a journal; add has_journal".to_owned()));
+        }
         params.journal = params.journal_size(options)?;
         if params.journal.is_none() {
+            // Without a journal there are no orphans to keep across a crash.
             params.features.set(HAS_JOURNAL, false);
+            params.features.set(ORPHAN_FILE, false);
         }
         params.orphan_blocks = params.orphan_size(options)?;
         check_texts(options)?;
@@ -120,9 +128,7 @@ impl Params {
     }
 
     fn inodes_wanted(&self, options: &Options, defaults: &Overrides) -> Result<u64> {
-        let bytes = self.blocks << self.block_bits;
-        let least_ratio =
-            u64::from(self.cluster_ratio_bits > 0) << (self.block_bits + self.cluster_ratio_bits);
+        let bytes = self.blocks_asked << self.block_bits;
         let ratio = match options.bytes_per_inode {
             Some(ratio) if !RATIO_RANGE.contains(&ratio) => {
                 return Err(bad_value(
@@ -134,10 +140,13 @@ impl Params {
                     ),
                 ));
             }
-            Some(ratio) => ratio,
-            None => defaults.bytes_per_inode.unwrap_or(DEFAULTS.1),
+            Some(ratio) => u64::from(ratio),
+            // A default never asks for more inodes than there are places for files.
+            None => {
+                let cluster_size = self.block_size() << self.cluster_ratio_bits;
+                u64::from(defaults.bytes_per_inode.unwrap_or(DEFAULTS.1)).max(cluster_size)
+            }
         };
-        let ratio = u64::from(ratio).max(least_ratio);
         let inodes = options.inodes.map_or(bytes / ratio, u64::from);
         if inodes > u64::from(u32::MAX) {
             return Err(Error::Size(format!(
@@ -157,16 +166,10 @@ impl Params {
     fn resize_blocks(&mut self, options: &Options) -> Result<Option<u64>> {
         let Some(amount) = options.resize else { return Ok(None) };
         let wanted = amount.in_blocks(self.block_size());
-        if wanted <= self.blocks {
+        if wanted <= self.blocks_asked {
             return Err(bad_value(
                 "-E resize=",
                 format!("{wanted} blocks are not more than the file system's {}; ask for more", self.blocks),
-            ));
-        }
-        if wanted > u64::from(u32::MAX) {
-            return Err(bad_value(
-                "-E resize=",
-                format!("{wanted} blocks are more than 2^32 - 1; ask for fewer"),
             ));
         }
         if self.features.contains(META_BG) {
@@ -174,9 +177,10 @@ impl Params {
                 "-E resize= needs the resize inode, which meta_bg excludes; leave one of them out".to_owned(),
             ));
         }
-        let per_group = u64::from(self.clusters_per_group) << self.cluster_ratio_bits;
+        // Counted in full bitmaps of blocks, also where groups are longer (clusters) or shorter (long blocks).
+        let per_group = options.blocks_per_group.map_or(self.block_size() * 8, u64::from);
         let desc_blocks = |blocks: u64| blocks.div_ceil(per_group).div_ceil(self.descs_per_block());
-        let reserved = (desc_blocks(wanted) - desc_blocks(self.blocks)).min(self.block_size() / 4);
+        let reserved = (desc_blocks(wanted) - desc_blocks(self.blocks_asked)).min(self.block_size() / 4);
         if reserved == 0 {
             return Ok(None);
         }
@@ -219,22 +223,18 @@ impl Params {
         if !self.features.contains(HAS_JOURNAL) {
             return Ok(None);
         }
-        let block_size = self.block_size();
-        let log = match options.journal_mib {
-            Some(mib) => (u64::from(mib) << 20) / block_size,
-            None => match default_journal_blocks(self.blocks) {
-                Some(blocks) => blocks,
-                // Too small for one: mke2fs goes on without, and says so.
-                None => return Ok(None),
-            },
+        let Some(default) = default_journal_blocks(self.blocks) else {
+            // Too small for one, whatever was asked for: mke2fs goes on without, and says so.
+            return Ok(None);
         };
+        let log = options.journal_mib.map_or(default, |mib| (u64::from(mib) << 20) / self.block_size());
         if log < 1024 {
             return Err(bad_value(
                 "-J size=",
                 format!("{log} blocks are below the least of 1024; give more MiB"),
             ));
         }
-        let fast_commit = self.fast_commit_blocks(options, log);
+        let fast_commit = self.fast_commit_blocks(options);
         let total = log + fast_commit;
         if total > 10_240_000 || total > self.blocks / 2 {
             return Err(bad_value(
@@ -248,13 +248,14 @@ impl Params {
         Ok(Some(JournalSize { total, fast_commit }))
     }
 
-    fn fast_commit_blocks(&self, options: &Options, log: u64) -> u64 {
+    fn fast_commit_blocks(&self, options: &Options) -> u64 {
         if !self.features.contains(FAST_COMMIT) {
             return 0;
         }
         match options.fast_commit_kib {
             Some(kib) => (u64::from(kib) << 10) / self.block_size(),
-            None => log / 64,
+            // By the size of the file system, also where the journal was given another size.
+            None => default_journal_blocks(self.blocks).unwrap_or(0) / 64,
         }
     }
 
@@ -262,13 +263,11 @@ impl Params {
         if !self.features.contains(ORPHAN_FILE) {
             return Ok(None);
         }
-        if self.journal.is_none() {
-            return Err(Error::Conflict("-O orphan_file needs a journal; add has_journal".to_owned()));
-        }
         let blocks = match options.orphan_file_size {
             Some(amount) => amount.in_blocks(self.block_size()),
-            None => default_orphan_blocks(self.blocks, self.block_size()),
+            None => default_orphan_blocks(self.blocks),
         };
+        let blocks = blocks.next_multiple_of(self.cluster_ratio());
         if blocks == 0 || blocks > 512 {
             return Err(bad_value(
                 "-E orphan_file_size=",
@@ -280,7 +279,7 @@ impl Params {
 }
 
 /// Default size of the orphan file: a 4096th of the file system, 32 to 512 blocks.
-fn default_orphan_blocks(blocks: u64, _block_size: u64) -> u64 {
+fn default_orphan_blocks(blocks: u64) -> u64 {
     (blocks / 4096).clamp(32, 512)
 }
 

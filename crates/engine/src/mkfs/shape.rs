@@ -10,7 +10,7 @@ use blockyard_disk::{BlockCount, BlockNr, Geometry, geometry::GeometryFields};
 use super::error::{Error, Result};
 use super::feature::BIGALLOC;
 use super::heads::Heads;
-use super::params::Params;
+use super::params::{CLUSTERS_PER_GROUP_MAX as COUNTED_MAX, Params};
 
 /// Blocks that a last group must have beyond its metadata.
 const LAST_GROUP_FREE_MIN: u64 = 50;
@@ -28,13 +28,15 @@ impl Shape {
     /// Finds the shape; may add meta_bg to the features and take resize_inode away, where the descriptors would
     /// fill their groups.
     pub(super) fn find(params: &mut Params) -> Result<Self> {
-        let mut reserved_blocks = percent_of(params.blocks, params.reserved_percent);
+        let reserved_at_first = percent_of(params.blocks_asked, params.reserved_percent);
+        let mut reserved_blocks = reserved_at_first;
         let mut clusters = params.clusters_per_group;
         loop {
             let mut blocks = params.blocks;
             let attempt = loop {
                 let Some(geometry) = spread_inodes(params, blocks, clusters)? else { break None };
                 let heads = Heads::plan(params, &geometry)?;
+                check_room(&geometry, &heads)?;
                 let remainder = (blocks - params.first_block) % geometry.blocks_per_group();
                 if remainder == 0 || remainder >= last_group_need(&geometry, &heads) {
                     break Some((geometry, heads));
@@ -48,7 +50,7 @@ impl Shape {
                     )));
                 }
                 blocks -= remainder;
-                reserved_blocks = percent_of(blocks, params.reserved_percent);
+                reserved_blocks = scaled(reserved_at_first, blocks, params.blocks);
             };
             if let Some((geometry, heads)) = attempt {
                 return Ok(Self { geometry, heads, reserved_blocks });
@@ -62,6 +64,18 @@ impl Shape {
             clusters -= 8;
         }
     }
+}
+
+/// Whether a group can hold its own tables beside a full head.
+fn check_room(geometry: &Geometry, heads: &Heads) -> Result<()> {
+    let own = heads.full_head_blocks() + 2 + geometry.inode_table_blocks();
+    if own <= geometry.blocks_per_group() {
+        return Ok(());
+    }
+    Err(Error::Size(format!(
+        "a group of {} blocks does not hold {own} blocks of its own metadata; raise -i or -g, or lower -N",
+        geometry.blocks_per_group()
+    )))
 }
 
 /// Blocks that the last group needs to be worth keeping.
@@ -82,22 +96,33 @@ fn spread_inodes(params: &Params, blocks: u64, clusters: u32) -> Result<Option<G
     let wanted = params.inodes.max(12);
     let share = wanted.div_ceil(groups);
     let most = block_size * 8;
-    if share > most && !params.features.contains(BIGALLOC) {
+    if share > most {
         return Ok(None);
     }
-    let table = share.min(most).saturating_mul(u64::from(params.inode_size)).div_ceil(block_size);
-    let inodes = (table * block_size / u64::from(params.inode_size)).max(8) & !7;
+    let inode_size = u64::from(params.inode_size);
+    let most_counted = most.min(u64::from(COUNTED_MAX));
+    let mut table = (share.min(most_counted) * inode_size).div_ceil(block_size);
+    if table * block_size / inode_size > most_counted {
+        table -= 1;
+    }
+    let inodes = (table * block_size / inode_size).max(8) & !7;
     let fields = GeometryFields {
         block_bits: params.block_bits,
         cluster_ratio_bits: params.cluster_ratio_bits,
         blocks_count: BlockCount::new(blocks),
         first_data_block: BlockNr::new(params.first_block),
         clusters_per_group: clusters,
-        inodes_per_group: u32_from_u64(inodes.min(most)),
+        inodes_per_group: u32_from_u64(inodes),
         inode_size: u16::try_from(params.inode_size).expect("at most 65536, checked to be at most a block"),
         flex_bits: params.flex_bits,
     };
     Geometry::new(fields).map(Some).map_err(|error| Error::Size(format!("{error}; ask for another size")))
+}
+
+/// `part` of `whole`, carried over to `now`, rounded down.
+fn scaled(part: u64, now: u64, whole: u64) -> u64 {
+    let scaled = u128::from(part) * u128::from(now) / u128::from(whole);
+    u64::try_from(scaled).expect("now is at most whole, so the result is at most part")
 }
 
 /// A percentage of a block count, rounded down.

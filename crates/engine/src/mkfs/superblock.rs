@@ -37,7 +37,8 @@ pub(super) fn copy_for(sb: &RawSuperblock, group: GroupNr, checksums: &Checksums
         // Only the primary says whether the file system is clean.
         copy.set_state(FsState::empty());
     }
-    copy.s_block_group_nr = U16::new(low16(group.raw()));
+    // The field has 16 bits; groups beyond say "at least this".
+    copy.s_block_group_nr = U16::new(u16::try_from(group.raw()).unwrap_or(u16::MAX));
     checksums.seal_superblock(&mut copy);
     copy
 }
@@ -64,9 +65,6 @@ fn sizes(sb: &mut RawSuperblock, layout: &Layout) {
     sb.set_incompat(params.features.incompat);
     sb.set_ro_compat(params.features.ro_compat);
     sb.s_rev_level = U32::new(params.revision);
-    if params.revision == 0 {
-        return;
-    }
     sb.s_first_ino = U32::new(11);
     sb.s_inode_size = U16::new(geometry.inode_size());
     if geometry.inode_size() > 128 {
@@ -79,7 +77,7 @@ fn counts(sb: &mut RawSuperblock, layout: &Layout) {
     sb.set_free_blocks_count(BlockCount::new(layout.free_blocks()));
     sb.s_free_inodes_count = U32::new(layout.geometry.inodes_count() - inodes::used(layout));
     sb.s_overhead_clusters = U32::new(low32(layout.overhead_clusters()));
-    sb.s_reserved_gdt_blocks = U16::new(low16(low32(layout.heads.reserved_gdt())));
+    sb.s_reserved_gdt_blocks = U16::new(low16(low32(layout.heads.reserved_gdt_field())));
     let named = layout.heads.named_backups();
     sb.s_backup_bgs = [U32::new(named[0]), U32::new(named[1])];
 }
@@ -122,7 +120,7 @@ fn places(sb: &mut RawSuperblock, layout: &Layout, options: &Options) {
     if let Some(journal) = &layout.journal {
         sb.s_journal_inum = U32::new(InodeNr::JOURNAL.raw());
         sb.s_jnl_backup_type = 1;
-        let words = inodes::block_words(&journal.mapping);
+        let words = inodes::block_words(layout, &journal.mapping);
         for (field, word) in sb.s_jnl_blocks.iter_mut().zip(words) {
             *field = U32::new(word);
         }

@@ -85,15 +85,15 @@ impl Placer<'_> {
         let behind = table + table_len;
         let room = range.end.saturating_sub(behind).max(1);
         let shifted = behind + self.rules.stride * u64_from_u32(group.raw()) % room;
-        if shifted < range.end { shifted } else { range.start }
+        if shifted + 1 < range.end { shifted } else { range.start }
     }
 
-    /// The first free run in a group at or after `from`, else anywhere.
+    /// The first free run in a group at or after `from` that does not begin with its last block, else anywhere.
     fn take_near(&mut self, from: u64, range: &Range<u64>, len: u64) -> Result<u64> {
         let found = self
             .space
-            .find(from, range.end, len, 1)
-            .or_else(|| self.space.find(range.start, range.end, len, 1))
+            .find(from, range.end - 1, len, 1)
+            .or_else(|| self.space.find(range.start, range.end - 1, len, 1))
             .or_else(|| self.space.find(0, u64::MAX, len, 1));
         self.take(found, len)
     }
@@ -131,17 +131,16 @@ impl Placer<'_> {
         })
     }
 
-    /// Places one group's item: at its hint or a little behind it; else where those of all groups `left` fit in the
+    /// Places one group's item: at its hint or the first place behind it in the flex group; else where those of all groups `left` fit in the
     /// flex group; else where this one fits; else anywhere.
     fn pack(&mut self, group: GroupNr, left: u64, item: Item) -> Result<u64> {
-        let ahead = self.geometry.blocks_per_group() / 4;
-        let near = item.hint.and_then(|hint| self.space.find(hint, hint + ahead, item.len, 1));
         let flex_start = u64_from_u32(group.raw()) / self.rules.flex * self.rules.flex;
         let last = (flex_start + self.rules.flex).min(u64_from_u32(self.geometry.groups())) - 1;
         let last = GroupNr::new(blockyard_disk::num::u32_from_u64(last));
         let first =
             self.geometry.group_first_block(GroupNr::new(blockyard_disk::num::u32_from_u64(flex_start)));
         let (start, end) = (first.raw(), self.group_range(last).end);
+        let near = item.hint.and_then(|hint| self.space.find(hint, end, item.len, 1));
         let found = near
             .or_else(|| self.space.find(start, end, item.len * left, 1))
             .or_else(|| self.space.find(start, end, item.len, 1))

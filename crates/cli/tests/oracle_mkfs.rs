@@ -1,0 +1,379 @@
+//! Images of `blockyard mkfs` against those of mke2fs 1.47 for the same arguments: byte by byte, but for what
+//! [`mask_superblock`] and [`mask_mmp`] name; then e2fsck, dumpe2fs and, where it can, a mount by the kernel.
+//!
+//! The sets are the lines of `mkfs_cases.txt` (the awkward ones) and random ones. By default a seeded sample of both;
+//! all of them and more random ones with `BLOCKYARD_FULL=1`.
+
+#![allow(clippy::unwrap_used, clippy::as_conversions)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use blockyard_device::{BlockDevice, FileDevice};
+use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, require, run, seed};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+const HASH_SEED: &str = "hash_seed=fedcba98-7654-3210-fedc-ba9876543210";
+const TIME: &str = "1600000000";
+/// Images above this are made in memory-backed storage only and never in the default sample.
+const SAMPLE_BYTES_MAX: u64 = 4 << 30;
+
+/// One set of parameters: the size of the image and mke2fs's options.
+#[derive(Clone, Debug)]
+struct Case {
+    size: String,
+    options: Vec<String>,
+}
+
+impl Case {
+    fn parse(line: &str) -> Self {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        let size = words.next().expect("a case begins with a size");
+        let mut options: Vec<String> = words.collect();
+        if !options.iter().any(|option| option == "-t") {
+            options.splice(0..0, ["-t".to_owned(), "ext2".to_owned()]);
+        }
+        // mke2fs honours the last -E only, so there is one.
+        match options.iter().position(|option| option == "-E") {
+            Some(at) => options[at + 1] = format!("{},{HASH_SEED}", options[at + 1]),
+            None => options.extend(["-E".to_owned(), HASH_SEED.to_owned()]),
+        }
+        Self { size, options }
+    }
+
+    fn bytes(&self) -> u64 {
+        let (digits, unit) = self.size.split_at(self.size.len() - 1);
+        let unit = match unit {
+            "K" => 10,
+            "M" => 20,
+            "G" => 30,
+            "T" => 40,
+            _ => panic!("size {}", self.size),
+        };
+        digits.parse::<u64>().unwrap() << unit
+    }
+
+    fn has(&self, text: &str) -> bool {
+        self.options.iter().any(|option| option.split(',').any(|part| part == text))
+    }
+}
+
+/// The two images of a case and what made them.
+struct Pair {
+    ours: PathBuf,
+    theirs: PathBuf,
+}
+
+impl Pair {
+    fn new(directory: &Path) -> Self {
+        Self { ours: directory.join("ours.img"), theirs: directory.join("theirs.img") }
+    }
+
+    fn make(&self, case: &Case) -> (Output, Output) {
+        for image in [&self.ours, &self.theirs] {
+            let file = std::fs::File::create(image).unwrap();
+            file.set_len(case.bytes()).unwrap();
+        }
+        let ours = command(env!("CARGO_BIN_EXE_blockyard"), &["mkfs"], case, &self.ours);
+        let theirs = command("mke2fs", &[], case, &self.theirs);
+        (ours, theirs)
+    }
+}
+
+fn command(program: &str, first: &[&str], case: &Case, image: &Path) -> Output {
+    Command::new(program)
+        .args(first)
+        .args(["-q", "-F", "-U", UUID])
+        .args(&case.options)
+        .arg(image)
+        .env("E2FSPROGS_FAKE_TIME", TIME)
+        .env("LC_ALL", "C")
+        .output()
+        .unwrap()
+}
+
+/// What may differ in a superblock: the KiB written (the two write differently much), hence its checksum.
+fn mask_superblock(block: &mut [u8]) {
+    block[0x178..0x180].fill(0);
+    block[0x3FC..0x400].fill(0);
+}
+
+/// What may differ in the MMP block: mke2fs puts the clock's time, the host and the device there.
+fn mask_mmp(block: &mut [u8]) {
+    block[0x08..0x70].fill(0);
+    block[0x3FC..0x400].fill(0);
+}
+
+fn masked(mut block: Vec<u8>) -> Vec<u8> {
+    if block.len() < 1024 {
+        return block;
+    }
+    if block[0x38..0x3A] == [0x53, 0xEF] {
+        mask_superblock(&mut block);
+    } else if block[..4] == [0x50, 0x4D, 0x4D, 0x00] {
+        mask_mmp(&mut block);
+    }
+    block
+}
+
+/// The first difference of two images, if any. Holes are compared only where the other image has data.
+fn difference(pair: &Pair) -> Option<String> {
+    one_way(&pair.ours, &pair.theirs).or_else(|| one_way(&pair.theirs, &pair.ours))
+}
+
+/// The first place where what `left` has as data differs in `right`.
+fn one_way(left: &Path, right: &Path) -> Option<String> {
+    let other = FileDevice::open_read_only(right).unwrap();
+    let mut found = None;
+    let mut buffer = Vec::new();
+    let visited = FileDevice::open_read_only(left).unwrap().for_each_data(|at, bytes| {
+        buffer.resize(bytes.len(), 0);
+        other.read_at(at, &mut buffer)?;
+        if found.is_none() && bytes != buffer.as_slice() {
+            assert!(at % 1024 == 0, "stretches of data begin at pages");
+            let blocks = bytes.chunks(1024).zip(buffer.chunks(1024));
+            found = blocks
+                .enumerate()
+                .find_map(|(index, (a, b))| block_difference(at / 1024 + index as u64, a, b));
+        }
+        Ok(())
+    });
+    visited.unwrap();
+    found.map(|what| format!("{} has {what}", left.file_name().unwrap().display()))
+}
+
+fn block_difference(number: u64, a: &[u8], b: &[u8]) -> Option<String> {
+    let (a, b) = (masked(a.to_vec()), masked(b.to_vec()));
+    let at = a.iter().zip(&b).position(|(x, y)| x != y)?;
+    Some(format!("KiB {number}, byte {at:#x}: {:#04x}, the other {:#04x}", a[at], b[at]))
+}
+
+/// What dumpe2fs prints, without the lines that [`mask_superblock`] explains.
+fn dump(image: &Path) -> Vec<String> {
+    let output = run("dumpe2fs", &[image.to_str().unwrap()]);
+    assert!(output.status.success(), "dumpe2fs {}: {output:?}", image.display());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let differs = |line: &str| line.starts_with("Lifetime writes") || line.starts_with("Checksum:");
+    let differs_mmp = |line: &str| line.trim_start().starts_with("mmp_");
+    text.lines().filter(|line| !differs(line) && !differs_mmp(line)).map(str::to_owned).collect()
+}
+
+/// Judges one case; `Ok(false)` when both tools refuse it.
+fn judge(case: &Case, pair: &Pair, mount: bool) -> Result<bool, String> {
+    let (ours, theirs) = pair.make(case);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().replace('\n', " ");
+    match (ours.status.success(), theirs.status.success()) {
+        (true, true) => {}
+        (false, false) => {
+            let message = text(&ours.stderr);
+            return if message.starts_with("blockyard: ") {
+                Ok(false)
+            } else {
+                Err(format!("crash: {message}"))
+            };
+        }
+        (true, false) => return Err(format!("mke2fs refuses: {}", text(&theirs.stderr))),
+        (false, true) => return Err(format!("blockyard refuses: {}", text(&ours.stderr))),
+    }
+    if let Some(difference) = difference(pair) {
+        return Err(difference);
+    }
+    if dump(&pair.ours) != dump(&pair.theirs) {
+        return Err("dumpe2fs differs".to_owned());
+    }
+    e2fsck_clean(&pair.ours);
+    if mount {
+        mount_and_write(case, pair)?;
+    }
+    Ok(true)
+}
+
+/// The kernel mounts the image, a file is written, and the image is still clean.
+fn mount_and_write(case: &Case, pair: &Pair) -> Result<(), String> {
+    let mounted = LoopMount::new(&pair.ours, "")?;
+    let file = mounted.path().join("file");
+    std::fs::write(&file, [7u8; 3000]).map_err(|error| format!("write on {case:?}: {error}"))?;
+    drop(mounted);
+    e2fsck_clean(&pair.ours);
+    Ok(())
+}
+
+/// Whether this kernel can mount images of the case quickly: pages of 4 KiB, no MMP (a mount waits for it).
+fn is_mountable(case: &Case, pair: &Pair) -> bool {
+    let mut block_size = [0; 4];
+    let device = FileDevice::open_read_only(&pair.ours).unwrap();
+    device.read_at(1024 + 0x18, &mut block_size).unwrap();
+    u32::from_le_bytes(block_size) <= 2 && !case.has("mmp") && !case.has("test_fs") && case.bytes() <= 1 << 40
+}
+
+fn fixed_cases() -> Vec<Case> {
+    include_str!("mkfs_cases.txt").lines().filter(|line| !line.starts_with('#')).map(Case::parse).collect()
+}
+
+fn pick<'a>(rng: &mut ChaCha8Rng, choices: &[&'a str]) -> &'a str {
+    choices.choose(rng).expect("a choice")
+}
+
+/// A random set of parameters that makes some sense.
+fn random_case(rng: &mut ChaCha8Rng, bytes_max: u64) -> Case {
+    let profile = pick(rng, &["ext2", "ext3", "ext4", "ext4", "ext4", "ext4"]);
+    let has_small_groups = rng.random_bool(0.25);
+    let has_all_backups = rng.random_bool(0.08);
+    // Many groups with much in each would fill the disk: such sets stay small.
+    let mib_max = if has_all_backups || has_small_groups { 1000 } else { 60_000 };
+    let mib = match rng.random_range(0..4) {
+        0 => rng.random_range(4..40),
+        1 => rng.random_range(40..700),
+        2 => rng.random_range(700..9000),
+        _ => rng.random_range(9000..60_000),
+    }
+    .min(mib_max);
+    let kib = (mib * 1024 + rng.random_range(0..1024)).min(bytes_max >> 10);
+    let mut line = format!("{kib}K -t {profile}");
+    let block = pick(rng, &["", "1024", "2048", "4096", "4096", "8192", "65536"]);
+    if !block.is_empty() {
+        line += &format!(" -b {block}");
+    }
+    let mut features = Vec::new();
+    let is_cluster = profile == "ext4" && rng.random_bool(0.25);
+    if is_cluster {
+        features.push("bigalloc");
+        if !block.is_empty() && rng.random_bool(0.7) {
+            let size: u64 = block.parse::<u64>().unwrap() << rng.random_range(1..6);
+            line += &format!(" -C {}", size.max(2048));
+        }
+    }
+    for toggle in [
+        "^has_journal",
+        "^resize_inode",
+        "meta_bg,^resize_inode",
+        "sparse_super2",
+        "^metadata_csum",
+        "uninit_bg,^metadata_csum",
+        "orphan_file",
+        "inline_data",
+        "metadata_csum_seed",
+        "fast_commit",
+        "^dir_index",
+        "large_dir",
+        "ea_inode",
+        "mmp",
+    ] {
+        if rng.random_bool(0.08) {
+            features.push(toggle);
+        }
+    }
+    if has_all_backups {
+        features.push("^sparse_super,^resize_inode");
+    }
+    if profile == "ext4" && !is_cluster {
+        for toggle in ["^flex_bg", "^64bit", "^extent,^64bit"] {
+            if rng.random_bool(0.12) {
+                features.push(toggle);
+            }
+        }
+    }
+    if !features.is_empty() {
+        line += &format!(" -O {}", features.join(","));
+    }
+    let is_flex = profile == "ext4" && !features.contains(&"^flex_bg");
+    // With clusters, meta_bg and no packing mke2fs counts shared clusters twice when it looks for the journal's place.
+    let counts_twice = is_cluster && features.contains(&"meta_bg,^resize_inode");
+    if is_flex && !counts_twice && rng.random_bool(0.3) {
+        line += &format!(" -G {}", 1 << rng.random_range(0..10));
+    }
+    let limit = if block.is_empty() { 8192 } else { (block.parse::<u32>().unwrap() * 8).min(65528) };
+    if has_small_groups {
+        line += &format!(" -g {}", rng.random_range(32..=limit / 8) * 8);
+    }
+    match rng.random_range(0..6) {
+        0 => line += &format!(" -i {}", 1024 << rng.random_range(0..14)),
+        1 => line += &format!(" -N {}", rng.random_range(1..40_000)),
+        _ => {}
+    }
+    if rng.random_bool(0.2) {
+        line += &format!(" -I {}", 128 << rng.random_range(0..4));
+    }
+    if rng.random_bool(0.2) {
+        line += &format!(" -m {}", pick(rng, &["0", "1", "2.5", "10", "33.3"]));
+    }
+    if rng.random_bool(0.15) && !features.contains(&"^has_journal") {
+        line += &format!(" -J size={}", rng.random_range(1..40));
+    }
+    let mut extended = Vec::new();
+    if is_flex && rng.random_bool(0.15) {
+        extended.push("packed_meta_blocks=1".to_owned());
+    }
+    if rng.random_bool(0.15) {
+        extended.push(format!("stride={},stripe_width=64", rng.random_range(1..300)));
+    }
+    if rng.random_bool(0.1) {
+        extended.push("nodiscard".to_owned());
+    }
+    if rng.random_bool(0.1) {
+        extended.push(format!("resize={}M", mib * rng.random_range(2..2000)));
+    }
+    if rng.random_bool(0.1) {
+        extended.push("num_backup_sb=1".to_owned());
+    }
+    if rng.random_bool(0.1) {
+        extended.push("root_owner=100000:5".to_owned());
+    }
+    if !extended.is_empty() {
+        line += &format!(" -E {}", extended.join(","));
+    }
+    Case::parse(&line)
+}
+
+/// Judges cases until `wanted` were made by both, and reports all that differ.
+fn judge_all(cases: impl Iterator<Item = Case>, wanted: usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let pair = Pair::new(directory.path());
+    let can_mount = blockyard_testkit::is_root();
+    let (mut made, mut refused, mut mounted, mut wrong) = (0, 0, 0, Vec::new());
+    for case in cases {
+        if made == wanted {
+            break;
+        }
+        let first = judge(&case, &pair, false);
+        let mount = can_mount && matches!(first, Ok(true)) && is_mountable(&case, &pair);
+        let verdict = if mount { mount_and_write(&case, &pair).map(|()| true) } else { first };
+        match verdict {
+            Ok(true) => made += 1,
+            Ok(false) => refused += 1,
+            Err(what) => wrong.push(format!("{} {}: {what}", case.size, case.options.join(" "))),
+        }
+        mounted += usize::from(mount);
+    }
+    println!("{made} sets equal ({mounted} mounted), {refused} refused by both, {} wrong", wrong.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn images_equal_those_of_mke2fs() {
+    if !require(&["mke2fs", "e2fsck", "dumpe2fs"]) {
+        return;
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(seed(20_260_101));
+    if full_matrix() {
+        judge_all(fixed_cases().into_iter(), usize::MAX);
+    } else {
+        let small: Vec<Case> =
+            fixed_cases().into_iter().filter(|case| case.bytes() <= SAMPLE_BYTES_MAX).collect();
+        let sample: Vec<Case> = small.choose_multiple(&mut rng, 16).cloned().collect();
+        judge_all(sample.into_iter(), usize::MAX);
+    }
+}
+
+#[test]
+fn random_sets_equal_those_of_mke2fs() {
+    if !require(&["mke2fs", "e2fsck", "dumpe2fs"]) {
+        return;
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(seed(20_260_102));
+    let (wanted, bytes_max) = if full_matrix() { (200, u64::MAX) } else { (10, SAMPLE_BYTES_MAX) };
+    judge_all(std::iter::repeat_with(|| random_case(&mut rng, bytes_max)).take(wanted * 4), wanted);
+}
