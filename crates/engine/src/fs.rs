@@ -31,7 +31,7 @@ pub struct FileSystem {
     pub(crate) inodes: InodeTable,
     pub(crate) txns: Transactions,
     journal: Box<dyn Journal>,
-    pub(crate) space: crate::space::Interim,
+    pub(crate) space: crate::space::Space,
     options: OpenOptions,
     read_only: bool,
     /// An apply failed: nothing is written any more. Relaxed: a late reader writes into memory only.

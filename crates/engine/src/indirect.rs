@@ -149,7 +149,9 @@ impl FileSystem {
                         Some(buffer) => buffer.block(),
                         None => self.inode_goal(ctx, inode),
                     };
-                    let wanted = Wanted { goal, indirect: true, ..Wanted::new(inode, WantedFor::Metadata) };
+                    let reserved = handle.is_write_back();
+                    let wanted =
+                        Wanted { goal, indirect: true, reserved, ..Wanted::new(inode, WantedFor::Metadata) };
                     fresh += 1;
                     self.new_metadata_block(ctx, handle, &wanted, &inode.space, BlockKind::Plain)
                         .map(|(_, buffer)| buffer)

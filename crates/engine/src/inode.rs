@@ -17,6 +17,8 @@ pub(crate) use table::InodeTable;
 
 use crate::cache::Buffer;
 use crate::data::FileData;
+use blockyard_alloc::InodeAlloc;
+use blockyard_alloc::inode::InodeDirAlloc;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap, InodeSlot};
 use blockyard_disk::{Checksums, GroupNr, InodeNr};
 use blockyard_sync::{AtomicBool, AtomicU32, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, rank};
@@ -37,7 +39,7 @@ pub(crate) struct Inode {
     /// Open references that may write.
     pub(crate) writers: AtomicU32,
     /// The allocator's state of this inode.
-    pub(crate) space: crate::space::InodeSpace,
+    pub(crate) space: InodeAlloc,
 }
 
 /// What the core lock guards.
@@ -54,6 +56,8 @@ pub(crate) struct InodeCore {
     pub(crate) seed: Option<u32>,
     /// The table block and the offset in it, pinned while there is something to encode.
     table: Option<(Arc<Buffer>, usize)>,
+    /// Where the last child of a directory went.
+    pub(crate) children: InodeDirAlloc,
     /// Gone: links and references were 0 and the inode was freed.
     pub(crate) deleted: bool,
 }
@@ -131,7 +135,7 @@ impl Inode {
             dirty: AtomicBool::new(false),
             opens: AtomicU32::new(0),
             writers: AtomicU32::new(0),
-            space: crate::space::InodeSpace,
+            space: InodeAlloc::new(),
         }
     }
 }
@@ -145,7 +149,16 @@ impl InodeCore {
         sectors: u64,
         seed: Option<u32>,
     ) -> Self {
-        Self { slot, map, size, sectors, seed, table: None, deleted: false }
+        Self {
+            slot,
+            map,
+            size,
+            sectors,
+            seed,
+            table: None,
+            children: InodeDirAlloc::default(),
+            deleted: false,
+        }
     }
 
     /// The 60 bytes of `i_block`.

@@ -1,35 +1,46 @@
-//! Blocks from the allocator into the journaled bitmaps and back: the one place where the engine meets `alloc`.
+//! Blocks and inode numbers from the allocator into the journaled bitmaps and back: the one place where the engine
+//! meets `alloc`.
 //!
-//! A claim is taken in core by the allocator, then marked in the on-disk bitmap inside a handle ([`FileSystem::take`]),
-//! or handed back ([`FileSystem::hand_back`]). Freed clusters leave the on-disk bitmap at once and the in-core one
-//! when the freeing transaction has committed.
+//! A claim is taken in core by the allocator, then marked in the on-disk bitmap inside a handle
+//! ([`FileSystem::take`]), or handed back by dropping it. Freed clusters leave the on-disk bitmap at once and the
+//! in-core one when the freeing transaction has committed.
 
-mod interim;
+mod sources;
 
-pub(crate) use interim::Interim;
-
-use crate::cache::BlockKind;
+use crate::cache::{BlockKind, Buffer};
+use crate::inode::Inode;
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_alloc::inode::{InodeAllocator, InodeClaim, InodeDirAlloc, InodeRequest};
+use blockyard_alloc::{
+    AllocError, Allocator, BlockRequest, Claim, FreeContext, InodeAlloc, Mapping, Neighbour, RequestFlags,
+};
 use blockyard_disk::num::u64_from_u32;
-use blockyard_disk::{BlockNr, GroupNr, InodeNr};
+use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock, TxnId};
+use blockyard_sync::CpuSlot;
+use std::sync::Arc;
 
 /// Commits that one request may force to get freed clusters back.
 const RETRIES_MAX: u32 = 3;
 
-/// The allocator's state of one inode.
-#[derive(Default)]
-pub(crate) struct InodeSpace;
+/// The allocators of an open file system.
+pub(crate) struct Space {
+    blocks: Arc<Allocator>,
+    pub(crate) inodes: InodeAllocator,
+}
 
 /// A request for clusters, as mapping code fills it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) inode: InodeNr,
     pub(crate) group: GroupNr,
+    /// First logical block, at the start of a cluster.
     pub(crate) logical: u32,
     pub(crate) clusters: u32,
     pub(crate) goal: BlockNr,
+    /// The last block of the nearest extent to the left, logical and physical.
     pub(crate) left: Option<(u32, BlockNr)>,
+    /// The first block of the nearest extent to the right.
     pub(crate) right: Option<(u32, BlockNr)>,
     pub(crate) file_size: u64,
     pub(crate) writer_open: bool,
@@ -55,44 +66,105 @@ pub(crate) enum WantedFor {
     Metadata,
 }
 
-/// Clusters taken in core, to be taken or handed back.
-#[must_use = "a claim must be taken or handed back"]
-#[derive(Debug)]
-pub(crate) struct Claim {
-    /// First block, at the start of a cluster.
-    pub(crate) first: BlockNr,
-    /// Clusters.
-    pub(crate) clusters: u32,
+impl Wanted {
+    fn request(&self, ctx: &OpContext) -> BlockRequest {
+        let mut flags = match self.kind {
+            WantedFor::Data => RequestFlags::DATA,
+            WantedFor::Directory => RequestFlags::DIRECTORY,
+            WantedFor::Metadata => RequestFlags::METADATA,
+        };
+        flags.set(RequestFlags::DELALLOC_RESERVED | RequestFlags::USE_RESERVED, self.reserved);
+        flags.set(RequestFlags::NO_NORMALIZE, self.exact && self.kind == WantedFor::Data);
+        flags.set(RequestFlags::TRY_GOAL, self.try_goal);
+        flags.set(RequestFlags::USE_ROOT, ctx.privileged);
+        let neighbour = |(logical, physical)| Neighbour { logical: LogicalBlock::new(logical), physical };
+        BlockRequest {
+            inode: self.inode,
+            inode_group: self.group,
+            mapping: if self.indirect { Mapping::Indirect } else { Mapping::Extents },
+            logical: LogicalBlock::new(self.logical),
+            clusters: self.clusters,
+            goal: self.goal,
+            left: self.left.map(neighbour),
+            right: self.right.map(neighbour),
+            file_size: self.file_size,
+            writer_open: self.writer_open,
+            cpu: ctx.cpu,
+            colour: ctx.colour,
+            flags,
+        }
+    }
+}
+
+impl Space {
+    /// Clusters reserved by delayed allocation.
+    pub(crate) fn delayed_clusters(&self) -> u64 {
+        self.blocks.free_clusters().delayed
+    }
+
+    /// The transaction's frees may be handed out again.
+    pub(crate) fn committed(&self, txn: TxnId, slot: CpuSlot) {
+        self.blocks.commit(txn, slot);
+    }
+
+    /// The allocator of blocks, for statistics and tunables.
+    pub(crate) fn allocator(&self) -> &Allocator {
+        &self.blocks
+    }
+}
+
+impl From<AllocError> for Error {
+    fn from(error: AllocError) -> Self {
+        match error {
+            AllocError::NoSpace(_) => Self::NoSpace,
+            AllocError::Load { group, source } => match source.downcast::<Self>() {
+                Ok(cause) => *cause,
+                Err(other) => Self::Refused(format!("block bitmap of group {group}: {other}")),
+            },
+            other => Self::Refused(other.to_string()),
+        }
+    }
 }
 
 impl FileSystem {
-    /// Takes clusters in core. Not inside a handle when the caller wants retries after commits.
-    pub(crate) fn claim(&self, _ctx: &OpContext, wanted: &Wanted, _space: &InodeSpace) -> Result<Claim> {
-        match self.space.claim(wanted.goal, wanted.clusters, wanted.reserved)? {
-            Some((first, clusters)) => Ok(Claim { first, clusters }),
-            None => Err(Error::NoSpace),
-        }
+    /// The block allocator: its counters, tunables and statistics.
+    #[must_use]
+    pub fn allocator(&self) -> &Allocator {
+        self.space.allocator()
+    }
+
+    /// Takes clusters in core.
+    pub(crate) fn claim(&self, ctx: &OpContext, wanted: &Wanted, space: &InodeAlloc) -> Result<Claim<'_>> {
+        Ok(self.space.blocks.allocate(&wanted.request(ctx), space)?)
     }
 
     /// The last writer has closed a file: what was preallocated for it is given back.
-    pub(crate) fn last_writer_closed(&self, _ctx: &OpContext, _inode: &crate::inode::Inode) {}
-
-    /// Marks a claim as used on disk.
-    pub(crate) fn take(&self, handle: &Handle<'_>, claim: &Claim) -> Result<()> {
-        self.groups.mark_used(handle, claim.first, self.groups.blocks_in(claim.clusters))
+    pub(crate) fn last_writer_closed(&self, ctx: &OpContext, inode: &Inode) {
+        let data = inode.write();
+        if data.reserved_len() == 0 {
+            self.discard_preallocations(ctx, inode);
+        }
     }
 
-    /// Gives a claim back that was not taken.
-    pub(crate) fn hand_back(&self, claim: Claim) {
-        self.space.free(claim.first, self.groups.blocks_in(claim.clusters), None);
+    /// Gives back what was preallocated for a file. The caller holds the content lock.
+    pub(crate) fn discard_preallocations(&self, ctx: &OpContext, inode: &Inode) {
+        self.space.blocks.discard_inode_preallocations(&inode.space, ctx.cpu);
+    }
+
+    /// Marks a claim as used on disk.
+    pub(crate) fn take(&self, handle: &Handle<'_>, claim: Claim<'_>) -> Result<()> {
+        self.groups.mark_used(handle, claim.first_block(), claim.blocks().raw())?;
+        claim.commit();
+        Ok(())
     }
 
     /// Frees whole clusters: on disk now, for the allocator after the commit.
     pub(crate) fn free_clusters(&self, handle: &Handle<'_>, first: BlockNr, clusters: u32) -> Result<()> {
         let blocks = self.groups.blocks_in(clusters);
-        self.groups.mark_free(handle, first, blocks)?;
-        self.space.free(first, blocks, Some(handle.tid()));
-        Ok(())
+        // In core first: should the allocator have to load the group, it must see the clusters used.
+        let context = FreeContext { txn: Some(handle.tid()), cpu: handle.slot(), ..FreeContext::default() };
+        self.space.blocks.free(first, blocks, context)?;
+        self.groups.mark_free(handle, first, blocks)
     }
 
     /// One metadata block (the first of a cluster), zeroed and in the transaction.
@@ -101,15 +173,13 @@ impl FileSystem {
         ctx: &OpContext,
         handle: &Handle<'_>,
         wanted: &Wanted,
-        space: &InodeSpace,
+        space: &InodeAlloc,
         kind: BlockKind,
-    ) -> Result<(BlockNr, std::sync::Arc<crate::cache::Buffer>)> {
+    ) -> Result<(BlockNr, Arc<Buffer>)> {
         let claim = self.claim(ctx, wanted, space)?;
-        if let Err(error) = self.take(handle, &claim) {
-            self.hand_back(claim);
-            return Err(error);
-        }
-        Ok((claim.first, handle.create(claim.first, kind)))
+        let first = claim.first_block();
+        self.take(handle, claim)?;
+        Ok((first, handle.create(first, kind)))
     }
 
     /// Frees a metadata block with its cluster: forgotten and revoked.
@@ -121,13 +191,23 @@ impl FileSystem {
     }
 
     /// Reserves clusters for data that will be allocated at write-back.
-    pub(crate) fn reserve(&self, _ctx: &OpContext, clusters: u64) -> Result<()> {
-        if self.space.reserve(clusters) { Ok(()) } else { Err(Error::NoSpace) }
+    pub(crate) fn reserve(&self, ctx: &OpContext, clusters: u64) -> Result<()> {
+        let flags = if ctx.privileged { RequestFlags::USE_ROOT } else { RequestFlags::empty() };
+        Ok(self.space.blocks.reserve_delayed(clusters, flags, ctx.cpu)?)
     }
 
     /// Reserves without asking: for clusters that were just freed under dirty data.
-    pub(crate) fn reserve_always(&self, clusters: u64) {
-        self.space.reserve_always(clusters);
+    pub(crate) fn reserve_always(&self, ctx: &OpContext, clusters: u64) {
+        // The clusters are free by count already; a refusal can only come from the reserves, which may be used here.
+        let flags = RequestFlags::USE_ROOT | RequestFlags::USE_RESERVED;
+        if self.space.blocks.reserve_delayed(clusters, flags, ctx.cpu).is_err() {
+            self.fail();
+        }
+    }
+
+    /// Ends reservations: their clusters were allocated, or are not needed.
+    pub(crate) fn unreserve(&self, ctx: &OpContext, clusters: u64) {
+        self.space.blocks.release_delayed(clusters, ctx.cpu);
     }
 
     /// After [`Error::NoSpace`]: commits when freed clusters wait for that, at most three times. Outside a handle.
@@ -135,15 +215,33 @@ impl FileSystem {
     /// # Errors
     /// [`Error::NoSpace`] when nothing is left to wait for.
     pub(crate) fn retry_after_commit(&self, ctx: &OpContext, tries: &mut u32) -> Result<()> {
-        if *tries >= RETRIES_MAX || !self.space.pending() {
+        if *tries >= RETRIES_MAX || self.space.blocks.pending_clusters() == 0 {
             return Err(Error::NoSpace);
         }
         *tries += 1;
         self.commit_point(ctx).map(drop)
     }
 
-    /// Ends reservations: their clusters were allocated, or are not needed.
-    pub(crate) fn unreserve(&self, clusters: u64) {
-        self.space.unreserve(clusters);
+    /// Claims an inode number for a child of a directory.
+    pub(crate) fn claim_inode(
+        &self,
+        request: &InodeRequest,
+        parent: &mut InodeDirAlloc,
+    ) -> Result<InodeClaim<'_>> {
+        Ok(self.space.inodes.allocate(request, parent)?)
+    }
+}
+
+impl From<blockyard_alloc::inode::InodeError> for Error {
+    fn from(error: blockyard_alloc::inode::InodeError) -> Self {
+        use blockyard_alloc::inode::InodeError;
+        match error {
+            InodeError::NoInodes => Self::NoSpace,
+            InodeError::Load { group, source } => match source.downcast::<Self>() {
+                Ok(cause) => *cause,
+                Err(other) => Self::Refused(format!("inode bitmap of group {group}: {other}")),
+            },
+            other => Self::Refused(other.to_string()),
+        }
     }
 }

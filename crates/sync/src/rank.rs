@@ -86,6 +86,8 @@ ranks! {
     BUFFER = 820;
     /// Lists of the running and the committing transaction.
     JOURNAL_STATE = 860;
+    /// The superblock of an open file system.
+    SUPERBLOCK = 870;
     /// The log of a recording device: held while the device below works, so that the log's order is the true one.
     DEVICE_LOG = 880;
     /// A block device's own bookkeeping.

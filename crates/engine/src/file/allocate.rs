@@ -3,12 +3,15 @@
 use crate::extents::{Extent, Lookup, UNWRITTEN_MAX, WRITTEN_MAX};
 use crate::indirect::left_in_array;
 use crate::inode::{Inode, InodeCore};
-use crate::space::{Claim, Wanted, WantedFor};
+use crate::space::{Wanted, WantedFor};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_alloc::Claim;
+use blockyard_alloc::goals::inode_goal;
+use blockyard_alloc::policy::slots::{DirBlocks, When};
 use blockyard_disk::BlockNr;
 use blockyard_disk::inode::{FileType, InodeMap};
-use blockyard_disk::num::{u32_from_u64, u64_from_u32};
+use blockyard_disk::num::u32_from_u64;
 use blockyard_sync::Ordering;
 
 /// How blocks are asked for.
@@ -23,13 +26,14 @@ pub(crate) struct How {
 }
 
 /// Blocks chosen for a hole; nothing is changed on disk yet.
-#[must_use = "a plan must be applied or abandoned"]
+/// Dropping it hands the claim back.
+#[must_use = "a plan that is dropped is given up"]
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Plan<'a> {
     /// What will be mapped.
     pub(crate) extent: Extent,
     /// What must be taken for it; `None` when the file owns the cluster already.
-    claim: Option<Claim>,
+    claim: Option<Claim<'a>>,
 }
 
 impl Wanted {
@@ -64,7 +68,7 @@ impl FileSystem {
         here: &Lookup,
         (logical, len): (u32, u32),
         how: How,
-    ) -> Result<Plan> {
+    ) -> Result<Plan<'_>> {
         let most = if how.unwritten { UNWRITTEN_MAX } else { WRITTEN_MAX };
         let hole = here.right.map_or(u32::MAX - logical, |right| right.logical - logical);
         let mut len = len.min(most).min(hole);
@@ -95,11 +99,11 @@ impl FileSystem {
             ..Wanted::new(inode, kind)
         };
         let claim = self.claim(ctx, &wanted, &inode.space)?;
-        let got = self.groups.blocks_in(claim.clusters) - u64::from(offset);
+        let got = claim.blocks().raw() - u64::from(offset);
         let extent = Extent {
             logical,
             len: u32_from_u64(got.min(u64::from(len))),
-            physical: claim.first.raw() + u64::from(offset),
+            physical: claim.first_block().raw() + u64::from(offset),
             unwritten: how.unwritten,
         };
         Ok(Plan { extent, claim: Some(claim) })
@@ -113,7 +117,7 @@ impl FileSystem {
         inode: &Inode,
         (logical, len): (u32, u32),
         how: How,
-    ) -> Result<Plan> {
+    ) -> Result<Plan<'_>> {
         let mut tries = 0;
         loop {
             let planned = {
@@ -159,20 +163,15 @@ impl FileSystem {
 
     /// The goal of an inode without blocks: its flex group's first group for metadata, the next one for file data.
     pub(crate) fn inode_goal(&self, ctx: &OpContext, inode: &Inode) -> BlockNr {
-        let geometry = self.geometry();
-        let flex = geometry.flex_size();
-        let mut group = inode.group().raw();
-        if flex >= 4 {
-            group = group / flex * flex + u32::from(inode.kind() == FileType::Regular);
-        }
-        let start = geometry.first_data_block().raw() + u64_from_u32(group) * geometry.blocks_per_group();
-        if self.options().delayed_allocation {
-            return BlockNr::new(start);
-        }
-        let last = geometry.blocks_count().raw() - 1;
-        let per_group = geometry.blocks_per_group();
-        let step = if start + per_group <= last { per_group / 16 } else { last.saturating_sub(start) / 16 };
-        BlockNr::new(start + u64::from(ctx.colour % 16) * step)
+        let regular =
+            inode.kind() == FileType::Regular || self.options().policy.dir_blocks == DirBlocks::WithData;
+        let colour = (!self.delays_allocation()).then_some(ctx.colour);
+        inode_goal(self.geometry(), inode.group(), regular, colour)
+    }
+
+    /// Whether blocks are chosen at write-back.
+    pub(crate) fn delays_allocation(&self) -> bool {
+        self.options().delayed_allocation && self.options().policy.when == When::WriteBack
     }
 
     /// Takes and maps what was planned. On an error nothing is mapped and the claim is handed back.
@@ -182,30 +181,18 @@ impl FileSystem {
         handle: &Handle<'_>,
         inode: &Inode,
         core: &mut InodeCore,
-        plan: Plan,
+        plan: Plan<'_>,
     ) -> Result<()> {
-        let ready = match &plan.claim {
-            Some(claim) => self.groups.reserve_bitmaps(handle, claim.first, 1),
-            None => Ok(()),
-        };
-        let mapped = ready.and_then(|()| self.insert_mapping(ctx, handle, inode, core, plan.extent));
-        if let Err(error) = mapped {
-            self.abandon(plan);
-            return Err(error);
+        if let Some(claim) = &plan.claim {
+            self.groups.reserve_bitmaps(handle, claim.first_block(), 1)?;
         }
+        self.insert_mapping(ctx, handle, inode, core, plan.extent)?;
         if let Some(claim) = plan.claim {
-            let blocks = self.groups.blocks_in(claim.clusters);
-            self.apply(self.take(handle, &claim))?;
+            let blocks = claim.blocks().raw();
+            self.apply(self.take(handle, claim))?;
             core.add_blocks(blocks.cast_signed(), self.geometry().block_bits());
         }
         Ok(())
-    }
-
-    /// Hands back what was planned.
-    pub(crate) fn abandon(&self, plan: Plan) {
-        if let Some(claim) = plan.claim {
-            self.hand_back(claim);
-        }
     }
 
     /// Whether any block of a logical cluster is mapped.

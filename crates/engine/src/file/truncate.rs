@@ -110,6 +110,7 @@ impl FileSystem {
         range: Range<u32>,
     ) -> Result<()> {
         self.forget_dirty(data, range.clone());
+        self.discard_preallocations(ctx, inode);
         let mut end = range.end;
         while range.start < end {
             let handle = self.begin(ctx, RUN_CREDITS)?;
@@ -119,7 +120,7 @@ impl FileSystem {
             self.remove_and_free(ctx, &handle, inode, &mut core, data, start..end)?;
             end = start;
         }
-        self.settle_reservations(inode, data, range)
+        self.settle_reservations(ctx, inode, data, range)
     }
 
     /// Brings in the bitmaps that removing the last extents of `range` needs; gives where these extents start, `None`
@@ -212,7 +213,13 @@ impl FileSystem {
     }
 
     /// After blocks went: reservations follow what is left in the clusters of the range (bigalloc.md 7.1).
-    fn settle_reservations(&self, inode: &Inode, data: &mut FileData, range: Range<u32>) -> Result<()> {
+    fn settle_reservations(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        data: &mut FileData,
+        range: Range<u32>,
+    ) -> Result<()> {
         let bits = self.geometry().cluster_ratio_bits();
         let clusters = range.start >> bits..((range.end - 1) >> bits) + 1;
         let mut ended = 0;
@@ -222,7 +229,7 @@ impl FileSystem {
                 ended += 1;
             }
         }
-        self.unreserve(ended);
+        self.unreserve(ctx, ended);
         // A border cluster that lost its mapped blocks but keeps dirty ones needs a reservation again; the clusters
         // just freed cover it.
         if bits > 0 {
@@ -231,7 +238,7 @@ impl FileSystem {
                 let core = inode.core();
                 let delayed = data.first_in(blocks).is_some() && !data.is_reserved(cluster);
                 if delayed && !self.cluster_is_mapped(inode, &core, cluster)? {
-                    self.reserve_always(1);
+                    self.reserve_always(ctx, 1);
                     data.note_reserved(cluster);
                 }
             }

@@ -81,6 +81,9 @@ impl FileSystem {
         for part in bytes.chunks(piece) {
             self.make_data_room(ctx, inode, data, part.len())?;
             self.write_piece(ctx, inode, data, at, part)?;
+            if !self.delays_allocation() {
+                self.write_back(ctx, inode, data)?;
+            }
             at += u64_from_usize(part.len());
         }
         Ok(())

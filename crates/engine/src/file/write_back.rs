@@ -132,15 +132,11 @@ impl FileSystem {
             }
             (None, None) => return Ok(()),
         };
-        if let Err(error) = self.write_blocks(data, piece.clone(), physical) {
-            if let Some(plan) = plan {
-                self.abandon(plan);
-            }
-            return Err(error);
-        }
+        self.write_blocks(data, piece.clone(), physical)?;
         let unwritten = found.is_some_and(|extent| extent.unwritten);
         if plan.is_some() || unwritten {
             let handle = self.begin(ctx, RUN_CREDITS)?;
+            handle.note_write_back();
             let mut core = inode.core_mut();
             self.join_inode(&handle, inode, &mut core)?;
             if let Some(plan) = plan {
@@ -150,7 +146,7 @@ impl FileSystem {
             }
             self.raise_disk_size(&mut core, piece.end);
         }
-        self.end_reservations(data, &piece);
+        self.end_reservations(ctx, data, &piece);
         self.forget_dirty(data, piece);
         Ok(())
     }
@@ -164,12 +160,12 @@ impl FileSystem {
     }
 
     /// The clusters of mapped blocks need no reservation any more.
-    fn end_reservations(&self, data: &mut FileData, blocks: &Range<u32>) {
+    fn end_reservations(&self, ctx: &OpContext, data: &mut FileData, blocks: &Range<u32>) {
         let bits = self.geometry().cluster_ratio_bits();
         let clusters = blocks.start >> bits..((blocks.end - 1) >> bits) + 1;
         let ended = clusters.filter(|&cluster| data.take_reservation(cluster)).count();
         if ended > 0 {
-            self.unreserve(u64_from_usize(ended));
+            self.unreserve(ctx, u64_from_usize(ended));
         }
     }
 

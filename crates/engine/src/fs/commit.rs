@@ -19,18 +19,18 @@ impl FileSystem {
     /// Ends the running transaction. Without a journal nothing is written: its frees become available.
     pub(crate) fn commit_point(&self, ctx: &OpContext) -> Result<TxnId> {
         if self.journal.allows_empty_commit_points() {
-            self.end_transaction(false)
+            self.end_transaction(ctx, false)
         } else {
             self.commit_now(ctx)
         }
     }
 
     /// Ends the running transaction and makes it durable.
-    pub(crate) fn commit_now(&self, _ctx: &OpContext) -> Result<TxnId> {
-        self.end_transaction(true)
+    pub(crate) fn commit_now(&self, ctx: &OpContext) -> Result<TxnId> {
+        self.end_transaction(ctx, true)
     }
 
-    fn end_transaction(&self, durable: bool) -> Result<TxnId> {
+    fn end_transaction(&self, ctx: &OpContext, durable: bool) -> Result<TxnId> {
         self.check_writable()?;
         let mut commits = self.txns.commit.lock();
         let closed = self.txns.gate.close();
@@ -41,7 +41,7 @@ impl FileSystem {
             let written = self.journal.commit(tid, frozen.images, &frozen.revoked);
             self.apply(written)?;
         }
-        self.space.committed(tid);
+        self.space.committed(tid, ctx.cpu);
         *commits += 1;
         Ok(tid)
     }

@@ -7,6 +7,7 @@ use crate::groups::Groups;
 use crate::inode::InodeTable;
 use crate::txn::{NullJournal, Transactions};
 use crate::{Error, OpContext, Result};
+use blockyard_alloc::Policy;
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock, Superblock};
@@ -33,8 +34,10 @@ pub struct OpenOptions {
     pub recovery: Recovery,
     /// CPU slots: shards and per-CPU state are sized by it. At least 1.
     pub cpus: u32,
-    /// The allocation policy, as `policy list` names it, with overrides.
-    pub policy: String,
+    /// The allocation policy.
+    pub policy: Policy,
+    /// Whether the device has seek times: the search then begins linearly.
+    pub rotational: bool,
     /// Bytes of metadata to keep in memory; dirty blocks count.
     pub cache_bytes: usize,
     /// Bytes of file data that may wait for write-back.
@@ -55,7 +58,8 @@ impl Default for OpenOptions {
             read_only: false,
             recovery: Recovery::Replay,
             cpus: 4,
-            policy: "linux-6.18".to_owned(),
+            policy: Policy::default(),
+            rotational: false,
             cache_bytes: 64 << 20,
             dirty_data_bytes: 64 << 20,
             inodes_max: 16_384,
@@ -87,8 +91,8 @@ impl FileSystem {
         let block_size = geometry.block_size();
         let cache = Arc::new(MetaCache::new(Arc::clone(&device), block_size, options.cache_bytes));
         let groups = Arc::new(Groups::open(&*device, &sb, Arc::clone(&cache))?);
-        let free = groups.totals().free_clusters;
         let slots = usize_from_u32(options.cpus.max(1));
+        let space = crate::space::Space::open(&sb, &groups, &options)?;
         let mut super_block =
             SuperBlock::new(&*device, raw, *sb.checksums(), block_size, geometry.cluster_ratio_bits())?;
         if !read_only {
@@ -97,11 +101,11 @@ impl FileSystem {
         // Half of the cache may be dirty; the other half keeps what operations read.
         let blocks_max = (options.cache_bytes / block_size / 2).max(256);
         Ok(Self {
-            super_block: Mutex::new(rank::LEAF, super_block),
+            super_block: Mutex::new(rank::SUPERBLOCK, super_block),
             inodes: InodeTable::new(options.inodes_max, slots),
             txns: Transactions::new(slots),
             journal: Box::new(NullJournal::new(Arc::clone(&device), blocks_max)),
-            space: crate::space::Interim::new(Arc::clone(&groups), free),
+            space,
             failed: AtomicBool::new(false),
             inodes_created: AtomicU64::new(0),
             dirty_bytes: AtomicU64::new(0),

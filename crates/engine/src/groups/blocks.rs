@@ -86,6 +86,19 @@ impl Groups {
         })
     }
 
+    /// Writes out the block bitmap of a group that has none yet: the first inode used in a group does that too.
+    pub(crate) fn initialize_block_bitmap(&self, handle: &Handle<'_>, group: GroupNr) {
+        let mut state = self.lock(group);
+        if state.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            self.initialize(handle, group, &mut state);
+        }
+    }
+
+    /// Free clusters on disk, read without the group's lock: a hint for placement.
+    pub(crate) fn free_clusters_hint(&self, group: GroupNr) -> u32 {
+        self.lock(group).raw.free_clusters()
+    }
+
     /// Calls `f` with each group and the bits that the blocks have in it.
     fn for_groups(
         &self,

@@ -33,19 +33,21 @@ impl Groups {
         }
     }
 
-    /// Copies the group's inode bitmap as it stands in memory.
+    /// Copies the group's inode bitmap as it stands in memory; as much as fits `into`.
     pub(crate) fn copy_inode_bitmap(&self, group: GroupNr, into: &mut [u8]) -> Result<()> {
         let raw = {
             let state = self.lock(group);
             if state.flags.contains(GroupFlags::INODE_UNINIT) {
                 into.fill(0);
-                bitmap::pad_from(into, self.geometry().inodes_per_group());
                 return Ok(());
             }
             state.raw
         };
         let buffer = self.read_bitmap(group, &raw, BlockKind::InodeBitmap(group))?;
-        buffer.read(|bytes| into.copy_from_slice(bytes));
+        buffer.read(|bytes| {
+            let len = into.len().min(bytes.len());
+            into[..len].copy_from_slice(&bytes[..len]);
+        });
         Ok(())
     }
 

@@ -3,8 +3,11 @@
 use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_alloc::inode::{InodeRequest, top_name_hash};
 use blockyard_disk::device_number::DeviceNumber;
+use blockyard_disk::dirhash::HashSeed;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap, InodeSlot, RawInode};
+use blockyard_disk::num::low32;
 use blockyard_disk::{Incompat, InodeNr};
 use std::sync::Arc;
 
@@ -40,7 +43,8 @@ impl FileSystem {
         &self,
         ctx: &OpContext,
         handle: &Handle<'_>,
-        parent: (InodeNr, &InodeCore),
+        parent: (InodeNr, &mut InodeCore),
+        name: Option<&[u8]>,
         new: &NewInode,
     ) -> Result<Arc<Inode>> {
         let directory = new.kind == FileType::Directory;
@@ -54,7 +58,7 @@ impl FileSystem {
             }
             FileType::Fifo | FileType::Socket => InodeMap::None,
         };
-        let number = self.choose_inode(handle, parent.0, directory)?;
+        let number = self.choose_inode(ctx, handle, parent.0, parent.1, name, directory)?;
         let slot = self.new_slot(ctx, number, parent.1, new);
         let seed = self.sb.checksums().inode_seed(number, slot.raw().i_generation.get());
         let (group, _) = self.geometry().locate_inode(number);
@@ -64,21 +68,53 @@ impl FileSystem {
         Ok(inode)
     }
 
-    /// A free inode: in the parent's group if it has one, else in the groups after it.
-    fn choose_inode(&self, handle: &Handle<'_>, parent: InodeNr, directory: bool) -> Result<InodeNr> {
-        let geometry = *self.geometry();
-        let (first, _) = geometry.locate_inode(parent);
-        let reserved = self.sb.first_inode().raw() - 1;
-        for step in 0..geometry.groups() {
-            let group = blockyard_disk::GroupNr::new((first.raw() + step) % geometry.groups());
-            let from = if group.raw() == 0 { reserved } else { 0 };
-            let unused_from = self.groups.never_used_from(group);
-            if let Some(number) = self.groups.take_free_inode(handle, group, from, directory)? {
-                self.prepare_table(handle, number, unused_from);
-                return Ok(number);
-            }
+    /// A free inode by the placement rule, marked as used.
+    fn choose_inode(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        parent: InodeNr,
+        dir: &mut InodeCore,
+        name: Option<&[u8]>,
+        directory: bool,
+    ) -> Result<InodeNr> {
+        let request = InodeRequest {
+            parent,
+            parent_is_top: parent == InodeNr::ROOT || dir.flags().contains(InodeFlags::TOPDIR),
+            directory,
+            name_hash: name.map(|name| top_name_hash(name, self.hash_seed())),
+            goal: None,
+            slot: ctx.cpu,
+            now: low32(ctx.now.seconds.cast_unsigned()),
+        };
+        let claim = self.claim_inode(&request, &mut dir.children)?;
+        let (number, group) = (claim.inode(), claim.group());
+        self.groups.pin_inode_bitmap(handle, group)?;
+        let unused_from = self.groups.never_used_from(group);
+        if self.sb.features().has_group_checksum() {
+            self.groups.initialize_block_bitmap(handle, group);
         }
-        Err(Error::NoSpace)
+        let marked = claim.commit(|_| self.groups.mark_inode_used(handle, number, directory));
+        self.apply(marked)?;
+        self.prepare_table(handle, number, unused_from);
+        Ok(number)
+    }
+
+    /// The seed of name hashes.
+    pub(crate) fn hash_seed(&self) -> HashSeed {
+        let mut bytes = [0; 16];
+        for (place, word) in bytes.chunks_exact_mut(4).zip(self.sb.raw().hash_seed()) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        HashSeed::from_bytes(bytes)
+    }
+
+    /// Frees an inode's number on disk and in core. Its bitmap is in memory.
+    pub(crate) fn free_inode_number(&self, handle: &Handle<'_>, inode: &Inode) -> Result<()> {
+        let directory = inode.kind() == FileType::Directory;
+        self.space.inodes.free(inode.number(), directory, handle.slot(), |_| {
+            self.groups.mark_inode_free(handle, inode.number(), directory)
+        })?
     }
 
     fn new_slot(
@@ -145,6 +181,7 @@ impl FileSystem {
         core.deleted = true;
         core.slot.raw_mut().i_links_count.set(0);
         self.inodes.remove(inode.number());
-        self.groups.mark_inode_free(handle, inode.number(), inode.kind() == FileType::Directory)
+        drop(core);
+        self.free_inode_number(handle, inode)
     }
 }

@@ -69,7 +69,7 @@ impl FileSystem {
         }
         self.join_inode(&handle, &parent, &mut dir)?;
         self.give_up_index(&handle, &parent, &mut dir)?;
-        let inode = self.new_inode(ctx, &handle, (parent.number(), &dir), new)?;
+        let inode = self.new_inode(ctx, &handle, (parent.number(), &mut dir), Some(name), new)?;
         let made = self.fill_and_enter(ctx, &handle, &parent, &mut dir, &inode, name);
         if let Err(error) = made {
             let undone = self.undo_creation(ctx, &handle, &inode);

@@ -2,7 +2,7 @@
 
 use crate::inode::Inode;
 use crate::{FileSystem, OpContext, Result};
-use blockyard_disk::inode::{FileType, InodeMap};
+use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::low32;
 use blockyard_sync::Ordering;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ impl FileSystem {
         core.set_size(0);
         // The deletion time doubles as the orphan list's link; the format keeps 32 bits of it.
         core.slot.raw_mut().i_dtime.set(low32(ctx.now.seconds.cast_unsigned()));
-        let directory = inode.kind() == FileType::Directory;
-        let freed = self.groups.mark_inode_free(&handle, inode.number(), directory);
+        drop(core);
+        let freed = self.free_inode_number(&handle, inode);
         self.apply(freed)?;
         self.inodes.remove(inode.number());
         Ok(())

@@ -17,6 +17,7 @@ pub(crate) struct Handle<'a> {
     tid: TxnId,
     slot: CpuSlot,
     credits: Cell<usize>,
+    write_back: Cell<bool>,
 }
 
 impl<'a> Handle<'a> {
@@ -28,8 +29,14 @@ impl<'a> Handle<'a> {
         credits: usize,
     ) -> (Self, u64) {
         let entries = transactions.gate.enter(slot);
-        let handle =
-            Self { transactions, cache, tid: transactions.running(), slot, credits: Cell::new(credits) };
+        let handle = Self {
+            transactions,
+            cache,
+            tid: transactions.running(),
+            slot,
+            credits: Cell::new(credits),
+            write_back: Cell::new(false),
+        };
         (handle, entries)
     }
 
@@ -41,6 +48,16 @@ impl<'a> Handle<'a> {
     /// The CPU slot that the operation acts on.
     pub(crate) const fn slot(&self) -> CpuSlot {
         self.slot
+    }
+
+    /// The operation writes back data whose space was promised: its tree blocks may use the reserve.
+    pub(crate) fn note_write_back(&self) {
+        self.write_back.set(true);
+    }
+
+    /// See [`Self::note_write_back`].
+    pub(crate) fn is_write_back(&self) -> bool {
+        self.write_back.get()
     }
 
     /// Blocks that the operation said it may change.

@@ -1,0 +1,135 @@
+//! What the allocators ask of the engine: bitmaps as the disk has them, and counts.
+
+use super::Space;
+use crate::fs::OpenOptions;
+use crate::groups::Groups;
+use crate::{Error, Result};
+use blockyard_alloc::inode::{
+    BitmapLoad, FreeClusters, InodeAllocator, InodeConfig, InodeGroup, InodeGroupFacts, InodeSource,
+};
+use blockyard_alloc::{AllocConfig, Allocator, GroupFacts, GroupSource, SourceError, policy};
+use blockyard_disk::superblock::Superblock;
+use blockyard_disk::{FlexNr, GroupNr, Incompat};
+use std::fmt;
+use std::sync::Arc;
+
+/// The journaled bitmaps as a source.
+struct Bitmaps(Arc<Groups>);
+
+impl GroupSource for Bitmaps {
+    fn load(&self, group: GroupNr, bitmap: &mut [u8]) -> std::result::Result<(), SourceError> {
+        Ok(self.0.copy_block_bitmap(group, bitmap).map_err(Box::new)?)
+    }
+}
+
+impl InodeSource for Bitmaps {
+    fn load(&self, group: GroupNr, bits: &mut [u8]) -> std::result::Result<BitmapLoad, SourceError> {
+        match self.0.copy_inode_bitmap(group, bits) {
+            Ok(()) => Ok(BitmapLoad::Filled),
+            Err(Error::Corrupt(_)) => Ok(BitmapLoad::Corrupt),
+            Err(error) => Err(Box::new(error)),
+        }
+    }
+}
+
+impl fmt::Debug for Bitmaps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bitmaps")
+    }
+}
+
+/// Free clusters as inode placement wants them.
+struct Counts {
+    groups: Arc<Groups>,
+    blocks: Arc<Allocator>,
+}
+
+impl FreeClusters for Counts {
+    fn in_group(&self, group: GroupNr) -> u32 {
+        self.groups.free_clusters_hint(group)
+    }
+
+    fn in_flex(&self, flex: FlexNr) -> u64 {
+        let geometry = self.groups.geometry();
+        let first = flex.raw() << geometry.fields().flex_bits;
+        let end = geometry.groups().min(first.saturating_add(geometry.flex_size()));
+        (first..end).map(|group| u64::from(self.in_group(GroupNr::new(group)))).sum()
+    }
+
+    fn total_approximate(&self) -> u64 {
+        self.blocks.free_clusters_approximate()
+    }
+}
+
+impl fmt::Debug for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Counts")
+    }
+}
+
+impl Space {
+    /// Opens both allocators over the groups as they are on disk.
+    pub(crate) fn open(sb: &Superblock, groups: &Arc<Groups>, options: &OpenOptions) -> Result<Self> {
+        let geometry = *sb.geometry();
+        let cpus = options.cpus.max(1);
+        let config = AllocConfig {
+            policy: options.policy,
+            cpus,
+            rotational: options.rotational,
+            stripe: sb.raw().s_raid_stripe_width.get(),
+            root_reserved: sb.reserved_blocks_count().raw() >> geometry.cluster_ratio_bits(),
+            extents: sb.features().incompat.contains(Incompat::EXTENTS),
+            seed: options.seed,
+            ..AllocConfig::new(geometry)
+        };
+        let facts: Vec<GroupFacts> = geometry
+            .all_groups()
+            .map(|group| {
+                let (free, block_uninit) = groups.block_facts(group);
+                GroupFacts { free, block_uninit }
+            })
+            .collect();
+        let blocks = Arc::new(Allocator::open(&config, Arc::new(Bitmaps(Arc::clone(groups))), &facts)?);
+        let inodes = open_inodes(sb, groups, &blocks, options)?;
+        Ok(Self { blocks, inodes })
+    }
+}
+
+fn open_inodes(
+    sb: &Superblock,
+    groups: &Arc<Groups>,
+    blocks: &Arc<Allocator>,
+    options: &OpenOptions,
+) -> Result<InodeAllocator> {
+    let placement = match options.policy.inode {
+        policy::slots::InodeGroup::OrlovFlex => InodeGroup::OrlovFlex,
+        policy::slots::InodeGroup::Parent => InodeGroup::Parent,
+        policy::slots::InodeGroup::OrlovExt3 => InodeGroup::OrlovExt3,
+        policy::slots::InodeGroup::Flex2008 => InodeGroup::Flex2008,
+    };
+    let config = InodeConfig {
+        placement,
+        cpus: options.cpus.max(1),
+        first_inode: sb.first_inode().raw(),
+        descriptor_checksums: sb.features().has_group_checksum(),
+        without_journal: sb.journal_inode().is_none(),
+        seed: options.seed,
+        ..InodeConfig::default()
+    };
+    let facts: Vec<InodeGroupFacts> = sb
+        .geometry()
+        .all_groups()
+        .map(|group| {
+            let facts = groups.inode_facts(group);
+            InodeGroupFacts {
+                free_inodes: facts.free,
+                used_dirs: facts.directories,
+                itable_unused: facts.unused,
+                inode_uninit: facts.uninit,
+            }
+        })
+        .collect();
+    let counts = Counts { groups: Arc::clone(groups), blocks: Arc::clone(blocks) };
+    let source = Bitmaps(Arc::clone(groups));
+    Ok(InodeAllocator::new(*sb.geometry(), config, &facts, Arc::new(counts), Arc::new(source))?)
+}
