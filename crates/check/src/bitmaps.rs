@@ -2,7 +2,7 @@
 
 use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
-use blockyard_disk::{ClusterOffset, GroupNr};
+use blockyard_disk::{BlockNr, ClusterOffset, GroupNr};
 use rayon::prelude::*;
 
 use crate::block_map::BlockMap;
@@ -115,17 +115,59 @@ fn compare_block_bitmap(volume: &Volume<'_>, nr: GroupNr, found: &[u64], sink: &
         return sink.add(Code::BITMAP_READ, site, "block bitmap");
     };
     let cpg = volume.geometry.clusters_per_group();
-    if volume.checksums.verify_block_bitmap(&group.desc, volume.desc_size, &bitmap, cpg).is_err() {
+    let clusters = volume.geometry.clusters_in_group(nr);
+    let judge = |bitmap: &[u8]| {
+        let checksum_ok =
+            volume.checksums.verify_block_bitmap(&group.desc, volume.desc_size, bitmap, cpg).is_ok();
+        (checksum_ok, Differences::between(bitmap, found, clusters))
+    };
+    let (mut checksum_ok, mut differences) = judge(&bitmap);
+    if !checksum_ok || differences.exist() {
+        let filled = with_uninit_metadata(volume, nr, &bitmap);
+        let (filled_ok, filled_differences) = judge(&filled);
+        if filled != bitmap && filled_ok && !filled_differences.exist() {
+            sink.add(Code::BITMAP_UNINIT_METADATA, site, "");
+            (checksum_ok, differences) = (true, filled_differences);
+        }
+    }
+    if !checksum_ok {
         sink.add(Code::BLOCK_BITMAP_CHECKSUM, site, "");
     }
-    let clusters = volume.geometry.clusters_in_group(nr);
-    let differences = Differences::between(&bitmap, found, clusters);
     let block = |bit: u32| volume.geometry.block_at(nr, ClusterOffset::new(bit));
     report(sink, Code::BLOCKS_MARKED_FREE_RANGE, nr, &differences.only_stored, |bit| block(bit).to_string());
     report(sink, Code::BLOCKS_MARKED_USED_RANGE, nr, &differences.only_found, |bit| block(bit).to_string());
     if !all_set(&bitmap, clusters, cpg.max(8 * blockyard_disk::num::u32_from_usize(bitmap.len()))) {
         sink.add(Code::BLOCK_BITMAP_PADDING, site, "");
     }
+}
+
+/// The bitmap with the metadata of BLOCK_UNINIT groups of the same flex group set: what e2fsck makes of it when it
+/// reads it, so that such bits (and the checksum without them) may be missing on disk unnoticed.
+fn with_uninit_metadata(volume: &Volume<'_>, nr: GroupNr, bitmap: &[u8]) -> Vec<u8> {
+    let geometry = &volume.geometry;
+    let flex = geometry.flex_of(nr);
+    let mut filled = bitmap.to_vec();
+    let first = flex.raw() << geometry.fields().flex_bits;
+    let of_flex =
+        (first..geometry.groups()).map(GroupNr::new).take_while(|group| geometry.flex_of(*group) == flex);
+    for other in of_flex {
+        let group = volume.group_of(other);
+        let sound = group.block_bitmap_ok && group.inode_bitmap_ok && group.inode_table_ok;
+        if !sound || !group.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            continue;
+        }
+        let table = (group.desc.inode_table(), geometry.inode_table_blocks());
+        for (start, count) in [(group.desc.block_bitmap(), 1), (group.desc.inode_bitmap(), 1), table] {
+            for block in (start.raw()..start.raw() + count).map(BlockNr::new) {
+                let (home, offset) = geometry.locate(block);
+                if home == nr {
+                    let bit = usize_from_u32(offset.raw());
+                    filled[bit / 8] |= 1 << (bit % 8);
+                }
+            }
+        }
+    }
+    filled
 }
 
 /// Compares the inode bitmap and counts of a group; gives the inodes that are free in truth.
@@ -139,10 +181,14 @@ fn check_inodes(volume: &Volume<'_>, facts: &GroupFacts, nr: GroupNr, sink: &mut
         used += 1;
         directories += u32::from(kind.is_directory());
     }
+    let beyond =
+        facts.kinds.iter().skip(usize_from_u32(group.inodes_believed)).filter(|kind| kind.is_used()).count();
+    if beyond > 0 {
+        let detail = format!("{beyond} inodes in use, the descriptor says none");
+        sink.add(Code::INODE_UNINIT_USED, Site::group(nr), detail);
+    }
     if group.flags.contains(GroupFlags::INODE_UNINIT) {
-        if used > 0 {
-            sink.add(Code::INODE_UNINIT_USED, Site::group(nr), format!("{used} inodes in use"));
-        }
+        // Not on disk.
     } else if group.inode_bitmap_ok {
         compare_inode_bitmap(volume, nr, &found, sink);
     }
@@ -205,6 +251,10 @@ impl Ranges {
 }
 
 impl Differences {
+    fn exist(&self) -> bool {
+        self.only_stored.bits + self.only_found.bits > 0
+    }
+
     fn between(stored: &[u8], found: &[u64], bits: u32) -> Self {
         let mut differences = Self::default();
         for (index, word) in stored.chunks_exact(8).enumerate() {

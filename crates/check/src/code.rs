@@ -1,8 +1,9 @@
 //! The codes of findings: those of e2fsck where it has one for the same fault, and a range of our own.
 //!
 //! e2fsck's are `0xPPNNNN` with the pass in the high byte (0 to 6). Ours are `0xF0PPNN`, again with the pass that they
-//! belong to. A code is an error when answering "no" to e2fsck's question leaves the file system unclean; a note
-//! otherwise. The verdict depends on errors only.
+//! belong to. A code is an error when e2fsck -n calls a file system with it unclean, a note otherwise: that is so for
+//! questions to which "no" is a fine answer, for most of what is found before its first pass (it forgets those by the
+//! end), and for what it does not look at. The verdict depends on errors only.
 
 /// Whether a finding makes the file system unclean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,14 +80,15 @@ codes! {
     SUPERBLOCK_CONSTANT 0x00_000b Error "superblock constant out of range";
     INODES_COUNT 0x00_000d Error "inode count is not groups times inodes per group";
     JOURNAL_INODE 0x00_000f Error "journal inode is unusable";
+    EXTERNAL_JOURNAL 0x00_0011 Error "external journal";
     JOURNAL_SUPERBLOCK 0x00_0015 Error "journal superblock is corrupt";
-    JOURNAL_WITHOUT_FEATURE 0x00_0016 Error "a journal is named although the feature is off";
+    JOURNAL_WITHOUT_FEATURE 0x00_0016 Note "a journal is named although the feature is off";
     RECOVER_WITHOUT_JOURNAL 0x00_0017 Error "recovery is asked for although there is no journal";
-    LOG_NOT_EMPTY 0x00_0018 Error "the journal has content although the recovery flag is clear";
+    LOG_NOT_EMPTY 0x00_0018 Note "the journal has content although the recovery flag is clear";
     REVISION_LOW 0x00_001a Note "features are set in a revision 0 superblock";
-    ORPHAN_PENDING 0x00_0020 Error "inode waits on the orphan list";
-    ORPHAN_HEAD 0x00_0023 Error "head of the orphan list is no inode";
-    ORPHAN_LINK 0x00_0024 Error "link of the orphan list is no inode";
+    ORPHAN_PENDING 0x00_0020 Note "inode waits on the orphan list";
+    ORPHAN_HEAD 0x00_0023 Note "head of the orphan list is no inode";
+    ORPHAN_LINK 0x00_0024 Note "link of the orphan list is no inode";
     JOURNAL_BACKUP 0x00_002d Note "copy of the journal inode in the superblock is stale";
     RESERVED_GDT_WITHOUT_FEATURE 0x00_002e Error "blocks reserved for descriptors although resize_inode is off";
     RESIZE_WITHOUT_FEATURE 0x00_002f Error "resize inode in use although the feature is off";
@@ -94,21 +96,21 @@ codes! {
     MOUNT_TIME_FUTURE 0x00_0031 Note "last mount lies in the future";
     WRITE_TIME_FUTURE 0x00_0032 Note "last write lies in the future";
     HASH_SIGNEDNESS 0x00_0034 Note "signedness of directory hashes is not recorded";
-    GROUP_CHECKSUM 0x00_0035 Error "group descriptor checksum does not match";
-    UNINIT_WITHOUT_FEATURE 0x00_0036 Error "group is marked uninitialised although the feature is off";
-    ITABLE_UNUSED 0x00_0038 Error "more never-used inodes than the group has";
+    GROUP_CHECKSUM 0x00_0035 Note "group descriptor checksum does not match";
+    UNINIT_WITHOUT_FEATURE 0x00_0036 Note "group is marked uninitialised although the feature is off";
+    ITABLE_UNUSED 0x00_0038 Note "more never-used inodes than the group has";
     LAST_GROUP_UNINIT 0x00_0039 Error "last group is marked BLOCK_UNINIT";
     TEST_FILESYSTEM 0x00_003b Note "marked as a file system for tests";
     MMP_BLOCK 0x00_0042 Error "MMP block is out of range";
-    MMP_MAGIC 0x00_0043 Note "MMP magic is wrong";
+    MMP_MAGIC 0x00_0043 Error "MMP magic is wrong";
     BOTH_CHECKSUMS 0x00_0046 Note "metadata_csum and uninit_bg are both set";
-    MMP_CHECKSUM 0x00_0047 Note "MMP checksum does not match";
+    MMP_CHECKSUM 0x00_0047 Error "MMP checksum does not match";
     WIDE_WITHOUT_EXTENTS 0x00_0048 Note "64bit without extents";
     FIRST_META_BG 0x00_0049 Error "first meta group is beyond the descriptors";
     SEED_WITHOUT_CHECKSUMS 0x00_004b Note "checksum seed without metadata_csum";
-    MIN_EXTRA_ISIZE 0x00_004d Error "minimal extra inode size is impossible";
-    WANT_EXTRA_ISIZE 0x00_004e Error "wanted extra inode size is impossible";
-    QUOTA_INODE 0x00_004f Error "quota inode number is impossible";
+    MIN_EXTRA_ISIZE 0x00_004d Note "minimal extra inode size is impossible";
+    WANT_EXTRA_ISIZE 0x00_004e Note "wanted extra inode size is impossible";
+    QUOTA_INODE 0x00_004f Note "quota inode number is impossible";
     RESIZE_WITH_META_BG 0x00_0051 Error "resize_inode and meta_bg are both set";
     ORPHAN_FILE_HOLE 0x00_0052 Error "orphan file has a hole";
     ORPHAN_FILE_MAGIC 0x00_0053 Error "orphan file block has the wrong magic";
@@ -210,14 +212,14 @@ codes! {
     ENTRY_CORRUPT 0x02_0013 Error "directory entry is corrupt";
     NAME_TOO_LONG 0x02_0014 Error "name does not fit its entry";
     DIRECTORY_BLOCK_HOLE 0x02_0015 Error "hole in a directory";
-    CHAR_DEVICE 0x02_0018 Error "character device has an impossible map";
-    BLOCK_DEVICE 0x02_0019 Error "block device has an impossible map";
+    CHAR_DEVICE 0x02_0018 Note "character device has an impossible map";
+    BLOCK_DEVICE 0x02_0019 Note "block device has an impossible map";
     DUPLICATE_DOT 0x02_001a Error "second `.`";
     DUPLICATE_DOTDOT 0x02_001b Error "second `..`";
     DIRECTORY_READ 0x02_0020 Error "directory block cannot be read";
     DOT_SLACK 0x02_0024 Note "`.` has room for another entry";
-    FIFO 0x02_0025 Error "named pipe has an impossible map";
-    SOCKET 0x02_0026 Error "socket has an impossible map";
+    FIFO 0x02_0025 Note "named pipe has an impossible map";
+    SOCKET 0x02_0026 Note "socket has an impossible map";
     TYPE_UNSET 0x02_0027 Note "entry does not record the type";
     TYPE_WRONG 0x02_0028 Error "entry records the wrong type";
     TYPE_WITHOUT_FEATURE 0x02_0029 Error "entry records a type although the feature is off";
@@ -256,7 +258,7 @@ codes! {
     LOST_FOUND_NOT_DIRECTORY 0x03_0017 Error "lost+found is not a directory";
     LOST_FOUND_INLINE 0x03_0018 Error "lost+found has inline data";
     DIRECTORY_LOOP 0x03_001d Error "directory loop";
-    UNATTACHED_EMPTY 0x04_0001 Note "unattached inode without content";
+    UNATTACHED_EMPTY 0x04_0001 Error "unattached inode without content";
     UNATTACHED 0x04_0002 Error "unattached inode";
     LINK_COUNT 0x04_0003 Error "link count is wrong";
     EA_REFCOUNT 0x04_0005 Error "reference count of an attribute value is wrong";
@@ -290,12 +292,22 @@ codes! {
     BACKUP_DESCRIPTORS 0xF0_0003 Note "backup of the group descriptors differs";
     METADATA_READ 0xF0_0004 Error "metadata cannot be read";
     SUPERBLOCK_CHECKSUM 0xF0_0005 Error "superblock checksum does not match";
+    ORPHAN_UNFINISHED 0xF0_0006 Error "deletion or truncation of the inode was not finished";
+    MMP_SEQUENCE 0xF0_0009 Note "MMP sequence is not that of a closed file system";
+    MMP_IN_USE 0xF0_0007 Error "MMP says that the file system is in use or was not closed";
+    QUOTA_IS_ROOT 0xF0_0008 Error "a quota file is said to be the root directory";
+    EXTENT_DEPTH 0xF0_010A Note "extent node names another depth than its place in the tree";
+    INLINE_SIZE 0xF0_0109 Note "size is beyond the inline data";
     METADATA_CONFLICT 0xF0_0101 Error "metadata overlaps";
     INODE_TABLE_READ 0xF0_0102 Error "inode table cannot be read";
     MAP_READ 0xF0_0103 Error "block of a map cannot be read";
     MAP_LOOP 0xF0_0104 Error "map uses the same block twice";
     BUDGET 0xF0_0105 Error "maps of this group are larger than the file system";
+    XATTR_NAME_NUL 0xF0_0106 Note "attribute name with NUL in it";
+    XATTR_ORDER 0xF0_0107 Note "attributes of a block are out of order";
+    XATTR_DUPLICATE 0xF0_0108 Note "the same attribute twice";
     NAME_REPEATED 0xF0_0201 Note "the same name in another block of the directory";
+    BITMAP_UNINIT_METADATA 0xF0_0502 Note "block bitmap lacks metadata of uninitialised groups";
     BITMAP_READ 0xF0_0501 Error "bitmap cannot be read";
 }
 

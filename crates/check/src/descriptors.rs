@@ -33,35 +33,42 @@ pub(crate) fn load(volume: &mut Volume<'_>, sink: &mut Sink) -> bool {
 
 fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sink) -> Group {
     let site = Site::group(nr);
-    let mut desc = RawGroupDesc::from_disk(raw);
+    let desc = RawGroupDesc::from_disk(raw);
     let ipg = volume.geometry.inodes_per_group();
     let has_flags = volume.ro_compat.intersects(RoCompat::GDT_CSUM | RoCompat::METADATA_CSUM);
-    let checksum_ok = volume.checksums.verify_group_desc(nr, raw).is_ok();
-    let mut flags = desc.flags();
-    if !checksum_ok {
+    let sound = volume.checksums.verify_group_desc(nr, raw).is_ok();
+    let mut doubtful = !sound;
+    if !sound {
         sink.add(Code::GROUP_CHECKSUM, site, "");
-        flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
-        desc.set_itable_unused(0);
     }
-    let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+    let mut flags = desc.flags();
+    let mut believed = if flags.contains(GroupFlags::INODE_UNINIT) { 0 } else { ipg };
     if !has_flags {
+        let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
         if flags.intersects(uninit) {
             sink.add(Code::UNINIT_WITHOUT_FEATURE, site, "");
+            doubtful = true;
         }
         flags.remove(uninit);
-        desc.set_itable_unused(0);
-    }
-    if desc.itable_unused() > ipg {
+    } else if desc.itable_unused() > ipg {
         sink.add(Code::ITABLE_UNUSED, site, format!("{} of {ipg}", desc.itable_unused()));
-        desc.set_itable_unused(0);
+        (believed, doubtful) = (0, true);
+    } else {
+        believed = believed.saturating_sub(desc.itable_unused());
     }
     if nr.raw() + 1 == volume.geometry.groups() && flags.contains(GroupFlags::BLOCK_UNINIT) {
         sink.add(Code::LAST_GROUP_UNINIT, site, "");
         flags.remove(GroupFlags::BLOCK_UNINIT);
     }
+    if !sound {
+        // Bitmaps are read from the disk then, as e2fsck does.
+        flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
+    }
     let group = place_bitmaps(volume, nr, desc, sink);
-    let inodes_used = if flags.contains(GroupFlags::INODE_UNINIT) { 0 } else { ipg - desc.itable_unused() };
-    Group { desc, flags, inodes_used, ..group }
+    // Where the descriptor is not to be believed the whole table is scanned, unless it may hold anything.
+    let filled = !has_flags || desc.flags().contains(GroupFlags::ITABLE_ZEROED);
+    let inodes_used = if doubtful && filled { ipg } else { believed };
+    Group { desc, flags, inodes_used, inodes_believed: believed, ..group }
 }
 
 /// Checks that bitmaps and table lie where they may.
@@ -82,6 +89,7 @@ fn place_bitmaps(volume: &Volume<'_>, nr: GroupNr, desc: RawGroupDesc, sink: &mu
         desc,
         flags: GroupFlags::empty(),
         inodes_used: 0,
+        inodes_believed: 0,
         block_bitmap_ok: inside(desc.block_bitmap(), 1, Code::BLOCK_BITMAP_PLACE),
         inode_bitmap_ok: inside(desc.inode_bitmap(), 1, Code::INODE_BITMAP_PLACE),
         inode_table_ok: inside(desc.inode_table(), geometry.inode_table_blocks(), Code::INODE_TABLE_PLACE),
@@ -197,7 +205,7 @@ pub(crate) fn touches(ranges: &[SystemRange], first: BlockNr, count: u64) -> boo
 
 /// The MMP block.
 pub(crate) fn check_mmp(volume: &Volume<'_>, sink: &mut Sink) {
-    use blockyard_disk::mmp::{MAGIC, RawMmp};
+    use blockyard_disk::mmp::{MAGIC, RawMmp, SEQUENCE_CLEAN, SEQUENCE_FSCK};
     if !volume.incompat.contains(Incompat::MMP) {
         return;
     }
@@ -215,6 +223,11 @@ pub(crate) fn check_mmp(volume: &Volume<'_>, sink: &mut Sink) {
         sink.add(Code::MMP_MAGIC, Site::block(place), "");
     } else if volume.checksums.verify_mmp(&mmp).is_err() {
         sink.add(Code::MMP_CHECKSUM, Site::block(place), "");
+    } else if mmp.mmp_seq.get() != SEQUENCE_CLEAN {
+        // An ordinary sequence number: e2fsck waits, sees it unchanged, and goes on.
+        let stale = mmp.mmp_seq.get() < SEQUENCE_FSCK;
+        let code = if stale { Code::MMP_SEQUENCE } else { Code::MMP_IN_USE };
+        sink.add(code, Site::block(place), format!("mmp_seq = {:#010x}", mmp.mmp_seq.get()));
     }
 }
 

@@ -157,7 +157,11 @@ fn visit_blocks(visit: &Visit<'_, '_>, runs: &[Run], told: &mut Told, sink: &mut
                 sink.add(Code::DIRECTORY_READ, site, error.to_string());
                 continue;
             }
-            let role = index.as_ref().map_or(index::Role::Linear, |index| index.role(logical));
+            let role = match &index {
+                Some(index) => index.role(logical),
+                None if visit.fact.indexed => index::role_without_index(visit, logical, &buffer),
+                None => index::Role::Linear,
+            };
             block::check(visit, &buffer, logical, role, site, &mut names, told, sink);
         }
     }

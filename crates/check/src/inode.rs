@@ -17,7 +17,7 @@ use crate::facts::{DirBody, DirFact, GroupFacts, Kind, ValueInode};
 use crate::finding::{Sink, Site};
 use crate::inodes::Scan;
 use crate::map::{Budget, Claims};
-use crate::superblock::is_hidden;
+use crate::superblock::{is_hidden, quota_inodes};
 
 /// One inode being examined: where findings and claims go.
 pub(crate) struct Examination<'a, 's, 'v> {
@@ -56,7 +56,8 @@ pub(crate) enum Role {
 fn role(scan: &Scan<'_, '_>, inode: InodeNr) -> Role {
     let volume = scan.volume;
     let sb = &volume.sb;
-    let journal = volume.compat.contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() == inode.raw();
+    // Also without the feature: a journal that the superblock names is one, and the contradiction is reported there.
+    let journal = sb.s_journal_inum.get() == inode.raw();
     let orphan_file =
         volume.compat.contains(Compat::ORPHAN_FILE) && sb.s_orphan_file_inum.get() == inode.raw();
     match inode {
@@ -77,10 +78,7 @@ fn role(scan: &Scan<'_, '_>, inode: InodeNr) -> Role {
 }
 
 fn is_quota(scan: &Scan<'_, '_>, inode: InodeNr) -> bool {
-    let sb = &scan.volume.sb;
-    [sb.s_usr_quota_inum, sb.s_grp_quota_inum, sb.s_prj_quota_inum]
-        .iter()
-        .any(|quota| quota.get() == inode.raw())
+    quota_inodes(&scan.volume.sb).contains(&inode.raw())
 }
 
 /// Examines one slot and records its facts.

@@ -19,6 +19,7 @@ mod facts;
 mod finding;
 mod inode;
 mod inodes;
+mod journal;
 mod map;
 mod orphans;
 mod shared;
@@ -108,6 +109,7 @@ fn passes(volume: &volume::Volume<'_>, ledger: &mut Ledger) {
     descriptors::check_mmp(volume, &mut sink);
     descriptors::check_backups(volume, &mut sink);
     let system = descriptors::system_ranges(volume, &mut sink);
+    journal::check(volume, &mut sink);
     let orphans = orphans::collect(volume, &mut sink);
     ledger.absorb(sink);
     let map = BlockMap::new(&volume.geometry);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use blockyard_disk::checksum::verify_orphan_block;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
+use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::orphan_file::OrphanBlock;
 use blockyard_disk::{BlockNr, Compat, InodeNr, RoCompat};
 
@@ -24,10 +25,29 @@ pub(crate) fn collect(volume: &Volume<'_>, sink: &mut Sink) -> BTreeSet<u32> {
     let mut orphans = BTreeSet::new();
     walk_list(volume, &mut orphans, sink);
     walk_file(volume, &mut orphans, sink);
-    for &inode in &orphans {
-        sink.add(Code::ORPHAN_PENDING, Site::inode(InodeNr::new(inode)), "");
-    }
+    orphans.retain(|&inode| is_pending(volume, InodeNr::new(inode), sink));
     orphans
+}
+
+/// Whether an inode on the list is in use: then it is reported, and excused from what would follow. One whose deletion
+/// or truncation has begun makes the file system unclean; one that was only put on the list does not.
+fn is_pending(volume: &Volume<'_>, inode: InodeNr, sink: &mut Sink) -> bool {
+    let Ok(slot) = volume.inode(inode) else { return false };
+    let raw = InodeSlot::new(&slot[..]);
+    let raw = raw.raw();
+    let linked = raw.i_links_count.get() > 0;
+    let deleting = !linked && raw.i_mode.get() != 0 && is_allocated(volume, inode);
+    let begun = deleting || linked && raw.i_dtime.get() != 0;
+    let code = if begun { Code::ORPHAN_UNFINISHED } else { Code::ORPHAN_PENDING };
+    sink.add(code, Site::inode(inode), "");
+    linked || deleting
+}
+
+/// Whether the inode bitmap says that an inode is in use.
+fn is_allocated(volume: &Volume<'_>, inode: InodeNr) -> bool {
+    let (group, index) = volume.geometry.locate_inode(inode);
+    let bitmap = volume.block(volume.group_of(group).desc.inode_bitmap()).unwrap_or_default();
+    bitmap.get(usize_from_u32(index / 8)).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
 }
 
 /// Whether a number can be an orphan.
@@ -82,21 +102,22 @@ fn walk_file(volume: &Volume<'_>, orphans: &mut BTreeSet<u32>, sink: &mut Sink) 
         sink.add(Code::ORPHAN_FILE_HOLE, site, "");
     }
     let seed = volume.checksums.inode_seed(inode, slot.raw().i_generation.get());
-    let before = orphans.len();
+    let mut slots = 0;
     for run in &runs {
         for index in 0..run.length.min(512) {
             let site = site.at_logical(run.logical + index);
-            read_block(volume, seed, BlockNr::new(run.physical + index), site, orphans, sink);
+            slots += read_block(volume, seed, BlockNr::new(run.physical + index), site, orphans, sink);
         }
     }
-    if present && orphans.len() == before {
+    if present && slots == 0 {
         sink.add(Code::ORPHAN_PRESENT_EMPTY, site, "");
     }
-    if !present && orphans.len() > before {
+    if !present && slots > 0 {
         sink.add(Code::ORPHAN_FILE_ENTRY, site, "");
     }
 }
 
+/// Reads one block; gives how many slots are in use.
 fn read_block(
     volume: &Volume<'_>,
     seed: Option<u32>,
@@ -104,24 +125,29 @@ fn read_block(
     site: Site,
     orphans: &mut BTreeSet<u32>,
     sink: &mut Sink,
-) {
+) -> u32 {
     let site = site.at_block(place);
     let Ok(bytes) = volume.block(place) else {
-        return sink.add(Code::MAP_READ, site, "");
+        sink.add(Code::MAP_READ, site, "");
+        return 0;
     };
     let Ok(block) = OrphanBlock::parse(&bytes) else {
-        return sink.add(Code::ORPHAN_FILE_MAGIC, site, "");
+        sink.add(Code::ORPHAN_FILE_MAGIC, site, "");
+        return 0;
     };
+    let mut slots = 0;
     if verify_orphan_block(seed, place, &bytes).is_err() {
         sink.add(Code::ORPHAN_FILE_CHECKSUM, site, "");
     }
     for inode in block.inodes() {
+        slots += 1;
         if plausible(volume, inode.raw()) {
             orphans.insert(inode.raw());
         } else {
             sink.add(Code::ORPHAN_LINK, site, format!("inode {inode}"));
         }
     }
+    slots
 }
 
 /// The map of a file, walked without findings and claims.

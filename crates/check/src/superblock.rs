@@ -12,6 +12,10 @@ use crate::code::Code;
 use crate::finding::{Sink, Site};
 use crate::volume::Volume;
 
+/// The only `s_checksum_type`.
+const CRC32C: u8 = 1;
+/// The only `s_encoding`.
+const ENCODING_UTF8: u16 = 1;
 /// Features that change what metadata means and that the checker knows.
 const KNOWN_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
@@ -51,6 +55,10 @@ pub(crate) fn open<'a>(device: &'a dyn BlockDevice, sink: &mut Sink) -> Result<O
         return Ok(Opened::Unusable);
     }
     let checksums = Checksums::of(&sb);
+    if checksums.fs_seed().is_some() && sb.s_checksum_type != CRC32C {
+        sink.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, format!("s_checksum_type = {}", sb.s_checksum_type));
+        return Ok(Opened::Unusable);
+    }
     if checksums.verify_superblock(&sb).is_err() {
         sink.add(Code::SUPERBLOCK_CHECKSUM, Site::NOWHERE, "");
     }
@@ -185,16 +193,8 @@ fn check_derived(sb: &RawSuperblock, geometry: &Geometry, sink: &mut Sink) -> bo
     check(u32::from(reserved) <= block_size / 4, "s_reserved_gdt_blocks", reserved.into());
     let privileged = sb.reserved_blocks_count().raw();
     check(privileged <= geometry.blocks_count().raw() / 2, "s_r_blocks_count", privileged);
-    check(
-        sb.free_blocks_count().raw() <= geometry.blocks_count().raw(),
-        "s_free_blocks_count",
-        sb.free_blocks_count().raw(),
-    );
-    check(
-        sb.s_free_inodes_count.get() <= geometry.inodes_count(),
-        "s_free_inodes_count",
-        sb.s_free_inodes_count.get().into(),
-    );
+    let flex = sb.s_log_groups_per_flex;
+    check(flex <= 31, "s_log_groups_per_flex", flex.into());
     if sb.s_rev_level.get() > 0 {
         let first = sb.s_first_ino.get();
         check(first >= 11 && first <= geometry.inodes_count(), "s_first_ino", first.into());
@@ -231,6 +231,14 @@ fn check_fields(volume: &Volume<'_>, sink: &mut Sink) {
     let resize = volume.compat.contains(Compat::RESIZE_INODE);
     let meta_bg = volume.incompat.contains(Incompat::META_BG);
     add(resize && meta_bg, Code::RESIZE_WITH_META_BG, String::new());
+    for (inode, usual) in quota_inodes(sb).into_iter().zip([3, 4, 0]) {
+        let possible = inode == 0 || inode == usual || inode >= volume.first_inode();
+        add(!possible, Code::QUOTA_INODE, format!("inode {inode}"));
+        add(inode == InodeNr::ROOT.raw(), Code::QUOTA_IS_ROOT, String::new());
+    }
+    let encoding = sb.s_encoding.get();
+    let fold = volume.incompat.contains(Incompat::CASEFOLD);
+    add(fold && encoding != ENCODING_UTF8, Code::SUPERBLOCK_CONSTANT, format!("s_encoding = {encoding}"));
     let reserved = sb.s_reserved_gdt_blocks.get();
     add(!resize && reserved != 0, Code::RESERVED_GDT_WITHOUT_FEATURE, format!("{reserved} blocks"));
     let first_meta = sb.s_first_meta_bg.get();
@@ -257,9 +265,11 @@ pub(crate) fn is_hidden(volume: &Volume<'_>, inode: InodeNr) -> bool {
     let sb = &volume.sb;
     let nr = inode.raw();
     let orphan_file = volume.compat.contains(Compat::ORPHAN_FILE) && sb.s_orphan_file_inum.get() == nr;
-    let quota = volume.ro_compat.contains(RoCompat::QUOTA)
-        && [sb.s_usr_quota_inum, sb.s_grp_quota_inum, sb.s_prj_quota_inum]
-            .iter()
-            .any(|quota| quota.get() == nr);
+    let quota = quota_inodes(sb).contains(&nr);
     (nr < volume.first_inode() && nr != InodeNr::ROOT.raw()) || orphan_file || quota
+}
+
+/// The inodes that the superblock names as quota files, feature or not; 0 for none.
+pub(crate) fn quota_inodes(sb: &RawSuperblock) -> [u32; 3] {
+    [sb.s_usr_quota_inum, sb.s_grp_quota_inum, sb.s_prj_quota_inum].map(|inode| inode.get())
 }

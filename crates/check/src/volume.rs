@@ -33,8 +33,11 @@ pub(crate) struct Group {
     pub(crate) desc: RawGroupDesc,
     /// Checked flags: cleared where the descriptor's checksum is wrong or the feature is off.
     pub(crate) flags: GroupFlags,
-    /// Inodes at the head of the table that may be in use.
+    /// Inodes at the head of the table that may be in use: what is scanned.
     pub(crate) inodes_used: u32,
+    /// Inodes at the head of the table that may be in use as the descriptor says: less than what is scanned where it
+    /// breaks its own rules. What is in use beyond is an error.
+    pub(crate) inodes_believed: u32,
     /// Whether the bitmap or table lies inside the file system.
     pub(crate) block_bitmap_ok: bool,
     pub(crate) inode_bitmap_ok: bool,

@@ -78,17 +78,25 @@ fn check_block(volume: &Volume<'_>, users: &[XattrBlockRef], sink: &mut Sink) ->
 }
 
 fn check_entries(bytes: &[u8], users: &[XattrBlockRef], site: Site, sink: &mut Sink) -> Vec<ValueRef> {
-    let entries = match xattr::parse(bytes, Home::Block) {
+    let entries = match xattr::parse_entries(bytes, Home::Block) {
         Ok(entries) => entries,
-        // The reference count was compared with the truth already, and readers do not rely on the order.
-        Err(XattrDefect::Refcount | XattrDefect::Order { .. }) => Vec::new(),
         Err(defect) => {
             sink.add(code_of(defect), site, defect.to_string());
             return Vec::new();
         }
     };
+    // Whether names are in order and distinct is not e2fsck's concern; a search by order could miss them.
+    match xattr::parse(bytes, Home::Block) {
+        Err(XattrDefect::Name { at }) => sink.add(Code::XATTR_NAME_NUL, site.at_offset(at), ""),
+        Err(XattrDefect::Order { at }) => sink.add(Code::XATTR_ORDER, site.at_offset(at), ""),
+        Err(XattrDefect::Duplicate { at }) => sink.add(Code::XATTR_DUPLICATE, site.at_offset(at), ""),
+        _ => {}
+    }
     let mut values = Vec::new();
     for entry in entries {
+        if entry.name_index == 0 {
+            sink.add(Code::XATTR_NAME, site.at_offset(entry.at), "name index 0");
+        }
         if entry.value_inode != 0 {
             values.push(ValueRef {
                 value_inode: entry.value_inode,

@@ -216,12 +216,11 @@ impl<'a> Entries<'a> {
             return Err(DirDefect::Remainder { at });
         }
         let inode = le32(self.block, at);
-        let (name_len, file_type) = if self.layout.file_types {
-            (usize::from(self.block[at + 6]), self.block[at + 7])
-        } else {
-            (usize::from(le16(self.block, at + 6)), 0)
-        };
-        if name_len > NAME_LEN_MAX || HEADER_LEN + name_len > rec_len {
+        // Without the feature the type is the high byte of a 16-bit name length, which no name needs; Linux and
+        // e2fsck ignore it there.
+        let name_len = usize::from(self.block[at + 6]);
+        let file_type = if self.layout.file_types { self.block[at + 7] } else { 0 };
+        if HEADER_LEN + name_len > rec_len {
             return Err(DirDefect::NameLen { at });
         }
         if inode > self.layout.inodes_count {

@@ -22,6 +22,8 @@ const ENTRY_LEN: usize = 8;
 const INFO_AT: usize = 24;
 /// The only length of the info fields.
 const INFO_LEN: u8 = 8;
+/// The flag of a root that stands for a format no one has defined; the others are ignored.
+const FLAG_INCOMPATIBLE: u8 = 1;
 /// Where entries start in a root and in a node.
 const ROOT_ENTRIES_AT: usize = 32;
 const NODE_ENTRIES_AT: usize = 8;
@@ -48,7 +50,7 @@ pub enum HtreeDefect {
     /// The info fields do not have their only length, so the entries would be elsewhere.
     #[error("index root: info length {0}")]
     InfoLength(u8),
-    /// A flag of the root is set; none is defined.
+    /// The one flag of the root that must not be ignored is set.
     #[error("index root: unknown flags {0:#04x}")]
     Flags(u8),
     /// More index levels than the features allow.
@@ -115,7 +117,7 @@ pub struct RootInfo {
     pub info_length: u8,
     /// Index levels below the root: 0 means that the root points to leaves.
     pub indirect_levels: u8,
-    /// Flags, none defined.
+    /// Flags: bit 0 means an unknown format.
     pub unused_flags: u8,
 }
 
@@ -165,7 +167,7 @@ impl RootInfo {
         if info.info_length != INFO_LEN {
             return Err(HtreeDefect::InfoLength(info.info_length));
         }
-        if info.unused_flags != 0 {
+        if info.unused_flags & FLAG_INCOMPATIBLE != 0 {
             return Err(HtreeDefect::Flags(info.unused_flags));
         }
         if info.indirect_levels > Self::levels_max(largedir) {

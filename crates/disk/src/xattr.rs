@@ -50,7 +50,7 @@ pub enum XattrDefect {
         /// Offset of the entry.
         at: usize,
     },
-    /// A name without bytes under an index that needs one, or with NUL in it.
+    /// A name with NUL in it.
     #[error("attribute entry at byte {at}: illegal name")]
     Name {
         /// Offset of the entry.
@@ -127,6 +127,8 @@ pub struct RawEntry<'a> {
     pub hash: u32,
     /// The value where it is in the area, without padding; empty for a value in an inode.
     pub value: &'a [u8],
+    /// The value with the bytes that pad it to a multiple of 4, zero unless somebody left something there.
+    pub padded_value: &'a [u8],
 }
 
 #[inline]
@@ -221,26 +223,32 @@ impl<'a> RawEntries<'a> {
             return Err(XattrDefect::Entry { at });
         }
         let name = &area[name_at..name_at + name_len];
-        if name.contains(&0) {
-            return Err(XattrDefect::Name { at });
-        }
         let offset = usize::from(u16::from_le_bytes([area[at + 2], area[at + 3]]));
         let (value_inode, value_size) = (le32(area, at + 4), le32(area, at + 8));
-        let value = if value_inode == 0 && value_size > 0 {
+        let padded_value = if value_inode == 0 && value_size > 0 {
             let start = self.home.values_from() + offset;
             let padded = start.checked_add(pad4(usize_from_u32(value_size)));
-            if padded.is_none_or(|end| end > area.len()) {
-                return Err(XattrDefect::Value { at });
-            }
-            &area[start..start + usize_from_u32(value_size)]
+            let inside = padded.filter(|&end| end <= area.len());
+            &area[start..inside.ok_or(XattrDefect::Value { at })?]
         } else {
             &[]
         };
+        let value =
+            if padded_value.is_empty() { padded_value } else { &padded_value[..usize_from_u32(value_size)] };
         if value_size > VALUE_LEN_MAX {
             return Err(XattrDefect::Value { at });
         }
         let hash = le32(area, at + 12);
-        Ok(RawEntry { at, name_index: area[at + 1], name, value_inode, value_size, hash, value })
+        Ok(RawEntry {
+            at,
+            name_index: area[at + 1],
+            name,
+            value_inode,
+            value_size,
+            hash,
+            value,
+            padded_value,
+        })
     }
 }
 
@@ -283,10 +291,22 @@ pub fn parse(area: &[u8], home: Home) -> Result<Vec<RawEntry<'_>>, XattrDefect> 
             }
         }
     }
+    let entries = parse_entries(area, home)?;
+    match entries.iter().find(|entry| entry.name.contains(&0)) {
+        Some(entry) => return Err(XattrDefect::Name { at: entry.at }),
+        None => check_names(&entries, home)?,
+    }
+    Ok(entries)
+}
+
+/// Reads the entries of a list and checks where they and their values lie, but not the header, names or order.
+///
+/// # Errors
+/// [`XattrDefect::Entry`], [`XattrDefect::Value`], [`XattrDefect::Overlap`].
+pub fn parse_entries(area: &[u8], home: Home) -> Result<Vec<RawEntry<'_>>, XattrDefect> {
     let mut walk = RawEntries::new(area, home);
     let entries: Vec<RawEntry<'_>> = walk.by_ref().collect::<Result<_, _>>()?;
     check_overlap(&entries, area, walk.position() + 4)?;
-    check_names(&entries, home)?;
     Ok(entries)
 }
 

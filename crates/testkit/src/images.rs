@@ -27,28 +27,28 @@ const fn profile(name: &'static str, options: &'static [&'static str]) -> Profil
 
 /// Every profile that the kernel can mount.
 pub const PROFILES: &[Profile] = &[
-    profile("ext4", &["-t", "ext4"]),
+    profile("ext4", &["-t", "ext4", "-b", "4096"]),
     profile("ext4-1k", &["-t", "ext4", "-b", "1024"]),
-    profile("ext2", &["-t", "ext2"]),
+    profile("ext2", &["-t", "ext2", "-b", "4096"]),
     profile("ext3", &["-t", "ext3", "-I", "128"]),
     profile("ext3-1k", &["-t", "ext3", "-b", "1024"]),
-    profile("inline", &["-t", "ext4", "-O", "inline_data"]),
+    profile("inline", &["-t", "ext4", "-b", "4096", "-O", "inline_data"]),
     profile("inline-plain", &["-t", "ext4", "-O", "inline_data,^metadata_csum", "-I", "512"]),
     profile("ea_inode", &["-t", "ext4", "-O", "ea_inode", "-b", "1024"]),
     profile("bigalloc", &["-t", "ext4", "-O", "bigalloc", "-C", "16384"]),
     profile("bigalloc-1k", &["-t", "ext4", "-O", "bigalloc", "-b", "1024", "-C", "16384"]),
-    profile("orphan_file", &["-t", "ext4", "-O", "orphan_file"]),
+    profile("orphan_file", &["-t", "ext4", "-b", "4096", "-O", "orphan_file"]),
     profile("uninit_bg", &["-t", "ext4", "-O", "^metadata_csum,uninit_bg"]),
     profile("meta_bg", &["-t", "ext4", "-O", "meta_bg,^resize_inode", "-b", "1024"]),
     profile("no-flex_bg", &["-t", "ext4", "-O", "^flex_bg", "-b", "1024"]),
     profile("sparse_super2", &["-t", "ext4", "-O", "sparse_super2", "-b", "1024"]),
-    profile("no-journal", &["-t", "ext4", "-O", "^has_journal"]),
-    profile("csum_seed", &["-t", "ext4", "-O", "metadata_csum_seed"]),
+    profile("no-journal", &["-t", "ext4", "-b", "4096", "-O", "^has_journal"]),
+    profile("csum_seed", &["-t", "ext4", "-b", "4096", "-O", "metadata_csum_seed"]),
     profile("large_dir", &["-t", "ext4", "-O", "large_dir", "-b", "1024"]),
-    profile("mmp", &["-t", "ext4", "-O", "mmp"]),
+    profile("mmp", &["-t", "ext4", "-b", "4096", "-O", "mmp"]),
     profile("no-filetype", &["-t", "ext4", "-O", "^filetype"]),
     profile("indirect", &["-t", "ext4", "-O", "^extents,^64bit"]),
-    profile("inodes-1k", &["-t", "ext4", "-I", "1024"]),
+    profile("inodes-1k", &["-t", "ext4", "-b", "4096", "-I", "1024"]),
 ];
 
 /// The profile with a name.

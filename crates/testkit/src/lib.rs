@@ -8,6 +8,7 @@
 
 pub mod fill;
 pub mod images;
+pub mod mutate;
 pub mod oracle;
 pub mod seed;
 pub mod tree;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use blockyard_disk::checksum::verify_htree;
+use blockyard_disk::dirblock::decode_rec_len;
 use blockyard_disk::dirhash::DirHasher;
 use blockyard_disk::htree::{CONTINUES, HtreeDefect, Index, IndexKind, RootInfo};
 use blockyard_disk::num::u32_from_u64;
@@ -58,6 +59,19 @@ impl DirIndex {
             (None, _) if self.damaged => Role::Linear,
             (None, _) => Role::Unreferenced,
         }
+    }
+}
+
+/// What a block is for when the index cannot be read, as far as its bytes tell.
+pub(super) fn role_without_index(visit: &Visit<'_, '_>, logical: u64, bytes: &[u8]) -> Role {
+    let size = visit.volume.block_size();
+    let rec_len = decode_rec_len(u16::from_le_bytes([bytes[4], bytes[5]]), size);
+    // Without checksums an empty leaf looks the same; it holds no names either.
+    let node = bytes[..4] == [0; 4] && rec_len == size && bytes[6] == 0;
+    match logical {
+        0 => Role::Root,
+        _ if node => Role::Node,
+        _ => Role::Linear,
     }
 }
 

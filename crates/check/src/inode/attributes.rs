@@ -1,5 +1,6 @@
 //! Attributes of one inode: those kept in the inode, and the reference to an attribute block.
 
+use blockyard_disk::inline_data::{XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{InodeSlot, RawInode};
 use blockyard_disk::num::u64_from_u32;
 use blockyard_disk::xattr::{self, Home, RawEntry, XattrDefect};
@@ -43,13 +44,14 @@ pub(super) fn check_in_inode(
     if extra == 0 || !xattr::has_magic(area) {
         return found;
     }
-    match xattr::parse(area, Home::Inode) {
+    match xattr::parse_entries(area, Home::Inode) {
         Ok(entries) => {
+            report_names(cx, area);
             found.count = entries.len();
             for entry in &entries {
                 check_entry(cx, entry, facts);
                 found.value_blocks += value_blocks(cx, entry);
-                if (entry.name_index, entry.name) == (7, b"data".as_slice()) && entry.value_inode == 0 {
+                if is_inline_data(entry) {
                     found.inline_tail = Some(entry.value.to_vec());
                     found.count -= 1;
                 }
@@ -62,6 +64,23 @@ pub(super) fn check_in_inode(
         }
     }
     found
+}
+
+/// Whether an entry is `system.data`. NUL behind the name is not held against it: e2fsck does not see it either.
+fn is_inline_data(entry: &RawEntry<'_>) -> bool {
+    let end = entry.name.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    entry.name_index == XATTR_INDEX && &entry.name[..end] == XATTR_NAME && entry.value_inode == 0
+}
+
+/// What a strict reader holds against names and e2fsck does not.
+fn report_names(cx: &mut Examination<'_, '_, '_>, area: &[u8]) {
+    let (code, at) = match xattr::parse(area, Home::Inode) {
+        Err(XattrDefect::Name { at }) => (Code::XATTR_NAME_NUL, at),
+        Err(XattrDefect::Duplicate { at }) => (Code::XATTR_DUPLICATE, at),
+        _ => return,
+    };
+    let site = cx.site().at_offset(at);
+    cx.sink.add(code, site, "");
 }
 
 fn in_inode_code(area: &[u8], defect: XattrDefect) -> (Code, usize) {
@@ -108,10 +127,12 @@ fn check_entry(cx: &mut Examination<'_, '_, '_>, entry: &RawEntry<'_>, facts: &m
     }
 }
 
-/// Whether the hash of an entry with its value beside it is right in either signedness.
+/// Whether the hash of an entry with its value beside it is right, in either signedness of names. Like e2fsck, this
+/// takes the bytes that pad the value as they are.
 pub(crate) fn hash_matches(entry: &RawEntry<'_>) -> bool {
-    entry.hash == xattr::entry_hash(entry.name, entry.value)
-        || entry.hash == xattr::entry_hash_signed(entry.name, entry.value)
+    [xattr::entry_hash, xattr::entry_hash_signed].into_iter().any(|hash| {
+        entry.hash == hash(entry.name, entry.value) || entry.hash == hash(entry.name, entry.padded_value)
+    })
 }
 
 /// Checks `i_file_acl` and notes the reference; gives the blocks that it adds to `i_blocks`.

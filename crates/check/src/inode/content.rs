@@ -85,7 +85,7 @@ pub(super) fn check_mapped(
         match kind {
             Some(FileType::Directory) => check_directory_size(cx, raw, &sums),
             Some(FileType::Symlink) => check_slow_symlink(cx, raw, &sums),
-            _ => check_file_size(cx, raw, role, &sums),
+            _ => check_file_size(cx, raw, &sums),
         }
     }
     let empty = sums.blocks == 0 && !sums.damaged;
@@ -121,7 +121,7 @@ fn check_directory_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: 
     }
 }
 
-fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role, sums: &Sums) {
+fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums) {
     let volume = cx.scan.volume;
     let bits = volume.geometry.block_bits();
     let size = raw.size();
@@ -135,7 +135,7 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role,
         cx.add(Code::SIZE_WRONG, format!("{size} is beyond what the map can hold"));
     }
     let large = volume.ro_compat.contains(RoCompat::LARGE_FILE);
-    if size >= 1 << 31 && !large && role != Role::Resize {
+    if size >= 1 << 31 && !large {
         cx.add(Code::LARGE_FILE_FEATURE, format!("{size} bytes"));
     }
 }
@@ -229,8 +229,12 @@ pub(super) fn check_inline(
     };
     let room = u64_from_usize(60 + tail.len());
     let size = raw.size();
-    if (directory && size != room) || size > room {
+    // e2fsck holds a file only to what a block map could hold.
+    let largest = blocks_max(raw, cx.scan.volume.block_size()) << cx.scan.volume.geometry.block_bits();
+    if (directory && size != room) || size > largest {
         cx.add(Code::SIZE_WRONG, format!("{size}, there is room for {room}"));
+    } else if size > room {
+        cx.add(Code::INLINE_SIZE, format!("{size}, there is room for {room}"));
     }
     let acl = u64::from(raw.file_acl().raw() != 0) * u64_from_u32(cx.scan.volume.geometry.cluster_ratio());
     check_blocks(cx, raw, acl);

@@ -86,18 +86,21 @@ fn open_node(
         && entries <= max
         && max <= capacity
         && max > 0
-        && depth.map_or(found <= DEPTH_MAX, |depth| depth == found)
-        && (entries > 0 || depth.is_none() && found == 0);
+        && (depth.is_some() || found <= DEPTH_MAX || entries == 0)
+        && (entries > 0 || depth.is_none());
     if !sound {
         let code = if place.is_some() { Code::EXTENT_HEADER } else { Code::EXTENT_TREE_READ };
         let magic = header.eh_magic.get();
         walk.fault(code, site, format!("magic {magic:#06x}, {entries} of {max} entries, depth {found}"));
         return None;
     }
+    if depth.is_some_and(|depth| depth != found) {
+        walk.sink.add(Code::EXTENT_DEPTH, site, format!("{found}"));
+    }
     if place.is_some() && verify_extent_block(walk.seed, &bytes).is_err() {
         walk.sink.add(Code::EXTENT_CHECKSUM, site, "");
     }
-    Some(Node { bytes, entries: usize::from(entries), next: 0, depth: found, end, place })
+    Some(Node { bytes, entries: usize::from(entries), next: 0, depth: depth.unwrap_or(found), end, place })
 }
 
 fn leaf_entry(walk: &mut Walk<'_, '_>, extent: &RawExtent, site: Site, end: u64, floor: &mut u64) {

@@ -1,0 +1,116 @@
+//! The journal: that it exists where the superblock says, can be used, and is empty when the file system is clean.
+
+use blockyard_disk::inode::{FileType, InodeSlot};
+use blockyard_disk::jbd2::{BlockKind, JournalIncompat, RawHeader, RawJournalSuperblock};
+use blockyard_disk::num::{u64_from_u32, usize_from_u32};
+use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr};
+use zerocopy::FromBytes;
+
+use crate::code::Code;
+use crate::finding::{Sink, Site};
+use crate::map::Run;
+use crate::orphans::file_runs;
+use crate::volume::Volume;
+
+/// Smallest journal.
+const BLOCKS_MIN: u64 = 1024;
+/// `s_checksum_type` of crc32c.
+const CRC32C: u8 = 4;
+
+/// Checks the superblock's word about the journal, the journal's inode, and its superblock.
+pub(crate) fn check(volume: &Volume<'_>, sink: &mut Sink) {
+    let sb = &volume.sb;
+    let recover = volume.incompat.contains(Incompat::RECOVER);
+    if sb.s_journal_uuid != [0; 16] {
+        return sink.add(Code::EXTERNAL_JOURNAL, Site::NOWHERE, "s_journal_uuid is set");
+    }
+    let journal = volume.compat.contains(Compat::HAS_JOURNAL);
+    let named = sb.s_journal_inum.get() != 0;
+    if !journal && recover {
+        sink.add(Code::RECOVER_WITHOUT_JOURNAL, Site::NOWHERE, "");
+    }
+    if !journal && named {
+        let detail = format!("s_journal_inum = {}", sb.s_journal_inum);
+        sink.add(Code::JOURNAL_WITHOUT_FEATURE, Site::NOWHERE, detail);
+    }
+    if !journal && !named {
+        return;
+    }
+    if !named && sb.s_journal_dev.get() != 0 {
+        return sink.add(Code::EXTERNAL_JOURNAL, Site::NOWHERE, "s_journal_dev is set");
+    }
+    match journal_runs(volume) {
+        Err(why) => {
+            let detail = format!("s_journal_inum = {}: {why}", sb.s_journal_inum);
+            sink.add(Code::JOURNAL_INODE, Site::NOWHERE, detail);
+        }
+        Ok(runs) => check_superblock(volume, &runs, recover, sink),
+    }
+}
+
+/// The map of the journal's inode, whole and without holes.
+fn journal_runs(volume: &Volume<'_>) -> Result<Vec<Run>, String> {
+    let inode = InodeNr::new(volume.sb.s_journal_inum.get());
+    let known = inode.raw() >= 1 && inode.raw() <= volume.geometry.inodes_count();
+    let slot = if known { volume.inode(inode).ok() } else { None };
+    let slot = slot.ok_or("no such inode")?;
+    let slot = InodeSlot::new(&slot[..]);
+    let raw = slot.raw();
+    if raw.file_type() != Some(FileType::Regular) || raw.i_links_count.get() == 0 {
+        return Err("not a regular file in use".into());
+    }
+    let runs = file_runs(volume, inode, &slot);
+    let blocks = raw.size() >> volume.geometry.block_bits();
+    let mapped: u64 = runs.iter().map(|run| run.length).sum();
+    if blocks < BLOCKS_MIN || mapped < blocks {
+        return Err(format!("{blocks} blocks of size, {mapped} mapped"));
+    }
+    Ok(runs)
+}
+
+fn check_superblock(volume: &Volume<'_>, runs: &[Run], recover: bool, sink: &mut Sink) {
+    let inode = InodeNr::new(volume.sb.s_journal_inum.get());
+    let Some(first) = runs.first().filter(|run| run.logical == 0) else {
+        return sink.add(Code::JOURNAL_INODE, Site::inode(inode), "log block 0 is not mapped");
+    };
+    let place = BlockNr::new(first.physical);
+    let site = Site::inode(inode).at_block(place);
+    let Ok(block) = volume.block(place) else {
+        return sink.add(Code::JOURNAL_SUPERBLOCK, site, "cannot be read");
+    };
+    let blocks: u64 = runs.iter().map(|run| run.length).sum();
+    if let Err(why) = verify(volume, &block, blocks) {
+        return sink.add(Code::JOURNAL_SUPERBLOCK, site, why);
+    }
+    let (raw, _) = RawJournalSuperblock::read_from_prefix(&block).expect("a block has 1024 bytes");
+    if raw.s_start.get() != 0 && !recover {
+        sink.add(Code::LOG_NOT_EMPTY, site, format!("s_start = {}", raw.s_start));
+    }
+}
+
+/// What makes a journal unusable.
+fn verify(volume: &Volume<'_>, block: &[u8], blocks: u64) -> Result<(), String> {
+    let (raw, _) = RawJournalSuperblock::read_from_prefix(block).expect("a block has 1024 bytes");
+    let require = |ok: bool, what: String| if ok { Ok(()) } else { Err(what) };
+    let kind = RawHeader::read(block).and_then(|(kind, _)| kind);
+    let v2 = kind == Some(BlockKind::SuperblockV2);
+    require(v2 || kind == Some(BlockKind::SuperblockV1), "magic or type is wrong".into())?;
+    let size = usize_from_u32(raw.s_blocksize.get());
+    require(size == volume.block_size(), format!("s_blocksize = {size}"))?;
+    require(raw.s_errno.get() == 0, format!("s_errno = {}: the journal was aborted", raw.s_errno))?;
+    let maxlen = u64_from_u32(raw.s_maxlen.get());
+    require(maxlen <= blocks, format!("s_maxlen = {maxlen}, the file has {blocks} blocks"))?;
+    if !v2 {
+        return Ok(());
+    }
+    require(raw.s_nr_users.get() <= 1, format!("s_nr_users = {}", raw.s_nr_users))?;
+    let features = raw.features();
+    require(features.verify().is_ok(), format!("unknown features in {features:?}"))?;
+    if features.incompat.intersects(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3) {
+        require(raw.s_checksum_type == CRC32C, format!("s_checksum_type = {}", raw.s_checksum_type))?;
+        let mut sealed = raw;
+        sealed.seal();
+        require(raw.s_checksum == sealed.s_checksum, "checksum does not match".into())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Single-field corruptions of a valid image: pick a structure, pick a field, write another value, and (or not) make
+//! the checksum right again, so that the structural check behind it is what must notice.
+//!
+//! [`Inventory`] lists the structures of a valid image. [`Inventory::mutate`] draws one corruption from a generator;
+//! the same seed gives the same corruption. A [`Mutation`] is a list of byte edits that can be applied and undone.
+
+#![allow(clippy::as_conversions, reason = "test support for images of at most a few GiB")]
+
+mod inventory;
+mod seal;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rand::Rng;
+use rand::seq::IndexedRandom;
+
+pub use inventory::{Inventory, Kind, Structure};
+
+/// What a structure belongs to: at least one of these should appear in what a checker says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// Inode.
+    pub inode: Option<u32>,
+    /// Physical block.
+    pub block: Option<u64>,
+    /// Group.
+    pub group: Option<u32>,
+}
+
+/// One corruption.
+#[derive(Clone, Debug)]
+pub struct Mutation {
+    /// What was changed: structure, field, old and new value.
+    pub description: String,
+    /// The structure.
+    pub kind: Kind,
+    /// What the structure belongs to.
+    pub owner: Owner,
+    /// Whether checksums were made right again.
+    pub resealed: bool,
+    /// Byte offset, old and new bytes.
+    pub edits: Vec<(u64, Vec<u8>, Vec<u8>)>,
+}
+
+impl Mutation {
+    /// Applies the corruption to an image.
+    ///
+    /// # Panics
+    /// When the image cannot be written.
+    pub fn apply(&self, image: &Path) {
+        self.write(image, |edit| &edit.2);
+    }
+
+    /// Undoes the corruption.
+    ///
+    /// # Panics
+    /// When the image cannot be written.
+    pub fn undo(&self, image: &Path) {
+        self.write(image, |edit| &edit.1);
+    }
+
+    fn write(&self, image: &Path, bytes: impl Fn(&(u64, Vec<u8>, Vec<u8>)) -> &Vec<u8>) {
+        let file = File::options().write(true).open(image).expect("open image");
+        for edit in &self.edits {
+            file.write_all_at(bytes(edit), edit.0).expect("write image");
+        }
+    }
+}
+
+/// A field of a structure: name, offset from the structure's start, bytes.
+type Field = (&'static str, usize, usize);
+
+impl Inventory {
+    /// Draws one corruption that changes at least one byte.
+    pub fn mutate(&self, random: &mut impl Rng) -> Mutation {
+        loop {
+            // A kind first, so that the few superblocks are hit as often as the many inodes.
+            let kinds = self.kinds();
+            let kind = *kinds.choose(random).expect("an image has structures");
+            let of_kind: Vec<&Structure> = self.structures.iter().filter(|one| one.kind == kind).collect();
+            let structure = of_kind.choose(random).expect("the kind was listed");
+            if let Some(mutation) = self.mutate_structure(structure, random) {
+                return mutation;
+            }
+        }
+    }
+
+    fn mutate_structure(&self, structure: &Structure, random: &mut impl Rng) -> Option<Mutation> {
+        let (name, offset, size) = self.pick_field(structure, random)?;
+        let mut image = Overlay { base: &self.bytes, edits: Vec::new() };
+        let at = structure.at + offset;
+        let old = self.bytes[at..at + size].to_vec();
+        let new = other_value(&old, random);
+        if old == new {
+            return None;
+        }
+        image.put(at, &new);
+        let resealed = random.random_bool(0.75);
+        if resealed {
+            self.reseal(structure, &mut image);
+        }
+        let description = format!(
+            "{:?} at {:#x} (inode {:?}, block {:?}, group {:?}): {name} {} -> {}{}",
+            structure.kind,
+            structure.at,
+            structure.owner.inode,
+            structure.owner.block,
+            structure.owner.group,
+            hex(&old),
+            hex(&new),
+            if resealed { ", resealed" } else { "" }
+        );
+        let edits = image
+            .edits
+            .into_iter()
+            .map(|(at, new)| (at as u64, self.bytes[at..at + new.len()].to_vec(), new))
+            .collect();
+        Some(Mutation { description, kind: structure.kind, owner: structure.owner, resealed, edits })
+    }
+
+    fn pick_field(&self, structure: &Structure, random: &mut impl Rng) -> Option<Field> {
+        let fields = self.fields(structure);
+        fields.choose(random).copied()
+    }
+}
+
+/// Bytes of the image with edits that are visible to what is resealed after them.
+pub(crate) struct Overlay<'a> {
+    base: &'a [u8],
+    edits: Vec<(usize, Vec<u8>)>,
+}
+
+impl Overlay<'_> {
+    pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.edits.push((at, bytes.to_vec()));
+    }
+
+    pub(crate) fn get(&self, at: usize, length: usize) -> Vec<u8> {
+        let mut bytes = self.base[at..at + length].to_vec();
+        for (start, edit) in &self.edits {
+            for (offset, byte) in edit.iter().enumerate() {
+                let place = start + offset;
+                if place >= at && place < at + length {
+                    bytes[place - at] = *byte;
+                }
+            }
+        }
+        bytes
+    }
+}
+
+/// Another value for a field: a bit flipped, an edge, a neighbour, or anything.
+fn other_value(old: &[u8], random: &mut impl Rng) -> Vec<u8> {
+    let mut new = old.to_vec();
+    match random.random_range(0..6) {
+        0 | 1 => {
+            let bit = random.random_range(0..new.len() * 8);
+            new[bit / 8] ^= 1 << (bit % 8);
+        }
+        2 => new.fill(0),
+        3 => new.fill(0xFF),
+        4 => {
+            let down = random.random_bool(0.5);
+            for byte in &mut new {
+                *byte = if down { byte.wrapping_sub(1) } else { byte.wrapping_add(1) };
+                if *byte != if down { 0xFF } else { 0 } {
+                    break;
+                }
+            }
+        }
+        _ => random.fill(&mut new[..]),
+    }
+    new
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
