@@ -223,6 +223,11 @@ impl<'a> RawEntries<'a> {
             return Err(XattrDefect::Entry { at });
         }
         let name = &area[name_at..name_at + name_len];
+        // Without index and name an entry would differ from the end mark in its offset only: written back, it would
+        // hide what follows.
+        if name.is_empty() && area[at + 1] == 0 {
+            return Err(XattrDefect::Name { at });
+        }
         let offset = usize::from(u16::from_le_bytes([area[at + 2], area[at + 3]]));
         let (value_inode, value_size) = (le32(area, at + 4), le32(area, at + 8));
         let padded_value = if value_inode == 0 && value_size > 0 {

@@ -43,6 +43,15 @@ fn a_block_of_the_kernel_reads_with_equal_hashes() {
 }
 
 #[test]
+fn an_entry_without_index_and_name_is_refused() {
+    // Found by fuzzing: only its value offset told it from the end mark, and writing the list back lost it.
+    let mut area = vec![0; 64];
+    area[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    area[6] = 8;
+    assert_eq!(parse(&area, Home::Inode), Err(XattrDefect::Name { at: 4 }));
+}
+
+#[test]
 fn writing_a_list_again_gives_the_same_entries() {
     let block = kernel_block();
     let list = AttributeList::parse(&block, Home::Block).unwrap();
