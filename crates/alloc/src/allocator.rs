@@ -302,6 +302,22 @@ impl<B: Backend> Allocator<B> {
         format::mb_structs_summary(&self.structs_summary())
     }
 
+    /// Runs of free clusters over the whole file system, joined across groups, and the clusters in them. Groups that
+    /// cannot be loaded are left out.
+    #[must_use]
+    pub fn free_runs(&self) -> (u64, u64) {
+        let (mut runs, mut clusters) = (0, 0);
+        let mut touches = false;
+        for nr in self.table.geometry.all_groups() {
+            let Ok(guard) = self.table.lock_loaded(nr, CpuSlot::ZERO, &*self.source) else { continue };
+            let Some(buddy) = guard.buddy() else { continue };
+            runs += u64::from(buddy.fragments()) - u64::from(touches && buddy.is_free(0));
+            clusters += u64::from(buddy.free());
+            touches = buddy.is_free(buddy.clusters() - 1);
+        }
+        (runs, clusters)
+    }
+
     /// How often locks were taken since open: those of groups, and each that the whole file system shares.
     #[must_use]
     pub fn lock_census(&self) -> LockCensus {

@@ -86,6 +86,8 @@ pub struct EventRings<B: Backend = Native> {
 #[derive(Debug)]
 struct Ring {
     events: Box<[AllocEvent]>,
+    /// Where the next event goes.
+    next: usize,
     emitted: u64,
 }
 
@@ -97,7 +99,7 @@ impl<B: Backend> EventRings<B> {
     pub fn new(cpus: u32, capacity: u32) -> Self {
         let ring = || {
             let events = vec![AllocEvent::default(); usize_from_u32(capacity.max(1))].into_boxed_slice();
-            CachePadded::new(Mutex::new(RING, Ring { events, emitted: 0 }))
+            CachePadded::new(Mutex::new(RING, Ring { events, next: 0, emitted: 0 }))
         };
         Self { rings: (0..cpus.max(1)).map(|_| ring()).collect() }
     }
@@ -115,6 +117,7 @@ impl<B: Backend> EventRings<B> {
             let index = |n: u64| blockyard_disk::num::usize_from_u64(n % capacity);
             all.extend((ring.emitted - kept..ring.emitted).map(|n| ring.events[index(n)]));
             ring.emitted = 0;
+            ring.next = 0;
         }
         (all, lost)
     }
@@ -123,9 +126,9 @@ impl<B: Backend> EventRings<B> {
 impl<B: Backend> EventSink for EventRings<B> {
     fn emit(&self, cpu: CpuSlot, event: &AllocEvent) {
         let mut ring = self.rings[cpu.index(self.rings.len())].lock();
-        let capacity = blockyard_disk::num::u64_from_usize(ring.events.len());
-        let at = blockyard_disk::num::usize_from_u64(ring.emitted % capacity);
+        let at = ring.next;
         ring.events[at] = *event;
+        ring.next = if at + 1 == ring.events.len() { 0 } else { at + 1 };
         ring.emitted += 1;
     }
 }

@@ -26,12 +26,11 @@ mod index;
 pub mod inode;
 pub mod memory;
 mod normalize;
+pub mod overlap;
 pub mod policy;
 mod prealloc;
 mod request;
 mod search;
-#[cfg(test)]
-mod shuttle_tests;
 mod stats;
 mod tunables;
 

@@ -195,6 +195,46 @@ impl Buddy {
         (1..self.orders).find(|&order| self.bit(order, at >> order)).unwrap_or(0)
     }
 
+    /// The order of the free chunk that starts at `at`.
+    #[inline]
+    fn order_from(&self, at: u32) -> u32 {
+        let aligned = at.trailing_zeros().min(self.orders - 1);
+        (1..=aligned).find(|&order| self.bit(order, at >> order)).unwrap_or(0)
+    }
+
+    /// As [`Self::run`], from a free cluster that starts a chunk: after a used one, or after the end of a chunk.
+    #[inline]
+    pub(crate) fn run_from(&self, at: u32, want: u32) -> u32 {
+        let mut end = at + (1 << self.order_from(at));
+        while end - at < want && self.is_free(end) {
+            end += 1 << self.order_from(end);
+        }
+        end - at
+    }
+
+    /// Whether `count` clusters from the free cluster `at` are free.
+    #[inline]
+    pub(crate) fn is_run(&self, at: u32, count: u32) -> bool {
+        count == 1 || self.next_used_before(at, at.saturating_add(count)) == at.saturating_add(count)
+    }
+
+    /// The lowest used cluster in `[from, end)`, or `end`.
+    #[inline]
+    fn next_used_before(&self, from: u32, end: u32) -> u32 {
+        let mut at = from;
+        while at < end {
+            if at >= self.clusters {
+                return at;
+            }
+            let used = !self.words[usize_from_u32(at / 64)] >> (at % 64);
+            if used != 0 {
+                return (at + used.trailing_zeros()).min(end);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        end
+    }
+
     /// Length of the free run from `at` as the search sees it: to the end of the chunk that holds `at`, then whole
     /// following chunks while the sum is below `want`. 0 when `at` is used; may overshoot `want`.
     #[inline]
@@ -206,7 +246,7 @@ impl Buddy {
         let order = self.order_at(at);
         let mut end = ((at >> order) + 1) << order;
         while end - at < want && self.is_free(end) {
-            end += 1 << self.order_at(end);
+            end += 1 << self.order_from(end);
         }
         end - at
     }
@@ -241,7 +281,7 @@ impl Buddy {
         }
         let mut at = start;
         while at < end {
-            let order = self.order_at(at);
+            let order = if at == start { self.order_at(at) } else { self.order_from(at) };
             let chunk = (at >> order) << order;
             let chunk_end = chunk + (1 << order);
             self.remove_chunk(order, chunk);

@@ -109,6 +109,12 @@ impl<B: Backend> OrderedSet<B> {
 
     /// The lowest member at or after `from`.
     fn next(&self, from: usize) -> Option<usize> {
+        // Most sets are empty most of the time: one load says so.
+        if let [top] = &*self.top
+            && top.load(Ordering::Acquire) == 0
+        {
+            return None;
+        }
         if let Some(at) = next_in_word(&self.bits, from) {
             return Some(at);
         }

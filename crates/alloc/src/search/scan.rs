@@ -68,15 +68,14 @@ pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool
     let mut left = buddy.free();
     while left > 0 && selection.status == Status::Continue {
         let Some(start) = buddy.next_free(at) else { break };
-        if whole_runs {
+        if whole_runs && !buddy.is_run(start, want) {
             let end = buddy.next_used(start);
-            if end - start < want {
-                left = left.saturating_sub(end - start);
-                at = end;
-                continue;
-            }
+            left = left.saturating_sub(end - start);
+            at = end;
+            continue;
         }
-        let run = buddy.run(start, want);
+        // A free cluster after a used one, or after the chunk offered last: a chunk starts here.
+        let run = buddy.run_from(start, want);
         selection.offer(candidate(group, start, run), want);
         at = start + run;
         left = left.saturating_sub(run);

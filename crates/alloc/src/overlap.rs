@@ -1,0 +1,209 @@
+//! A deterministic model of operations that overlap: how files interleave when many CPUs append at once.
+//!
+//! In a round every CPU appends once, in CPU order. Under [`Interleave::Overlap`] all operations of a round are in
+//! flight together: each keeps the lock of the group it allocated in until the round ends, so a policy that passes
+//! over busy groups goes elsewhere and one that waits comes after. Under [`Interleave::Lockstep`] they follow each
+//! other. One thread does it all, so a run is repeatable to the block.
+//!
+//! The workload is the published `append64` as pure allocation: each CPU appends blocks to a file of its own with
+//! `fallocate`, with no preallocation of the whole.
+
+use blockyard_disk::num::{u32_from_usize, u64_from_u32};
+use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
+use blockyard_sync::{CpuSlot, Native};
+
+use crate::allocator::Allocator;
+use crate::config::{AllocConfig, InitMode};
+use crate::error::Result;
+use crate::goals::{inode_goal, neighbour_goal};
+use crate::memory::MemoryBitmaps;
+use crate::policy::Policy;
+use crate::prealloc::inode::InodeAlloc;
+use crate::request::{BlockRequest, Neighbour, RequestFlags};
+use crate::stats::LockCensus;
+
+/// How the operations of a round relate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interleave {
+    /// One after the other.
+    Lockstep,
+    /// All in flight until the round ends.
+    Overlap,
+}
+
+/// One run of the model.
+#[derive(Clone, Debug)]
+pub struct OverlapRun {
+    /// The decisions.
+    pub policy: Policy,
+    /// How operations relate.
+    pub interleave: Interleave,
+    /// Groups of 128 MiB, 4 KiB blocks, flex groups of 16.
+    pub groups: u32,
+    /// CPUs, each with one file.
+    pub cpus: u32,
+    /// Blocks each file grows to.
+    pub blocks_per_file: u32,
+    /// Blocks per append.
+    pub append: u32,
+}
+
+impl OverlapRun {
+    /// The published `append64`: 64 files of 1 GiB in steps of 4 KiB on 200 GiB.
+    #[must_use]
+    pub fn append64(policy: Policy, interleave: Interleave) -> Self {
+        Self { policy, interleave, groups: 1600, cpus: 64, blocks_per_file: 262_144, append: 1 }
+    }
+}
+
+/// What a run left behind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OverlapFigures {
+    /// Mean of the extents of a file.
+    pub extents_per_file: f64,
+    /// Most extents of a file.
+    pub extents_per_file_max: u32,
+    /// Free runs over the whole file system, joined across groups.
+    pub free_extents: u64,
+    /// Mean length of a free run in blocks.
+    pub free_extent_mean: f64,
+    /// Requests served.
+    pub requests: u64,
+    /// Index entries visited.
+    pub index_entries: u64,
+    /// Groups passed over because they were busy.
+    pub busy_skips: u64,
+    /// Groups whose bitmap was scanned.
+    pub groups_scanned: u64,
+    /// Lock acquisitions.
+    pub locks: LockCensus,
+}
+
+/// One file being appended to.
+#[derive(Default)]
+struct File {
+    state: InodeAlloc<Native>,
+    blocks: u32,
+    last: Option<Neighbour>,
+    extents: u32,
+}
+
+/// Runs the model.
+///
+/// # Errors
+/// [`crate::AllocError::NoSpace`] when the files do not fit.
+pub fn run(run: &OverlapRun) -> Result<OverlapFigures> {
+    let geometry = MemoryBitmaps::plain_geometry(run.groups, 4);
+    let disk = MemoryBitmaps::new(geometry, 0);
+    let config = AllocConfig {
+        policy: run.policy,
+        cpus: run.cpus,
+        init: InitMode::AtOpen,
+        memory_max: u64::MAX,
+        ..AllocConfig::new(geometry)
+    };
+    let allocator = Allocator::<Native>::open(&config, disk.clone(), &disk.facts())?;
+    allocator.set_tunable(crate::Tunable::Stats, 1)?;
+    let mut files: Vec<File> = (0..run.cpus).map(|_| File::default()).collect();
+    let mut held = Vec::with_capacity(files.len());
+    while files.iter().any(|file| file.blocks < run.blocks_per_file) {
+        for (cpu, file) in (0..).zip(&mut files) {
+            if file.blocks >= run.blocks_per_file {
+                continue;
+            }
+            let group = append(&allocator, run, cpu, file)?;
+            if run.interleave == Interleave::Overlap {
+                allocator.model_hold(group);
+                held.push(group);
+            }
+        }
+        held.drain(..).for_each(|group| allocator.model_release(group));
+    }
+    Ok(figures(&allocator, &files))
+}
+
+/// One `fallocate` that appends to a file; the group it allocated in.
+fn append(allocator: &Allocator, run: &OverlapRun, cpu: u32, file: &mut File) -> Result<GroupNr> {
+    let geometry = allocator.geometry();
+    // Files in one directory: inodes follow each other in the group of the directory.
+    let inode = InodeNr::new(12 + cpu);
+    let logical = LogicalBlock::new(file.blocks);
+    let goal = match file.last {
+        Some(last) => neighbour_goal(logical, last.logical, last.physical),
+        None => inode_goal(geometry, GroupNr::ZERO, true, None),
+    };
+    let request = BlockRequest {
+        goal,
+        left: file.last,
+        file_size: u64_from_u32(file.blocks) << geometry.block_bits(),
+        cpu: CpuSlot::new(cpu),
+        flags: RequestFlags::DATA | RequestFlags::NO_NORMALIZE,
+        ..BlockRequest::data(inode, GroupNr::ZERO, logical, run.append)
+    };
+    let claim = allocator.allocate(&request, &file.state)?;
+    let (first, count, group) = (claim.first_block(), claim.clusters(), claim.group());
+    claim.commit();
+    let follows = file.last.is_some_and(|last| last.physical.raw() + 1 == first.raw());
+    file.extents += u32::from(!follows);
+    file.blocks += count;
+    file.last = Some(Neighbour {
+        logical: LogicalBlock::new(file.blocks - 1),
+        physical: BlockNr::new(first.raw() + u64_from_u32(count) - 1),
+    });
+    Ok(group)
+}
+
+fn figures(allocator: &Allocator, files: &[File]) -> OverlapFigures {
+    let stats = allocator.stats();
+    let (free_extents, free) = allocator.free_runs();
+    let extents: u32 = files.iter().map(|file| file.extents).sum();
+    OverlapFigures {
+        extents_per_file: f64::from(extents) / f64::from(u32_from_usize(files.len())),
+        extents_per_file_max: files.iter().map(|file| file.extents).max().unwrap_or(0),
+        free_extents,
+        free_extent_mean: ratio(free, free_extents),
+        requests: stats.requests[0],
+        index_entries: stats.index_entries[0],
+        busy_skips: stats.busy_skips[0],
+        groups_scanned: stats.groups_scanned[0],
+        locks: allocator.lock_census(),
+    }
+}
+
+/// A quotient of counts that fit 53 bits.
+fn ratio(of: u64, by: u64) -> f64 {
+    let float = |n: u64| {
+        f64::from(blockyard_disk::num::high32(n)) * 4_294_967_296.0 + f64::from(blockyard_disk::num::low32(n))
+    };
+    if by == 0 { 0.0 } else { float(of) / float(by) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extents(policy: &str, interleave: Interleave) -> f64 {
+        let policy = Policy::parse(policy).unwrap();
+        let small =
+            OverlapRun { policy, interleave, groups: 64, cpus: 8, blocks_per_file: 40_000, append: 1 };
+        run(&small).unwrap().extents_per_file
+    }
+
+    /// In lockstep both kernels give one extent a block: nobody is busy, all slots start at group 0.
+    #[test]
+    fn lockstep_interleaves_under_both_kernels() {
+        for policy in ["linux-6.16", "linux-6.18"] {
+            let extents = extents(policy, Interleave::Lockstep);
+            assert!(extents > 39_000.0, "{policy}: {extents}");
+        }
+    }
+
+    /// Overlap: skipping busy groups with a goal for each slot is what parts the writers.
+    #[test]
+    fn overlap_parts_the_writers_when_busy_groups_are_skipped() {
+        assert!(extents("linux-6.16", Interleave::Overlap) > 39_000.0);
+        let new = extents("linux-6.18", Interleave::Overlap);
+        assert!(new < 400.0, "{new}");
+        assert!(extents("yard", Interleave::Overlap) <= new);
+    }
+}
