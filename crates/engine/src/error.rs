@@ -4,7 +4,6 @@
 //! so that the mount, the library and the tests agree.
 
 use blockyard_device::DeviceError;
-use blockyard_disk::dirblock::DirDefect;
 use blockyard_disk::{Corruption, InodeNr};
 
 /// Result of an engine operation.
@@ -20,12 +19,14 @@ pub enum Error {
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// A directory block contradicts the format.
-    #[error("inode {inode}: {defect}")]
+    #[error("inode {inode}, directory block {block}: {rule}")]
     Directory {
         /// The directory.
         inode: InodeNr,
+        /// Logical block in the directory.
+        block: u32,
         /// Which rule, and where in the block.
-        defect: DirDefect,
+        rule: String,
     },
     /// The image uses features that this version can not open.
     #[error("unsupported incompatible features: {0}")]

@@ -30,6 +30,8 @@ pub struct FileSystem {
     pub(crate) groups: Arc<Groups>,
     pub(crate) inodes: InodeTable,
     pub(crate) txns: Transactions,
+    /// Held by renames between directories, so that no tree changes under the walk to the root.
+    pub(crate) renames: Mutex<()>,
     journal: Box<dyn Journal>,
     pub(crate) space: crate::space::Space,
     options: OpenOptions,

@@ -10,6 +10,7 @@
 mod cache;
 mod context;
 mod data;
+mod directory;
 mod error;
 pub mod extents;
 mod file;
@@ -30,4 +31,4 @@ pub use error::{Error, Result};
 pub use file::Fallocate;
 pub use fs::{FileSystem, OpenOptions, Recovery, Statistics};
 pub use inode::{Attributes, SetAttributes};
-pub use namespace::{DirEntry, NewInode};
+pub use namespace::{DirEntry, NewInode, RenameMode};

@@ -1,13 +1,17 @@
 //! Names: directories and what is done by name.
 //!
-//! What stands here is the first, thin namespace: linear directories, create, mkdir, unlink, rmdir, lookup, readdir.
-//! Seams for what follows: [`directory`] finds, enters and removes names in one directory; [`create`] makes inodes and
-//! [`remove`] unmakes them; the operations in this file only lock, check and compose.
+//! [`directory`] gives the algorithms of [`crate::directory`] their blocks; [`create`] makes inodes and [`remove`]
+//! unmakes them; [`links`] counts names; the operations in [`operations`], [`rename`] and [`symlink`] lock, check and
+//! compose.
 
 mod create;
 mod directory;
+mod links;
 mod operations;
 mod remove;
+mod rename;
+mod symlink;
 
 pub use create::NewInode;
 pub use directory::DirEntry;
+pub use rename::RenameMode;

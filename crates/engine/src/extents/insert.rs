@@ -3,7 +3,7 @@
 //! A split allocates one block per level below the nearest ancestor with a free entry, before anything changes; an
 //! append therefore starts a fresh leaf and moves nothing, which keeps the leaves of sequential files full.
 
-use super::{DEPTH_MAX, Extent, NodeBlock, Path, Tree, TreeStore, node};
+use super::{At, DEPTH_MAX, Extent, NodeBlock, Path, Tree, TreeStore, node};
 use crate::{Error, Result};
 use blockyard_disk::BlockNr;
 
@@ -192,17 +192,27 @@ impl<S: TreeStore> Tree<'_, S> {
     ) -> BlockNr {
         let leaf = path.leaf();
         let index = leaf.followed() + 1;
-        fresh.write(|to| {
-            node::format(to, 0);
-            if let Some(extent) = only {
+        fresh.write(|to| node::format(to, 0));
+        if let Some(extent) = only {
+            fresh.write(|to| {
                 node::set_count(to, 1);
                 node::set_leaf_entry(to, 0, extent);
-                self.write(&leaf.at, |from| cut_before(from, leaf.position, extent.logical));
-            } else {
-                self.write(&leaf.at, |from| node::move_tail(from, index, to));
-            }
-        });
+            });
+            self.write(&leaf.at, |from| cut_before(from, leaf.position, extent.logical));
+        } else {
+            self.move_tail(&leaf.at, index, fresh);
+        }
         *block
+    }
+
+    /// Moves entries to the end of another node. Computed on copies: the two nodes are never locked at once, because
+    /// their order on the device is any.
+    fn move_tail(&mut self, from: &At<S::Node>, index: usize, to: &S::Node) {
+        let mut source = self.read(from, <[u8]>::to_vec);
+        let mut target = to.read(<[u8]>::to_vec);
+        node::move_tail(&mut source, index, &mut target);
+        to.write(|bytes| bytes.copy_from_slice(&target));
+        self.write(from, |bytes| bytes.copy_from_slice(&source));
     }
 
     /// Moves the entries right of the followed one behind the new child in a new index node.
@@ -219,8 +229,8 @@ impl<S: TreeStore> Tree<'_, S> {
             node::format(to, path.depth() - index);
             node::set_count(to, 1);
             node::set_index_entry(to, 0, border, below.raw());
-            self.write(&level.at, |from| node::move_tail(from, level.followed() + 1, to));
         });
+        self.move_tail(&level.at, level.followed() + 1, fresh);
         *block
     }
 }

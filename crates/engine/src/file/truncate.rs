@@ -6,7 +6,7 @@ use crate::extents::Extent;
 use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
-use blockyard_disk::inode::{InodeFlags, InodeMap};
+use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
 use blockyard_disk::{BlockNr, InodeNr};
 use std::ops::Range;
@@ -202,6 +202,13 @@ impl FileSystem {
             return Ok(());
         }
         let place = BlockNr::new(base + (u64::from(first - (piece.logical >> bits)) << bits));
+        if inode.kind() != FileType::Regular {
+            // Directories and symbolic links are metadata: what the cache holds of them must not reach the device
+            // over their next owner.
+            for block in 0..u64::from(piece.len) {
+                handle.forget(BlockNr::new(piece.physical + block));
+            }
+        }
         self.free_clusters(handle, place, end - first)?;
         core.add_blocks(-(i64::from(end - first) << bits), geometry.block_bits());
         Ok(())

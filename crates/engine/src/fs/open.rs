@@ -104,6 +104,7 @@ impl FileSystem {
             super_block: Mutex::new(rank::SUPERBLOCK, super_block),
             inodes: InodeTable::new(options.inodes_max, slots),
             txns: Transactions::new(slots),
+            renames: Mutex::new(rank::RENAME, ()),
             journal: Box::new(NullJournal::new(Arc::clone(&device), blocks_max)),
             space,
             failed: AtomicBool::new(false),

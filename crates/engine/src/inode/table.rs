@@ -92,7 +92,8 @@ impl InodeTable {
         for list in &self.dirty {
             all.append(&mut list.lock());
         }
-        all.sort_unstable_by_key(|inode| inode.number());
+        // A number may be there twice, deleted and used again: the living one is encoded last.
+        all.sort_by_key(|inode| (inode.number(), !inode.core().deleted));
         all
     }
 

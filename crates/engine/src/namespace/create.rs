@@ -63,7 +63,7 @@ impl FileSystem {
         let seed = self.sb.checksums().inode_seed(number, slot.raw().i_generation.get());
         let (group, _) = self.geometry().locate_inode(number);
         let inode = Arc::new(Inode::new(number, new.kind, group, InodeCore::new(slot, map, 0, 0, seed)));
-        self.join_inode(handle, &inode, &mut inode.core_mut())?;
+        self.join_inode(handle, &inode, &mut inode.core_mut_child())?;
         self.inodes.insert(&inode);
         Ok(inode)
     }
@@ -177,7 +177,7 @@ impl FileSystem {
 
     /// Undoes [`Self::new_inode`] for an operation that failed before anything refers to the inode.
     pub(crate) fn unmake_inode(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-        let mut core = inode.core_mut();
+        let mut core = inode.core_mut_child();
         core.deleted = true;
         core.slot.raw_mut().i_links_count.set(0);
         self.inodes.remove(inode.number());

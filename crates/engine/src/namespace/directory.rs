@@ -1,17 +1,22 @@
-//! One directory: blocks of entries, searched one by one. An indexed directory is changed as a linear one after its
-//! index was given up, which the format allows.
+//! Directories of an open file system: where the algorithms of [`crate::directory`] get their blocks from.
 
 use crate::cache::{BlockKind, Buffer};
-use crate::extents::Extent;
+use crate::data::FileData;
+use crate::directory::{Directory, DirectoryRules, DirectoryStore, Entry, Role};
+use crate::extents::NodeBlock;
 use crate::file::How;
 use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
-use blockyard_disk::checksum::verify_dir_leaf;
-use blockyard_disk::dirblock::{self, DirDefect, DirLayout, Entries, Found, NewEntry};
-use blockyard_disk::inode::{FileType, InodeFlags};
-use blockyard_disk::num::{u32_from_u64, u64_from_usize};
-use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat, InodeNr};
+use blockyard_disk::checksum::{verify_dir_leaf, verify_htree};
+use blockyard_disk::dirblock::{self, DirLayout};
+use blockyard_disk::dirhash::{HashSeed, HashVersion};
+use blockyard_disk::inline_data::{InlineData, XATTR_INDEX, XATTR_NAME};
+use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
+use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u64};
+use blockyard_disk::xattr::{AttributeList, Home, Value};
+use blockyard_disk::{BlockNr, Compat, Corruption, CorruptionKind, Incompat, InodeNr};
+use std::cell::{Ref, RefCell};
 use std::sync::Arc;
 
 /// An entry as `readdir` gives it.
@@ -23,11 +28,140 @@ pub struct DirEntry {
     pub kind: Option<FileType>,
     /// The name's bytes.
     pub name: Vec<u8>,
-    /// Where to go on after this entry.
+    /// Where to go on after this entry. Stays valid whatever is created or removed; entries whose positions are equal
+    /// (their names have the same hash) are always given together.
     pub next: u64,
 }
 
+/// Entries read at a time.
+const BATCH: usize = 128;
+
+/// One block of a directory: a buffer, or the synthesised block of a directory that lies in its inode.
+#[derive(Clone)]
+pub(crate) enum DirBlock {
+    Buffer(Arc<Buffer>),
+    InInode(Arc<[u8]>),
+}
+
+impl NodeBlock for DirBlock {
+    fn read<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            Self::Buffer(buffer) => buffer.read(f),
+            Self::InInode(bytes) => f(bytes),
+        }
+    }
+
+    fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        match self {
+            Self::Buffer(buffer) => buffer.write(f),
+            // Directories leave the inode before they are changed.
+            Self::InInode(bytes) => f(&mut bytes.to_vec()),
+        }
+    }
+}
+
+/// The raw inode of the directory: to look at, or to change.
+enum CoreAccess<'a> {
+    Shared(&'a InodeCore),
+    Alone(RefCell<&'a mut InodeCore>),
+}
+
+/// The blocks of one directory.
+pub(crate) struct DirBlocks<'a> {
+    fs: &'a FileSystem,
+    inode: &'a Arc<Inode>,
+    core: CoreAccess<'a>,
+    change: Option<(&'a OpContext, &'a Handle<'a>)>,
+}
+
+impl DirBlocks<'_> {
+    fn with_core<R>(&self, f: impl FnOnce(&InodeCore) -> R) -> R {
+        match &self.core {
+            CoreAccess::Shared(core) => f(core),
+            CoreAccess::Alone(core) => {
+                let core: Ref<'_, &mut InodeCore> = core.borrow();
+                f(&core)
+            }
+        }
+    }
+}
+
+impl DirectoryStore for DirBlocks<'_> {
+    type Block = DirBlock;
+
+    fn inode(&self) -> InodeNr {
+        self.inode.number()
+    }
+
+    fn blocks(&self) -> u32 {
+        self.with_core(|core| match core.map {
+            InodeMap::Inline => 1,
+            _ => self.fs.dir_blocks(core),
+        })
+    }
+
+    fn load(&self, logical: u32, role: Role) -> Result<DirBlock> {
+        self.with_core(|core| {
+            if core.map == InodeMap::Inline {
+                return self
+                    .fs
+                    .inline_directory(self.inode, core)
+                    .map(|bytes| DirBlock::InInode(bytes.into()));
+            }
+            self.fs.load_dir_block(self.inode, core, logical, role).map(DirBlock::Buffer)
+        })
+    }
+
+    fn prepare(&self, block: &DirBlock) -> Result<()> {
+        match (block, self.change) {
+            (DirBlock::Buffer(buffer), Some((_, handle))) => {
+                handle.join(buffer);
+                Ok(())
+            }
+            _ => Err(Error::ReadOnly),
+        }
+    }
+
+    fn append(&self, count: usize) -> Result<Vec<(u32, DirBlock)>> {
+        let (Some((ctx, handle)), CoreAccess::Alone(core)) = (self.change, &self.core) else {
+            return Err(Error::ReadOnly);
+        };
+        let mut core = core.borrow_mut();
+        let added = self.fs.append_dir_blocks(ctx, handle, self.inode, &mut core, u32_from_usize(count))?;
+        Ok(added.into_iter().map(|(logical, buffer)| (logical, DirBlock::Buffer(buffer))).collect())
+    }
+
+    fn set_role(&self, block: &DirBlock, role: Role) {
+        if let DirBlock::Buffer(buffer) = block {
+            buffer.set_kind(self.with_core(|core| block_kind(core, role)));
+        }
+    }
+}
+
+fn block_kind(core: &InodeCore, role: Role) -> BlockKind {
+    match role {
+        Role::Leaf => BlockKind::DirectoryLeaf(core.seed),
+        Role::Index(kind) => BlockKind::DirectoryIndex(core.seed, kind.entries_at()),
+    }
+}
+
 impl FileSystem {
+    /// What all directories of this file system have in common.
+    pub(crate) fn dir_rules(&self) -> DirectoryRules {
+        let (features, raw) = (self.sb.features(), self.sb.raw());
+        let unsigned_hash = self.sb.has_unsigned_hash();
+        // A version that is not known means the one that every file system made in this century names.
+        let version = HashVersion::from_raw(raw.s_def_hash_version).unwrap_or(HashVersion::HalfMd4);
+        DirectoryRules {
+            layout: self.dir_layout(),
+            hash_seed: HashSeed::new(raw.hash_seed()),
+            hash_version: version.with_unsigned_chars(unsigned_hash),
+            unsigned_hash,
+            may_index: features.compat.contains(Compat::DIR_INDEX),
+            large: features.incompat.contains(Incompat::LARGE_DIR),
+        }
+    }
+
     /// How directory blocks look on this file system.
     pub(crate) fn dir_layout(&self) -> DirLayout {
         DirLayout {
@@ -40,88 +174,167 @@ impl FileSystem {
 
     /// Blocks of a directory.
     pub(crate) fn dir_blocks(&self, core: &InodeCore) -> u32 {
-        u32_from_u64(core.size >> self.geometry().block_bits())
+        u32_from_u64((core.size >> self.geometry().block_bits()).min(u64::from(u32::MAX)))
     }
 
-    /// One block of a directory, verified as a leaf.
-    pub(crate) fn dir_block(&self, inode: &Inode, core: &InodeCore, logical: u32) -> Result<Arc<Buffer>> {
-        let mapped = self.map_block(inode, core, logical, 1)?;
-        let place = mapped.physical.filter(|_| !mapped.unwritten).map(BlockNr::new);
-        let Some(block) = place else {
-            return Err(dir_corrupt(inode, CorruptionKind::DirHole));
-        };
-        let layout = self.dir_layout();
-        let indexed = core.flags().contains(InodeFlags::INDEX);
-        self.cache.read(block, BlockKind::DirectoryLeaf(core.seed), |bytes| {
-            dirblock::verify(bytes, layout).map_err(|defect| defect_of(inode, defect))?;
-            if !indexed {
-                verify_dir_leaf(core.seed, bytes)
-                    .map_err(|found| found.in_inode(inode.number()).in_block(block))?;
-            }
-            Ok(())
-        })
+    fn is_indexed(&self, core: &InodeCore) -> bool {
+        core.flags().contains(InodeFlags::INDEX)
+            && core.map != InodeMap::Inline
+            && self.sb.features().compat.contains(Compat::DIR_INDEX)
     }
 
-    /// The entry of a name and the block that holds it.
-    pub(crate) fn find_entry(
+    /// Looks at a directory; the caller holds its content lock.
+    pub(crate) fn in_directory<R>(
         &self,
-        inode: &Inode,
+        inode: &Arc<Inode>,
         core: &InodeCore,
-        name: &[u8],
-    ) -> Result<Option<(Arc<Buffer>, Found)>> {
-        let layout = self.dir_layout();
-        for logical in 0..self.dir_blocks(core) {
-            let buffer = self.dir_block(inode, core, logical)?;
-            let found = buffer.read(|bytes| dirblock::find(bytes, layout, name));
-            if let Some(found) = found.map_err(|defect| defect_of(inode, defect))? {
-                return Ok(Some((buffer, found)));
-            }
-        }
-        Ok(None)
+        f: impl FnOnce(&Directory<'_, DirBlocks<'_>>) -> Result<R>,
+    ) -> Result<R> {
+        let store = DirBlocks { fs: self, inode, core: CoreAccess::Shared(core), change: None };
+        f(&Directory::new(&store, &self.dir_rules(), self.is_indexed(core)))
     }
 
-    /// Enters a name that is not there yet; the directory grows by a block when none has room.
-    pub(crate) fn enter_name(
+    /// Changes a directory; the caller holds its content lock exclusively, and the inode has joined the transaction.
+    pub(crate) fn change_directory<R>(
         &self,
         ctx: &OpContext,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         core: &mut InodeCore,
-        entry: &NewEntry<'_>,
-    ) -> Result<()> {
-        let layout = self.dir_layout();
-        for logical in 0..self.dir_blocks(core) {
-            let buffer = self.dir_block(inode, core, logical)?;
-            handle.join(&buffer);
-            let entered = buffer.write(|bytes| dirblock::insert(bytes, layout, entry));
-            if entered.map_err(|defect| defect_of(inode, defect))? {
-                return Ok(());
-            }
+        f: impl FnOnce(&mut Directory<'_, DirBlocks<'_>>) -> Result<R>,
+    ) -> Result<R> {
+        if core.map == InodeMap::Inline {
+            self.leave_inline_directory(ctx, handle, inode, core)?;
         }
-        let buffer = self.grow_directory(ctx, handle, inode, core)?;
-        let entered = buffer.write(|bytes| dirblock::insert(bytes, layout, entry));
-        entered.map_err(|defect| defect_of(inode, defect))?;
+        let indexed = self.is_indexed(core);
+        let rules = self.dir_rules();
+        let (result, indexed_now) = {
+            let change = Some((ctx, handle));
+            let store = DirBlocks { fs: self, inode, core: CoreAccess::Alone(RefCell::new(core)), change };
+            let mut directory = Directory::new(&store, &rules, indexed);
+            let result = f(&mut directory);
+            (result, directory.is_indexed())
+        };
+        if indexed_now && !indexed {
+            let flags = core.flags() | InodeFlags::INDEX;
+            core.slot.raw_mut().set_flags(flags);
+        }
+        result
+    }
+
+    /// The entry of a name; `.` and `..` are names.
+    pub(crate) fn find_entry(
+        &self,
+        inode: &Arc<Inode>,
+        core: &InodeCore,
+        name: &[u8],
+    ) -> Result<Option<Entry>> {
+        self.in_directory(inode, core, |directory| directory.lookup(name))
+    }
+
+    /// Whether a directory holds nothing but `.` and `..`.
+    pub(crate) fn is_empty_directory(&self, inode: &Arc<Inode>, core: &InodeCore) -> Result<bool> {
+        self.in_directory(inode, core, |directory| directory.is_empty())
+    }
+
+    /// Gives a new directory its first block, with `.` and `..`.
+    pub(crate) fn format_directory(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        core: &mut InodeCore,
+        parent: InodeNr,
+    ) -> Result<()> {
+        for (_, buffer) in self.append_dir_blocks(ctx, handle, inode, core, 1)? {
+            let (own, up) = (inode.number().raw(), parent.raw());
+            buffer.write(|bytes| dirblock::init_dots(bytes, self.dir_layout(), own, up));
+        }
         Ok(())
     }
 
-    /// Adds an empty leaf at the end of a directory.
-    pub(crate) fn grow_directory(
+    /// Calls `visit` with the entries of a directory from a position on until it gives false.
+    pub(crate) fn each_entry(
+        &self,
+        inode: &Arc<Inode>,
+        core: &InodeCore,
+        from: u64,
+        visit: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<()> {
+        let mut cookie = from;
+        loop {
+            let batch = self.in_directory(inode, core, |directory| directory.read(cookie, BATCH))?;
+            let Some(last) = batch.last() else { return Ok(()) };
+            cookie = last.cookie;
+            for entry in batch {
+                let crate::directory::DirectoryEntry { inode, file_type, name, cookie } = entry;
+                if !visit(DirEntry { inode, kind: file_type, name, next: cookie }) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// One block of a directory, verified for what it is to hold.
+    fn load_dir_block(
+        &self,
+        inode: &Inode,
+        core: &InodeCore,
+        logical: u32,
+        role: Role,
+    ) -> Result<Arc<Buffer>> {
+        let mapped = self.map_block(inode, core, logical, 1)?;
+        let place = mapped.physical.filter(|_| !mapped.unwritten).map(BlockNr::new);
+        let Some(block) = place else {
+            return Err(Corruption::new(CorruptionKind::DirHole).in_inode(inode.number()).into());
+        };
+        self.cache.read(block, block_kind(core, role), |bytes| {
+            let verified = match role {
+                Role::Leaf => verify_dir_leaf(core.seed, bytes),
+                Role::Index(kind) => verify_htree(core.seed, bytes, kind.entries_at()),
+            };
+            verified.map_err(|found| found.in_inode(inode.number()).in_block(block).into())
+        })
+    }
+
+    /// Appends zeroed blocks to a directory, all or none; they are leaves until told otherwise.
+    fn append_dir_blocks(
         &self,
         ctx: &OpContext,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         core: &mut InodeCore,
-    ) -> Result<Arc<Buffer>> {
-        let logical = self.dir_blocks(core);
-        let block = self.map_directory_block(ctx, handle, inode, core, logical)?;
-        let buffer = handle.create(block, BlockKind::DirectoryLeaf(core.seed));
-        buffer.write(|bytes| dirblock::init_empty(bytes, self.dir_layout()));
-        let size = u64::from(logical + 1) * u64_from_usize(self.block_size());
+        count: u32,
+    ) -> Result<Vec<(u32, Arc<Buffer>)>> {
+        let first = self.dir_blocks(core);
+        let limit =
+            if self.sb.features().incompat.contains(Incompat::LARGE_DIR) { u64::MAX } else { 1 << 31 };
+        let size = u64::from(first + count) * u64_from_usize(self.block_size());
+        if size > limit {
+            return Err(Error::NoSpace);
+        }
+        let mut added = Vec::with_capacity(2);
+        for logical in first..first + count {
+            match self.map_directory_block(ctx, handle, inode, core, logical) {
+                Ok(block) => {
+                    added.push((logical, handle.create(block, BlockKind::DirectoryLeaf(core.seed))));
+                }
+                Err(error) => {
+                    let mut data = FileData::default();
+                    let range = first..logical;
+                    if !range.is_empty() {
+                        let undone = self.remove_and_free(ctx, handle, inode, core, &mut data, range);
+                        self.apply(undone)?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
         core.set_size(size);
-        Ok(buffer)
+        Ok(added)
     }
 
-    /// Allocates and maps one block of a directory.
+    /// Allocates and maps one block of a directory or a symbolic link.
     pub(crate) fn map_directory_block(
         &self,
         ctx: &OpContext,
@@ -133,94 +346,51 @@ impl FileSystem {
         let here = self.lookup_block(inode, core, logical)?;
         let how = How { unwritten: false, reserved: false, exact: true };
         let plan = self.plan_blocks(ctx, inode, core, &here, (logical, 1), how)?;
-        let Extent { physical, .. } = plan.extent;
+        let physical = plan.extent.physical;
         self.apply_plan(ctx, handle, inode, core, plan)?;
         Ok(BlockNr::new(physical))
     }
 
-    /// Whether a directory holds nothing but `.` and `..`.
-    pub(crate) fn is_empty_directory(&self, inode: &Inode, core: &InodeCore) -> Result<bool> {
-        let layout = self.dir_layout();
-        for logical in 0..self.dir_blocks(core) {
-            let buffer = self.dir_block(inode, core, logical)?;
-            let empty = buffer.read(|bytes| dirblock::is_empty(bytes, layout));
-            if !empty.map_err(|defect| defect_of(inode, defect))? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+    /// The entries of a directory that lies in its inode, as a linear block.
+    fn inline_directory(&self, inode: &Inode, core: &InodeCore) -> Result<Vec<u8>> {
+        let damaged = |rule: String| Error::Directory { inode: inode.number(), block: 0, rule };
+        let list = AttributeList::parse(core.slot.attribute_area(), Home::Inode)
+            .map_err(|defect| damaged(defect.to_string()))?;
+        let tail = match list.find(XATTR_INDEX, XATTR_NAME).map(|attribute| &attribute.value) {
+            Some(Value::Bytes(bytes)) => bytes.as_slice(),
+            _ => &[],
+        };
+        let mut block = vec![0; self.block_size()];
+        InlineData { head: core.root(), tail }
+            .convert_dir(inode.number().raw(), &mut block, self.dir_layout())
+            .map_err(|defect| damaged(defect.to_string()))?;
+        Ok(block)
     }
 
-    /// Gives up a directory's index: its root and nodes become empty leaves as far as entries go. Called before the
-    /// first linear change.
-    pub(crate) fn give_up_index(
+    /// Moves a directory out of its inode into a block.
+    fn leave_inline_directory(
         &self,
+        ctx: &OpContext,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         core: &mut InodeCore,
     ) -> Result<()> {
-        if !core.flags().contains(InodeFlags::INDEX) {
-            return Ok(());
-        }
-        Err(Error::NotSupported("changing an indexed directory")).inspect_err(|_| {
-            let _ = (handle, inode);
-        })
-    }
-
-    /// Calls `visit` with the entries from a position on until it gives false. Positions are stable while entries
-    /// come and go elsewhere: byte offsets.
-    pub(crate) fn each_entry(
-        &self,
-        inode: &Inode,
-        core: &InodeCore,
-        from: u64,
-        visit: &mut dyn FnMut(DirEntry) -> bool,
-    ) -> Result<()> {
-        let layout = self.dir_layout();
-        let bits = self.geometry().block_bits();
-        let first = u32_from_u64((from >> bits).min(u64::from(u32::MAX)));
-        for logical in first..self.dir_blocks(core) {
-            let buffer = self.dir_block(inode, core, logical)?;
-            let base = u64::from(logical) << bits;
-            let entries = buffer.read(|bytes| collect(bytes, layout, base, from));
-            for entry in entries.map_err(|defect| defect_of(inode, defect))? {
-                if !visit(entry) {
-                    return Ok(());
+        let bytes = self.inline_directory(inode, core)?;
+        let (slot, map, size) = (core.slot.clone(), core.map, usize_from_u64(core.size));
+        self.clear_inline(core);
+        core.set_size(0);
+        match self.append_dir_blocks(ctx, handle, inode, core, 1) {
+            Ok(blocks) => {
+                for (_, buffer) in blocks {
+                    buffer.write(|block| block.copy_from_slice(&bytes));
                 }
+                Ok(())
+            }
+            Err(error) => {
+                (core.slot, core.map) = (slot, map);
+                core.set_size(u64_from_usize(size));
+                Err(error)
             }
         }
-        Ok(())
     }
-}
-
-fn collect(
-    bytes: &[u8],
-    layout: DirLayout,
-    base: u64,
-    from: u64,
-) -> std::result::Result<Vec<DirEntry>, DirDefect> {
-    let mut entries = Vec::new();
-    for entry in Entries::new(bytes, layout)? {
-        let entry = entry?;
-        let at = base + u64_from_usize(entry.at);
-        if entry.inode != 0 && at >= from {
-            entries.push(DirEntry {
-                inode: InodeNr::new(entry.inode),
-                kind: if layout.file_types { FileType::from_dirent_byte(entry.file_type) } else { None },
-                name: entry.name.to_vec(),
-                next: base + u64_from_usize(entry.at + entry.rec_len),
-            });
-        }
-    }
-    Ok(entries)
-}
-
-/// A corruption of a directory.
-pub(crate) fn dir_corrupt(inode: &Inode, kind: CorruptionKind) -> Error {
-    Corruption::new(kind).in_inode(inode.number()).into()
-}
-
-/// A defect of a directory block as the engine's error.
-pub(crate) fn defect_of(inode: &Inode, defect: DirDefect) -> Error {
-    Error::Directory { inode: inode.number(), defect }
 }

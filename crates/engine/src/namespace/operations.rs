@@ -4,20 +4,17 @@
 //! two directories are involved.
 
 use super::create::NewInode;
-use super::directory::{DirEntry, defect_of};
+use super::directory::DirEntry;
+use super::links::drop_dir_link;
 use crate::inode::Inode;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::InodeNr;
-use blockyard_disk::dirblock::{self, NewEntry};
 use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_sync::Ordering;
 use std::sync::Arc;
 
 /// Metadata blocks that creating or removing a name may change.
 const CREDITS: usize = 40;
-
-/// Most links of an inode.
-const LINKS_MAX: u16 = 65_000;
 
 impl FileSystem {
     /// The inode that a name in a directory stands for. `.` and `..` are names.
@@ -29,8 +26,11 @@ impl FileSystem {
         let parent = self.directory(parent)?;
         let _shared = parent.read();
         let core = parent.core();
-        let (_, found) = self.find_entry(&parent, &core, name)?.ok_or(Error::NotFound)?;
-        Ok(InodeNr::new(found.inode))
+        match name {
+            b"." => Ok(parent.number()),
+            b".." => self.in_directory(&parent, &core, |directory| directory.parent()),
+            _ => Ok(self.find_entry(&parent, &core, name)?.ok_or(Error::NotFound)?.inode),
+        }
     }
 
     /// Calls `visit` with the entries of a directory from the position `from` (0 is the start) until it gives false.
@@ -51,6 +51,21 @@ impl FileSystem {
     /// [`Error::Exists`], [`Error::NoSpace`], [`Error::TooManyLinks`], [`Error::NameTooLong`], [`Error::NotDirectory`],
     /// [`Error::NotPermitted`], [`Error::ReadOnly`], corruption, device. Nothing has changed then.
     pub fn create(&self, ctx: &OpContext, parent: InodeNr, name: &[u8], new: &NewInode) -> Result<InodeNr> {
+        if new.kind == FileType::Symlink {
+            return Err(Error::Invalid("a symbolic link needs a target"));
+        }
+        self.create_with(ctx, parent, name, new, None)
+    }
+
+    /// [`Self::create`], and the target of a symbolic link.
+    pub(super) fn create_with(
+        &self,
+        ctx: &OpContext,
+        parent: InodeNr,
+        name: &[u8],
+        new: &NewInode,
+        target: Option<&[u8]>,
+    ) -> Result<InodeNr> {
         check_new_name(name)?;
         let parent = self.directory(parent)?;
         let _alone = parent.write();
@@ -61,24 +76,23 @@ impl FileSystem {
             return Err(Error::NotPermitted);
         }
         let directory = new.kind == FileType::Directory;
-        if directory && dir.links() >= LINKS_MAX {
-            return Err(Error::TooManyLinks);
+        dir.check_linked()?;
+        if directory {
+            self.check_dir_links(&dir)?;
         }
         if self.find_entry(&parent, &dir, name)?.is_some() {
             return Err(Error::Exists);
         }
         self.join_inode(&handle, &parent, &mut dir)?;
-        self.give_up_index(&handle, &parent, &mut dir)?;
         let inode = self.new_inode(ctx, &handle, (parent.number(), &mut dir), Some(name), new)?;
-        let made = self.fill_and_enter(ctx, &handle, &parent, &mut dir, &inode, name);
+        let made = self.fill_and_enter(ctx, &handle, (&parent, &mut dir), &inode, name, target);
         if let Err(error) = made {
             let undone = self.undo_creation(ctx, &handle, &inode);
             self.apply(undone)?;
             return Err(error);
         }
         if directory {
-            let links = dir.links() + 1;
-            dir.slot.raw_mut().i_links_count.set(links);
+            self.add_dir_link(&mut dir);
         }
         dir.slot.set_modified(ctx.now);
         dir.slot.set_changed(ctx.now);
@@ -89,20 +103,22 @@ impl FileSystem {
         &self,
         ctx: &OpContext,
         handle: &crate::txn::Handle<'_>,
-        parent: &Arc<Inode>,
-        dir: &mut crate::inode::InodeCore,
+        (parent, dir): (&Arc<Inode>, &mut crate::inode::InodeCore),
         inode: &Arc<Inode>,
         name: &[u8],
+        target: Option<&[u8]>,
     ) -> Result<()> {
         let directory = inode.kind() == FileType::Directory;
         let mut core = inode.core_mut_child();
         if directory {
-            let buffer = self.grow_directory(ctx, handle, inode, &mut core)?;
-            let (own, up) = (inode.number().raw(), parent.number().raw());
-            buffer.write(|bytes| dirblock::init_dots(bytes, self.dir_layout(), own, up));
+            self.format_directory(ctx, handle, inode, &mut core, parent.number())?;
         }
-        let entry = NewEntry { inode: inode.number().raw(), file_type: inode.kind(), name };
-        self.enter_name(ctx, handle, parent, dir, &entry)?;
+        if let Some(target) = target {
+            self.store_target(ctx, handle, inode, &mut core, target)?;
+        }
+        self.change_directory(ctx, handle, parent, dir, |directory| {
+            directory.insert(name, inode.number(), inode.kind())
+        })?;
         core.slot.raw_mut().i_links_count.set(if directory { 2 } else { 1 });
         Ok(())
     }
@@ -142,8 +158,8 @@ impl FileSystem {
         let parent = self.directory(parent)?;
         let child = {
             let _alone = parent.write();
-            let found = self.find_entry(&parent, &parent.core(), name)?.ok_or(Error::NotFound)?.1;
-            let child = self.inode(InodeNr::new(found.inode))?;
+            let found = self.find_entry(&parent, &parent.core(), name)?.ok_or(Error::NotFound)?;
+            let child = self.inode(found.inode)?;
             match (directory, child.kind() == FileType::Directory) {
                 (true, false) => return Err(Error::NotDirectory),
                 (false, true) => return Err(Error::IsDirectory),
@@ -177,17 +193,15 @@ impl FileSystem {
         }
         self.join_inode(&handle, parent, &mut dir)?;
         self.join_inode(&handle, child, &mut core)?;
-        self.give_up_index(&handle, parent, &mut dir)?;
-        let (buffer, found) = self.find_entry(parent, &dir, name)?.ok_or(Error::NotFound)?;
-        handle.join(&buffer);
-        let removed = buffer.write(|bytes| dirblock::remove_at(bytes, self.dir_layout(), &found));
-        removed.map_err(|defect| defect_of(parent, defect))?;
+        self.change_directory(ctx, &handle, parent, &mut dir, |directory| {
+            let entry = directory.lookup(name)?.ok_or(Error::NotFound)?;
+            directory.remove(&entry)
+        })?;
         let links = if is_directory { 0 } else { core.links().saturating_sub(1) };
         core.slot.raw_mut().i_links_count.set(links);
         core.slot.set_changed(ctx.now);
         if is_directory {
-            let links = dir.links().saturating_sub(1);
-            dir.slot.raw_mut().i_links_count.set(links);
+            drop_dir_link(&mut dir);
         }
         dir.slot.set_modified(ctx.now);
         dir.slot.set_changed(ctx.now);
@@ -222,7 +236,7 @@ impl FileSystem {
         if last && inode.core().links() == 0 { self.delete_if_unused(ctx, &inode) } else { Ok(()) }
     }
 
-    fn directory(&self, inode: InodeNr) -> Result<Arc<Inode>> {
+    pub(super) fn directory(&self, inode: InodeNr) -> Result<Arc<Inode>> {
         let inode = self.inode(inode)?;
         if inode.kind() == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
     }

@@ -1,0 +1,223 @@
+//! Directories: names to inode numbers, in linear blocks or under a hash index.
+//!
+//! A directory is edited in its on-disk form; its blocks come from the metadata cache behind [`DirectoryStore`]. The
+//! caller holds the directory's inode lock: exclusively to change names, shared to look them up.
+//!
+//! A directory starts as one linear block. When that is full and the file system has `dir_index`, it becomes an
+//! index root, and names live in leaves chosen by the hash of the name ([`tree`]). Without `dir_index` it grows by
+//! linear blocks ([`linear`]). Blocks are never given back while the directory lives.
+//!
+//! Failure discipline: blocks are read and appended before the first change of a name, and several blocks are
+//! appended all or none, so running out of space leaves the directory as it was.
+
+mod linear;
+mod readdir;
+mod tree;
+
+#[cfg(test)]
+mod model;
+
+pub(crate) use readdir::DirectoryEntry;
+
+use crate::extents::NodeBlock;
+use crate::{Error, Result};
+use blockyard_disk::InodeNr;
+use blockyard_disk::dirblock::{self, DirLayout, Found, NewEntry};
+use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
+use blockyard_disk::htree::{IndexKind, RootInfo};
+use blockyard_disk::inode::FileType;
+
+/// What a directory block holds, which decides how it is read and where its checksum lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A linear block with names; block 0 of a directory without index too.
+    Leaf,
+    /// A block of the hash index.
+    Index(IndexKind),
+}
+
+/// Where the blocks of one directory come from.
+pub(crate) trait DirectoryStore {
+    /// One directory block that stays in memory while this value lives.
+    type Block: NodeBlock;
+
+    /// The directory, for messages.
+    fn inode(&self) -> InodeNr;
+
+    /// Length of the directory in blocks; at least 1.
+    fn blocks(&self) -> u32;
+
+    /// Reads a logical block, whose checksum must be right for the role.
+    fn load(&self, logical: u32, role: Role) -> Result<Self::Block>;
+
+    /// Joins a block to the transaction before it is written.
+    fn prepare(&self, block: &Self::Block) -> Result<()>;
+
+    /// Appends `count` zeroed blocks, in the transaction; all or none. Gives them with their logical numbers, and
+    /// [`Self::blocks`] counts them from then on.
+    fn append(&self, count: usize) -> Result<Vec<(u32, Self::Block)>>;
+
+    /// What a block holds from now on.
+    fn set_role(&self, block: &Self::Block, role: Role);
+}
+
+/// What all directories of one file system have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectoryRules {
+    /// How linear blocks look.
+    pub(crate) layout: DirLayout,
+    /// Seed of the hash functions.
+    pub(crate) hash_seed: HashSeed,
+    /// Hash function of new indexes, signedness included.
+    pub(crate) hash_version: HashVersion,
+    /// Whether names are hashed as unsigned characters.
+    pub(crate) unsigned_hash: bool,
+    /// Whether a full directory may get an index (`dir_index`).
+    pub(crate) may_index: bool,
+    /// Whether three index levels are allowed (`large_dir`).
+    pub(crate) large: bool,
+}
+
+impl DirectoryRules {
+    /// The hash function of directories that have no index (yet).
+    fn default_hasher(&self) -> DirHasher {
+        DirHasher::new(self.hash_version, self.hash_seed)
+    }
+
+    /// The hash function that a root names; `None` for one that is not computed here.
+    fn hasher_of(&self, root: &RootInfo) -> Option<DirHasher> {
+        let version = HashVersion::from_raw(root.hash_version)?;
+        Some(DirHasher::new(version.with_unsigned_chars(self.unsigned_hash), self.hash_seed))
+    }
+}
+
+/// An entry that a lookup found, with its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// The inode it names.
+    pub(crate) inode: InodeNr,
+    /// Its recorded type; `None` when the file system records none.
+    pub(crate) file_type: Option<FileType>,
+    logical: u32,
+    found: Found,
+}
+
+/// One directory, open for a lookup or a change.
+pub(crate) struct Directory<'a, S: DirectoryStore> {
+    store: &'a S,
+    rules: &'a DirectoryRules,
+    indexed: bool,
+}
+
+impl<'a, S: DirectoryStore> Directory<'a, S> {
+    /// Opens a directory; `indexed` is its inode's INDEX flag.
+    pub(crate) const fn new(store: &'a S, rules: &'a DirectoryRules, indexed: bool) -> Self {
+        Self { store, rules, indexed }
+    }
+
+    /// Whether the directory has an index: an insert may have given it one, and the caller sets the inode's flag.
+    pub(crate) const fn is_indexed(&self) -> bool {
+        self.indexed
+    }
+
+    /// Finds a name other than `.` and `..`.
+    pub(crate) fn lookup(&self, name: &[u8]) -> Result<Option<Entry>> {
+        if self.indexed { self.lookup_in_tree(name) } else { self.lookup_linear(name) }
+    }
+
+    /// Adds a name.
+    ///
+    /// # Errors
+    /// [`Error::Exists`]; [`Error::NoSpace`] also when the index is full; what the store answers. The directory is
+    /// unchanged then.
+    pub(crate) fn insert(&mut self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<()> {
+        let entry = NewEntry { inode: inode.raw(), file_type, name };
+        if self.indexed { self.insert_in_tree(&entry) } else { self.insert_linear(&entry) }
+    }
+
+    /// Removes an entry that [`Self::lookup`] found, with no change of the directory in between.
+    pub(crate) fn remove(&self, entry: &Entry) -> Result<()> {
+        let block = self.store.load(entry.logical, Role::Leaf)?;
+        self.store.prepare(&block)?;
+        block
+            .write(|bytes| dirblock::remove_at(bytes, self.rules.layout, &entry.found))
+            .map_err(|defect| self.damaged(entry.logical, &defect))
+    }
+
+    /// Makes an entry that [`Self::lookup`] found name another inode.
+    pub(crate) fn replace(&self, entry: &Entry, inode: InodeNr, file_type: FileType) -> Result<()> {
+        let block = self.store.load(entry.logical, Role::Leaf)?;
+        self.store.prepare(&block)?;
+        block
+            .write(|bytes| {
+                dirblock::set_inode(bytes, self.rules.layout, entry.found.at, inode.raw(), file_type)
+            })
+            .map_err(|defect| self.damaged(entry.logical, &defect))
+    }
+
+    /// The parent that `..` names.
+    pub(crate) fn parent(&self) -> Result<InodeNr> {
+        let block = self.load_first()?;
+        let dots = block
+            .read(|bytes| dirblock::dots(bytes, self.first_layout()))
+            .map_err(|defect| self.damaged(0, &defect))?;
+        Ok(InodeNr::new(dots.parent))
+    }
+
+    /// Makes `..` name another parent.
+    pub(crate) fn set_parent(&self, parent: InodeNr) -> Result<()> {
+        let block = self.load_first()?;
+        let layout = self.first_layout();
+        let dots =
+            block.read(|bytes| dirblock::dots(bytes, layout)).map_err(|defect| self.damaged(0, &defect))?;
+        self.store.prepare(&block)?;
+        block
+            .write(|bytes| {
+                dirblock::set_inode(bytes, layout, dots.dotdot_at, parent.raw(), FileType::Directory)
+            })
+            .map_err(|defect| self.damaged(0, &defect))
+    }
+
+    /// Whether the directory holds nothing but `.` and `..`.
+    pub(crate) fn is_empty(&self) -> Result<bool> {
+        let empty = |logical: u32| {
+            let block = self.store.load(logical, Role::Leaf)?;
+            block
+                .read(|bytes| dirblock::is_empty(bytes, self.rules.layout))
+                .map_err(|defect| self.damaged(logical, &defect))
+        };
+        if !self.indexed {
+            return (0..self.store.blocks()).try_fold(true, |so_far, logical| Ok(so_far && empty(logical)?));
+        }
+        let mut path = self.path(|_| 0)?;
+        loop {
+            if !empty(path.leaf)? {
+                return Ok(false);
+            }
+            if self.advance(&mut path)?.is_none() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Block 0, whatever it is.
+    fn load_first(&self) -> Result<S::Block> {
+        self.store.load(0, if self.indexed { Role::Index(IndexKind::Root) } else { Role::Leaf })
+    }
+
+    /// How block 0's entries fill it: those of an index root reach to the end of the block.
+    fn first_layout(&self) -> DirLayout {
+        DirLayout { tail: self.rules.layout.tail && !self.indexed, ..self.rules.layout }
+    }
+
+    fn entry_at(&self, logical: u32, found: Found) -> Entry {
+        let file_type =
+            if self.rules.layout.file_types { FileType::from_dirent_byte(found.file_type) } else { None };
+        Entry { inode: InodeNr::new(found.inode), file_type, logical, found }
+    }
+
+    /// The error for a block that breaks a rule of the format.
+    fn damaged(&self, logical: u32, defect: &dyn std::fmt::Display) -> Error {
+        Error::Directory { inode: self.store.inode(), block: logical, rule: defect.to_string() }
+    }
+}

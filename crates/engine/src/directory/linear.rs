@@ -1,0 +1,91 @@
+//! Directories without an index: every block is searched.
+
+use super::{Directory, DirectoryStore, Entry, Role};
+use crate::extents::NodeBlock;
+use crate::{Error, Result};
+use blockyard_disk::dirblock::{self, NewEntry, Slot};
+use blockyard_disk::htree::{self, HtreeDefect, IndexEntry, IndexKind, IndexMut};
+
+impl<S: DirectoryStore> Directory<'_, S> {
+    pub(super) fn lookup_linear(&self, name: &[u8]) -> Result<Option<Entry>> {
+        for logical in 0..self.store.blocks() {
+            let block = self.store.load(logical, Role::Leaf)?;
+            let found = block
+                .read(|bytes| dirblock::find(bytes, self.rules.layout, name))
+                .map_err(|defect| self.damaged(logical, &defect))?;
+            if let Some(found) = found {
+                return Ok(Some(self.entry_at(logical, found)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Adds a name where the first slot is; a full directory gets an index or one more block.
+    pub(super) fn insert_linear(&mut self, entry: &NewEntry<'_>) -> Result<()> {
+        if let Some((logical, slot)) = self.find_slot(entry.name)? {
+            let block = self.store.load(logical, Role::Leaf)?;
+            self.store.prepare(&block)?;
+            block.write(|bytes| dirblock::insert_at(bytes, self.rules.layout, slot, entry));
+            return Ok(());
+        }
+        if self.rules.may_index && self.store.blocks() == 1 {
+            self.give_index()?;
+            return self.insert_in_tree(entry);
+        }
+        for (logical, block) in self.store.append(1)? {
+            self.store.set_role(&block, Role::Leaf);
+            let inserted = block.write(|bytes| {
+                dirblock::init_empty(bytes, self.rules.layout);
+                dirblock::insert(bytes, self.rules.layout, entry)
+            });
+            inserted.map_err(|defect| self.damaged(logical, &defect))?;
+        }
+        Ok(())
+    }
+
+    /// The first slot for a name that no block holds.
+    fn find_slot(&self, name: &[u8]) -> Result<Option<(u32, Slot)>> {
+        let mut slot = None;
+        for logical in 0..self.store.blocks() {
+            let block = self.store.load(logical, Role::Leaf)?;
+            let search = block
+                .read(|bytes| dirblock::search(bytes, self.rules.layout, name))
+                .map_err(|defect| self.damaged(logical, &defect))?;
+            if search.found.is_some() {
+                return Err(Error::Exists);
+            }
+            slot = slot.or(search.slot.map(|slot| (logical, slot)));
+        }
+        Ok(slot)
+    }
+
+    /// Turns the one linear block into an index root, its names parted between two leaves by their hashes.
+    ///
+    /// Everything is computed on copies before the two blocks are appended.
+    fn give_index(&mut self) -> Result<()> {
+        let root = self.store.load(0, Role::Leaf)?;
+        let mut root_bytes = root.read(<[u8]>::to_vec);
+        let leaves = self.indexed_form(&mut root_bytes).map_err(|defect| self.damaged(0, &defect))?;
+        self.store.prepare(&root)?;
+        for ((_, leaf), bytes) in self.store.append(leaves.len())?.into_iter().zip(leaves) {
+            self.store.set_role(&leaf, Role::Leaf);
+            leaf.write(|block| block.copy_from_slice(&bytes));
+        }
+        self.store.set_role(&root, Role::Index(IndexKind::Root));
+        root.write(|block| block.copy_from_slice(&root_bytes));
+        self.indexed = true;
+        Ok(())
+    }
+
+    /// Rewrites the bytes of a linear block as an index root over logical blocks 1 and 2, and gives those.
+    fn indexed_form(&self, root: &mut [u8]) -> std::result::Result<[Vec<u8>; 2], HtreeDefect> {
+        let layout = &self.rules.layout;
+        let (mut lower, mut upper) = (vec![0; layout.block_size], vec![0; layout.block_size]);
+        htree::convert(root, &mut lower, layout, self.rules.hash_version.stored(), 1)?;
+        let key = htree::split_leaf(&mut lower, &mut upper, layout, &self.rules.default_hasher())?;
+        let inserted =
+            IndexMut::parse(root, IndexKind::Root, layout, 3)?.insert_after(0, IndexEntry { key, block: 2 });
+        assert!(inserted, "a root has room for two entries");
+        Ok([lower, upper])
+    }
+}

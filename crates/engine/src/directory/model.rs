@@ -1,0 +1,317 @@
+//! Directories against a map of names, on blocks in memory that can run out.
+
+#![allow(clippy::as_conversions)]
+
+use super::readdir::COOKIE_START;
+use super::{Directory, DirectoryRules, DirectoryStore, Role};
+use crate::extents::NodeBlock;
+use crate::{Error, Result};
+use blockyard_disk::InodeNr;
+use blockyard_disk::dirblock::{self, DirLayout, Entries};
+use blockyard_disk::dirhash::{HashSeed, HashVersion};
+use blockyard_disk::htree::{Index, IndexKind, RootInfo};
+use blockyard_disk::inode::FileType;
+use proptest::prelude::*;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+const OWN: InodeNr = InodeNr::new(12);
+
+#[derive(Clone)]
+struct Block(Rc<RefCell<(Vec<u8>, Role)>>);
+
+impl NodeBlock for Block {
+    fn read<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(&self.0.borrow().0)
+    }
+    fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        f(&mut self.0.borrow_mut().0)
+    }
+}
+
+struct Store {
+    blocks: RefCell<Vec<Block>>,
+    block_size: usize,
+    budget: Cell<usize>,
+}
+
+impl Store {
+    fn new(rules: &DirectoryRules) -> Self {
+        let store = Self {
+            blocks: RefCell::default(),
+            block_size: rules.layout.block_size,
+            budget: Cell::new(usize::MAX),
+        };
+        let (_, block) = store.append(1).unwrap().pop().unwrap();
+        block.write(|bytes| dirblock::init_dots(bytes, rules.layout, OWN.raw(), InodeNr::ROOT.raw()));
+        store
+    }
+}
+
+impl DirectoryStore for Store {
+    type Block = Block;
+    fn inode(&self) -> InodeNr {
+        OWN
+    }
+    fn blocks(&self) -> u32 {
+        self.blocks.borrow().len() as u32
+    }
+    fn load(&self, logical: u32, role: Role) -> Result<Block> {
+        let block = self.blocks.borrow()[logical as usize].clone();
+        assert_eq!(block.0.borrow().1, role, "block {logical}");
+        Ok(block)
+    }
+    fn prepare(&self, _: &Block) -> Result<()> {
+        Ok(())
+    }
+    fn append(&self, count: usize) -> Result<Vec<(u32, Block)>> {
+        if count > self.budget.get() {
+            return Err(Error::NoSpace);
+        }
+        self.budget.set(self.budget.get() - count);
+        let mut blocks = self.blocks.borrow_mut();
+        let fresh = (0..count).map(|_| {
+            blocks.push(Block(Rc::new(RefCell::new((vec![0; self.block_size], Role::Leaf)))));
+            (blocks.len() as u32 - 1, blocks[blocks.len() - 1].clone())
+        });
+        Ok(fresh.collect())
+    }
+    fn set_role(&self, block: &Block, role: Role) {
+        block.0.borrow_mut().1 = role;
+    }
+}
+
+fn rules(block_size: usize, tail: bool, may_index: bool, large: bool) -> DirectoryRules {
+    DirectoryRules {
+        layout: DirLayout { block_size, tail, file_types: true, inodes_count: u32::MAX },
+        hash_seed: HashSeed::new([1, 2, 3, 4]),
+        hash_version: HashVersion::HalfMd4,
+        unsigned_hash: false,
+        may_index,
+        large,
+    }
+}
+
+/// All names, by a walk that knows nothing of the code under test: every leaf of the index once, hashes in bounds.
+fn names_by_walk(store: &Store, rules: &DirectoryRules, indexed: bool) -> BTreeMap<Vec<u8>, u32> {
+    let blocks = store.blocks.borrow();
+    let mut names = BTreeMap::new();
+    let mut take = |bytes: &[u8], bounds: Option<(u32, u32)>| {
+        dirblock::verify(bytes, rules.layout).unwrap();
+        for entry in Entries::new(bytes, rules.layout).unwrap() {
+            let entry = entry.unwrap();
+            if entry.inode == 0 || entry.name == b"." || entry.name == b".." {
+                continue;
+            }
+            if let Some((low, high)) = bounds {
+                let major = rules.default_hasher().hash(entry.name).major;
+                assert!(low & !1 <= major && major <= high, "{low:x} {major:x} {high:x}");
+            }
+            assert!(names.insert(entry.name.to_vec(), entry.inode).is_none(), "a name twice");
+        }
+    };
+    if !indexed {
+        blocks.iter().for_each(|block| take(&block.0.borrow().0, None));
+        return names;
+    }
+    let mut seen = vec![false; blocks.len()];
+    let levels =
+        RootInfo::verify(&blocks[0].0.borrow().0, &rules.layout, rules.large).unwrap().indirect_levels;
+    let mut stack = vec![(0u32, levels + 1, 0u32, u32::MAX)];
+    while let Some((logical, level, low, high)) = stack.pop() {
+        assert!(!std::mem::replace(&mut seen[logical as usize], true), "block {logical} twice");
+        let block = blocks[logical as usize].0.borrow();
+        if level == 0 {
+            take(&block.0, Some((low, high)));
+            continue;
+        }
+        let kind = if logical == 0 { IndexKind::Root } else { IndexKind::Node };
+        let index = Index::parse(&block.0, kind, &rules.layout, blocks.len() as u32).unwrap();
+        for at in 0..index.count() {
+            let entry = index.entry(at);
+            let key = if at == 0 { low } else { entry.key };
+            let end = if at + 1 < index.count() { index.entry(at + 1).key } else { high };
+            stack.push((entry.block, level - 1, key, end));
+        }
+    }
+    assert!(seen.iter().all(|&seen| seen), "a block that the index does not reach");
+    names
+}
+
+fn read_all(directory: &Directory<'_, Store>, at_least: usize) -> Vec<(Vec<u8>, u32)> {
+    let mut cookie = COOKIE_START;
+    let mut all = Vec::new();
+    loop {
+        let batch = directory.read(cookie, at_least).unwrap();
+        let Some(last) = batch.last() else { return all };
+        assert!(batch.windows(2).all(|pair| pair[0].cookie <= pair[1].cookie));
+        assert!(last.cookie > cookie);
+        cookie = last.cookie;
+        all.extend(batch.into_iter().map(|entry| (entry.name, entry.inode.raw())));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Insert(u16, u8),
+    Remove(u16),
+    Replace(u16),
+    Read(u8),
+    Budget(u8),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        12 => (0..400u16, any::<u8>()).prop_map(|(name, len)| Op::Insert(name, len)),
+        3 => (0..400u16).prop_map(Op::Remove),
+        1 => (0..400u16).prop_map(Op::Replace),
+        1 => (1..40u8).prop_map(Op::Read),
+        1 => (0..6u8).prop_map(Op::Budget),
+    ];
+    proptest::collection::vec(op, 1..500)
+}
+
+fn name(number: u16, len: u8) -> Vec<u8> {
+    let mut name = format!("n{number}-").into_bytes();
+    let len = usize::from(len).max(name.len()).min(255);
+    name.resize(len, b'x');
+    name
+}
+
+fn run(rules: &DirectoryRules, ops: &[Op]) {
+    let store = Store::new(rules);
+    let mut directory = Directory::new(&store, rules, false);
+    let mut model: BTreeMap<u16, (Vec<u8>, u32)> = BTreeMap::new();
+    for (step, op) in ops.iter().enumerate() {
+        match *op {
+            Op::Insert(number, len) => {
+                let inode = InodeNr::new(step as u32 + 100);
+                let name = model.get(&number).map_or_else(|| name(number, len), |(name, _)| name.clone());
+                match directory.insert(&name, inode, FileType::Regular) {
+                    Ok(()) => assert!(model.insert(number, (name, inode.raw())).is_none()),
+                    Err(Error::Exists) => assert!(model.contains_key(&number)),
+                    Err(Error::NoSpace) => assert!(store.budget.get() < 4),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            Op::Remove(number) => {
+                let Some((name, inode)) = model.remove(&number) else { continue };
+                let entry = directory.lookup(&name).unwrap().expect("the model has it");
+                assert_eq!((entry.inode.raw(), entry.file_type), (inode, Some(FileType::Regular)));
+                directory.remove(&entry).unwrap();
+                assert!(directory.lookup(&name).unwrap().is_none());
+            }
+            Op::Replace(number) => {
+                let Some((name, inode)) = model.get_mut(&number) else { continue };
+                let entry = directory.lookup(name).unwrap().expect("the model has it");
+                *inode += 1_000_000;
+                directory.replace(&entry, InodeNr::new(*inode), FileType::Regular).unwrap();
+            }
+            Op::Read(at_least) => {
+                let mut all = read_all(&directory, usize::from(at_least));
+                all.retain(|(name, _)| name != b"." && name != b"..");
+                let expected: BTreeMap<_, _> = model.values().cloned().collect();
+                assert_eq!(all.len(), expected.len());
+                assert_eq!(all.into_iter().collect::<BTreeMap<_, _>>(), expected);
+            }
+            Op::Budget(blocks) => store.budget.set(if blocks < 3 { usize::from(blocks) } else { usize::MAX }),
+        }
+    }
+    let expected: BTreeMap<_, _> = model.values().cloned().collect();
+    assert_eq!(names_by_walk(&store, rules, directory.is_indexed()), expected);
+    assert_eq!(directory.is_empty().unwrap(), expected.is_empty());
+    assert_eq!(directory.parent().unwrap(), InodeNr::ROOT);
+    directory.set_parent(InodeNr::new(77)).unwrap();
+    assert_eq!(directory.parent().unwrap(), InodeNr::new(77));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn agrees_with_a_map(ops in ops(), tail: bool, may_index: bool) {
+        run(&rules(1024, tail, may_index, false), &ops);
+    }
+}
+
+/// 250-byte names in 1 KiB blocks fill two levels of index after some ten thousand names: the third needs `large_dir`,
+/// and without it the directory is full and says so, unchanged.
+#[test]
+fn three_levels_need_large_directories() {
+    for large in [true, false] {
+        let rules = rules(1024, true, true, large);
+        let store = Store::new(&rules);
+        let mut directory = Directory::new(&store, &rules, false);
+        let mut inserted = 0;
+        for number in 0..60_000u32 {
+            let name = format!("{number:0>250}");
+            match directory.insert(name.as_bytes(), InodeNr::new(number + 100), FileType::Regular) {
+                Ok(()) => inserted += 1,
+                Err(Error::NoSpace) if !large => break,
+                Err(error) => panic!("{error} after {inserted} names"),
+            }
+        }
+        let levels = store.blocks.borrow()[0].read(|bytes| RootInfo::read(bytes).unwrap().indirect_levels);
+        assert_eq!((levels, inserted == 60_000), if large { (2, true) } else { (1, false) }, "{inserted}");
+        assert_eq!(names_by_walk(&store, &rules, true).len(), inserted);
+        let mut cookie = COOKIE_START;
+        let mut read = 0;
+        while let Some(last) = directory.read(cookie, 1000).unwrap().last() {
+            read += directory.read(cookie, 1000).unwrap().len();
+            cookie = last.cookie;
+        }
+        assert_eq!(read, inserted + 2);
+    }
+}
+
+/// A reader that is in the middle of a directory loses no name that stays and sees none twice, while others come and go
+/// and the directory grows an index.
+#[test]
+fn cookies_survive_changes() {
+    let rules = rules(1024, true, true, false);
+    let store = Store::new(&rules);
+    let mut directory = Directory::new(&store, &rules, false);
+    let name = |number: u32| format!("stays-{number}").into_bytes();
+    for number in 0..20 {
+        directory.insert(&name(number), InodeNr::new(100 + number), FileType::Regular).unwrap();
+    }
+    let mut seen = Vec::new();
+    let mut cookie = COOKIE_START;
+    for round in 0..1000u32 {
+        let batch = directory.read(cookie, 3).unwrap();
+        let Some(last) = batch.last() else { break };
+        cookie = last.cookie;
+        seen.extend(batch.into_iter().map(|entry| entry.name).filter(|name| name.starts_with(b"stays")));
+        for extra in 0..10 {
+            let name = format!("comes-{round}-{extra}").into_bytes();
+            directory.insert(&name, InodeNr::new(5000), FileType::Regular).unwrap();
+            if extra % 2 == 0 {
+                let entry = directory.lookup(&name).unwrap().unwrap();
+                directory.remove(&entry).unwrap();
+            }
+        }
+    }
+    assert!(directory.is_indexed());
+    let mut once = seen.clone();
+    once.sort();
+    once.dedup();
+    assert_eq!((seen.len(), once.len()), (20, 20));
+}
+
+#[test]
+fn damaged_blocks_are_errors_that_name_the_place() {
+    let rules = rules(1024, true, true, false);
+    let store = Store::new(&rules);
+    let mut directory = Directory::new(&store, &rules, false);
+    for number in 0..200u32 {
+        let name = format!("name-{number}").into_bytes();
+        directory.insert(&name, InodeNr::new(100), FileType::Regular).unwrap();
+    }
+    for logical in 1..store.blocks() {
+        store.blocks.borrow()[logical as usize].write(|bytes| bytes[4..6].copy_from_slice(&[3, 0]));
+    }
+    let error = directory.lookup(b"name-7").unwrap_err().to_string();
+    assert!(error.contains("inode 12, directory block") && error.contains("impossible rec_len"), "{error}");
+    assert!(directory.insert(b"new", InodeNr::new(9), FileType::Regular).is_err());
+}

@@ -1,0 +1,290 @@
+//! The hash index: from the root to the leaf of a name, and growing it.
+//!
+//! The path of a hash is at most three index blocks and the leaf. A name is in that leaf, or, when names of one hash
+//! fill more than a leaf, in those right of it whose keys say that they continue.
+
+use super::{Directory, DirectoryStore, Entry, Role};
+use crate::extents::NodeBlock;
+use crate::{Error, Result};
+use blockyard_disk::dirblock::{self, NewEntry};
+use blockyard_disk::dirhash::DirHasher;
+use blockyard_disk::htree::{self, HtreeDefect, Index, IndexEntry, IndexKind, IndexMut, RootInfo};
+
+/// One index block on the way down, and the entry that was followed.
+#[derive(Clone)]
+pub(super) struct Level<B> {
+    block: B,
+    logical: u32,
+    kind: IndexKind,
+    position: usize,
+    count: usize,
+    full: bool,
+}
+
+/// The way from the root to the leaf of a hash.
+pub(super) struct Path<B> {
+    levels: Vec<Level<B>>,
+    pub(super) leaf: u32,
+    pub(super) hasher: DirHasher,
+}
+
+/// How often an insert may split before the directory counts as damaged: once is enough for any sound leaf.
+const SPLITS_MAX: usize = 4;
+
+impl<S: DirectoryStore> Directory<'_, S> {
+    /// The path to the leaf where names of this hash begin. `major` is computed by the hash that the root names.
+    pub(super) fn path(&self, major: impl FnOnce(&DirHasher) -> u32) -> Result<Path<S::Block>> {
+        let root = self.store.load(0, Role::Index(IndexKind::Root))?;
+        let info = root
+            .read(|bytes| RootInfo::verify(bytes, &self.rules.layout, self.rules.large))
+            .map_err(|defect| self.damaged(0, &defect))?;
+        let hasher = self
+            .rules
+            .hasher_of(&info)
+            .ok_or(Error::NotSupported("a directory whose names are hashed by SipHash (encrypted)"))?;
+        let major = major(&hasher);
+        let mut levels = Vec::with_capacity(usize::from(info.indirect_levels) + 1);
+        let (mut level, mut below) = self.level(root, 0, IndexKind::Root, |index| index.find(major))?;
+        for _ in 0..info.indirect_levels {
+            levels.push(level);
+            let block = self.store.load(below, Role::Index(IndexKind::Node))?;
+            (level, below) = self.level(block, below, IndexKind::Node, |index| index.find(major))?;
+        }
+        levels.push(level);
+        Ok(Path { levels, leaf: below, hasher })
+    }
+
+    /// An index block with a position in it, and the block that the entry there leads to.
+    fn level(
+        &self,
+        block: S::Block,
+        logical: u32,
+        kind: IndexKind,
+        choose: impl FnOnce(&Index<'_>) -> usize,
+    ) -> Result<(Level<S::Block>, u32)> {
+        let seen = block.read(|bytes| {
+            let index = Index::parse(bytes, kind, &self.rules.layout, self.store.blocks())?;
+            let position = choose(&index);
+            Ok((position, index.count(), index.is_full(), index.entry(position).block))
+        });
+        let (position, count, full, below) =
+            seen.map_err(|defect: HtreeDefect| self.damaged(logical, &defect))?;
+        Ok((Level { block, logical, kind, position, count, full }, below))
+    }
+
+    /// Moves a path to the next leaf and gives that leaf's key; `None` after the last leaf.
+    pub(super) fn advance(&self, path: &mut Path<S::Block>) -> Result<Option<u32>> {
+        let Some(turn) = path.levels.iter().rposition(|level| level.position + 1 < level.count) else {
+            return Ok(None);
+        };
+        path.levels[turn].position += 1;
+        let entry = self.current(&path.levels[turn])?;
+        let mut below = entry.block;
+        for depth in turn + 1..path.levels.len() {
+            let block = self.store.load(below, Role::Index(IndexKind::Node))?;
+            (path.levels[depth], below) = self.level(block, below, IndexKind::Node, |_| 0)?;
+        }
+        path.leaf = below;
+        Ok(Some(entry.key))
+    }
+
+    fn current(&self, level: &Level<S::Block>) -> Result<IndexEntry> {
+        let entry = level.block.read(|bytes| {
+            Index::parse(bytes, level.kind, &self.rules.layout, self.store.blocks())
+                .map(|index| index.entry(level.position.min(index.count() - 1)))
+        });
+        entry.map_err(|defect| self.damaged(level.logical, &defect))
+    }
+
+    pub(super) fn lookup_in_tree(&self, name: &[u8]) -> Result<Option<Entry>> {
+        let path = self.path(|hasher| hasher.hash(name).major)?;
+        self.find_along(path, name)
+    }
+
+    /// Searches the leaf of a path and those that continue it.
+    fn find_along(&self, mut path: Path<S::Block>, name: &[u8]) -> Result<Option<Entry>> {
+        let major = path.hasher.hash(name).major;
+        loop {
+            let block = self.store.load(path.leaf, Role::Leaf)?;
+            let found = block
+                .read(|bytes| dirblock::find(bytes, self.rules.layout, name))
+                .map_err(|defect| self.damaged(path.leaf, &defect))?;
+            if let Some(found) = found {
+                return Ok(Some(self.entry_at(path.leaf, found)));
+            }
+            match self.advance(&mut path)? {
+                Some(key) if (IndexEntry { key, block: 0 }).continues(major) => {}
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    pub(super) fn insert_in_tree(&self, entry: &NewEntry<'_>) -> Result<()> {
+        if self.lookup_in_tree(entry.name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        for _ in 0..SPLITS_MAX {
+            let path = self.path(|hasher| hasher.hash(entry.name).major)?;
+            if self.insert_in_leaf(path.leaf, entry)? {
+                return Ok(());
+            }
+            self.split_leaf(path)?;
+        }
+        Err(self.damaged(0, &"names do not fit after splitting their leaf"))
+    }
+
+    /// Adds a name to a leaf; `false` when the leaf has no slot for it.
+    fn insert_in_leaf(&self, logical: u32, entry: &NewEntry<'_>) -> Result<bool> {
+        let block = self.store.load(logical, Role::Leaf)?;
+        let search = block
+            .read(|bytes| dirblock::search(bytes, self.rules.layout, entry.name))
+            .map_err(|defect| self.damaged(logical, &defect))?;
+        let Some(slot) = search.slot else { return Ok(false) };
+        self.store.prepare(&block)?;
+        block.write(|bytes| dirblock::insert_at(bytes, self.rules.layout, slot, entry));
+        Ok(true)
+    }
+
+    /// Splits the leaf of a path, making room in the index first.
+    ///
+    /// The split is computed on copies before a block is appended: a leaf that cannot be split changes nothing.
+    fn split_leaf(&self, path: Path<S::Block>) -> Result<()> {
+        let Path { mut levels, leaf: logical, hasher } = path;
+        let leaf = self.store.load(logical, Role::Leaf)?;
+        let mut lower = leaf.read(<[u8]>::to_vec);
+        let mut upper = vec![0; self.rules.layout.block_size];
+        let key = htree::split_leaf(&mut lower, &mut upper, &self.rules.layout, &hasher)
+            .map_err(|defect| self.damaged(logical, &defect))?;
+
+        let full = levels.iter().rev().take_while(|level| level.full).count();
+        let grows = full == levels.len();
+        if grows && levels.len() > usize::from(RootInfo::levels_max(self.rules.large)) {
+            return Err(Error::NoSpace);
+        }
+        self.check_keys(&levels, full, key)?;
+        for level in &levels {
+            self.store.prepare(&level.block)?;
+        }
+        self.store.prepare(&leaf)?;
+        // A full root moves down into one new node; every other full level is split into one more.
+        let mut fresh = self.store.append(full + 1)?.into_iter();
+        let mut next = || fresh.next().expect("the store appended as many blocks as were asked for");
+
+        let mut splits = full;
+        if grows {
+            let (node_logical, node) = next();
+            self.lower_root(&mut levels, node_logical, node)?;
+            splits -= 1;
+        }
+        for depth in levels.len() - splits..levels.len() {
+            let (node_logical, node) = next();
+            self.split_index(&mut levels, depth, node_logical, node)?;
+        }
+        let (new_logical, new_leaf) = next();
+        self.store.set_role(&new_leaf, Role::Leaf);
+        new_leaf.write(|bytes| bytes.copy_from_slice(&upper));
+        leaf.write(|bytes| bytes.copy_from_slice(&lower));
+        let bottom = levels.len() - 1;
+        self.insert_key(&levels[bottom], IndexEntry { key, block: new_logical })
+    }
+
+    /// Moves the entries of a full root into a new node below it; the path goes through that node then.
+    fn lower_root(&self, levels: &mut Vec<Level<S::Block>>, logical: u32, node: S::Block) -> Result<()> {
+        let root = levels[0].clone();
+        let mut root_bytes = root.block.read(<[u8]>::to_vec);
+        let mut node_bytes = vec![0; self.rules.layout.block_size];
+        let (layout, large) = (&self.rules.layout, self.rules.large);
+        htree::add_level(&mut root_bytes, &mut node_bytes, layout, large, logical, self.store.blocks())
+            .map_err(|defect| self.damaged(0, &defect))?;
+        self.store.set_role(&node, Role::Index(IndexKind::Node));
+        node.write(|bytes| bytes.copy_from_slice(&node_bytes));
+        root.block.write(|bytes| bytes.copy_from_slice(&root_bytes));
+        let Level { position, count, .. } = root;
+        levels[0] = Level { position: 0, count: 1, full: false, ..root };
+        // The node is not full: a root's head is longer, so it holds three entries less.
+        let full = false;
+        levels.insert(1, Level { block: node, logical, kind: IndexKind::Node, position, count, full });
+        Ok(())
+    }
+
+    /// Splits the full index block at `depth`; its parent has room. The path follows the half that it went through.
+    fn split_index(
+        &self,
+        levels: &mut [Level<S::Block>],
+        depth: usize,
+        logical: u32,
+        node: S::Block,
+    ) -> Result<()> {
+        let level = levels[depth].clone();
+        let mut lower = level.block.read(<[u8]>::to_vec);
+        let mut upper = vec![0; self.rules.layout.block_size];
+        let split = IndexMut::parse(&mut lower, level.kind, &self.rules.layout, self.store.blocks())
+            .and_then(|mut index| {
+                let key = index.split_into(&mut upper, &self.rules.layout)?;
+                Ok((key, index.as_index().count()))
+            });
+        let (key, kept) = split.map_err(|defect| self.damaged(level.logical, &defect))?;
+        self.store.set_role(&node, Role::Index(IndexKind::Node));
+        node.write(|bytes| bytes.copy_from_slice(&upper));
+        level.block.write(|bytes| bytes.copy_from_slice(&lower));
+        self.insert_key(&levels[depth - 1], IndexEntry { key, block: logical })?;
+        levels[depth - 1].count += 1;
+        if level.position < kept {
+            levels[depth] = Level { count: kept, full: false, ..level };
+        } else {
+            levels[depth - 1].position += 1;
+            let position = level.position - kept;
+            let count = level.count - kept;
+            levels[depth] =
+                Level { block: node, logical, kind: IndexKind::Node, position, count, full: false };
+        }
+        Ok(())
+    }
+
+    /// Inserts an entry behind the path's position in a level that has room.
+    fn insert_key(&self, level: &Level<S::Block>, entry: IndexEntry) -> Result<()> {
+        let blocks = self.store.blocks();
+        let inserted = level.block.write(|bytes| {
+            let mut index = IndexMut::parse(bytes, level.kind, &self.rules.layout, blocks)?;
+            let fits = key_fits(&index.as_index(), level.position, entry.key);
+            Ok::<_, HtreeDefect>(fits && index.insert_after(level.position, entry))
+        });
+        match inserted {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.damaged(level.logical, &KEY_OUT_OF_ORDER)),
+            Err(defect) => Err(self.damaged(level.logical, &defect)),
+        }
+    }
+
+    /// Checks before anything changes that the key of the new leaf, and those that splitting the `full` lowest levels
+    /// will move up, belong where the path leads: in a damaged index they may not.
+    fn check_keys(&self, levels: &[Level<S::Block>], full: usize, leaf_key: u32) -> Result<()> {
+        let mut key = leaf_key;
+        for (below, level) in levels.iter().rev().enumerate() {
+            let (fits, middle) = level
+                .block
+                .read(|bytes| {
+                    let index = Index::parse(bytes, level.kind, &self.rules.layout, self.store.blocks())?;
+                    let middle = index.entry(index.count() / 2).key;
+                    Ok::<_, HtreeDefect>((key_fits(&index, level.position, key), middle))
+                })
+                .map_err(|defect| self.damaged(level.logical, &defect))?;
+            if !fits {
+                return Err(self.damaged(level.logical, &KEY_OUT_OF_ORDER));
+            }
+            if below >= full {
+                break;
+            }
+            key = middle;
+        }
+        Ok(())
+    }
+}
+
+const KEY_OUT_OF_ORDER: &str = "names or index entries lie outside the bounds of their block";
+
+/// Whether a key belongs right behind a position.
+fn key_fits(index: &Index<'_>, position: usize, key: u32) -> bool {
+    let before = position < index.count() && index.entry(position).key <= key;
+    before && (position + 1 == index.count() || key <= index.entry(position + 1).key)
+}

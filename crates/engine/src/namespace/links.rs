@@ -1,0 +1,105 @@
+//! Names of an inode: how many there may be, hard links, and the count of directories.
+//!
+//! A directory counts its own `.`, its name, and the `..` of each subdirectory. With `dir_nlink` one that would pass
+//! 65,000 stores 1, "unknown", and stays there.
+
+use super::operations::check_new_name;
+use crate::inode::InodeCore;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::inode::{FileType, InodeFlags};
+use blockyard_disk::{InodeNr, RoCompat};
+
+/// Most links of an inode.
+const LINKS_MAX: u16 = 65_000;
+/// A directory's link count that stands for "more than can be counted".
+const LINKS_UNKNOWN: u16 = 1;
+/// Metadata blocks that a new name may change.
+const CREDITS: usize = 40;
+
+impl InodeCore {
+    /// Fails when a directory was removed while the caller waited for it.
+    pub(crate) fn check_linked(&self) -> Result<()> {
+        if self.links() == 0 { Err(Error::NotFound) } else { Ok(()) }
+    }
+}
+
+impl FileSystem {
+    fn counts_past_the_limit(&self) -> bool {
+        self.sb.features().ro_compat.contains(RoCompat::DIR_NLINK)
+    }
+
+    /// Whether a directory may get one more subdirectory.
+    pub(super) fn check_dir_links(&self, core: &InodeCore) -> Result<()> {
+        if core.links() >= LINKS_MAX && !self.counts_past_the_limit() {
+            Err(Error::TooManyLinks)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A directory got a subdirectory.
+    pub(super) fn add_dir_link(&self, core: &mut InodeCore) {
+        let links = core.links();
+        let next = match links {
+            LINKS_UNKNOWN => LINKS_UNKNOWN,
+            LINKS_MAX.. => LINKS_UNKNOWN,
+            _ => links + 1,
+        };
+        core.slot.raw_mut().i_links_count.set(next);
+    }
+
+    /// Gives an inode one more name.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::TooManyLinks`]; [`Error::NotPermitted`] for directories, immutable and append-only
+    /// files; [`Error::NotFound`] for an inode without a name; as [`FileSystem::create`].
+    pub fn link(&self, ctx: &OpContext, inode: InodeNr, parent: InodeNr, name: &[u8]) -> Result<()> {
+        check_new_name(name)?;
+        let inode = self.inode(inode)?;
+        if inode.kind() == FileType::Directory {
+            return Err(Error::NotPermitted);
+        }
+        let parent = self.directory(parent)?;
+        let _alone = parent.write();
+        let handle = self.begin(ctx, CREDITS)?;
+        let mut dir = parent.core_mut();
+        dir.check_alive(parent.number())?;
+        dir.check_linked()?;
+        let mut core = inode.core_mut_child();
+        core.check_alive(inode.number())?;
+        core.check_linked()?;
+        let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        if dir.flags().contains(InodeFlags::IMMUTABLE) || core.flags().intersects(fixed) {
+            return Err(Error::NotPermitted);
+        }
+        if core.links() >= LINKS_MAX {
+            return Err(Error::TooManyLinks);
+        }
+        self.join_inode(&handle, &parent, &mut dir)?;
+        self.join_inode(&handle, &inode, &mut core)?;
+        self.change_directory(ctx, &handle, &parent, &mut dir, |directory| {
+            directory.insert(name, inode.number(), inode.kind())
+        })?;
+        let links = core.links() + 1;
+        core.slot.raw_mut().i_links_count.set(links);
+        core.slot.set_changed(ctx.now);
+        dir.slot.set_modified(ctx.now);
+        dir.slot.set_changed(ctx.now);
+        Ok(())
+    }
+}
+
+/// A directory lost a subdirectory.
+pub(super) fn drop_dir_link(core: &mut InodeCore) {
+    let links = core.links();
+    if links > 2 {
+        core.slot.raw_mut().i_links_count.set(links - 1);
+    }
+}
+
+/// An inode lost a name. Gives whether it was the last.
+pub(super) fn drop_name(core: &mut InodeCore, is_directory: bool) -> bool {
+    let links = if is_directory { 0 } else { core.links().saturating_sub(1) };
+    core.slot.raw_mut().i_links_count.set(links);
+    links == 0
+}

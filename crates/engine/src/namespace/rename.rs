@@ -1,0 +1,375 @@
+//! Renaming: moving a name, replacing another, or exchanging two.
+//!
+//! Locks: renames that move a directory to another parent are serialised by [`rank::RENAME`], so that the walk to the
+//! root which keeps a directory out of itself sees no tree change; then both parents by ascending number; then the
+//! handle; then the raw inodes, parents before children.
+
+use super::directory::DirBlocks;
+use super::links::{drop_dir_link, drop_name};
+use super::operations::check_new_name;
+use crate::directory::{Directory, Entry};
+use crate::inode::{Inode, InodeCore};
+use crate::txn::Handle;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::InodeNr;
+use blockyard_disk::inode::{FileType, InodeFlags};
+use std::sync::Arc;
+
+/// What happens to a name that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RenameMode {
+    /// It is replaced.
+    #[default]
+    Replace,
+    /// The rename is refused.
+    NoReplace,
+    /// Both names are exchanged; both must exist.
+    Exchange,
+}
+
+/// Metadata blocks that a rename may change.
+const CREDITS: usize = 80;
+
+/// One side of a rename.
+struct Side {
+    parent: Arc<Inode>,
+    child: Arc<Inode>,
+}
+
+impl FileSystem {
+    /// Renames `name` in `from` to `new_name` in `to`. Two names of one inode are left as they are.
+    ///
+    /// A file that replaces another is written back first, so that the usual write-and-rename of programs leaves
+    /// either content after a crash.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Exists`] (no-replace), [`Error::NotEmpty`], [`Error::IsDirectory`],
+    /// [`Error::NotDirectory`], [`Error::Invalid`] (a directory into itself), [`Error::TooManyLinks`], and as
+    /// [`FileSystem::create`]. Nothing has changed then.
+    pub fn rename(
+        &self,
+        ctx: &OpContext,
+        from: (InodeNr, &[u8]),
+        to: (InodeNr, &[u8]),
+        mode: RenameMode,
+    ) -> Result<()> {
+        check_new_name(from.1)?;
+        check_new_name(to.1)?;
+        let old_parent = self.directory(from.0)?;
+        let new_parent = self.directory(to.0)?;
+        if mode == RenameMode::Replace {
+            self.write_back_source(ctx, &old_parent, from.1, &new_parent, to.1)?;
+        }
+        let _serial = (from.0 != to.0).then(|| self.renames.lock());
+        let victim = {
+            let _first = if from.0 <= to.0 { old_parent.write() } else { new_parent.write() };
+            let _second = match from.0.cmp(&to.0) {
+                std::cmp::Ordering::Less => Some(new_parent.write()),
+                std::cmp::Ordering::Equal => None,
+                std::cmp::Ordering::Greater => Some(old_parent.write()),
+            };
+            let source = self.find_entry(&old_parent, &old_parent.core(), from.1)?.ok_or(Error::NotFound)?;
+            let target = self.find_entry(&new_parent, &new_parent.core(), to.1)?;
+            match (mode, target) {
+                (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
+                (RenameMode::Exchange, None) => return Err(Error::NotFound),
+                (_, Some(target)) if target.inode == source.inode => return Ok(()),
+                _ => {}
+            }
+            let moved = Side { parent: Arc::clone(&old_parent), child: self.inode(source.inode)? };
+            let other = target.map(|target| self.inode(target.inode)).transpose()?;
+            self.check_move(&moved, &new_parent)?;
+            match (mode, other) {
+                (RenameMode::Exchange, Some(other)) => {
+                    let other = Side { parent: Arc::clone(&new_parent), child: other };
+                    self.check_move(&other, &old_parent)?;
+                    self.exchange(ctx, (&moved, from.1), (&other, to.1))?;
+                    None
+                }
+                (_, other) => {
+                    self.move_name(ctx, (&moved, from.1), (&new_parent, to.1), other.as_ref())?;
+                    other
+                }
+            }
+        };
+        victim.map_or(Ok(()), |victim| self.delete_if_unused(ctx, &victim))
+    }
+
+    /// Data of a file that is about to replace another goes to the device first.
+    fn write_back_source(
+        &self,
+        ctx: &OpContext,
+        old: &Arc<Inode>,
+        old_name: &[u8],
+        new: &Arc<Inode>,
+        new_name: &[u8],
+    ) -> Result<()> {
+        let find = |parent: &Arc<Inode>, name: &[u8]| {
+            let _shared = parent.read();
+            let core = parent.core();
+            Ok::<_, Error>(self.find_entry(parent, &core, name)?.map(|entry| entry.inode))
+        };
+        let (Some(source), Some(_)) = (find(old, old_name)?, find(new, new_name)?) else { return Ok(()) };
+        if self.inode(source)?.kind() == FileType::Regular {
+            self.write_back_file(ctx, source)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A directory must not move into itself. The parents are locked and no other directory moves.
+    fn check_move(&self, side: &Side, into: &Arc<Inode>) -> Result<()> {
+        if side.child.kind() != FileType::Directory || side.parent.number() == into.number() {
+            return Ok(());
+        }
+        let mut at = into.number();
+        // A path has no more directories than there are inodes.
+        for _ in 0..self.geometry().inodes_count() {
+            if at == side.child.number() {
+                return Err(Error::Invalid("a directory cannot move into itself"));
+            }
+            if at == InodeNr::ROOT {
+                return Ok(());
+            }
+            let directory = self.directory(at)?;
+            let core = directory.core();
+            at = self.in_directory(&directory, &core, |directory| directory.parent())?;
+        }
+        Err(Error::Invalid("the directory tree has a loop; run the checker"))
+    }
+
+    /// Moves a name, replacing `victim` if there is one.
+    fn move_name(
+        &self,
+        ctx: &OpContext,
+        (moved, name): (&Side, &[u8]),
+        (new_parent, new_name): (&Arc<Inode>, &[u8]),
+        victim: Option<&Arc<Inode>>,
+    ) -> Result<()> {
+        let is_directory = moved.child.kind() == FileType::Directory;
+        if let Some(victim) = victim {
+            match (is_directory, victim.kind() == FileType::Directory) {
+                (true, false) => return Err(Error::NotDirectory),
+                (false, true) => return Err(Error::IsDirectory),
+                _ => {}
+            }
+            // The target holds the source, so it is not empty.
+            if victim.number() == moved.parent.number() {
+                return Err(Error::NotEmpty);
+            }
+        }
+        let crosses = moved.parent.number() != new_parent.number();
+        let handle = self.begin(ctx, CREDITS)?;
+        let mut parents = Parents::lock(&moved.parent, new_parent);
+        let mut children = Children::lock(&moved.child, victim);
+        self.check_may_rename(&parents, &children)?;
+        if let (Some(victim), Some(core)) = (victim, &children.other)
+            && is_directory
+            && !self.is_empty_directory(victim, core)?
+        {
+            return Err(Error::NotEmpty);
+        }
+        if is_directory && crosses && victim.is_none() {
+            self.check_dir_links(parents.target())?;
+        }
+        self.join_all(&handle, &moved.parent, new_parent, &mut parents)?;
+        self.join_inode(&handle, &moved.child, &mut children.moved)?;
+        if let (Some(victim), Some(core)) = (victim, &mut children.other) {
+            self.join_inode(&handle, victim, core)?;
+        }
+        let (number, kind) = (moved.child.number(), moved.child.kind());
+        self.change_directory(ctx, &handle, new_parent, parents.target(), |directory| {
+            enter(directory, new_name, number, kind)
+        })?;
+        let removed = self.change_directory(ctx, &handle, &moved.parent, &mut parents.old, |directory| {
+            let entry = directory.lookup(name)?.ok_or(Error::NotFound)?;
+            directory.remove(&entry)
+        });
+        self.apply(removed)?;
+        if is_directory && crosses {
+            let up = new_parent.number();
+            let turned =
+                self.change_directory(ctx, &handle, &moved.child, &mut children.moved, |directory| {
+                    directory.set_parent(up)
+                });
+            self.apply(turned)?;
+            drop_dir_link(&mut parents.old);
+            if victim.is_none() {
+                self.add_dir_link(parents.target());
+            }
+        } else if is_directory && victim.is_some() {
+            drop_dir_link(&mut parents.old);
+        }
+        if let Some(core) = &mut children.other {
+            drop_name(core, is_directory);
+            core.slot.set_changed(ctx.now);
+        }
+        children.moved.slot.set_changed(ctx.now);
+        parents.touch(ctx);
+        Ok(())
+    }
+
+    /// Exchanges two names.
+    fn exchange(
+        &self,
+        ctx: &OpContext,
+        (a, a_name): (&Side, &[u8]),
+        (b, b_name): (&Side, &[u8]),
+    ) -> Result<()> {
+        let directories = [&a.child, &b.child].map(|child| child.kind() == FileType::Directory);
+        let crosses = a.parent.number() != b.parent.number();
+        if a.child.number() == b.parent.number() || b.child.number() == a.parent.number() {
+            return Err(Error::Invalid("a directory cannot change places with what it holds"));
+        }
+        let handle = self.begin(ctx, CREDITS)?;
+        let mut parents = Parents::lock(&a.parent, &b.parent);
+        let mut children = Children::lock(&a.child, Some(&b.child));
+        self.check_may_rename(&parents, &children)?;
+        if crosses && directories == [true, false] {
+            self.check_dir_links(parents.target())?;
+        }
+        if crosses && directories == [false, true] {
+            self.check_dir_links(&parents.old)?;
+        }
+        self.join_all(&handle, &a.parent, &b.parent, &mut parents)?;
+        self.join_inode(&handle, &a.child, &mut children.moved)?;
+        if let Some(core) = &mut children.other {
+            self.join_inode(&handle, &b.child, core)?;
+        }
+        let swap = |directory: &mut Directory<'_, DirBlocks<'_>>, name: &[u8], to: &Arc<Inode>| {
+            let entry: Entry = directory.lookup(name)?.ok_or(Error::NotFound)?;
+            directory.replace(&entry, to.number(), to.kind())
+        };
+        self.change_directory(ctx, &handle, &a.parent, &mut parents.old, |directory| {
+            swap(directory, a_name, &b.child)
+        })?;
+        let second = self.change_directory(ctx, &handle, &b.parent, parents.target(), |directory| {
+            swap(directory, b_name, &a.child)
+        });
+        self.apply(second)?;
+        if crosses {
+            let (old, new) = (a.parent.number(), b.parent.number());
+            if directories[0] {
+                let turned = self.change_directory(ctx, &handle, &a.child, &mut children.moved, |moved| {
+                    moved.set_parent(new)
+                });
+                self.apply(turned)?;
+                drop_dir_link(&mut parents.old);
+                self.add_dir_link(parents.target());
+            }
+            if let (true, Some(core)) = (directories[1], &mut children.other) {
+                let turned =
+                    self.change_directory(ctx, &handle, &b.child, core, |moved| moved.set_parent(old));
+                self.apply(turned)?;
+                drop_dir_link(parents.target());
+                self.add_dir_link(&mut parents.old);
+            }
+        }
+        children.moved.slot.set_changed(ctx.now);
+        if let Some(core) = &mut children.other {
+            core.slot.set_changed(ctx.now);
+        }
+        parents.touch(ctx);
+        Ok(())
+    }
+
+    fn check_may_rename(&self, parents: &Parents<'_>, children: &Children<'_>) -> Result<()> {
+        let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        for parent in [Some(&parents.old), parents.new.as_ref()].into_iter().flatten() {
+            parent.check_linked()?;
+            if parent.flags().intersects(fixed) {
+                return Err(Error::NotPermitted);
+            }
+        }
+        for child in [Some(&children.moved), children.other.as_ref()].into_iter().flatten() {
+            if child.flags().intersects(fixed) {
+                return Err(Error::NotPermitted);
+            }
+        }
+        Ok(())
+    }
+
+    fn join_all(
+        &self,
+        handle: &Handle<'_>,
+        old: &Arc<Inode>,
+        new: &Arc<Inode>,
+        parents: &mut Parents<'_>,
+    ) -> Result<()> {
+        self.join_inode(handle, old, &mut parents.old)?;
+        match &mut parents.new {
+            Some(core) => self.join_inode(handle, new, core),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Enters a name, or turns an existing entry of it.
+fn enter(
+    directory: &mut Directory<'_, DirBlocks<'_>>,
+    name: &[u8],
+    inode: InodeNr,
+    kind: FileType,
+) -> Result<()> {
+    match directory.lookup(name)? {
+        Some(entry) => directory.replace(&entry, inode, kind),
+        None => directory.insert(name, inode, kind),
+    }
+}
+
+type CoreGuard<'a> = blockyard_sync::RwLockWriteGuard<'a, InodeCore>;
+
+/// The raw inodes of the parents; one when they are the same.
+struct Parents<'a> {
+    old: CoreGuard<'a>,
+    new: Option<CoreGuard<'a>>,
+}
+
+impl<'a> Parents<'a> {
+    fn lock(old: &'a Arc<Inode>, new: &'a Arc<Inode>) -> Self {
+        match old.number().cmp(&new.number()) {
+            std::cmp::Ordering::Equal => Self { old: old.core_mut(), new: None },
+            std::cmp::Ordering::Less => {
+                let old = old.core_mut();
+                Self { old, new: Some(new.core_mut()) }
+            }
+            std::cmp::Ordering::Greater => {
+                let new = new.core_mut();
+                Self { old: old.core_mut(), new: Some(new) }
+            }
+        }
+    }
+
+    fn target(&mut self) -> &mut InodeCore {
+        match &mut self.new {
+            Some(new) => new,
+            None => &mut self.old,
+        }
+    }
+
+    fn touch(&mut self, ctx: &OpContext) {
+        for core in [Some(&mut self.old), self.new.as_mut()].into_iter().flatten() {
+            core.slot.set_modified(ctx.now);
+            core.slot.set_changed(ctx.now);
+        }
+    }
+}
+
+/// The raw inodes of what is moved and of what is in its way.
+struct Children<'a> {
+    moved: CoreGuard<'a>,
+    other: Option<CoreGuard<'a>>,
+}
+
+impl<'a> Children<'a> {
+    fn lock(moved: &'a Arc<Inode>, other: Option<&'a Arc<Inode>>) -> Self {
+        let Some(other) = other else { return Self { moved: moved.core_mut_child(), other: None } };
+        if moved.number() < other.number() {
+            let moved = moved.core_mut_child();
+            Self { moved, other: Some(other.core_mut_child()) }
+        } else {
+            let other = other.core_mut_child();
+            Self { moved: moved.core_mut_child(), other: Some(other) }
+        }
+    }
+}
