@@ -1,7 +1,9 @@
 //! The block of multiple mount protection (`s_mmp_block`): who has the file system open.
 
+use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
+use crate::error::{Corruption, CorruptionKind};
 use crate::layout::on_disk;
 
 on_disk! {
@@ -36,3 +38,17 @@ pub const SEQUENCE_CLEAN: u32 = 0xFF4D_4D50;
 
 /// `mmp_seq` while a checker runs.
 pub const SEQUENCE_FSCK: u32 = 0xE24D_4D50;
+
+impl RawMmp {
+    /// The structure at the start of the MMP block, its magic checked. The checksum is compared by
+    /// [`crate::Checksums::verify_mmp`].
+    ///
+    /// # Errors
+    /// [`CorruptionKind::MmpMagic`], also for a block below 1024 bytes.
+    pub fn parse(block: &[u8]) -> Result<&Self, Corruption> {
+        match Self::ref_from_prefix(block) {
+            Ok((mmp, _)) if mmp.mmp_magic.get() == MAGIC => Ok(mmp),
+            _ => Err(Corruption::new(CorruptionKind::MmpMagic)),
+        }
+    }
+}

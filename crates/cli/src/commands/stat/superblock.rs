@@ -462,8 +462,8 @@ fn mmp(reader: &Reader, fields: &mut Fields) -> Result<()> {
         );
     }
     let block = reader.block(number)?;
-    let (mmp, _) = RawMmp::read_from_prefix(&block).expect("a block has at least 1024 bytes");
-    sb.checksums().verify_mmp(&mmp).map_err(|found| Error::from(found.in_block(number)))?;
+    let mmp = RawMmp::parse(&block).map_err(|found| Error::from(found.in_block(number)))?;
+    sb.checksums().verify_mmp(mmp).map_err(|found| Error::from(found.in_block(number)))?;
     let seconds = mmp.mmp_time.get();
     let date = ctime(i64::try_from(seconds).unwrap_or(i64::MAX));
     let (node, device) = (padded(&mmp.mmp_nodename), padded(&mmp.mmp_bdevname));
