@@ -51,7 +51,7 @@ impl FileSystem {
         }
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
         let mut data = inode.write();
-        let (map, flags) = {
+        let (mut map, flags) = {
             let core = inode.core();
             (core.map, core.flags())
         };
@@ -62,8 +62,11 @@ impl FileSystem {
         if flags.contains(InodeFlags::APPEND) && !only_allocates {
             return Err(Error::NotPermitted);
         }
-        self.leave_inline(ctx, &inode, &mut data)?;
-        if inode.core().map != InodeMap::Extents && what != Fallocate::PunchHole {
+        if map == InodeMap::Inline {
+            self.leave_inline(ctx, &inode, &mut data)?;
+            map = inode.core().map;
+        }
+        if map != InodeMap::Extents && what != Fallocate::PunchHole {
             return Err(Error::NotSupported("fallocate of a file without extents"));
         }
         let data = &mut *data;

@@ -7,8 +7,8 @@ use crate::txn::Handle;
 use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::num::{u32_from_u64, u64_from_u32};
 use blockyard_disk::{BlockCount, BlockNr, ClusterOffset, Corruption, CorruptionKind, GroupNr, bitmap};
+use blockyard_sync::MutexGuard;
 use std::ops::Range;
-use std::sync::Arc;
 
 impl Groups {
     /// Copies the group's on-disk bitmap as it stands in memory: for the allocator, which holds no lock.
@@ -44,10 +44,8 @@ impl Groups {
     /// Corruption when a bit was set already; the bitmap then contradicts the allocator and the instance must stop.
     pub(crate) fn mark_used(&self, handle: &Handle<'_>, first: BlockNr, blocks: u64) -> Result<()> {
         self.for_groups(first, blocks, |group, range| {
-            self.pin_block_bitmap(handle, group)?;
-            let mut state = self.lock(group);
-            let buffer = pinned(&state);
-            let was_free = buffer.write(|bits| {
+            let mut state = self.lock_pinned(handle, group)?;
+            let was_free = pinned(&state).write(|bits| {
                 let free = bitmap::count_set(bits, range.clone()) == 0;
                 bitmap::set_range(bits, range.clone());
                 free
@@ -67,11 +65,9 @@ impl Groups {
     /// Corruption when a bit was clear already.
     pub(crate) fn mark_free(&self, handle: &Handle<'_>, first: BlockNr, blocks: u64) -> Result<()> {
         self.for_groups(first, blocks, |group, range| {
-            self.pin_block_bitmap(handle, group)?;
-            let mut state = self.lock(group);
-            let buffer = pinned(&state);
+            let mut state = self.lock_pinned(handle, group)?;
             let count = range.end - range.start;
-            let was_used = buffer.write(|bits| {
+            let was_used = pinned(&state).write(|bits| {
                 let used = bitmap::count_set(bits, range.clone()) == count;
                 bitmap::clear_range(bits, range.clone());
                 used
@@ -119,6 +115,17 @@ impl Groups {
         Ok(())
     }
 
+    /// The group's lock with its bitmap in memory: at once when it is there already.
+    fn lock_pinned(&self, handle: &Handle<'_>, group: GroupNr) -> Result<MutexGuard<'_, GroupState>> {
+        let state = self.lock(group);
+        if state.block_bitmap.is_some() {
+            return Ok(state);
+        }
+        drop(state);
+        self.pin_block_bitmap(handle, group)?;
+        Ok(self.lock(group))
+    }
+
     /// Holds the group's block bitmap in memory and in the transaction; an uninitialised one is written out.
     fn pin_block_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> Result<()> {
         let raw = {
@@ -162,8 +169,8 @@ impl Groups {
     }
 }
 
-fn pinned(state: &GroupState) -> Arc<Buffer> {
-    Arc::clone(state.block_bitmap.as_ref().expect("pinned until a commit, and a handle is open"))
+fn pinned(state: &GroupState) -> &Buffer {
+    state.block_bitmap.as_ref().expect("pinned until a commit, and a handle is open")
 }
 
 fn contradiction(group: GroupNr) -> crate::Error {

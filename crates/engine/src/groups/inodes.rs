@@ -6,7 +6,6 @@ use crate::cache::{BlockKind, Buffer};
 use crate::txn::Handle;
 use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::{Corruption, CorruptionKind, GroupNr, InodeNr, bitmap};
-use std::sync::Arc;
 
 /// What the group's descriptor says about inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,31 +48,6 @@ impl Groups {
             into[..len].copy_from_slice(&bytes[..len]);
         });
         Ok(())
-    }
-
-    /// The first free inode of a group at or after table index `from`, taken at once; `None` when there is none.
-    pub(crate) fn take_free_inode(
-        &self,
-        handle: &Handle<'_>,
-        group: GroupNr,
-        from: u32,
-        directory: bool,
-    ) -> Result<Option<InodeNr>> {
-        if self.inode_facts(group).free == 0 {
-            return Ok(None);
-        }
-        self.pin_inode_bitmap(handle, group)?;
-        let mut state = self.lock(group);
-        let per_group = self.geometry().inodes_per_group();
-        let buffer = pinned(&state);
-        let found = buffer.write(|bits| {
-            let index = bitmap::next_clear(bits, from..per_group)?;
-            bitmap::set(bits, index);
-            Some(index)
-        });
-        let Some(index) = found else { return Ok(None) };
-        self.count_taken(group, &mut state, index, directory)?;
-        Ok(Some(self.geometry().inode_at(group, index)))
     }
 
     /// Marks an inode as used that was chosen elsewhere.
@@ -170,8 +144,8 @@ impl Groups {
     }
 }
 
-fn pinned(state: &GroupState) -> Arc<Buffer> {
-    Arc::clone(state.inode_bitmap.as_ref().expect("pinned until a commit, and a handle is open"))
+fn pinned(state: &GroupState) -> &Buffer {
+    state.inode_bitmap.as_ref().expect("pinned until a commit, and a handle is open")
 }
 
 fn contradiction(group: GroupNr) -> crate::Error {
