@@ -31,6 +31,8 @@ pub mod policy;
 mod prealloc;
 mod request;
 mod search;
+#[cfg(test)]
+mod shuttle_tests;
 mod stats;
 mod tunables;
 

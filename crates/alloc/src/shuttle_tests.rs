@@ -1,0 +1,156 @@
+//! Protocols inside the crate under a systematic scheduler: index sets, index lists, the word of a preallocation. What
+//! shows through the public interface is tested in tests/shuttle.rs.
+
+#![allow(clippy::as_conversions, reason = "tests")]
+
+use std::sync::Arc;
+
+use blockyard_disk::GroupNr;
+use blockyard_sync::{CpuSlot, Mutex, Shuttle, rank};
+use shuttle::thread;
+
+use crate::index::by_group::OrderedSets;
+use crate::index::fifo::FifoLists;
+use crate::prealloc::{Owner, Prealloc};
+
+/// Half of the schedules at random, half by changing priorities.
+fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Copy + 'static) {
+    let schedules = if blockyard_testkit::full_matrix() { schedules * 20 } else { schedules };
+    shuttle::check_random(scenario, schedules / 2);
+    shuttle::check_pct(scenario, schedules / 2, 3);
+}
+
+/// One group leaves while another arrives that shares its word, its summary word, or its word of the top level: who
+/// arrived is found, also from far away.
+#[test]
+fn index_sets_lose_no_arrival() {
+    for (leaves, arrives) in [(64, 65), (64, 130), (4160, 4161), (4160, 4230), (4160, 8300)] {
+        explore(1500, move || {
+            let sets = Arc::new(OrderedSets::<Shuttle>::new(1, 9000));
+            sets.insert(0, GroupNr::new(leaves));
+            let remover = {
+                let sets = Arc::clone(&sets);
+                thread::spawn(move || sets.remove(0, GroupNr::new(leaves)))
+            };
+            sets.insert(0, GroupNr::new(arrives));
+            remover.join().unwrap();
+            assert_eq!(sets.next(0, 0, 9000), Some(GroupNr::new(arrives)), "{leaves} and {arrives}");
+            assert_eq!(sets.next(0, arrives + 1, 9000), None);
+        });
+    }
+}
+
+/// A group that stays in a set is found by every reader, whatever happens to groups of other words.
+#[test]
+fn readers_find_what_stays() {
+    explore(2000, || {
+        let sets = Arc::new(OrderedSets::<Shuttle>::new(1, 300));
+        sets.insert(0, GroupNr::new(200));
+        let writer = {
+            let sets = Arc::clone(&sets);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    sets.insert(0, GroupNr::new(3));
+                    sets.remove(0, GroupNr::new(3));
+                }
+            })
+        };
+        for _ in 0..3 {
+            let found = sets.next(0, 0, 300).map(GroupNr::raw);
+            assert!(matches!(found, Some(3 | 200)), "{found:?}");
+            assert_eq!(sets.next(0, 4, 300), Some(GroupNr::new(200)));
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// Groups move between lists, each under its own lock; in the end every group is in the list it was put into last.
+#[test]
+fn index_lists_keep_every_group() {
+    explore(2000, || {
+        let lists = Arc::new(FifoLists::<Shuttle>::new("test", 2, 3, 1));
+        let threads: Vec<_> = (0..3)
+            .map(|group| {
+                let lists = Arc::clone(&lists);
+                thread::spawn(move || {
+                    let group = GroupNr::new(group);
+                    lists.append(0, group, CpuSlot::ZERO);
+                    lists.unlink(group, CpuSlot::ZERO);
+                    lists.append(group.raw() % 2, group, CpuSlot::ZERO);
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!((lists.len(0), lists.len(1)), (2, 1));
+        (0..3).for_each(|group| lists.unlink(GroupNr::new(group), CpuSlot::ZERO));
+        assert_eq!((lists.len(0), lists.len(1)), (0, 0));
+    });
+}
+
+/// Two users take from an inode preallocation while a third thread wants to delete it: every cluster goes to one user
+/// or back to the group, never both.
+#[test]
+fn clusters_of_a_preallocation_go_to_one_place() {
+    explore(3000, || {
+        let owner = Owner::Inode { logical: 0 };
+        let prealloc = Arc::new(Prealloc::<Shuttle>::new(owner, GroupNr::ZERO, 100, 6));
+        prealloc.put();
+        let taken = Arc::new(Mutex::<_, Shuttle>::new(rank::LEAF, Vec::new()));
+        let user = |start: u32, count: u32| {
+            let (prealloc, taken) = (Arc::clone(&prealloc), Arc::clone(&taken));
+            thread::spawn(move || {
+                let got = prealloc.take_at(start, count);
+                taken.lock().extend(start..start + got);
+                if got > 0 {
+                    prealloc.put();
+                }
+            })
+        };
+        let users = [user(100, 4), user(102, 4)];
+        let deleter = {
+            let prealloc = Arc::clone(&prealloc);
+            thread::spawn(move || prealloc.try_delete().then(|| left(&prealloc)))
+        };
+        users.into_iter().for_each(|user| user.join().unwrap());
+        let deleted = deleter.join().unwrap();
+        let mut all = taken.lock().clone();
+        all.extend(deleted.unwrap_or_else(|| left(&prealloc)));
+        all.sort_unstable();
+        assert_eq!(all, [100, 101, 102, 103, 104, 105]);
+        assert!(!prealloc.in_use());
+    });
+}
+
+/// The same of a locality preallocation, which is taken from the front.
+#[test]
+fn the_front_of_a_locality_preallocation_moves_once() {
+    explore(3000, || {
+        let prealloc = Arc::new(Prealloc::<Shuttle>::new(Owner::Locality, GroupNr::ZERO, 10, 5));
+        prealloc.put();
+        let user = |count: u32| {
+            let prealloc = Arc::clone(&prealloc);
+            thread::spawn(move || {
+                let front = prealloc.take_front(count);
+                if front.is_some() {
+                    prealloc.put();
+                }
+                front.map_or(Vec::new(), |front| (front..front + count).collect())
+            })
+        };
+        let users = [user(2), user(2), user(2)];
+        let deleter = {
+            let prealloc = Arc::clone(&prealloc);
+            thread::spawn(move || prealloc.try_delete().then(|| left(&prealloc)))
+        };
+        let mut all: Vec<u32> = users.into_iter().flat_map(|user| user.join().unwrap()).collect();
+        all.extend(deleter.join().unwrap().unwrap_or_else(|| left(&prealloc)));
+        all.sort_unstable();
+        assert_eq!(all, [10, 11, 12, 13, 14]);
+    });
+}
+
+fn left(prealloc: &Prealloc<Shuttle>) -> Vec<u32> {
+    let mut all = Vec::new();
+    prealloc.for_each_left(|start, count| all.extend(start..start + count));
+    all
+}
