@@ -13,6 +13,8 @@ use crate::held::HeldSet;
 pub mod native;
 #[cfg(feature = "shuttle")]
 pub mod shuttle;
+#[cfg(feature = "virtual")]
+pub mod virtual_time;
 
 /// A family of synchronisation primitives that work together.
 pub trait Backend: Copy + Debug + Default + Send + Sync + 'static {

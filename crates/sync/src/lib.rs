@@ -26,6 +26,8 @@ pub use backend::Backend;
 pub use backend::native::Native;
 #[cfg(feature = "shuttle")]
 pub use backend::shuttle::Shuttle;
+#[cfg(feature = "virtual")]
+pub use backend::virtual_time::{self, Virtual};
 pub use condvar::Condvar;
 pub use counter::{LaggedCounter, ShardedCounter};
 pub use crossbeam_utils::CachePadded;

@@ -1,0 +1,184 @@
+//! Logical CPUs in virtual time on one core: what a machine with many CPUs would spend on locks and cache lines.
+//!
+//! [`simulate`] runs one program a CPU as coroutines. Each CPU has a clock; the CPU that is furthest behind runs, and
+//! every access to a lock or an atomic adds what [`Costs`] says. Who holds which lock and which CPU's cache has which
+//! line is kept in a side table by address, so the values themselves look as they do natively, and code under test is
+//! the code that ships, with [`Virtual`] as its backend.
+//!
+//! The model, and what it leaves out:
+//! - A line is in the caches that read it since it was last written, or in the writer's alone. Reading it elsewhere, or
+//!   writing it when another cache has it, moves it. Moves of one line queue up behind each other; moves of different
+//!   lines do not meet. There is no capacity, no prefetching, and one distance between all CPUs.
+//! - A contended lock is handed over in order of arrival; the hand-over moves the line. Nobody sleeps.
+//! - Plain memory and computation cost nothing, except what a program states with [`Virtual::work`].
+//! - CPUs may run ahead of each other by [`Costs::slack_ns`]; with 0 every access happens in the order of virtual time.
+//!
+//! Nothing depends on the real clock or the real scheduler: the same programs and costs give the same figures, to the
+//! extent that values lie in memory alike. Which values share a line, and whether a line was used before by a value
+//! that is gone, is decided by addresses, so a second run in one process may differ by a few misses where values come
+//! from the heap.
+
+mod atomics;
+mod lines;
+mod locks;
+mod scheduler;
+
+use std::rc::Rc;
+
+use generator::Gn;
+
+use super::Backend;
+use super::native::Native;
+use crate::atomic::Ordering;
+use crate::held::HeldSet;
+use crate::slot::CpuSlot;
+use scheduler::Scheduler;
+
+/// Words of stack for each CPU.
+const STACK_WORDS: usize = 1 << 15;
+
+/// Logical CPUs of a [`simulate`] call. Outside of one, operations work as natively and cost nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Virtual;
+
+/// What accesses cost, in nanoseconds of virtual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// An access to a line that is in the CPU's own cache.
+    pub hit_ns: u64,
+    /// Bringing a line that no cache has.
+    pub miss_ns: u64,
+    /// Moving a line from another CPU's cache.
+    pub move_ns: u64,
+    /// From the release of a contended lock to the next holder's continuing, beside the move of its line.
+    pub hand_over_ns: u64,
+    /// How far a CPU may run ahead of the slowest before it lets that one run.
+    pub slack_ns: u64,
+}
+
+impl Default for Costs {
+    /// Orders of magnitude of a two-socket server: 1 ns, 90 ns from memory, 60 ns between caches, exact order.
+    fn default() -> Self {
+        Self { hit_ns: 1, miss_ns: 90, move_ns: 60, hand_over_ns: 10, slack_ns: 0 }
+    }
+}
+
+/// What one logical CPU did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuFigures {
+    /// Its clock at the end of its program.
+    pub finished_ns: u64,
+    /// Lines moved here from another CPU's cache.
+    pub lines_moved: u64,
+    /// Time spent on lines that were moved here, queueing included.
+    pub lines_moved_ns: u64,
+    /// Locks waited for.
+    pub lock_waits: u64,
+    /// Time spent waiting for them.
+    pub lock_wait_ns: u64,
+}
+
+/// What a simulation cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Each CPU, in order.
+    pub cpus: Vec<CpuFigures>,
+}
+
+impl Report {
+    /// When the last CPU finished.
+    #[must_use]
+    pub fn elapsed_ns(&self) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.finished_ns).max().unwrap_or(0)
+    }
+
+    /// The sum of all CPUs' counts; `finished_ns` is the time all of them spent.
+    #[must_use]
+    pub fn total(&self) -> CpuFigures {
+        self.cpus.iter().fold(CpuFigures::default(), |sum, cpu| CpuFigures {
+            finished_ns: sum.finished_ns + cpu.finished_ns,
+            lines_moved: sum.lines_moved + cpu.lines_moved,
+            lines_moved_ns: sum.lines_moved_ns + cpu.lines_moved_ns,
+            lock_waits: sum.lock_waits + cpu.lock_waits,
+            lock_wait_ns: sum.lock_wait_ns + cpu.lock_wait_ns,
+        })
+    }
+}
+
+/// What one logical CPU runs.
+pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+/// Runs each program on a logical CPU of its own, all from time 0, to their ends.
+///
+/// # Panics
+/// When a program panics, when programs wait for each other in a circle, for more than 256 programs, and inside
+/// another simulation.
+#[must_use]
+pub fn simulate(costs: &Costs, programs: Vec<Program<'_>>) -> Report {
+    let scheduler = Rc::new(Scheduler::new(*costs, programs.len()));
+    let _installed = scheduler::install(&scheduler);
+    let mut coroutines: Vec<_> =
+        programs.into_iter().map(|program| Gn::<()>::new_opt(STACK_WORDS, program)).collect();
+    // Dropped before the coroutines: those that did not finish unwind without taking turns.
+    let _end = scheduler::EndOfTime(&scheduler);
+    while let Some(cpu) = scheduler.next() {
+        coroutines[cpu].resume();
+        if coroutines[cpu].is_done() {
+            scheduler.finish(cpu);
+        }
+    }
+    scheduler.report()
+}
+
+impl Virtual {
+    /// Lets the calling CPU's clock advance: the time of computation that the model does not see.
+    pub fn work(ns: u64) {
+        if let Some(scheduler) = scheduler::current() {
+            scheduler.work(ns);
+        }
+    }
+
+    /// The calling CPU's clock; 0 outside a simulation.
+    #[must_use]
+    pub fn now_ns() -> u64 {
+        scheduler::current().map_or(0, |scheduler| scheduler.now())
+    }
+
+    /// The calling CPU; `None` outside a simulation.
+    #[must_use]
+    pub fn cpu() -> Option<CpuSlot> {
+        let cpu = scheduler::current()?.cpu();
+        u32::try_from(cpu).ok().map(CpuSlot::new)
+    }
+}
+
+impl Backend for Virtual {
+    type RawMutex<T: Send> = locks::VirtualMutex<T>;
+    type RawRwLock<T: Send + Sync> = locks::VirtualRwLock<T>;
+    type RawCondvar = locks::VirtualCondvar;
+    type AtomicBool = atomics::VirtualBool;
+    type AtomicU32 = atomics::VirtualU32;
+    type AtomicU64 = atomics::VirtualU64;
+    type AtomicUsize = atomics::VirtualUsize;
+
+    fn thread_id() -> u64 {
+        // Threads outside count from above all CPUs.
+        Self::cpu().map_or_else(|| Native::thread_id() + (1 << 32), |cpu| u64::from(cpu.raw()))
+    }
+
+    fn yield_now() {
+        match scheduler::current() {
+            Some(scheduler) => scheduler.let_others_run(),
+            None => Native::yield_now(),
+        }
+    }
+
+    fn fence(_order: Ordering) {}
+
+    fn with_held<R>(f: impl FnOnce(&mut HeldSet) -> R) -> R {
+        match scheduler::current() {
+            Some(scheduler) => scheduler.with_held(f),
+            None => Native::with_held(f),
+        }
+    }
+}

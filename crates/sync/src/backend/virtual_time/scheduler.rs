@@ -1,0 +1,357 @@
+//! The clocks, who runs next, and who waits for which lock.
+//!
+//! Everything here happens on one thread; a borrow of the state never lasts over a switch to another CPU.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::rc::Rc;
+
+use super::lines::{Access, CPUS_MAX, Lines};
+use super::{Costs, CpuFigures, Report};
+use crate::held::HeldSet;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Scheduler>>> = const { RefCell::new(None) };
+}
+
+/// The simulation the caller runs in, unless that is being torn down.
+pub(super) fn current() -> Option<Rc<Scheduler>> {
+    let scheduler = CURRENT.with_borrow(Clone::clone)?;
+    (!scheduler.over.get() && scheduler.running.get().is_some()).then_some(scheduler)
+}
+
+/// Ends the installation when dropped.
+pub(super) struct Installed;
+
+pub(super) fn install(scheduler: &Rc<Scheduler>) -> Installed {
+    CURRENT.with_borrow_mut(|current| {
+        assert!(current.is_none(), "a simulation inside a simulation");
+        *current = Some(Rc::clone(scheduler));
+    });
+    Installed
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        CURRENT.with_borrow_mut(|current| *current = None);
+    }
+}
+
+/// Makes every later operation plain when dropped.
+pub(super) struct EndOfTime<'a>(pub(super) &'a Scheduler);
+
+impl Drop for EndOfTime<'_> {
+    fn drop(&mut self) {
+        self.0.over.set(true);
+    }
+}
+
+/// Holders of a lock and those who wait for it, in order of arrival.
+#[derive(Debug, Default)]
+struct Lock {
+    writer: bool,
+    readers: u32,
+    queue: VecDeque<(usize, Access)>,
+}
+
+impl Lock {
+    fn admits(&self, access: Access) -> bool {
+        match access {
+            Access::Read => !self.writer && self.queue.is_empty(),
+            Access::Write => !self.writer && self.readers == 0,
+        }
+    }
+
+    fn enter(&mut self, access: Access) {
+        match access {
+            Access::Read => self.readers += 1,
+            Access::Write => self.writer = true,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Cpu {
+    clock: u64,
+    /// Counts wake-ups: entries of the queue for an earlier one are stale.
+    wake: u64,
+    waiting: bool,
+    /// A condition variable woke it, not the time.
+    notified: bool,
+    done: bool,
+    held: HeldSet,
+    figures: CpuFigures,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    cpus: Vec<Cpu>,
+    ready: BinaryHeap<Reverse<(u64, usize, u64)>>,
+    lines: Lines,
+    locks: HashMap<usize, Lock>,
+    conditions: HashMap<usize, VecDeque<usize>>,
+}
+
+impl State {
+    /// Lets a CPU run from `clock` on.
+    fn make_ready(&mut self, cpu: usize, clock: u64) {
+        let record = &mut self.cpus[cpu];
+        record.clock = record.clock.max(clock);
+        record.waiting = false;
+        record.wake += 1;
+        self.ready.push(Reverse((record.clock, cpu, record.wake)));
+    }
+
+    /// The time of the CPU that would run next.
+    fn earliest(&mut self) -> Option<u64> {
+        while let Some(&Reverse((clock, cpu, wake))) = self.ready.peek() {
+            if self.cpus[cpu].wake == wake && !self.cpus[cpu].done {
+                return Some(clock);
+            }
+            self.ready.pop();
+        }
+        None
+    }
+
+    fn access(&mut self, costs: &Costs, cpu: usize, address: usize, access: Access) {
+        let record = &mut self.cpus[cpu];
+        record.clock = self.lines.access(costs, address, access, cpu, record.clock, &mut record.figures);
+    }
+}
+
+/// One simulation.
+#[derive(Debug)]
+pub(super) struct Scheduler {
+    costs: Costs,
+    state: RefCell<State>,
+    running: Cell<Option<usize>>,
+    over: Cell<bool>,
+}
+
+impl Scheduler {
+    pub(super) fn new(costs: Costs, cpus: usize) -> Self {
+        assert!(cpus <= CPUS_MAX, "at most {CPUS_MAX} logical CPUs");
+        let mut state = State::default();
+        for cpu in 0..cpus {
+            state.cpus.push(Cpu {
+                clock: 0,
+                wake: 0,
+                waiting: false,
+                notified: false,
+                done: false,
+                held: HeldSet::new(),
+                figures: CpuFigures::default(),
+            });
+            state.make_ready(cpu, 0);
+        }
+        Self { costs, state: RefCell::new(state), running: Cell::new(None), over: Cell::new(false) }
+    }
+
+    /// The CPU to run now; `None` when all have finished.
+    pub(super) fn next(&self) -> Option<usize> {
+        self.running.set(None);
+        let mut state = self.state.borrow_mut();
+        if state.earliest().is_none() {
+            let stuck: Vec<usize> = (0..state.cpus.len()).filter(|&cpu| !state.cpus[cpu].done).collect();
+            assert!(stuck.is_empty(), "CPUs {stuck:?} wait for each other");
+            return None;
+        }
+        let Reverse((clock, cpu, _)) = state.ready.pop()?;
+        let record = &mut state.cpus[cpu];
+        record.clock = record.clock.max(clock);
+        // Further entries for this wake-up are stale from now on.
+        record.wake += 1;
+        record.waiting = false;
+        self.running.set(Some(cpu));
+        Some(cpu)
+    }
+
+    pub(super) fn finish(&self, cpu: usize) {
+        let mut state = self.state.borrow_mut();
+        let record = &mut state.cpus[cpu];
+        record.done = true;
+        record.figures.finished_ns = record.clock;
+    }
+
+    pub(super) fn report(&self) -> Report {
+        Report { cpus: self.state.borrow().cpus.iter().map(|cpu| cpu.figures).collect() }
+    }
+
+    pub(super) fn cpu(&self) -> usize {
+        self.running.get().unwrap_or(0)
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.state.borrow().cpus[self.cpu()].clock
+    }
+
+    pub(super) fn work(&self, ns: u64) {
+        self.state.borrow_mut().cpus[self.cpu()].clock += ns;
+    }
+
+    pub(super) fn with_held<R>(&self, f: impl FnOnce(&mut HeldSet) -> R) -> R {
+        f(&mut self.state.borrow_mut().cpus[self.cpu()].held)
+    }
+
+    /// Waits until no CPU is behind by more than the slack.
+    fn take_turn(&self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let cpu = self.cpu();
+        let mut state = self.state.borrow_mut();
+        let clock = state.cpus[cpu].clock;
+        if state.earliest().is_some_and(|other| other + self.costs.slack_ns < clock) {
+            state.make_ready(cpu, clock);
+            drop(state);
+            switch();
+        }
+    }
+
+    /// Goes behind every CPU that could run now.
+    pub(super) fn let_others_run(&self) {
+        let cpu = self.cpu();
+        let mut state = self.state.borrow_mut();
+        let clock = state.cpus[cpu].clock + self.costs.hit_ns.max(1);
+        let clock = state.earliest().map_or(clock, |other| clock.max(other + 1));
+        state.make_ready(cpu, clock);
+        drop(state);
+        switch();
+    }
+
+    /// One access to a line, in its turn.
+    pub(super) fn access(&self, address: usize, access: Access) {
+        self.take_turn();
+        self.state.borrow_mut().access(&self.costs, self.cpu(), address, access);
+    }
+
+    /// Takes a lock, waiting for it.
+    pub(super) fn acquire(&self, address: usize, access: Access) {
+        self.access(address, Access::Write);
+        let cpu = self.cpu();
+        let mut state = self.state.borrow_mut();
+        let lock = state.locks.entry(address).or_default();
+        if lock.admits(access) {
+            lock.enter(access);
+            return;
+        }
+        lock.queue.push_back((cpu, access));
+        let before = state.cpus[cpu].clock;
+        self.wait(state);
+        let mut state = self.state.borrow_mut();
+        let record = &mut state.cpus[cpu];
+        record.figures.lock_waits += 1;
+        record.figures.lock_wait_ns += record.clock - before;
+    }
+
+    /// Takes a lock if that needs no waiting.
+    pub(super) fn try_acquire(&self, address: usize, access: Access) -> bool {
+        self.access(address, Access::Write);
+        let mut state = self.state.borrow_mut();
+        let lock = state.locks.entry(address).or_default();
+        let admitted = lock.admits(access);
+        if admitted {
+            lock.enter(access);
+        }
+        admitted
+    }
+
+    /// Whether anybody holds a lock.
+    pub(super) fn is_held(&self, address: usize) -> bool {
+        self.access(address, Access::Read);
+        let state = self.state.borrow();
+        state.locks.get(&address).is_some_and(|lock| lock.writer || lock.readers > 0)
+    }
+
+    /// Releases a lock and hands it to who comes next.
+    pub(super) fn release(&self, address: usize, access: Access) {
+        self.access(address, Access::Write);
+        let mut state = self.state.borrow_mut();
+        let after = state.cpus[self.cpu()].clock + self.costs.hand_over_ns + self.costs.move_ns;
+        let Some(lock) = state.locks.get_mut(&address) else { return };
+        match access {
+            Access::Read => lock.readers -= 1,
+            Access::Write => lock.writer = false,
+        }
+        let mut admitted = Vec::new();
+        while let Some(&(cpu, wanted)) = lock.queue.front() {
+            let free = match wanted {
+                Access::Read => !lock.writer,
+                Access::Write => !lock.writer && lock.readers == 0,
+            };
+            if !free {
+                break;
+            }
+            lock.queue.pop_front();
+            lock.enter(wanted);
+            admitted.push(cpu);
+        }
+        for cpu in admitted {
+            state.lines.hand_over(address, cpu);
+            state.cpus[cpu].figures.lines_moved += 1;
+            state.make_ready(cpu, after);
+        }
+    }
+
+    /// Waits for a condition variable, having released a lock with `release`; true when `limit_ns` ran out.
+    pub(super) fn wait_for_condition(
+        &self,
+        address: usize,
+        limit_ns: Option<u64>,
+        release: impl FnOnce(),
+    ) -> bool {
+        let cpu = self.cpu();
+        {
+            let mut state = self.state.borrow_mut();
+            state.cpus[cpu].notified = false;
+            state.conditions.entry(address).or_default().push_back(cpu);
+        }
+        release();
+        let mut state = self.state.borrow_mut();
+        if !state.cpus[cpu].notified {
+            if let Some(limit) = limit_ns {
+                let record = &mut state.cpus[cpu];
+                record.wake += 1;
+                let entry = Reverse((record.clock + limit, cpu, record.wake));
+                state.ready.push(entry);
+            }
+            self.wait(state);
+            state = self.state.borrow_mut();
+        }
+        let timed_out = !state.cpus[cpu].notified;
+        if timed_out && let Some(queue) = state.conditions.get_mut(&address) {
+            queue.retain(|&other| other != cpu);
+        }
+        timed_out
+    }
+
+    /// Wakes waiters of a condition variable.
+    pub(super) fn notify(&self, address: usize, count: usize) {
+        self.access(address, Access::Write);
+        let mut state = self.state.borrow_mut();
+        let after = state.cpus[self.cpu()].clock + self.costs.hand_over_ns;
+        for _ in 0..count {
+            let Some(cpu) = state.conditions.get_mut(&address).and_then(VecDeque::pop_front) else { return };
+            state.cpus[cpu].notified = true;
+            if state.cpus[cpu].waiting {
+                state.make_ready(cpu, after);
+            }
+        }
+    }
+
+    /// Leaves the CPU until somebody makes it ready.
+    fn wait(&self, mut state: std::cell::RefMut<'_, State>) {
+        state.cpus[self.cpu()].waiting = true;
+        drop(state);
+        switch();
+    }
+}
+
+/// Back to the loop in `simulate`, until it resumes this CPU.
+///
+/// The generator's newer interface passes a token down to whoever yields; a lock deep in code under test has none.
+#[allow(deprecated)]
+fn switch() {
+    generator::yield_with(());
+}

@@ -1,0 +1,191 @@
+//! Virtual time: lock hand-overs and line moves are counted as stated, and runs repeat to the nanosecond.
+
+#![cfg(feature = "virtual")]
+
+use std::time::Duration;
+
+use blockyard_sync::virtual_time::{Costs, Program, Report, simulate};
+use blockyard_sync::{
+    Atomic, AtomicInt, Backend, CachePadded, Condvar, CpuSlot, Mutex, Ordering, RwLock, ShardedCounter,
+    Virtual, rank,
+};
+
+type SharedU64 = CachePadded<<Virtual as Backend>::AtomicU64>;
+
+const COSTS: Costs = Costs { hit_ns: 1, miss_ns: 100, move_ns: 50, hand_over_ns: 10, slack_ns: 0 };
+
+fn shared() -> SharedU64 {
+    CachePadded::new(Atomic::new(0))
+}
+
+/// The same program on `cpus` CPUs.
+fn on_each(cpus: u32, program: impl Fn(CpuSlot) + Sync) -> Report {
+    let program = &program;
+    let programs =
+        (0..cpus).map(|cpu| -> Program<'_> { Box::new(move || program(CpuSlot::new(cpu))) }).collect();
+    simulate(&COSTS, programs)
+}
+
+#[test]
+fn an_uncontended_lock_is_brought_once_and_then_in_cache() {
+    let lock = CachePadded::new(Mutex::<u64, Virtual>::new(rank::GROUP, 0));
+    let report = on_each(1, |_| (0..10).for_each(|_| *lock.lock() += 1));
+    // The first acquisition brings the line, the other 19 accesses hit.
+    assert_eq!(report.elapsed_ns(), 100 + 19);
+    assert_eq!((report.total().lines_moved, report.total().lock_waits), (0, 0));
+}
+
+#[test]
+fn a_contended_lock_is_handed_over_in_order_at_the_stated_cost() {
+    let lock = CachePadded::new(Mutex::<Vec<u32>, Virtual>::new(rank::GROUP, Vec::new()));
+    let report = on_each(3, |cpu| {
+        let mut order = lock.lock();
+        order.push(cpu.raw());
+        Virtual::work(1000);
+    });
+    assert_eq!(*lock.lock(), [0, 1, 2]);
+    let total = report.total();
+    assert_eq!(total.lock_waits, 2);
+    // CPU 0: line 100, work 1000, and the line back from the last waiter (50) to release. Each hand-over then costs
+    // 60, each holder works 1000 and releases with the line already there.
+    assert_eq!(report.cpus[0].finished_ns, 100 + 1000 + 50);
+    assert_eq!(report.cpus[1].finished_ns, 1150 + 60 + 1000 + 1);
+    assert_eq!(report.cpus[2].finished_ns, 2211 + 60 + 1000 + 1);
+    // The second CPU asked at 150, the third at 200: their moves of the line queued up.
+    assert_eq!(total.lock_wait_ns, (1210 - 150) + (2271 - 200));
+}
+
+#[test]
+fn one_shared_counter_serialises_and_a_sharded_one_does_not() {
+    let one = shared();
+    let together = on_each(8, |_| {
+        for _ in 0..100 {
+            one.fetch_add(1, Ordering::Relaxed);
+            Virtual::work(20);
+        }
+    });
+    assert_eq!(one.load(Ordering::Relaxed), 800);
+    let sharded = ShardedCounter::<Virtual>::new(8);
+    let apart = on_each(8, |cpu| {
+        for _ in 0..100 {
+            sharded.add(cpu, 1);
+            Virtual::work(20);
+        }
+    });
+    assert_eq!(sharded.sum(), 800);
+    assert_eq!(apart.total().lines_moved, 0);
+    assert_eq!(apart.elapsed_ns(), 100 + 99 + 100 * 20);
+    // Every addition but the first has to move the line.
+    assert_eq!(together.total().lines_moved, 799);
+    assert!(together.elapsed_ns() >= 799 * 50, "{}", together.elapsed_ns());
+}
+
+#[test]
+fn readers_share_a_line_until_somebody_writes() {
+    let value = shared();
+    let report = on_each(4, |cpu| {
+        for _ in 0..50 {
+            value.load(Ordering::Acquire);
+        }
+        if cpu == CpuSlot::ZERO {
+            Virtual::work(10_000);
+            value.store(1, Ordering::Release);
+        } else {
+            Virtual::work(20_000);
+            assert_eq!(value.load(Ordering::Acquire), 1);
+        }
+    });
+    // Three readers fetch it from the first, the writer takes it back, three fetch it again.
+    assert_eq!(report.total().lines_moved, 3 + 1 + 3);
+}
+
+#[test]
+fn conditions_limits_and_readers_work_in_virtual_time() {
+    let ready = Mutex::<bool, Virtual>::new(rank::GROUP, false);
+    let condition = Condvar::<Virtual>::new();
+    let table = RwLock::<u32, Virtual>::new(rank::INODE, 5);
+    let report = on_each(3, |cpu| match cpu.raw() {
+        0 => {
+            Virtual::work(5000);
+            *ready.lock() = true;
+            condition.notify_all();
+        }
+        1 => {
+            assert_eq!(*table.read(), 5);
+            let guard = condition.wait_while(ready.lock(), |ready| !*ready);
+            assert!(*guard && Virtual::now_ns() > 5000);
+        }
+        _ => {
+            let before = Virtual::now_ns();
+            let never = Condvar::<Virtual>::new();
+            let other = Mutex::<(), Virtual>::new(rank::GROUP, ());
+            let (guard, timed_out) = never.wait_for(other.lock(), Duration::from_nanos(700));
+            drop(guard);
+            assert!(timed_out && (700..2000).contains(&(Virtual::now_ns() - before)));
+            *table.write() += 1;
+        }
+    });
+    assert!(report.cpus[1].finished_ns > 5000);
+    assert_eq!(*table.read(), 6);
+}
+
+#[test]
+fn runs_repeat_to_the_nanosecond() {
+    let run = || {
+        let locks: Vec<_> =
+            (0..4).map(|_| CachePadded::new(Mutex::<u64, Virtual>::new(rank::GROUP, 0))).collect();
+        on_each(16, |cpu| {
+            let mut at = u64::from(cpu.raw());
+            for _ in 0..200 {
+                at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                match locks[usize::try_from(at >> 62).unwrap()].try_lock() {
+                    Some(mut count) => {
+                        *count += 1;
+                        Virtual::work(at >> 58);
+                    }
+                    None => Virtual::work(7),
+                }
+            }
+        })
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn waiting_in_a_circle_is_reported() {
+    let result = std::panic::catch_unwind(|| {
+        let locks = [(); 2].map(|()| Mutex::<(), Virtual>::new(rank::GROUP, ()));
+        let _ = on_each(2, |cpu| {
+            let first = usize::from(cpu != CpuSlot::ZERO);
+            let _one = locks[first].lock_ordered(1);
+            Virtual::work(1000);
+            let _two = locks[1 - first].lock_ordered(2);
+        });
+    });
+    let text = result.expect_err("a deadlock").downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(text.contains("wait for each other"), "{text}");
+    // The next simulation starts afresh.
+    assert_eq!(on_each(1, |_| Virtual::work(3)).elapsed_ns(), 3);
+}
+
+#[test]
+fn a_panic_in_a_program_comes_out() {
+    let lock = Mutex::<u32, Virtual>::new(rank::GROUP, 0);
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _ = on_each(2, |cpu| {
+            let _guard = lock.lock();
+            assert_ne!(cpu.raw(), 0, "planted");
+        });
+    }));
+    assert!(result.is_err());
+    assert_eq!(*lock.lock(), 0);
+    let order = std::panic::catch_unwind(|| {
+        let inode = Mutex::<(), Virtual>::new(rank::INODE, ());
+        let group = Mutex::<(), Virtual>::new(rank::GROUP, ());
+        let _ = on_each(1, |_| {
+            let _group = group.lock();
+            drop(inode.lock());
+        });
+    });
+    assert_eq!(order.is_err(), cfg!(debug_assertions), "ranks are checked in virtual time too");
+}
