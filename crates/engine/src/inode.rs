@@ -116,7 +116,7 @@ impl Inode {
 
     /// Copies the raw inode with its checksum to its table block. The gate is closed.
     pub(crate) fn encode(&self, checksums: &Checksums, huge_file: bool, block_bits: u32) {
-        let mut core = self.core_mut();
+        let mut core = self.core_mut_child();
         self.dirty.store(false, Ordering::Relaxed);
         core.store_sectors(huge_file, block_bits);
         checksums.seal_inode(self.number, &mut core.slot);

@@ -53,6 +53,7 @@ impl FileSystem {
         let mut data = inode.write();
         let (mut map, flags) = {
             let core = inode.core();
+            core.check_alive(inode.number())?;
             (core.map, core.flags())
         };
         if end > self.size_limit(map) {
@@ -180,7 +181,7 @@ impl FileSystem {
         if !whole.is_empty() {
             self.free_range(ctx, inode, data, whole)?;
         }
-        self.touch_times(ctx, inode)
+        self.touch_times(ctx, inode, data)
     }
 
     fn zero_range(
@@ -202,7 +203,7 @@ impl FileSystem {
             self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(whole.clone(), true))?;
         }
         self.allocate_range(ctx, inode, bytes, keep)?;
-        self.touch_times(ctx, inode)
+        self.touch_times(ctx, inode, data)
     }
 
     fn collapse(
@@ -273,10 +274,15 @@ impl FileSystem {
         if aligned { Ok(()) } else { Err(Error::Invalid("the range is not aligned to clusters")) }
     }
 
-    fn touch_times(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
+    fn touch_times(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &FileData) -> Result<()> {
         let handle = self.begin(ctx, RUN_CREDITS)?;
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
+        if data.is_empty() {
+            // No write-back will come that raises the size on disk.
+            let size = core.size;
+            core.slot.raw_mut().set_size(size);
+        }
         core.slot.set_modified(ctx.now);
         core.slot.set_changed(ctx.now);
         Ok(())

@@ -23,6 +23,7 @@ impl FileSystem {
     pub fn truncate(&self, ctx: &OpContext, inode: InodeNr, size: u64) -> Result<()> {
         let inode = self.writable_file(inode)?;
         let mut data = inode.write();
+        inode.core().check_alive(inode.number())?;
         if inode.core().flags().contains(InodeFlags::APPEND) {
             return Err(Error::NotPermitted);
         }

@@ -67,6 +67,7 @@ impl FileSystem {
         offset: u64,
         bytes: &[u8],
     ) -> Result<()> {
+        inode.core().check_alive(inode.number())?;
         if bytes.is_empty() {
             return Ok(());
         }

@@ -95,6 +95,9 @@ impl FileSystem {
         while let Some(run) = data.first_run(0, RUN_MAX) {
             self.write_run(ctx, inode, data, run)?;
         }
+        if data.reserved_len() == 0 && inode.writers.load(Ordering::Relaxed) == 0 {
+            self.discard_preallocations(ctx, inode);
+        }
         let behind = {
             let core = inode.core();
             !core.deleted && core.map != InodeMap::Inline && core.size != core.slot.raw().size()

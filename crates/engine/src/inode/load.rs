@@ -71,6 +71,7 @@ impl FileSystem {
         inode: &Arc<Inode>,
         core: &mut InodeCore,
     ) -> Result<()> {
+        core.check_alive(inode.number())?;
         if core.table.is_none() {
             let (block, offset) = self.table_place(inode.number());
             let buffer = handle.read_for_write(block, BlockKind::Plain, |_| Ok(()))?;

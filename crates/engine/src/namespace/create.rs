@@ -180,8 +180,8 @@ impl FileSystem {
         let mut core = inode.core_mut_child();
         core.deleted = true;
         core.slot.raw_mut().i_links_count.set(0);
-        self.inodes.remove(inode.number());
         drop(core);
+        self.retire(inode);
         self.free_inode_number(handle, inode)
     }
 }

@@ -34,10 +34,17 @@ impl FileSystem {
         // The deletion time doubles as the orphan list's link; the format keeps 32 bits of it.
         core.slot.raw_mut().i_dtime.set(low32(ctx.now.seconds.cast_unsigned()));
         drop(core);
+        self.retire(inode);
         let freed = self.free_inode_number(&handle, inode);
         self.apply(freed)?;
-        self.inodes.remove(inode.number());
         Ok(())
+    }
+
+    /// Takes a deleted inode out of memory, before its number is given to somebody else: what is left to write is
+    /// encoded now, so that it can not overwrite the next user of the number.
+    pub(crate) fn retire(&self, inode: &Inode) {
+        inode.encode(self.sb.checksums(), self.sb.has_huge_file(), self.geometry().block_bits());
+        self.inodes.remove(inode.number());
     }
 }
 
