@@ -45,8 +45,9 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
     let mut believed = if flags.contains(GroupFlags::INODE_UNINIT) { 0 } else { ipg };
     if !has_flags {
         let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
-        if flags.intersects(uninit) {
+        if flags.intersects(uninit) || desc.itable_unused() != 0 {
             sink.add(Code::UNINIT_WITHOUT_FEATURE, site, "");
+            believed = believed.saturating_sub(desc.itable_unused());
             doubtful = true;
         }
         flags.remove(uninit);
