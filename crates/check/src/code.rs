@@ -92,7 +92,7 @@ codes! {
     JOURNAL_BACKUP 0x00_002d Note "copy of the journal inode in the superblock is stale";
     RESERVED_GDT_WITHOUT_FEATURE 0x00_002e Error "blocks reserved for descriptors although resize_inode is off";
     RESIZE_WITHOUT_FEATURE 0x00_002f Error "resize inode in use although the feature is off";
-    RESIZE_INODE 0x00_0030 Error "resize inode has the wrong structure";
+    RESIZE_INODE 0x00_0030 Note "resize inode has the wrong structure";
     MOUNT_TIME_FUTURE 0x00_0031 Note "last mount lies in the future";
     WRITE_TIME_FUTURE 0x00_0032 Note "last write lies in the future";
     HASH_SIGNEDNESS 0x00_0034 Note "signedness of directory hashes is not recorded";

@@ -61,7 +61,8 @@ pub(crate) struct Walk<'a, 'v> {
     pub(crate) sink: &'a mut Sink,
     pub(crate) claims: &'a mut dyn Claims,
     pub(crate) budget: &'a mut Budget,
-    /// The resize inode maps static metadata on purpose: that is neither claimed nor a fault.
+    /// The resize inode maps static metadata on purpose: that is neither claimed nor a fault. Its data is never
+    /// claimed: where it should be is checked by `check_resize_inode`.
     pub(crate) owns_metadata: bool,
     /// Whether runs are kept.
     pub(crate) keep_runs: bool,
@@ -122,7 +123,11 @@ impl<'a, 'v> Walk<'a, 'v> {
     fn enter(&mut self, block: BlockNr) -> Option<Vec<u8>> {
         let site = self.site().at_block(block);
         if !self.visited.insert(block.raw()) {
-            self.fault(Code::MAP_LOOP, site, "");
+            // In the resize inode this is one more way of not being what it should, which is reported.
+            if !self.owns_metadata {
+                self.fault(Code::MAP_LOOP, site, "");
+            }
+            self.damaged = true;
             return None;
         }
         if !self.budget.spend() {
@@ -165,7 +170,7 @@ impl<'a, 'v> Walk<'a, 'v> {
         let ratio = u64_from_u32(geometry.cluster_ratio());
         let first_data = geometry.first_data_block().raw();
         let offset = run.physical - first_data;
-        if self.owns_metadata && touches(self.system, BlockNr::new(run.physical), run.length) {
+        if self.owns_metadata {
             self.blocks += run.length;
             return;
         }
