@@ -4,9 +4,11 @@ mod calendar;
 mod cat;
 mod check;
 mod image;
+mod lab;
 mod ls;
 mod map;
 mod mkfs;
+mod policy;
 mod stat;
 mod version;
 
@@ -33,12 +35,16 @@ pub(crate) enum Command {
     Cat(cat::Args),
     /// Verify an image without writing to it
     Check(check::Args),
+    /// Measure allocation: workloads, reports, traces
+    Lab(lab::Args),
     /// List a directory
     Ls(ls::Args),
     /// Show where a file lies: its extents
     Map(map::Args),
     /// Make a file system: the layout of mke2fs 1.47 for the same parameters
     Mkfs(Box<mkfs::Args>),
+    /// List and show allocation policies
+    Policy(policy::Args),
     /// Show the superblock and the groups, or an inode
     Stat(stat::Args),
     /// Show the version and the supported features
@@ -55,6 +61,8 @@ impl Command {
             Self::Stat(args) => args.run(output),
             Self::Check(args) => args.run(output),
             Self::Mkfs(args) => args.run(output),
+            Self::Lab(args) => args.run(output),
+            Self::Policy(args) => args.run(output),
             Self::Version(args) => args.run(output),
         }
     }

@@ -3,6 +3,7 @@
 //! Two kinds exist: blockyard's engine, called directly, and the running kernel on a mounted directory, called
 //! through system calls. A comparison of the two says so, because only one of them crosses that boundary.
 
+pub mod engine;
 pub mod kernel;
 
 use anyhow::Result;

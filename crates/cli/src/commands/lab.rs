@@ -1,0 +1,37 @@
+//! `blockyard lab`: workloads measured, reports made, traces written.
+
+mod report;
+mod run;
+mod trace;
+
+use std::process::ExitCode;
+
+use super::Output;
+
+/// What to do in the lab.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Run a workload under several policies and numbers of workers, and print what came out
+    Run(run::Args),
+    /// Print and write the reports of a run's folder
+    Report(report::Args),
+    /// Make an operation trace, or record a directory tree as one
+    Trace(trace::Args),
+}
+
+impl Args {
+    /// Carries the command out.
+    pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::Run(args) => args.run(output),
+            Command::Report(args) => args.run(output),
+            Command::Trace(args) => args.run(),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! `blockyard lab trace`.
+
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use blockyard_lab::trace::{make, record, write};
+
+/// Traces are JSON Lines, one operation a line, on standard output.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Make a trace of one kind from a seed
+    Make {
+        /// tree-copy, untar, directory-heavy, fallocate2, append64, large-sequential, random-sparse, small-fsync,
+        /// log-rotate, ageing, near-full or mixed
+        kind: String,
+        /// Seed of every choice
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Operations, about
+        #[arg(long, default_value_t = 10_000)]
+        ops: u64,
+        /// MiB of file space that the trace may fill
+        #[arg(long, default_value_t = 256)]
+        space: u64,
+    },
+    /// Record a directory tree as the trace of copying it
+    Record {
+        /// The directory
+        directory: PathBuf,
+    },
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let lines = match self.command {
+            Command::Make { kind, seed, ops, space } => {
+                make::make(&kind, &make::Recipe { seed, ops, space: space << 20 })?
+            }
+            Command::Record { directory } => record::record(&directory)?,
+        };
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        match write(&lines, &mut out).and_then(|()| Ok(out.flush()?)) {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(error) if is_closed_pipe(&error) => Ok(ExitCode::SUCCESS),
+            Err(error) => Err(error).context("write the trace"),
+        }
+    }
+}
+
+/// Whether the reader of our output has gone, which is no error.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let io = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        let json = cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
+        io.or(json) == Some(std::io::ErrorKind::BrokenPipe)
+    })
+}
