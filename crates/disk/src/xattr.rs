@@ -50,7 +50,7 @@ pub enum XattrDefect {
         /// Offset of the entry.
         at: usize,
     },
-    /// A name with NUL in it.
+    /// A name with NUL in it, or an entry with neither index nor name.
     #[error("attribute entry at byte {at}: illegal name")]
     Name {
         /// Offset of the entry.
@@ -223,11 +223,6 @@ impl<'a> RawEntries<'a> {
             return Err(XattrDefect::Entry { at });
         }
         let name = &area[name_at..name_at + name_len];
-        // Without index and name an entry would differ from the end mark in its offset only: written back, it would
-        // hide what follows.
-        if name.is_empty() && area[at + 1] == 0 {
-            return Err(XattrDefect::Name { at });
-        }
         let offset = usize::from(u16::from_le_bytes([area[at + 2], area[at + 3]]));
         let (value_inode, value_size) = (le32(area, at + 4), le32(area, at + 8));
         let padded_value = if value_inode == 0 && value_size > 0 {
@@ -297,7 +292,11 @@ pub fn parse(area: &[u8], home: Home) -> Result<Vec<RawEntry<'_>>, XattrDefect> 
         }
     }
     let entries = parse_entries(area, home)?;
-    match entries.iter().find(|entry| entry.name.contains(&0)) {
+    // Without index and name an entry differs from the end mark in its offset only: written back, it would hide what
+    // follows.
+    let is_bad =
+        |entry: &&RawEntry<'_>| entry.name.contains(&0) || (entry.name.is_empty() && entry.name_index == 0);
+    match entries.iter().find(is_bad) {
         Some(entry) => return Err(XattrDefect::Name { at: entry.at }),
         None => check_names(&entries, home)?,
     }
