@@ -159,7 +159,6 @@ impl Args {
             last_mounted: self.last_mounted.clone().unwrap_or_default(),
             seed: self.seed.map_or_else(values::drawn_seed, Ok)?,
             time: self.time.map_or_else(values::creation_time, Ok)?,
-            force: self.force,
             ..Options::new(profile)
         };
         self.extended.iter().try_for_each(|list| extended::extended(&mut options, list))?;

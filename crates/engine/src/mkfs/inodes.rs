@@ -24,7 +24,12 @@ const ATTRIBUTE_MAGIC: u32 = 0xEA02_0000;
 
 /// Inodes in use: the reserved ones, lost+found, and the orphan file.
 pub(super) fn used(layout: &Layout) -> u32 {
-    LOST_FOUND.raw() + u32::from(layout.orphan.is_some())
+    reserved(layout.orphan.is_some())
+}
+
+/// Inodes that a new file system uses, with or without an orphan file.
+pub(super) fn reserved(with_orphan_file: bool) -> u32 {
+    LOST_FOUND.raw() + u32::from(with_orphan_file)
 }
 
 /// Size in bytes of a file that is all blocks.

@@ -7,7 +7,7 @@
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
 use blockyard_disk::{BlockNr, Geometry, GroupNr, InodeNr};
 
-use super::error::Result;
+use super::error::{Error, Result};
 use super::feature::{EXTENT, FLEX_BG, INLINE_DATA, MMP, RESIZE_INODE};
 use super::files::{Allocator, FileBlocks, lost_found_blocks};
 use super::groups;
@@ -48,6 +48,13 @@ impl Layout {
     pub(super) fn plan(options: &Options, device_bytes: u64) -> Result<Self> {
         let mut params = Params::resolve(options, device_bytes)?;
         let Shape { geometry, heads, reserved_blocks } = Shape::find(&mut params)?;
+        let needed = inodes::reserved(params.orphan_blocks.is_some());
+        if geometry.inodes_count() < needed {
+            let have = geometry.inodes_count();
+            return Err(Error::Size(format!(
+                "room for {have} inodes, {needed} are needed; ask for more blocks"
+            )));
+        }
         let mut space = Space::new(geometry.blocks_count().raw());
         for group in geometry.all_groups() {
             space.mark(heads.range(&geometry, group));
@@ -187,7 +194,8 @@ fn rules(options: &Options, params: &Params, geometry: &Geometry) -> Rules {
         true => u64_from_u32(geometry.flex_size()),
         false => 1,
     };
-    Rules { flex, stride: u64::from(options.stride.unwrap_or(0)) }
+    let stride = options.stride.filter(|_| !options.packed_meta_blocks);
+    Rules { flex, stride: u64::from(stride.unwrap_or(0)) }
 }
 
 /// Blocks of lost+found. With inline_data it begins in the inode, which takes the place of one of its blocks.
@@ -242,4 +250,116 @@ fn journal_goal(options: &Options, params: &Params, geometry: &Geometry, space: 
 /// The group behind which one more candidate lies.
 const fn middle_or(first: u32, middle: u32, flex: u32) -> u32 {
     if flex > 1 && middle > flex { first } else { middle }
+}
+
+#[cfg(test)]
+#[allow(clippy::as_conversions)]
+mod tests {
+    use super::{GroupNr, Layout, Options};
+
+    fn plan(bytes: u64, options: &Options) -> Layout {
+        Layout::plan(options, bytes).unwrap()
+    }
+
+    /// Block bitmap, inode bitmap and table of a group.
+    fn tables(layout: &Layout, group: usize) -> (u64, u64, u64) {
+        let places = &layout.places[group];
+        (places.block_bitmap.raw(), places.inode_bitmap.raw(), places.inode_table.raw())
+    }
+
+    fn journal_start(layout: &Layout) -> u64 {
+        layout.journal.as_ref().unwrap().runs[0].physical
+    }
+
+    #[test]
+    fn thirty_two_gib_as_measured() {
+        let layout = plan(32 << 30, &Options::ext4());
+        assert_eq!((layout.geometry.groups(), layout.geometry.inodes_per_group()), (256, 8192));
+        assert_eq!((layout.heads.desc_blocks(), layout.heads.reserved_gdt()), (4, 1024));
+        assert_eq!(tables(&layout, 0), (1029, 1045, 1061));
+        assert_eq!(tables(&layout, 15), (1044, 1060, 1061 + 15 * 512));
+        assert_eq!(tables(&layout, 16), (524_288, 524_304, 524_320));
+        assert_eq!((layout.root.runs[0].physical, layout.lost_found.runs[0].physical), (9253, 9254));
+        assert_eq!((layout.resize, journal_start(&layout)), (Some(9258), 4_227_072));
+        assert_eq!(layout.free_clusters(GroupNr::new(0)), 23_509);
+        assert_eq!(layout.free_clusters(GroupNr::new(16)), 24_544);
+    }
+
+    #[test]
+    fn thirty_two_gib_of_ext3_as_measured() {
+        let layout = plan(32 << 30, &Options::ext3());
+        assert_eq!(tables(&layout, 0), (1025, 1026, 1027));
+        let first = layout.geometry.group_first_block(GroupNr::new(2)).raw();
+        assert_eq!(tables(&layout, 2), (first, first + 1, first + 2));
+        assert_eq!((layout.resize, journal_start(&layout)), (Some(1544), 1545));
+        assert_eq!(layout.free_clusters(GroupNr::new(3)), 31_229);
+        assert_eq!(layout.free_clusters(GroupNr::new(4)), 32_254);
+    }
+
+    #[test]
+    fn sixty_four_gib_with_clusters_as_measured() {
+        // Cluster size, reserved descriptor blocks, tables of group 0, root, lost+found, resize block, free clusters.
+        let cases = [
+            (16384, 510, (513, 529, 545), 33_316, 33_320, 33_324, 24_436),
+            (65536, 127, (129, 145, 161), 32_944, 32_960, 32_976, 30_706),
+            (262_144, 31, (33, 41, 49), 16_448, 16_512, 16_576, 32_508),
+            (1 << 20, 7, (9, 11, 13), 4352, 4608, 4864, 32_748),
+        ];
+        for (size, reserved, group0, root, lost_found, resize, free) in cases {
+            let layout = plan(64 << 30, &Options::ext4().cluster_size(size));
+            assert_eq!(layout.heads.reserved_gdt(), reserved, "{size}");
+            assert_eq!(tables(&layout, 0), group0, "{size}");
+            assert_eq!(
+                (layout.root.runs[0].physical, layout.lost_found.runs[0].physical),
+                (root, lost_found)
+            );
+            assert_eq!(
+                (layout.resize, layout.free_clusters(GroupNr::new(0))),
+                (Some(resize), free),
+                "{size}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_journal_lies_in_the_middle() {
+        let flexed = Options { flex_groups: Some(8), ..Options::ext4().block_size(1024) };
+        assert_eq!(journal_start(&plan(512 << 20, &flexed)) / 8192, 25);
+        let flat = Options::ext4().block_size(1024).features("^flex_bg");
+        assert_eq!(journal_start(&plan(512 << 20, &flat)) / 8192, 30);
+    }
+
+    #[test]
+    fn a_short_last_group_is_dropped() {
+        let ext2 = Options::ext2().block_size(4096).inodes(2000);
+        let blocks = |more: u64| plan((65536 + more) << 12, &ext2).geometry.blocks_count().raw();
+        // The third group needs 42 blocks for its inode table, two for bitmaps, and 50 more; as mke2fs has it.
+        assert_eq!((blocks(93), blocks(94)), (65536, 65630));
+    }
+
+    #[test]
+    fn tiny_file_systems_have_no_journal() {
+        let journal = |kib: u64| plan(kib << 10, &Options::ext4()).params.journal.map(|size| size.total);
+        assert_eq!((journal(2044), journal(2048)), (None, Some(1024)));
+        assert_eq!((journal(32764), journal(32768)), (Some(1024), Some(4096)));
+        assert_eq!((journal((256 << 10) - 4), journal(256 << 10)), (Some(4096), Some(8192)));
+    }
+
+    #[test]
+    fn no_block_is_given_out_twice() {
+        for options in [
+            Options::ext4(),
+            Options::ext3(),
+            Options::ext4().block_size(1024).features("meta_bg,^resize_inode"),
+        ] {
+            let layout = plan(3 << 30, &options);
+            let all = || layout.geometry.all_groups();
+            let used: u64 = all().map(|g| layout.space.used_in(layout.group_range(g))).sum();
+            let heads: u64 = all().map(|g| layout.heads.range(&layout.geometry, g).count() as u64).sum();
+            let tables = layout.places.len() as u64 * (2 + layout.geometry.inode_table_blocks());
+            let files = [Some(&layout.root), Some(&layout.lost_found), layout.journal.as_ref()];
+            let files: u64 = files.into_iter().flatten().map(|file| file.allocated).sum();
+            assert_eq!(used, heads + tables + files + u64::from(layout.resize.is_some()));
+        }
+    }
 }

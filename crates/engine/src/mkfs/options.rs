@@ -117,8 +117,6 @@ pub struct Options {
     pub seed: u64,
     /// Time of creation, Unix seconds.
     pub time: u64,
-    /// `-F`: overwrite what the target holds.
-    pub force: bool,
 }
 
 impl Options {
@@ -214,13 +212,6 @@ impl Options {
     pub const fn identity(mut self, seed: u64, time: u64) -> Self {
         self.seed = seed;
         self.time = time;
-        self
-    }
-
-    /// Overwrites what the target holds.
-    #[must_use]
-    pub const fn force(mut self) -> Self {
-        self.force = true;
         self
     }
 }

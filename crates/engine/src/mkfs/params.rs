@@ -172,17 +172,17 @@ impl Params {
                 format!("{wanted} blocks are not more than the file system's {}; ask for more", self.blocks),
             ));
         }
-        if self.features.contains(META_BG) {
-            return Err(Error::Conflict(
-                "-E resize= needs the resize inode, which meta_bg excludes; leave one of them out".to_owned(),
-            ));
-        }
         // Counted in full bitmaps of blocks, also where groups are longer (clusters) or shorter (long blocks).
         let per_group = options.blocks_per_group.map_or(self.block_size() * 8, u64::from);
         let desc_blocks = |blocks: u64| blocks.div_ceil(per_group).div_ceil(self.descs_per_block());
         let reserved = (desc_blocks(wanted) - desc_blocks(self.blocks_asked)).min(self.block_size() / 4);
         if reserved == 0 {
             return Ok(None);
+        }
+        if self.features.contains(META_BG) {
+            return Err(Error::Conflict(
+                "-E resize= needs the resize inode, which meta_bg excludes; leave one of them out".to_owned(),
+            ));
         }
         self.features.set(RESIZE_INODE, true);
         Ok(Some(reserved))
@@ -384,6 +384,9 @@ fn cluster_ratio_bits(options: &Options, features: &FeatureSet, block_size: u32)
 
 /// 64-bit block numbers where they are needed, and no resize inode where it cannot reach.
 fn check_block_count(features: &mut FeatureSet, blocks: u64, block_size: u32) -> Result<()> {
+    if blocks == 0 {
+        return Err(Error::Size("0 blocks are too few for a file system; ask for more".to_owned()));
+    }
     let most_short = u64::from(u32::MAX);
     if blocks > most_short {
         if !features.contains(BIT64) {

@@ -42,9 +42,6 @@ impl Shape {
                     break Some((geometry, heads));
                 }
                 if geometry.groups() == 1 {
-                    if remainder >= last_group_need(&geometry, &heads) - LAST_GROUP_FREE_MIN {
-                        break Some((geometry, heads));
-                    }
                     return Err(Error::Size(format!(
                         "{blocks} blocks do not hold the file system's own metadata; ask for more, or fewer inodes"
                     )));

@@ -1,0 +1,113 @@
+//! `blockyard mkfs` as a user meets it: what is overwritten and what is not, sizes, exit codes, output.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn mkfs(arguments: &[&str], image: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+    command.env_remove("E2FSPROGS_FAKE_TIME").env_remove("SOURCE_DATE_EPOCH");
+    command.arg("mkfs").arg(image).args(arguments).output().unwrap()
+}
+
+/// The one line that an error prints.
+fn error_line(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(8), "{output:?}");
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text.trim_end().to_owned()
+}
+
+#[test]
+fn a_missing_file_is_made_and_a_known_one_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("new.img");
+    let made = mkfs(&["8M", "-L", "first"], &image);
+    assert!(made.status.success(), "{made:?}");
+    assert_eq!(image.metadata().unwrap().len(), 8 << 20);
+    let before = std::fs::read(&image).unwrap();
+
+    let refused = error_line(&mkfs(&["-t", "ext2"], &image));
+    let holds = "the target holds an ext4 file system labelled \"first\"";
+    assert!(
+        refused.ends_with(&format!("{holds}; nothing was written; overwrite it with --force (-F)")),
+        "{refused}"
+    );
+    assert_eq!(std::fs::read(&image).unwrap(), before);
+
+    assert!(mkfs(&["-t", "ext2", "-F"], &image).status.success());
+    assert_ne!(std::fs::read(&image).unwrap(), before);
+}
+
+#[test]
+fn a_refusal_makes_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("none.img");
+    for arguments in [
+        &["64M", "-O", "quota"][..],
+        &["64M", "-b", "3000"],
+        &["64M", "-E", "offset=1024"],
+        &["64M", "-E", "encoding=utf8"],
+        &["64M", "-J", "device=/dev/sdb1"],
+        &["64M", "-t", "xfs"],
+        &["64M", "-T", "nonsense"],
+        &["64M", "-U", "123"],
+        &["12x"],
+        &[],
+    ] {
+        error_line(&mkfs(arguments, &image));
+        assert!(!image.exists(), "{arguments:?} left a file");
+    }
+    let planned = mkfs(&["64M", "-n"], &image);
+    assert!(planned.status.success() && !image.exists());
+    assert!(
+        String::from_utf8(planned.stdout)
+            .unwrap()
+            .contains("would make ext4 with 65536 blocks of 1024 bytes")
+    );
+}
+
+#[test]
+fn sizes_follow_mke2fs() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("size.img");
+    for (arguments, bytes) in [
+        (&["16384"][..], 16u64 << 20),
+        (&["4096", "-b", "4096"], 16 << 20),
+        (&["32768s"], 16 << 20),
+        (&["20m"], 20 << 20),
+    ] {
+        let _ = std::fs::remove_file(&image);
+        assert!(mkfs(arguments, &image).status.success());
+        assert_eq!(image.metadata().unwrap().len(), bytes, "{arguments:?}");
+    }
+    // A size below that of the file leaves the file as long as it is.
+    assert!(mkfs(&["16m", "-F"], &image).status.success());
+    assert_eq!(image.metadata().unwrap().len(), 20 << 20);
+}
+
+#[test]
+fn the_same_seed_and_time_make_the_same_image() {
+    let directory = tempfile::tempdir().unwrap();
+    let make = |name: &str, seed: &str| {
+        let image = directory.path().join(name);
+        assert!(mkfs(&["16M", "--seed", seed, "--time", "1700000000"], &image).status.success());
+        std::fs::read(image).unwrap()
+    };
+    let first = make("a", "11");
+    assert!(first == make("b", "11") && first != make("c", "12"));
+}
+
+#[test]
+fn json_names_what_was_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("json.img");
+    let uuid = "c1b9d5a2-f162-11cf-9ece-0020afc76f16";
+    let output = mkfs(&["64M", "--json", "-U", uuid, "--time", "5"], &image);
+    let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((line["blocks"].as_u64(), line["block_size"].as_u64()), (Some(65536), Some(1024)));
+    assert_eq!((line["uuid"].as_str(), line["time"].as_u64()), (Some(uuid), Some(5)));
+    assert_eq!(line["backup_superblocks"].as_array().unwrap().len(), 4);
+    assert!(line["seed"].is_u64() && line["features"].as_str().unwrap().contains("metadata_csum"));
+}
