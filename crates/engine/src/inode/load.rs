@@ -81,6 +81,22 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Brings in the table block of an inode that will be made, unless it was never used and starts as zeroes.
+    pub(crate) fn reserve_table_block(
+        &self,
+        handle: &Handle<'_>,
+        number: InodeNr,
+        unused_from: u32,
+    ) -> Result<()> {
+        let (_, index) = self.geometry().locate_inode(number);
+        let (block, offset) = self.table_place(number);
+        let first_index = index - u32_from_usize(offset / usize::from(self.geometry().inode_size()));
+        if first_index < unused_from {
+            handle.read_for_write(block, BlockKind::Plain, |_| Ok(()))?;
+        }
+        Ok(())
+    }
+
     /// Zeroes the table blocks from `unused_from`, the first inode of the group that was never used, up to the one of
     /// `number`: they may hold anything.
     pub(crate) fn prepare_table(&self, handle: &Handle<'_>, number: InodeNr, unused_from: u32) {

@@ -91,6 +91,7 @@ impl FileSystem {
         let (number, group) = (claim.inode(), claim.group());
         self.groups.pin_inode_bitmap(handle, group)?;
         let unused_from = self.groups.never_used_from(group);
+        self.reserve_table_block(handle, number, unused_from)?;
         if self.sb.features().has_group_checksum() {
             self.groups.initialize_block_bitmap(handle, group);
         }

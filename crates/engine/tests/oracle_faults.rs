@@ -1,0 +1,202 @@
+//! A device that fails at the n-th read or write: nothing panics, no answer is wrong, and the image can be mended.
+//!
+//! After a failed read the instance goes on, and the image that it closes is clean. After a failed write there is no
+//! journal to fall back on: the instance is read-only, and e2fsck must be able to mend what is there.
+
+#![allow(clippy::as_conversions, clippy::unwrap_used)]
+
+use blockyard_device::{BlockDevice, Effect, Fault, FaultyDevice, MemoryDevice, Operation, When};
+use blockyard_disk::inode::FileType;
+use blockyard_disk::{InodeNr, Timestamp};
+use blockyard_engine::mkfs;
+use blockyard_engine::{Fallocate, FileSystem, NewInode, OpContext, OpenOptions, Result};
+use blockyard_testkit::{e2fsck_clean, full_matrix, require, run, seed};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const OPERATIONS: u32 = 400;
+
+type Faulty = FaultyDevice<MemoryDevice>;
+
+fn context() -> OpContext {
+    OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
+}
+
+fn little_memory() -> OpenOptions {
+    OpenOptions { cache_bytes: 64 << 10, dirty_data_bytes: 1 << 20, inodes_max: 64, ..OpenOptions::default() }
+}
+
+/// An image with a directory of files of several extents, so that there is something to read.
+fn image() -> MemoryDevice {
+    let device = Arc::new(MemoryDevice::new(48 << 20));
+    mkfs::format(&*device, &mkfs::Options::ext4().block_size(1024).identity(1, 1)).unwrap();
+    let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
+    let fs = FileSystem::open(shared, OpenOptions::default(), &context()).unwrap();
+    for n in 0..30 {
+        let inode = fs.create(&context(), InodeNr::ROOT, format!("old-{n}").as_bytes(), &regular()).unwrap();
+        for piece in 0..12 {
+            fs.write(&context(), inode, piece * 30_000, &[n as u8; 5000]).unwrap();
+        }
+    }
+    fs.close(&context()).unwrap();
+    device.duplicate()
+}
+
+fn regular() -> NewInode {
+    NewInode { kind: FileType::Regular, permissions: 0o644, device: None }
+}
+
+/// What is known of the files: a name whose last operation failed is not known any more.
+struct Script<'a> {
+    fs: &'a FileSystem,
+    rng: ChaCha8Rng,
+    known: BTreeMap<String, (InodeNr, Vec<u8>)>,
+    failures: u32,
+}
+
+impl Script<'_> {
+    fn run(&mut self) {
+        for step in 0..OPERATIONS {
+            let name = format!("new-{}", self.rng.random_range(0..25));
+            let Some((inode, content)) = self.known.remove(&name) else {
+                match self.fs.create(&context(), InodeNr::ROOT, name.as_bytes(), &regular()) {
+                    Ok(inode) => drop(self.known.insert(name, (inode, Vec::new()))),
+                    Err(_) => self.failures += 1,
+                }
+                continue;
+            };
+            match self.change(inode, content, &name, step) {
+                Ok(Some(content)) => drop(self.known.insert(name, (inode, content))),
+                Ok(None) => {}
+                Err(_) => self.failures += 1,
+            }
+        }
+    }
+
+    fn change(
+        &mut self,
+        inode: InodeNr,
+        mut content: Vec<u8>,
+        name: &str,
+        step: u32,
+    ) -> Result<Option<Vec<u8>>> {
+        let ctx = context();
+        let at = self.rng.random_range(0..150_000u64);
+        let len = self.rng.random_range(1..20_000u64);
+        match self.rng.random_range(0..10) {
+            0..=3 => {
+                self.fs.write(&ctx, inode, at, &vec![step as u8; len as usize])?;
+                content.resize(content.len().max((at + len) as usize), 0);
+                content[at as usize..(at + len) as usize].fill(step as u8);
+            }
+            4 => {
+                self.fs.truncate(&ctx, inode, at)?;
+                content.resize(at as usize, 0);
+            }
+            5 => {
+                self.fs.fallocate(&ctx, inode, Fallocate::PunchHole, at, len)?;
+                let end = (at + len).min(content.len() as u64) as usize;
+                if (at as usize) < end {
+                    content[at as usize..end].fill(0);
+                }
+            }
+            6 => {
+                self.fs.unlink(&ctx, InodeNr::ROOT, name.as_bytes())?;
+                return Ok(None);
+            }
+            7 => self.fs.fsync(&ctx, inode)?,
+            8 => {
+                let old = self.fs.lookup(InodeNr::ROOT, format!("old-{}", step % 30).as_bytes())?;
+                let mut read = [0; 5000];
+                self.fs.read(&ctx, old, 30_000, &mut read)?;
+                assert!(
+                    read.iter().all(|&byte| byte == (step % 30) as u8),
+                    "an old file reads something else"
+                );
+            }
+            _ => {
+                let mut read = vec![0; content.len()];
+                assert_eq!(self.fs.read(&ctx, inode, 0, &mut read)?, content.len());
+                assert!(read == content, "{name} reads something else");
+            }
+        }
+        Ok(Some(content))
+    }
+}
+
+/// Runs the script with a fault; gives the device, whether the image was closed, and how often the fault struck.
+fn trial(image: &MemoryDevice, fault: Option<Fault>) -> (Arc<Faulty>, bool, bool) {
+    let device = Arc::new(FaultyDevice::new(image.duplicate()));
+    let shared: Arc<dyn BlockDevice> = Arc::<Faulty>::clone(&device);
+    if let Some(fault) = fault {
+        device.add(fault);
+    }
+    let Ok(fs) = FileSystem::open(shared, little_memory(), &context()) else { return (device, false, false) };
+    let rng = ChaCha8Rng::seed_from_u64(4242);
+    let mut script = Script { fs: &fs, rng, known: BTreeMap::new(), failures: 0 };
+    script.run();
+    let failed = fs.has_failed();
+    let closed = fs.close(&context()).is_ok();
+    (device, closed, failed)
+}
+
+fn mend(device: &Faulty) {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("image");
+    device.below().save(&path).unwrap();
+    let mended = run("e2fsck", &["-fy", path.to_str().unwrap()]);
+    assert!(
+        matches!(mended.status.code(), Some(0 | 1)),
+        "e2fsck -fy: {:?}\n{}",
+        mended.status,
+        String::from_utf8_lossy(&mended.stdout)
+    );
+    e2fsck_clean(&path);
+}
+
+fn clean(device: &Faulty) {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("image");
+    device.below().save(&path).unwrap();
+    e2fsck_clean(&path);
+}
+
+/// Which operations to fail: all of them in full, a seeded sample otherwise.
+fn sample(total: u64, rng: &mut ChaCha8Rng) -> Vec<u64> {
+    if full_matrix() { (1..=total).collect() } else { (0..8).map(|_| rng.random_range(1..=total)).collect() }
+}
+
+#[test]
+fn failed_reads_harm_nothing() {
+    let image = image();
+    let (device, closed, _) = trial(&image, None);
+    assert!(closed);
+    let total = device.counts().reads;
+    assert!(total > 50, "only {total} reads: the script does not test much");
+    let mut rng = ChaCha8Rng::seed_from_u64(seed(5));
+    for nth in sample(total, &mut rng) {
+        let fault = Fault { operation: Operation::Read, when: When::Nth(nth), effect: Effect::Nothing };
+        let (device, closed, failed) = trial(&image, Some(fault));
+        assert!(!failed, "read {nth}: the instance turned read-only: something was half changed");
+        if closed && require(&["e2fsck"]) {
+            clean(&device);
+        }
+    }
+}
+
+#[test]
+fn failed_writes_can_be_mended() {
+    let image = image();
+    let total = trial(&image, None).0.counts().writes;
+    let mut rng = ChaCha8Rng::seed_from_u64(seed(6));
+    for nth in sample(total, &mut rng) {
+        let when = if nth % 2 == 0 { When::Nth(nth) } else { When::From(nth) };
+        let fault = Fault { operation: Operation::Write, when, effect: Effect::Short(512) };
+        let (device, ..) = trial(&image, Some(fault));
+        if require(&["e2fsck"]) {
+            mend(&device);
+        }
+    }
+}
