@@ -1,0 +1,130 @@
+//! Writing: blocks home, then the journal superblock, then the superblock without RECOVER; each durable before the
+//! next begins.
+
+use blockyard_device::BlockDevice;
+use blockyard_disk::jbd2::{JournalFeatures, JournalIncompat, unescape};
+use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::superblock::{PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::{BlockNr, TxnId};
+use zerocopy::IntoBytes;
+use zerocopy::big_endian::U32;
+
+use crate::error::{Error, Result};
+use crate::log::Log;
+use crate::plan::Plan;
+use crate::scan::LoggedBlock;
+use crate::superblock_file;
+
+/// Bytes gathered into one write.
+const GATHER: usize = 1 << 20;
+
+/// The block as it belongs home.
+fn read_copy(log: &Log<'_>, logged: &LoggedBlock, block: &mut [u8]) -> Result<()> {
+    log.read(logged.log_block, block)?;
+    if logged.is_escaped() {
+        unescape(block);
+    }
+    Ok(())
+}
+
+/// Writes every copy of the plan. `superblock` takes the place of the logged superblock, and is written in any case.
+pub(crate) fn write_home(
+    device: &dyn BlockDevice,
+    log: &Log<'_>,
+    plan: &Plan,
+    superblock: &RawSuperblock,
+) -> Result<()> {
+    let block_size = log.superblock.format().block_size();
+    let (superblock_block, inside) = superblock_file::place(block_size);
+    let mut run = Gathered { device, block_size, start: BlockNr::ZERO, bytes: Vec::new() };
+    let mut block = vec![0; block_size];
+    for (&target, logged) in &plan.copies {
+        read_copy(log, logged, &mut block)?;
+        if target == superblock_block {
+            block[inside.clone()].copy_from_slice(superblock.as_bytes());
+        }
+        run.push(target, &block)?;
+    }
+    run.write()?;
+    if !plan.copies.contains_key(&superblock_block) {
+        device.write_at(PRIMARY_OFFSET, superblock.as_bytes())?;
+    }
+    Ok(device.flush()?)
+}
+
+/// Marks the log empty: the next transaction is `next`, and nothing is left of error codes and fast commits.
+pub(crate) fn empty_log(log: &Log<'_>, next: TxnId, head: Option<u32>) -> Result<()> {
+    let mut raw = *log.superblock.raw();
+    raw.s_start = U32::ZERO;
+    raw.s_sequence = U32::new(next.raw());
+    raw.s_errno = U32::ZERO;
+    if let Some(head) = head {
+        raw.s_head = U32::new(head);
+    }
+    let features = log.superblock.format().features();
+    if features.incompat.contains(JournalIncompat::FAST_COMMIT) {
+        let incompat = features.incompat.difference(JournalIncompat::FAST_COMMIT);
+        raw.set_features(JournalFeatures { incompat, ..features });
+    }
+    raw.seal();
+    log.write_superblock(&raw)
+}
+
+/// Writes the superblock without RECOVER, durably.
+pub(crate) fn clear_recover(device: &dyn BlockDevice, superblock: &RawSuperblock) -> Result<()> {
+    let mut raw = *superblock;
+    superblock_file::set_recover(&mut raw, false);
+    superblock_file::seal(&mut raw);
+    Ok(device.write_durable_at(PRIMARY_OFFSET, raw.as_bytes())?)
+}
+
+/// The superblock as it will be once the plan is carried out, errors of the present one included.
+pub(crate) fn superblock_after(log: &Log<'_>, plan: &Plan, present: &RawSuperblock) -> Result<RawSuperblock> {
+    let block_size = log.superblock.format().block_size();
+    let (block_nr, inside) = superblock_file::place(block_size);
+    let mut after = match plan.copies.get(&block_nr) {
+        None => *present,
+        Some(logged) => {
+            let mut block = vec![0; block_size];
+            read_copy(log, logged, &mut block)?;
+            *superblock_file::from_block(&block, inside).map_err(Error::LoggedSuperblock)?.raw()
+        }
+    };
+    superblock_file::carry_errors(present, &mut after);
+    if log.superblock.errno() != 0 || !plan.damage.is_empty() {
+        superblock_file::set_error_state(&mut after);
+    }
+    // Until the log is marked empty, a second run must find its way back here.
+    superblock_file::set_recover(&mut after, true);
+    superblock_file::seal(&mut after);
+    Ok(after)
+}
+
+/// Gathers ascending blocks into larger writes.
+struct Gathered<'a> {
+    device: &'a dyn BlockDevice,
+    block_size: usize,
+    start: BlockNr,
+    bytes: Vec<u8>,
+}
+
+impl Gathered<'_> {
+    fn push(&mut self, target: BlockNr, block: &[u8]) -> Result<()> {
+        let end = self.start.raw() + u64_from_usize(self.bytes.len() / self.block_size);
+        if target.raw() != end || self.bytes.len() >= GATHER {
+            self.write()?;
+            self.start = target;
+        }
+        self.bytes.extend_from_slice(block);
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<()> {
+        if !self.bytes.is_empty() {
+            let offset = self.start.raw() * u64_from_usize(self.block_size);
+            self.device.write_at(offset, &self.bytes)?;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,311 @@
+//! Where the blocks of the journal are: a map that is complete, distinct and fixed before the log is read.
+//!
+//! The journal's inode is mapped by extents or indirect blocks. When the inode is unusable, the superblock's copy of
+//! its map and size is the second source.
+
+use std::collections::BTreeSet;
+
+use blockyard_device::BlockDevice;
+use blockyard_disk::extent::Child;
+use blockyard_disk::group_desc::RawGroupDesc;
+use blockyard_disk::indirect;
+use blockyard_disk::num::{join32, u32_from_u64, u64_from_usize, usize_from_u64};
+use blockyard_disk::{
+    BlockCount, BlockNr, Corruption, CorruptionKind, ExtentNode, FileType, Inode, InodeMap, InodeNr,
+    LogicalBlock, Superblock,
+};
+
+use crate::error::{Error, Result};
+use crate::report::JournalSource;
+
+/// `s_jnl_backup_type` when `s_jnl_blocks` holds a copy of the inode's map.
+const BACKUP_IN_SUPERBLOCK: u8 = 1;
+
+/// A run of log blocks that is contiguous on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    log: u32,
+    physical: BlockNr,
+    length: u32,
+}
+
+impl Run {
+    fn end(&self) -> BlockNr {
+        self.physical + BlockCount::new(u64::from(self.length))
+    }
+}
+
+/// Where each log block is.
+#[derive(Clone, Debug)]
+pub(crate) struct JournalMap {
+    /// In the order of log blocks, without gaps from 0.
+    runs: Vec<Run>,
+    /// The same by place.
+    by_place: Vec<Run>,
+}
+
+impl JournalMap {
+    /// Every log block is the device block of the same number.
+    pub(crate) fn identity(blocks: u32) -> Self {
+        let runs = vec![Run { log: 0, physical: BlockNr::ZERO, length: blocks }];
+        Self { by_place: runs.clone(), runs }
+    }
+
+    /// Checks that the runs cover their blocks once, and sorts them by place.
+    fn new(runs: Vec<Run>) -> Result<Self, Corruption> {
+        let mut by_place = runs.clone();
+        by_place.sort_unstable_by_key(|run| run.physical);
+        match by_place.windows(2).find(|pair| pair[0].end() > pair[1].physical) {
+            Some(pair) => Err(Corruption::new(CorruptionKind::JournalMapping).in_block(pair[1].physical)),
+            None => Ok(Self { runs, by_place }),
+        }
+    }
+
+    /// Blocks that are mapped.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.runs.last().map_or(0, |run| run.log + run.length)
+    }
+
+    /// The block of the device that holds a log block.
+    ///
+    /// # Panics
+    /// When the log block is beyond the map; the journal superblock's length was checked against it.
+    pub(crate) fn physical(&self, log: u32) -> BlockNr {
+        let after = self.runs.partition_point(|run| run.log <= log);
+        let run = &self.runs[after - 1];
+        assert!(log - run.log < run.length, "log block {log} is beyond the journal");
+        run.physical + BlockCount::new(u64::from(log - run.log))
+    }
+
+    /// Whether a block of the device belongs to the journal.
+    pub(crate) fn contains(&self, block: BlockNr) -> bool {
+        let after = self.by_place.partition_point(|run| run.physical <= block);
+        after > 0 && block < self.by_place[after - 1].end()
+    }
+}
+
+/// What maps a file: the 60 bytes of `i_block`, how to read them, the size.
+struct FileMap {
+    i_block: [u8; 60],
+    is_extents: bool,
+    size: u64,
+    checksum_seed: Option<u32>,
+}
+
+/// Finds the internal journal and maps all of it.
+pub(crate) fn find(
+    device: &dyn BlockDevice,
+    sb: &Superblock,
+    number: InodeNr,
+) -> Result<(JournalMap, JournalSource)> {
+    let by_inode = file_map_of_inode(device, sb, number).and_then(|file| map(device, sb, &file));
+    match by_inode {
+        Ok(found) => Ok((found, JournalSource::Inode)),
+        Err(Error::Device(error)) => Err(Error::Device(error)),
+        Err(error) => {
+            let Some(file) = file_map_of_superblock(sb) else { return Err(error) };
+            // The first error is the one to tell: the copy only stands in.
+            map(device, sb, &file).map(|found| (found, JournalSource::SuperblockBackup)).map_err(|_| error)
+        }
+    }
+}
+
+fn file_map_of_inode(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Result<FileMap> {
+    let bad = || Corruption::new(CorruptionKind::JournalInode).in_inode(number);
+    let slot = read_slot(device, sb, number)?;
+    let inode = Inode::parse(sb, number, &slot)?;
+    let is_extents = match inode.map() {
+        InodeMap::Extents => true,
+        InodeMap::Indirect => false,
+        _ => return Err(bad().into()),
+    };
+    if inode.file_type() != FileType::Regular || inode.links() == 0 {
+        return Err(bad().into());
+    }
+    let checksum_seed = sb.checksums().inode_seed(number, inode.slot().raw().i_generation.get());
+    Ok(FileMap { i_block: *inode.block_field(), is_extents, size: inode.size(), checksum_seed })
+}
+
+/// The bytes of an inode. Of the group descriptor only the table's place is needed, and only that is checked: a
+/// descriptor with a wrong checksum may be waiting in the log.
+fn read_slot(device: &dyn BlockDevice, sb: &Superblock, number: InodeNr) -> Result<Vec<u8>> {
+    let geometry = sb.geometry();
+    if number.raw() == 0 || number.raw() > geometry.inodes_count() {
+        return Err(Corruption::new(CorruptionKind::JournalInode).in_inode(number).into());
+    }
+    let (group, index) = geometry.locate_inode(number);
+    let (block, offset) = sb.descriptor_place(group);
+    let mut descriptor = vec![0; sb.desc_size()];
+    read(device, geometry.block_size(), block, offset, &mut descriptor)?;
+    let table = RawGroupDesc::from_disk(&descriptor).inode_table();
+    let end = table.checked_add(BlockCount::new(geometry.inode_table_blocks()));
+    if !geometry.contains(table) || end.is_none_or(|end| end.raw() > geometry.blocks_count().raw()) {
+        return Err(Corruption::new(CorruptionKind::GroupDescInodeTable).in_group(group).into());
+    }
+    let mut slot = vec![0; usize::from(geometry.inode_size())];
+    let place = u64::from(index) * u64::from(geometry.inode_size());
+    read(device, geometry.block_size(), table, usize_from_u64(place), &mut slot)?;
+    Ok(slot)
+}
+
+/// The copy in the superblock. Tree blocks are not held against checksums: their seed needs the inode.
+fn file_map_of_superblock(sb: &Superblock) -> Option<FileMap> {
+    let raw = sb.raw();
+    if raw.s_jnl_backup_type != BACKUP_IN_SUPERBLOCK {
+        return None;
+    }
+    let mut i_block = [0; 60];
+    for (bytes, word) in i_block.chunks_exact_mut(4).zip(&raw.s_jnl_blocks) {
+        bytes.copy_from_slice(&word.get().to_le_bytes());
+    }
+    let is_extents = u16::from_le_bytes([i_block[0], i_block[1]]) == blockyard_disk::extent::MAGIC;
+    let size = join32(raw.s_jnl_blocks[15].get(), raw.s_jnl_blocks[16].get());
+    Some(FileMap { i_block, is_extents, size, checksum_seed: None })
+}
+
+fn map(device: &dyn BlockDevice, sb: &Superblock, file: &FileMap) -> Result<JournalMap> {
+    let blocks = file.size / u64_from_usize(sb.geometry().block_size());
+    if blocks == 0 || blocks > u64::from(u32::MAX) {
+        return Err(Corruption::new(CorruptionKind::JournalInode).into());
+    }
+    let mut mapper = Mapper { device, sb, runs: Vec::new(), blocks: u32_from_u64(blocks) };
+    if file.is_extents {
+        mapper.walk_extents(file)?;
+    } else {
+        mapper.walk_indirect(file)?;
+    }
+    if mapper.next() < mapper.blocks {
+        return Err(hole(mapper.next()).into());
+    }
+    let map = JournalMap::new(mapper.runs)?;
+    keep_off_metadata(sb, &map)?;
+    Ok(map)
+}
+
+fn hole(logical: u32) -> Corruption {
+    Corruption::new(CorruptionKind::JournalMapping).in_logical(LogicalBlock::new(logical))
+}
+
+/// No journal block may be a superblock or a descriptor.
+fn keep_off_metadata(sb: &Superblock, map: &JournalMap) -> Result<(), Corruption> {
+    let geometry = sb.geometry();
+    for run in &map.runs {
+        let last = BlockNr::new(run.end().raw() - 1);
+        let groups = geometry.group_of(run.physical).raw()..=geometry.group_of(last).raw();
+        for group in groups.map(blockyard_disk::GroupNr::new) {
+            let head = sb.head(group).blocks();
+            if head.start < run.end() && run.physical < head.end {
+                return Err(Corruption::new(CorruptionKind::JournalMapping).in_block(head.start));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Collects the runs of the first `blocks` blocks.
+struct Mapper<'a> {
+    device: &'a dyn BlockDevice,
+    sb: &'a Superblock,
+    runs: Vec<Run>,
+    blocks: u32,
+}
+
+impl Mapper<'_> {
+    /// The next log block that has no place yet.
+    fn next(&self) -> u32 {
+        self.runs.last().map_or(0, |run| run.log + run.length)
+    }
+
+    fn push(&mut self, physical: BlockNr, length: u32) {
+        let log = self.next();
+        let length = length.min(self.blocks - log);
+        match self.runs.last_mut() {
+            Some(last) if last.end() == physical => last.length += length,
+            _ if length > 0 => self.runs.push(Run { log, physical, length }),
+            _ => {}
+        }
+    }
+
+    /// Goes through the tree from left to right. Each tree block must begin with its parent's key, so none is met
+    /// twice.
+    fn walk_extents(&mut self, file: &FileMap) -> Result<()> {
+        let geometry = self.sb.geometry();
+        let mut waiting = Vec::new();
+        self.take_node(&ExtentNode::parse_root(geometry, &file.i_block)?, &mut waiting)?;
+        let mut block = vec![0; geometry.block_size()];
+        while let Some(child) = waiting.pop() {
+            read(self.device, geometry.block_size(), child.block, 0, &mut block)?;
+            let node = ExtentNode::parse_block(geometry, &block, child.bounds, file.checksum_seed)
+                .map_err(|found| found.in_block(child.block))?;
+            self.take_node(&node, &mut waiting)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the extents of a leaf, or puts the children of an index node on the stack, first child on top.
+    fn take_node(&mut self, node: &ExtentNode<'_>, waiting: &mut Vec<Child>) -> Result<(), Corruption> {
+        waiting.extend((0..node.len()).rev().filter_map(|position| node.child(position)));
+        for extent in (0..node.len()).filter_map(|position| node.extent(position)) {
+            let next = self.next();
+            if next == self.blocks {
+                break;
+            }
+            if extent.unwritten || extent.logical.raw() != next {
+                return Err(hole(next));
+            }
+            self.push(extent.physical, extent.length);
+        }
+        Ok(())
+    }
+
+    /// Follows the path of every block; each indirect block is read once and refused when it is met again.
+    fn walk_indirect(&mut self, file: &FileMap) -> Result<()> {
+        let bits = self.sb.geometry().block_bits();
+        let mut seen = BTreeSet::new();
+        let mut levels: [(BlockNr, Vec<u32>); indirect::LEVELS_MAX] = Default::default();
+        for logical in 0..self.blocks {
+            let path = indirect::path(bits, LogicalBlock::new(logical)).ok_or_else(|| hole(logical))?;
+            let mut raw = word(&file.i_block, path.root);
+            for (level, &index) in levels.iter_mut().zip(&path.indexes).take(path.levels) {
+                let block = self.pointer(raw, logical)?;
+                if level.0 != block {
+                    if !seen.insert(block) {
+                        return Err(Corruption::new(CorruptionKind::JournalMapping).in_block(block).into());
+                    }
+                    *level = (block, self.read_pointers(block)?);
+                }
+                raw = level.1[index];
+            }
+            let block = self.pointer(raw, logical)?;
+            self.push(block, 1);
+        }
+        Ok(())
+    }
+
+    fn pointer(&self, raw: u32, logical: u32) -> Result<BlockNr, Corruption> {
+        indirect::pointer(self.sb.geometry(), raw)?.ok_or_else(|| hole(logical))
+    }
+
+    fn read_pointers(&self, block: BlockNr) -> Result<Vec<u32>> {
+        let mut bytes = vec![0; self.sb.geometry().block_size()];
+        read(self.device, bytes.len(), block, 0, &mut bytes)?;
+        Ok(indirect::pointers(&bytes).iter().map(|pointer| pointer.get()).collect())
+    }
+}
+
+fn word(i_block: &[u8; 60], index: usize) -> u32 {
+    let bytes = &i_block[index * 4..index * 4 + 4];
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+/// Reads `buf` at a byte offset counted from the start of a block.
+fn read(
+    device: &dyn BlockDevice,
+    block_size: usize,
+    block: BlockNr,
+    offset: usize,
+    buf: &mut [u8],
+) -> Result<()> {
+    let place = block.raw() * u64_from_usize(block_size) + u64_from_usize(offset);
+    Ok(device.read_at(place, buf)?)
+}

@@ -1,0 +1,32 @@
+//! What the caller decides.
+
+/// What to do with a log that is damaged (a wrong checksum that no crash explains, an impossible target).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDamage {
+    /// Write nothing and return [`Error::Damaged`](crate::Error::Damaged).
+    #[default]
+    Refuse,
+    /// Replay what is good, empty the log, and mark the file system as having errors: for a checker.
+    ReplayGood,
+}
+
+/// What to do with a log that is not empty although the superblock does not ask for recovery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unflagged {
+    /// Write nothing and return [`Error::Unflagged`](crate::Error::Unflagged).
+    #[default]
+    Refuse,
+    /// Replay it as `e2fsck -y` does.
+    Replay,
+    /// Empty it unread, as a Linux mount does.
+    Discard,
+}
+
+/// Decisions about a replay; the default refuses whatever is doubtful.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Damaged logs.
+    pub on_damage: OnDamage,
+    /// Logs without RECOVER.
+    pub unflagged: Unflagged,
+}

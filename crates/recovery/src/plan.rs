@@ -1,0 +1,86 @@
+//! From the committed transactions to the blocks to write: revokes applied, targets and checksums verified, the last
+//! good copy of each block.
+
+use std::collections::{BTreeMap, HashMap};
+
+use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::{BlockNr, CorruptionKind, TxnId};
+
+use crate::error::Result;
+use crate::log::Log;
+use crate::report::{Damage, note};
+use crate::scan::{LoggedBlock, Scan};
+
+/// What is to be written home.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// The copy to write, for each block.
+    pub(crate) copies: BTreeMap<BlockNr, LoggedBlock>,
+    pub(crate) transactions: u64,
+    pub(crate) logged: u64,
+    pub(crate) revokes: u64,
+    pub(crate) revoked: u64,
+    pub(crate) damage: Vec<Damage>,
+}
+
+/// Decides about every logged block. `is_possible` says whether a block may be a target.
+pub(crate) fn plan(log: &Log<'_>, scan: &Scan, is_possible: impl Fn(BlockNr) -> bool) -> Result<Plan> {
+    let revoked_until = revoke_table(scan);
+    let mut plan = Plan { damage: scan.damage.clone(), ..Plan::default() };
+    let mut block = vec![0; log.superblock.format().block_size()];
+    for transaction in &scan.transactions {
+        plan.transactions += 1;
+        plan.revokes += u64_from_usize(transaction.revokes.len());
+        for logged in &transaction.blocks {
+            plan.logged += 1;
+            let target = logged.tag.target;
+            let revoked = revoked_until.get(&target);
+            if revoked.is_some_and(|revoked| !transaction.tid.is_after(*revoked)) {
+                plan.revoked += 1;
+                continue;
+            }
+            let wrong = if is_possible(target) {
+                verify(log, transaction.tid, logged, &mut block)?
+            } else {
+                Some(CorruptionKind::JournalTarget)
+            };
+            let Some(kind) = wrong else {
+                plan.copies.insert(target, *logged);
+                continue;
+            };
+            let log_block = logged.log_block;
+            note(&mut plan.damage, Damage { kind, tid: transaction.tid, log_block, target: Some(target) });
+        }
+    }
+    Ok(plan)
+}
+
+/// For each revoked block the last transaction that revoked it.
+fn revoke_table(scan: &Scan) -> HashMap<BlockNr, TxnId> {
+    let mut table: HashMap<BlockNr, TxnId> = HashMap::new();
+    for transaction in &scan.transactions {
+        for &block in &transaction.revokes {
+            let last = table.entry(block).or_insert(transaction.tid);
+            if transaction.tid.is_after(*last) {
+                *last = transaction.tid;
+            }
+        }
+    }
+    table
+}
+
+/// What is wrong with a copy.
+fn verify(
+    log: &Log<'_>,
+    tid: TxnId,
+    logged: &LoggedBlock,
+    block: &mut [u8],
+) -> Result<Option<CorruptionKind>> {
+    let format = log.superblock.format();
+    if !format.has_block_checksums() {
+        return Ok(None);
+    }
+    log.read(logged.log_block, block)?;
+    let is_good = format.verify_data(tid, &logged.tag, block);
+    Ok((!is_good).then_some(CorruptionKind::JournalDataChecksum))
+}

@@ -1,0 +1,145 @@
+//! What was found and what was done.
+
+use std::fmt;
+
+use blockyard_disk::{BlockNr, CorruptionKind, TxnId};
+
+/// What RECOVER and the log's start say together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalState {
+    /// The file system has no journal.
+    None,
+    /// Nothing is outstanding.
+    Clean,
+    /// RECOVER is set and the log is empty: a crash right after a checkpoint. Only the flag is to be cleared.
+    FlagOnly,
+    /// Committed transactions may have to be replayed.
+    NeedsReplay,
+    /// The log is not empty although RECOVER is clear.
+    Unflagged,
+}
+
+impl JournalState {
+    /// Name in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Clean => "clean",
+            Self::FlagOnly => "flag-only",
+            Self::NeedsReplay => "needs-replay",
+            Self::Unflagged => "unflagged",
+        }
+    }
+}
+
+/// How the journal was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalSource {
+    /// By its inode.
+    Inode,
+    /// By the copy of its inode's map in the superblock, the inode being unusable.
+    SuperblockBackup,
+    /// On the external device that was given.
+    External,
+}
+
+impl JournalSource {
+    /// Name in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inode => "inode",
+            Self::SuperblockBackup => "superblock-backup",
+            Self::External => "external",
+        }
+    }
+}
+
+/// The state of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalStatus {
+    /// State.
+    pub state: JournalState,
+    /// How it was found; `None` without a journal.
+    pub source: Option<JournalSource>,
+    /// Names of its features, as dumpe2fs prints them.
+    pub features: String,
+    /// Its length in blocks.
+    pub blocks: u32,
+    /// Transaction expected at the start of the log.
+    pub sequence: TxnId,
+    /// Log block at which the oldest transaction starts; `None` when the log is empty.
+    pub start: Option<u32>,
+    /// Error code that a user of the journal left; 0 for none.
+    pub errno: u32,
+}
+
+/// One thing wrong with a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Which check failed.
+    pub kind: CorruptionKind,
+    /// The transaction.
+    pub tid: TxnId,
+    /// The log block.
+    pub log_block: u32,
+    /// Where the logged block belongs, when it is about one.
+    pub target: Option<BlockNr>,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "transaction {}, log block {}", self.tid, self.log_block)?;
+        if let Some(target) = self.target {
+            write!(f, ", for block {target}")?;
+        }
+        write!(f, ": {}", self.kind)
+    }
+}
+
+/// What a replay found and did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The journal before.
+    pub before: JournalStatus,
+    /// Committed transactions found.
+    pub transactions: u64,
+    /// Logged blocks in them.
+    pub logged: u64,
+    /// Revoke records in them.
+    pub revokes: u64,
+    /// Logged blocks that a revoke kept from being replayed.
+    pub revoked: u64,
+    /// Blocks written home: the last good copy of each.
+    pub written: u64,
+    /// First transaction that was not replayed; `None` when no log was read.
+    pub end: Option<TxnId>,
+    /// What was wrong with the log; at most [`Report::DAMAGE_MAX`] findings are kept.
+    pub damage: Vec<Damage>,
+}
+
+impl Report {
+    /// Findings that are kept.
+    pub const DAMAGE_MAX: usize = 1000;
+
+    pub(crate) fn new(before: JournalStatus) -> Self {
+        Self {
+            before,
+            transactions: 0,
+            logged: 0,
+            revokes: 0,
+            revoked: 0,
+            written: 0,
+            end: None,
+            damage: Vec::new(),
+        }
+    }
+}
+
+/// Adds a finding unless there are enough.
+pub(crate) fn note(list: &mut Vec<Damage>, damage: Damage) {
+    if list.len() < Report::DAMAGE_MAX {
+        list.push(damage);
+    }
+}
