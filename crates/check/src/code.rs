@@ -100,6 +100,7 @@ codes! {
     UNINIT_WITHOUT_FEATURE 0x00_0036 Note "group is marked uninitialised although the feature is off";
     ITABLE_UNUSED 0x00_0038 Note "more never-used inodes than the group has";
     LAST_GROUP_UNINIT 0x00_0039 Error "last group is marked BLOCK_UNINIT";
+    LOG_CORRUPT 0x00_003a Error "the journal holds a corrupt transaction";
     TEST_FILESYSTEM 0x00_003b Note "marked as a file system for tests";
     MMP_BLOCK 0x00_0042 Error "MMP block is out of range";
     MMP_MAGIC 0x00_0043 Error "MMP magic is wrong";
@@ -298,6 +299,7 @@ codes! {
     QUOTA_IS_ROOT 0xF0_0008 Error "a quota file is said to be the root directory";
     EXTENT_DEPTH 0xF0_010A Note "extent node names another depth than its place in the tree";
     INLINE_SIZE 0xF0_0109 Note "size is beyond the inline data";
+    NOT_REPLAYED 0xF0_000A Error "the journal asks for recovery and cannot be replayed";
     METADATA_CONFLICT 0xF0_0101 Error "metadata overlaps";
     INODE_TABLE_READ 0xF0_0102 Error "inode table cannot be read";
     MAP_READ 0xF0_0103 Error "block of a map cannot be read";

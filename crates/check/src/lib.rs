@@ -22,6 +22,7 @@ mod inodes;
 mod journal;
 mod map;
 mod orphans;
+mod replay;
 mod shared;
 mod superblock;
 mod tree;
@@ -91,16 +92,24 @@ pub fn check(device: &dyn BlockDevice, options: &Options) -> Result<Report, Erro
 fn run(device: &dyn BlockDevice) -> Result<Report, Error> {
     let mut ledger = Ledger::default();
     let mut sink = Sink::default();
+    match replay::replayed(device, &mut sink) {
+        Some(overlay) => run_on(&overlay, &mut ledger, sink)?,
+        None => run_on(device, &mut ledger, sink)?,
+    }
+    let (findings, errors, suppressed) = ledger.finish();
+    Ok(Report { findings, errors, suppressed })
+}
+
+fn run_on(device: &dyn BlockDevice, ledger: &mut Ledger, mut sink: Sink) -> Result<(), Error> {
     if let Opened::Volume(mut volume) = superblock::open(device, &mut sink)?
         && descriptors::load(&mut volume, &mut sink)
     {
         ledger.absorb(sink);
-        passes(&volume, &mut ledger);
+        passes(&volume, ledger);
         sink = Sink::default();
     }
     ledger.absorb(sink);
-    let (findings, errors, suppressed) = ledger.finish();
-    Ok(Report { findings, errors, suppressed })
+    Ok(())
 }
 
 /// Everything after the superblock and the descriptors could be read.

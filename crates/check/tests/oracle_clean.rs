@@ -4,10 +4,10 @@
 
 use std::path::Path;
 
-use blockyard_check::{Options, Report, check};
+use blockyard_check::{Code, Options, Report, check};
 use blockyard_device::FileDevice;
-use blockyard_testkit::images::{PROFILES, make, make_filled};
-use blockyard_testkit::{e2fsck_clean, require};
+use blockyard_testkit::images::{PROFILES, fill, make, make_filled, profile_named};
+use blockyard_testkit::{LoopMount, e2fsck_clean, require, run};
 
 fn check_with(image: &Path, threads: usize) -> Report {
     let device = FileDevice::open_read_only(image).unwrap();
@@ -45,5 +45,30 @@ fn images_that_the_kernel_filled_are_clean() {
         e2fsck_clean(&image);
         assert_clean(profile.name, &image);
         std::fs::remove_file(image).unwrap();
+    }
+}
+
+#[test]
+fn a_dirty_journal_is_replayed_in_memory() {
+    if !require(&["root", "mke2fs", "e2fsck", "sync"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["ext4", "ext3-1k"] {
+        let path = make(profile_named(name), directory.path());
+        let copy = directory.path().join("dirty.img");
+        let mount = LoopMount::new(&path, "").unwrap();
+        fill(mount.path(), false);
+        assert!(run("sync", &["-f", mount.path().to_str().unwrap()]).status.success());
+        std::fs::copy(&path, &copy).unwrap();
+        drop(mount);
+        let before = std::fs::read(&copy).unwrap();
+        let report = check_with(&copy, 2);
+        assert!(report.findings.iter().any(|finding| finding.code == Code::JOURNAL_REPLAYED), "{name}");
+        assert!(report.is_clean(), "{name}: {:#?}", report.findings);
+        assert!(std::fs::read(&copy).unwrap() == before, "{name}: the image was written");
+        let repaired = run("e2fsck", &["-fy", copy.to_str().unwrap()]);
+        assert!(repaired.status.code().unwrap() <= 1, "{name}: {repaired:?}");
+        e2fsck_clean(&copy);
     }
 }
