@@ -234,3 +234,72 @@ fn a_closed_pipe_ends_quietly() {
     assert!(output.status.success(), "{:?}", output.status);
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// The keys of every line, which must be one JSON object each.
+fn keys_of(arguments: &[&str]) -> Vec<String> {
+    let output = text(&blockyard(arguments));
+    assert!(!output.is_empty(), "{arguments:?}");
+    let objects = output.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    objects.flat_map(|object| object.as_object().unwrap().keys().cloned().collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn every_json_key_is_in_the_help() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    let name = image.to_str().unwrap();
+    mke2fs(&image, &["-t", "ext4", "-b", "1024"], "16M");
+    for command in
+        ["mknod device c 5 1", "symlink link target", "ea_set lost+found user.a b", "write /etc/passwd file"]
+    {
+        assert!(run("debugfs", &["-w", "-R", command, name]).status.success());
+    }
+    for arguments in [
+        &["ls", name, "-l"][..],
+        &["map", name, "/lost+found"],
+        &["map", name, "/link"],
+        &["cat", name, "/file"],
+        &["stat", name, "/lost+found"],
+        &["stat", name, "/device"],
+        &["stat", name, "/link"],
+    ] {
+        let help = text(&blockyard(&[arguments[0], "--help"]));
+        let words: Vec<&str> =
+            help.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').collect();
+        let mut with_json = arguments.to_vec();
+        with_json.push("--json");
+        for key in keys_of(&with_json) {
+            assert!(words.contains(&key.as_str()), "{arguments:?}: {key}");
+        }
+    }
+    let groups = text(&blockyard(&["stat", "--groups", "--json", name]));
+    let objects: Vec<serde_json::Value> =
+        groups.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((objects.len(), &objects[0]["block_count"]), (3, &serde_json::json!(16_384)));
+    let free: u64 = objects[1..].iter().map(|group| group["free_clusters"].as_u64().unwrap()).sum();
+    assert_eq!(objects[0]["free_blocks"], free);
+}
+
+#[test]
+fn a_damaged_inode_does_not_end_a_listing() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    let name = image.to_str().unwrap();
+    mke2fs(&image, &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"], "16M");
+    for command in
+        ["write /etc/passwd a", "write /etc/passwd b", "write /etc/passwd c", "set_inode_field b mode 0"]
+    {
+        assert!(run("debugfs", &["-w", "-R", command, name]).status.success());
+    }
+    let output = blockyard(&["ls", name]);
+    assert_eq!(output.status.code(), Some(8));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "a\nc\nlost+found\n");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("/b: inode 13") && message.contains("1 names could not be read"), "{message}");
+}

@@ -124,11 +124,15 @@ impl LoopMount {
 
 impl Drop for LoopMount {
     fn drop(&mut self) {
-        let unmounted =
-            Command::new("umount").arg(self.directory.path()).status().is_ok_and(|status| status.success());
-        if !unmounted {
-            // A busy mount must not outlive the test: detach it and let the kernel finish.
-            let _ = Command::new("umount").arg("-l").arg(self.directory.path()).status();
+        // A process that another thread of the test is just starting holds our files for a moment.
+        for _ in 0..100 {
+            let output = Command::new("umount").arg(self.directory.path()).output();
+            if output.is_ok_and(|output| output.status.success()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
         }
+        // A busy mount must not outlive the test: detach it and let the kernel finish.
+        let _ = Command::new("umount").arg("-l").arg(self.directory.path()).status();
     }
 }

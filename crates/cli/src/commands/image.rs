@@ -34,7 +34,10 @@ pub(super) fn open(path: &Path) -> Result<Reader> {
 /// seen enough, and a path that does not exist has a code of its own.
 pub(super) fn print(path: &Path, body: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
-    let done = body(&mut out).and_then(|()| Ok(out.flush()?));
+    let done = body(&mut out);
+    // What was printed before an error is shown too.
+    let flushed = out.flush();
+    let done = done.and_then(|()| Ok(flushed?));
     // What is left in the buffer after an error must not be written once more on drop to a pipe that is closed.
     let _ = out.into_parts();
     match done {

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use blockyard_disk::{FileType, Inode, InodeMap, InodeNr};
 use blockyard_engine::reader::{DirEntry, Reader};
 use serde_json::json;
@@ -47,8 +47,12 @@ impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let reader = image::open(&self.image)?;
         image::print(&self.image, |out| {
-            let listing = Listing { reader: &reader, args: &self, json: output.json };
-            listing.print(image::path_bytes(&self.path), out)
+            let mut listing = Listing { reader: &reader, args: &self, json: output.json, unreadable: 0 };
+            listing.print(image::path_bytes(&self.path), out)?;
+            match listing.unreadable {
+                0 => Ok(()),
+                count => bail!("{count} names could not be read"),
+            }
         })
     }
 }
@@ -58,10 +62,12 @@ struct Listing<'r> {
     reader: &'r Reader,
     args: &'r Args,
     json: bool,
+    /// Names whose inode is damaged: each is reported, the listing goes on.
+    unreadable: u64,
 }
 
 impl Listing<'_> {
-    fn print(&self, path: &[u8], out: &mut dyn Write) -> Result<()> {
+    fn print(&mut self, path: &[u8], out: &mut dyn Write) -> Result<()> {
         let inode = self.reader.resolve(path, true)?;
         if !inode.is_directory() {
             return self.line(path, path, &inode, out);
@@ -88,7 +94,7 @@ impl Listing<'_> {
 
     /// Prints one directory and gives the directories in it.
     fn directory(
-        &self,
+        &mut self,
         path: &[u8],
         directory: &Inode,
         out: &mut dyn Write,
@@ -101,8 +107,15 @@ impl Listing<'_> {
             if entry.name.starts_with(b".") && !self.args.all {
                 continue;
             }
-            let inode = self.reader.inode(entry.inode)?;
             let full = [path, b"/", &entry.name].concat();
+            let inode = match self.reader.inode(entry.inode) {
+                Ok(inode) => inode,
+                Err(error) => {
+                    eprintln!("blockyard: {}: {error}", String::from_utf8_lossy(&full));
+                    self.unreadable += 1;
+                    continue;
+                }
+            };
             self.line(&full, &entry.name, &inode, out)?;
             if inode.is_directory() && !is_dots {
                 below.push((full, inode));
