@@ -66,7 +66,7 @@ pub struct AllocConfig {
 }
 
 impl AllocConfig {
-    /// The defaults of a mount: the policy `linux-6.18`, 4 CPU slots, no stripe, lazy loading, 256 MiB of groups.
+    /// The defaults of a mount: the policy `linux-6.18`, 4 CPU slots, no stripe, lazy loading, 128 MiB of groups.
     #[must_use]
     pub fn new(geometry: Geometry) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl AllocConfig {
             reserved: None,
             extents: true,
             init: InitMode::Lazy,
-            memory_max: 256 << 20,
+            memory_max: 128 << 20,
             seed: 0,
         }
     }

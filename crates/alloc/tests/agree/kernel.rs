@@ -56,19 +56,21 @@ impl Kernel {
         let dump = tool("dumpe2fs", &[image.to_str().unwrap()]);
         let device = tool("losetup", &["-f", "--show", image.to_str().unwrap()]);
         let name = device.trim_start_matches("/dev/").to_owned();
-        let rotational = format!("/sys/block/{name}/queue/rotational");
-        fs::write(rotational, if kind.rotational { "1" } else { "0" }).unwrap();
         let mount = directory.path().join("mnt");
+        let trace_root = directory.path().join("tracing");
+        let trace = trace_root.join(format!("instances/blockyard-{}-{name}", std::process::id()));
+        // From here on the drop cleans up, whatever fails.
+        let mut kernel = Self { directory, device: name, dump, trace, marker: None };
+        let rotational = format!("/sys/block/{}/queue/rotational", kernel.device);
+        fs::write(rotational, if kind.rotational { "1" } else { "0" }).unwrap();
         fs::create_dir(&mount).unwrap();
         let options = format!("no_prefetch_block_bitmaps{}", kind.mount);
         tool("mount", &["-t", "ext4", "-o", &options, &device, mount.to_str().unwrap()]);
-        let trace_root = directory.path().join("tracing");
         fs::create_dir(&trace_root).unwrap();
         tool("mount", &["-t", "tracefs", "none", trace_root.to_str().unwrap()]);
-        let trace = trace_root.join(format!("instances/blockyard-{}-{name}", std::process::id()));
-        fs::create_dir(&trace).unwrap();
-        let marker = fs::OpenOptions::new().write(true).open(trace.join("trace_marker")).unwrap();
-        let kernel = Self { directory, device: name, dump, trace, marker: Some(marker) };
+        fs::create_dir(&kernel.trace).unwrap();
+        let marker = fs::OpenOptions::new().write(true).open(kernel.trace.join("trace_marker")).unwrap();
+        kernel.marker = Some(marker);
         // Reading it loads every group; then statistics start.
         kernel.proc("mb_groups");
         fs::write(kernel.sys("mb_stats"), "1").unwrap();
