@@ -6,5 +6,7 @@
 mod model;
 #[path = "inode/replica.rs"]
 mod replica;
+#[path = "inode/switches.rs"]
+mod switches;
 #[path = "inode/vectors.rs"]
 mod vectors;

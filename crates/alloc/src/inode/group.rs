@@ -136,3 +136,14 @@ impl GroupState {
         self.claimed_directories -= u32::from(directory);
     }
 }
+
+#[cfg(all(test, not(debug_assertions)))]
+mod tests {
+    use super::GroupState;
+    use blockyard_sync::{Mutex, Native};
+
+    #[test]
+    fn a_group_whose_bitmap_is_not_loaded_takes_at_most_40_bytes() {
+        assert!(size_of::<Mutex<GroupState, Native>>() <= 40);
+    }
+}
