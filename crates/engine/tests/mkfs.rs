@@ -237,6 +237,10 @@ fn values_out_of_range_are_refused() {
             "-J size=: 768 blocks are below the least of 1024; give more MiB",
         ),
         (
+            Options { journal_location: Some(Amount::Bytes(64 << 20)), ..ext4() },
+            "-J location=: block 65536 is beyond the file system's 65536; give a lower one",
+        ),
+        (
             Options { resize: Some(Amount::Blocks(100)), ..ext4() },
             "-E resize=: 100 blocks are not more than the file system's 65536; ask for more",
         ),

@@ -54,6 +54,7 @@ impl Allocator<'_> {
 
     /// One block (its cluster) at or after `goal`, else before it.
     pub(super) fn block(&mut self, goal: u64) -> Result<u64> {
+        let goal = goal - goal % self.step;
         let start = self
             .space
             .find(goal, u64::MAX, self.step, self.step)
@@ -64,6 +65,7 @@ impl Allocator<'_> {
     }
 
     fn extent_file(&mut self, len: u64, goal: u64) -> Result<FileBlocks> {
+        let goal = goal - goal % self.step;
         let mut tree = ExtentTree::default();
         let longest = u64::from(WRITTEN_LEN_MAX).next_multiple_of(self.step);
         let (mut logical, mut from, mut allocated) = (0, goal, 0);
@@ -81,7 +83,7 @@ impl Allocator<'_> {
             while let Some(level) = tree.lacking(self.block_size) {
                 // The tree grows when an extent finds no place; its block is wanted right before the first extent.
                 let before = tree.runs[0].physical.saturating_sub(1);
-                let node = self.block(before - before % self.step)?;
+                let node = self.block(before)?;
                 allocated += self.step;
                 tree.add_node(level, node);
             }

@@ -75,9 +75,7 @@ impl Layout {
         let lost_found =
             allocator.file(lost_found_len(&params), inode_goal(&geometry, inodes::LOST_FOUND))?;
         let resize = match params.features.contains(RESIZE_INODE) {
-            true => Some(allocator.block(
-                resize_goal(&params, &geometry, &heads) / params.cluster_ratio() * params.cluster_ratio(),
-            )?),
+            true => Some(allocator.block(resize_goal(&params, &geometry, &heads))?),
             false => None,
         };
         let journal = match params.journal {

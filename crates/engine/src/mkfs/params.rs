@@ -227,6 +227,13 @@ impl Params {
             // Too small for one, whatever was asked for: mke2fs goes on without, and says so.
             return Ok(None);
         };
+        let location = options.journal_location.map_or(0, |place| place.in_blocks(self.block_size()));
+        if location >= self.blocks {
+            return Err(bad_value(
+                "-J location=",
+                format!("block {location} is beyond the file system's {}; give a lower one", self.blocks),
+            ));
+        }
         let log = options.journal_mib.map_or(default, |mib| (u64::from(mib) << 20) / self.block_size());
         if log < 1024 {
             return Err(bad_value(
