@@ -192,6 +192,30 @@ fn blocks_of_debugfs(image: &str, path: &str) -> Vec<u64> {
 }
 
 #[test]
+fn an_image_that_was_not_unmounted_shows_what_was_committed() {
+    if !require(&["root", "mount", "mke2fs", "sync", "dumpe2fs"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (image, copy) = (directory.path().join("image"), directory.path().join("copy"));
+    mke2fs(&image, &["-t", "ext4"], "64M");
+    let mount = LoopMount::new(&image, "").unwrap();
+    std::fs::create_dir(mount.path().join("folder")).unwrap();
+    std::fs::write(mount.path().join("folder/file"), fill::pattern(8, 100_000)).unwrap();
+    assert!(run("sync", &["-f", mount.path().to_str().unwrap()]).status.success());
+    std::fs::copy(&image, &copy).unwrap();
+    drop(mount);
+    let before = std::fs::read(&copy).unwrap();
+    let name = copy.to_str().unwrap();
+    compare_with_dumpe2fs(&copy, "needs recovery");
+    assert_eq!(text(&blockyard(&["ls", name, "/folder"])), "file\n");
+    let content = blockyard(&["cat", name, "/folder/file"]);
+    assert!(content.stdout == fill::pattern(8, 100_000) && content.stderr.is_empty(), "{:?}", content.status);
+    assert!(text(&blockyard(&["stat", name, "/folder/file"])).contains("Size:                     100000"));
+    assert!(std::fs::read(&copy).unwrap() == before, "the image was written");
+}
+
+#[test]
 fn errors_have_their_exit_codes() {
     if !require(&["mke2fs"]) {
         return;

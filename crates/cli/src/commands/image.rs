@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use blockyard_device::FileDevice;
 use blockyard_engine::reader::{Error, Reader};
+use blockyard_recovery::{Options, replay_into_overlay};
 
 /// Exit code when a path does not exist in the image.
 pub(super) const EXIT_NOT_FOUND: u8 = 1;
@@ -16,18 +17,30 @@ pub(super) const EXIT_NOT_FOUND: u8 = 1;
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 the path does not exist, 2 wrong usage, 8 the image cannot \
                                      be read.";
 
-/// Opens an image for reading. When its journal has not been replayed, a note on standard error says so.
-pub(super) fn open(path: &Path) -> Result<Reader> {
+/// Opens an image as it stands, for commands that show its metadata.
+pub(super) fn open_as_is(path: &Path) -> Result<Reader> {
     let device =
         FileDevice::open_read_only(path).with_context(|| format!("cannot open {}", path.display()))?;
-    let reader = Reader::open(Arc::new(device)).with_context(|| path.display().to_string())?;
-    if reader.superblock().needs_recovery() {
-        eprintln!(
-            "blockyard: {}: note: the journal holds transactions that are not replayed; this is the state before them",
-            path.display()
-        );
+    Reader::open(Arc::new(device)).with_context(|| path.display().to_string())
+}
+
+/// Opens an image for commands that show files: a journal that needs recovery is replayed in memory. When that is not
+/// possible a note says why, and the state before the replay is shown.
+pub(super) fn open(path: &Path) -> Result<Reader> {
+    let reader = open_as_is(path)?;
+    if !reader.superblock().needs_recovery() {
+        return Ok(reader);
     }
-    Ok(reader)
+    match replay_into_overlay(Arc::clone(reader.device()), &Options::default()) {
+        Ok((overlay, _)) => Reader::open(Arc::new(overlay)).with_context(|| path.display().to_string()),
+        Err(error) => {
+            eprintln!(
+                "blockyard: {}: note: the journal was not replayed, this is the state before it: {error}",
+                path.display()
+            );
+            Ok(reader)
+        }
+    }
 }
 
 /// Runs `body` with buffered standard output and turns its end into an exit code: a reader that closed the pipe has

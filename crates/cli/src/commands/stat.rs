@@ -1,7 +1,7 @@
 //! `blockyard stat IMAGE [PATH]`: the superblock as dumpe2fs -h shows it, the groups, or one inode.
 //!
 //! Labels and values of the superblock and of the groups are those of dumpe2fs 1.47 with TZ=UTC, so that the two can
-//! be compared line by line.
+//! be compared line by line. Like dumpe2fs they show the image as it stands, also before a journal is replayed.
 
 mod field;
 mod groups;
@@ -39,11 +39,14 @@ pub(crate) struct Args {
 impl Args {
     /// Prints what was asked for.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
-        let reader = image::open(&self.image)?;
+        if let Some(path) = &self.path {
+            let reader = image::open(&self.image)?;
+            return image::print(&self.image, |out| {
+                inode::print(&reader, image::path_bytes(path), output.json, out)
+            });
+        }
+        let reader = image::open_as_is(&self.image)?;
         image::print(&self.image, |out| {
-            if let Some(path) = &self.path {
-                return inode::print(&reader, image::path_bytes(path), output.json, out);
-            }
             superblock::print(&reader, output.json, out)?;
             if self.groups { groups::print(&reader, output.json, out) } else { Ok(()) }
         })
