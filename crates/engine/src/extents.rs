@@ -115,6 +115,9 @@ pub(crate) struct Lookup {
 
 /// Looks up a logical block in the tree below `root`.
 pub(crate) fn lookup<S: TreeStore>(root: &[u8; ROOT_BYTES], store: &S, logical: u32) -> Result<Lookup> {
+    if node::depth(root) == 0 {
+        return Ok(lookup_in_root(root, logical));
+    }
     let path = Path::find(root, store, logical)?;
     let leaf = path.leaf();
     let (at, count) = (leaf.at.clone(), leaf.count);
@@ -137,6 +140,22 @@ pub(crate) fn lookup<S: TreeStore>(root: &[u8; ROOT_BYTES], store: &S, logical: 
         leaf: at.block(),
         first_in_leaf: first,
     })
+}
+
+/// [`lookup`] in a tree that is nothing but its root: most files have no other.
+fn lookup_in_root(root: &[u8; ROOT_BYTES], logical: u32) -> Lookup {
+    let count = node::count(root);
+    let position = node::position(root, logical);
+    let here = position.map(|position| node::leaf_entry(root, position));
+    let next = position.map_or(0, |position| position + 1);
+    let found = here.filter(|extent| logical < extent.end());
+    Lookup {
+        found,
+        left: here.filter(|_| found.is_none()),
+        right: (next < count).then(|| node::leaf_entry(root, next)),
+        leaf: None,
+        first_in_leaf: (count > 0).then(|| node::leaf_entry(root, 0)),
+    }
 }
 
 /// A tree open for changes: the root's bytes and the store of its other nodes.

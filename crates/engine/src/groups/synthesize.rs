@@ -8,32 +8,44 @@ impl Groups {
     /// Fills `bits` (one block) with the bitmap that the group has by its metadata alone.
     pub(super) fn synthesize(&self, group: GroupNr, bits: &mut [u8]) {
         bits.fill(0);
-        let geometry = self.geometry();
-        bitmap::pad_from(bits, geometry.clusters_in_group(group));
-        self.mark_blocks(group, bits, self.sb.head(group).blocks());
-        // With flex_bg a group may hold bitmaps and tables of its neighbours in the flex group.
-        let flex = geometry.flex_of(group).raw() << geometry.fields().flex_bits;
-        let end = geometry.groups().min(flex.saturating_add(geometry.flex_size()));
-        for other in flex..end {
-            self.mark_group_metadata(group, bits, GroupNr::new(other));
-        }
+        bitmap::pad_from(bits, self.geometry().clusters_in_group(group));
+        self.each_metadata(group, |blocks| self.mark_blocks(group, bits, blocks));
     }
 
     /// Clear bits of [`Self::synthesize`].
     pub(super) fn synthesized_free(&self, group: GroupNr) -> u32 {
-        let mut bits = vec![0; self.geometry().block_size()];
-        self.synthesize(group, &mut bits);
-        bitmap::count_clear(&bits, 0..self.geometry().clusters_in_group(group))
+        let geometry = self.geometry();
+        let clusters = geometry.clusters_in_group(group);
+        if geometry.cluster_ratio() > 1 {
+            // Pieces of metadata may share a cluster.
+            let mut bits = vec![0; geometry.block_size()];
+            self.synthesize(group, &mut bits);
+            return bitmap::count_clear(&bits, 0..clusters);
+        }
+        let first = geometry.group_first_block(group).raw();
+        let last = first + geometry.blocks_in_group(group);
+        let mut used = 0;
+        self.each_metadata(group, |blocks| {
+            used += blocks.end.raw().min(last).saturating_sub(blocks.start.raw().max(first));
+        });
+        clusters.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))
     }
 
-    /// Marks what lies of the metadata of group `owner` in `group`.
-    fn mark_group_metadata(&self, group: GroupNr, bits: &mut [u8], owner: GroupNr) {
-        let places = self.places(owner);
-        let one = |block: BlockNr| block..BlockNr::new(block.raw() + 1);
-        self.mark_blocks(group, bits, one(places.block_bitmap));
-        self.mark_blocks(group, bits, one(places.inode_bitmap));
-        let end = BlockNr::new(places.inode_table.raw() + self.geometry().inode_table_blocks());
-        self.mark_blocks(group, bits, places.inode_table..end);
+    /// Calls `f` with the blocks of every piece of metadata that may lie in a group.
+    fn each_metadata(&self, group: GroupNr, mut f: impl FnMut(Range<BlockNr>)) {
+        let geometry = self.geometry();
+        f(self.sb.head(group).blocks());
+        // With flex_bg a group may hold bitmaps and tables of its neighbours in the flex group.
+        let flex = geometry.flex_of(group).raw() << geometry.fields().flex_bits;
+        let end = geometry.groups().min(flex.saturating_add(geometry.flex_size()));
+        let table_blocks = geometry.inode_table_blocks();
+        let run = |block: BlockNr, len: u64| block..BlockNr::new(block.raw() + len);
+        for other in flex..end {
+            let places = self.places(GroupNr::new(other));
+            f(run(places.block_bitmap, 1));
+            f(run(places.inode_bitmap, 1));
+            f(run(places.inode_table, table_blocks));
+        }
     }
 
     /// Sets the bits of the clusters of this group that `blocks` touch.
