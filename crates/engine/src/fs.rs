@@ -2,6 +2,7 @@
 
 mod commit;
 mod open;
+mod recover;
 mod super_block;
 
 pub use open::{OpenOptions, Recovery};

@@ -1,6 +1,7 @@
 //! Opening: everything is validated before the first write.
 
 use super::FileSystem;
+use super::recover::recovered;
 use super::super_block::SuperBlock;
 use crate::cache::MetaCache;
 use crate::groups::Groups;
@@ -77,13 +78,14 @@ impl FileSystem {
     /// [`Error::UnsupportedFeatures`] by name, [`Error::Corrupt`] with the place, [`Error::Refused`] with the reason,
     /// [`Error::Device`]. Nothing has been written then.
     pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, ctx: &OpContext) -> Result<Self> {
-        let (raw, sb) = read_superblock(&*device)?;
+        let (_, sb) = read_superblock(&*device)?;
         let read_only = options.read_only || device.is_read_only() || must_be_read_only(&sb);
-        if sb.needs_recovery() {
-            return Err(Error::Refused(
-                "the journal needs recovery, which this version can not do".to_owned(),
-            ));
+        if !read_only {
+            refuse_unwritable(&sb)?;
         }
+        let device = recovered(device, &sb, read_only, options.recovery)?;
+        // Replay may have brought another superblock home.
+        let (raw, sb) = read_superblock(&*device)?;
         if !read_only {
             refuse_unwritable(&sb)?;
         }

@@ -1,0 +1,53 @@
+//! The journal at open: replayed, or the image refused, before anything else is read.
+
+use super::Recovery;
+use crate::{Error, Result};
+use blockyard_device::BlockDevice;
+use blockyard_disk::superblock::Superblock;
+use blockyard_recovery::{JournalState, inspect, replay_into_overlay, replay_to_device};
+use std::sync::Arc;
+
+/// The device to go on with: recovered where that was needed. A read-only instance recovers into memory.
+pub(super) fn recovered(
+    device: Arc<dyn BlockDevice>,
+    sb: &Superblock,
+    read_only: bool,
+    recovery: Recovery,
+) -> Result<Arc<dyn BlockDevice>> {
+    if sb.journal_inode().is_none() && !sb.needs_recovery() {
+        return Ok(device);
+    }
+    let state = inspect(&*device)?.state;
+    match state {
+        JournalState::None | JournalState::Clean => Ok(device),
+        JournalState::Unflagged if read_only => Ok(device),
+        JournalState::Unflagged => Err(Error::Refused(
+            "the journal is not empty although the superblock does not ask for recovery: run a check first"
+                .to_owned(),
+        )),
+        JournalState::FlagOnly | JournalState::NeedsReplay => replay(device, read_only, recovery),
+    }
+}
+
+fn replay(device: Arc<dyn BlockDevice>, read_only: bool, recovery: Recovery) -> Result<Arc<dyn BlockDevice>> {
+    if recovery == Recovery::Refuse {
+        return Err(Error::Refused("the journal needs recovery".to_owned()));
+    }
+    let options = blockyard_recovery::Options::default();
+    if read_only {
+        let (overlay, _) = replay_into_overlay(device, &options)?;
+        return Ok(Arc::new(overlay));
+    }
+    replay_to_device(&*device, &options)?;
+    Ok(device)
+}
+
+impl From<blockyard_recovery::Error> for Error {
+    fn from(error: blockyard_recovery::Error) -> Self {
+        match error {
+            blockyard_recovery::Error::Device(error) => Self::Device(error),
+            blockyard_recovery::Error::Disk(error) => error.into(),
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Images cut off under the kernel: the journal is replayed at open, or the image refused.
+
+#![allow(clippy::unwrap_used)]
+
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::{InodeNr, Timestamp};
+use blockyard_engine::{Error, FileSystem, OpContext, OpenOptions, Recovery};
+use blockyard_testkit::{LoopMount, e2fsck_clean, require, run};
+use std::path::Path;
+use std::sync::Arc;
+
+const FILES: usize = 60;
+
+fn context() -> OpContext {
+    OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
+}
+
+/// An image as a power cut leaves it: copied while the kernel has it mounted, after a sync.
+fn cut_off(directory: &Path) -> MemoryDevice {
+    let (live, copy) = (directory.join("live"), directory.join("copy"));
+    let path = live.to_str().unwrap();
+    assert!(run("mke2fs", &["-q", "-F", "-t", "ext4", path, "64M"]).status.success());
+    let mount = LoopMount::new(&live, "").unwrap();
+    std::fs::create_dir(mount.path().join("dir")).unwrap();
+    for n in 0..FILES {
+        std::fs::write(mount.path().join(format!("dir/file-{n}")), vec![u8::try_from(n).unwrap(); n * 500])
+            .unwrap();
+    }
+    let root = std::fs::File::open(mount.path()).unwrap();
+    rustix::fs::syncfs(&root).unwrap();
+    drop(root);
+    std::fs::copy(&live, &copy).unwrap();
+    MemoryDevice::load(&copy).unwrap()
+}
+
+fn check_content(fs: &FileSystem) {
+    let dir = fs.lookup(InodeNr::ROOT, b"dir").unwrap();
+    for n in 0..FILES {
+        let inode = fs.lookup(dir, format!("file-{n}").as_bytes()).unwrap();
+        let mut read = vec![0xEE; n * 500 + 1];
+        assert_eq!(fs.read(&context(), inode, 0, &mut read).unwrap(), n * 500);
+        assert!(read[..n * 500].iter().all(|&byte| usize::from(byte) == n), "file-{n}");
+    }
+}
+
+#[test]
+fn a_journal_is_replayed_or_refused() {
+    if !require(&["mke2fs", "e2fsck", "root"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let device = Arc::new(cut_off(scratch.path()));
+    let shared = || -> Arc<dyn BlockDevice> { Arc::<MemoryDevice>::clone(&device) };
+    let refuse = OpenOptions { recovery: Recovery::Refuse, ..OpenOptions::default() };
+    assert!(matches!(FileSystem::open(shared(), refuse, &context()), Err(Error::Refused(_))));
+
+    // Read-only: recovered in memory, the device as before.
+    let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let fs = FileSystem::open(shared(), read_only, &context()).unwrap();
+    check_content(&fs);
+    fs.close(&context()).unwrap();
+    let mut feature = [0; 4];
+    device.read_at(1024 + 0x60, &mut feature).unwrap();
+    assert!(feature[0] & 4 != 0, "RECOVER is still set on the device");
+
+    let fs = FileSystem::open(shared(), OpenOptions::default(), &context()).unwrap();
+    check_content(&fs);
+    let dir = fs.lookup(InodeNr::ROOT, b"dir").unwrap();
+    fs.unlink(&context(), dir, b"file-3").unwrap();
+    fs.close(&context()).unwrap();
+    let image = scratch.path().join("ours");
+    device.save(&image).unwrap();
+    e2fsck_clean(&image);
+}
