@@ -1,6 +1,6 @@
 //! One table, printable for a terminal, as Markdown for a mail, and as CSV.
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment};
 
 /// A titled table; the first column names the rows, the others hold figures.
@@ -46,7 +46,7 @@ impl Table {
     #[must_use]
     pub fn terminal(&self) -> String {
         let mut table = comfy_table::Table::new();
-        table.load_preset(UTF8_HORIZONTAL_ONLY);
+        table.load_preset(UTF8_FULL_CONDENSED);
         table.set_header(self.heads.iter().map(String::as_str));
         for row in &self.rows {
             table.add_row(row.iter().enumerate().map(|(index, cell)| {
