@@ -137,6 +137,12 @@ impl<B: Backend> Allocator<B> {
         &self.policy
     }
 
+    /// The bitmap of a `BLOCK_UNINIT` group was written for another reason than a claim or a free of its blocks: an
+    /// inode was created in it. Cheap criteria no longer load it for free.
+    pub fn note_bitmap_written(&self, group: GroupNr) {
+        self.table.group(group).clear_block_uninit();
+    }
+
     /// Clusters free, delayed and reserved.
     #[must_use]
     pub fn free_clusters(&self) -> FreeClusters {

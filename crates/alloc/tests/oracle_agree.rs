@@ -19,7 +19,7 @@ use agree::trace::{Event, Request, Search, parse};
 use blockyard_alloc::memory::MemoryBitmaps;
 use blockyard_alloc::{
     AllocConfig, AllocError, AllocEvent, Allocator, BlockRequest, EventExtent, EventKind, EventRings,
-    FreeContext, InitMode, InodeAlloc, Neighbour, Policy, RequestFlags, Tunable,
+    FreeContext, InitMode, InodeAlloc, Mapping, Neighbour, Policy, RequestFlags, Tunable,
 };
 use blockyard_disk::geometry::GeometryFields;
 use blockyard_disk::{BlockCount, BlockNr, Geometry, GroupNr, InodeNr, LogicalBlock, TxnId};
@@ -27,7 +27,7 @@ use blockyard_sync::CpuSlot;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 17] = [
     kind("4k flex", &["-O", "^has_journal"], "4G", "", false),
     kind("4k rotational", &["-O", "^has_journal"], "4G", "", true),
     kind("4k linear", &["-O", "^has_journal"], "4G", ",mb_optimize_scan=0", false),
@@ -47,6 +47,10 @@ const KINDS: [Kind; 13] = [
     ),
     kind("nearly full", &["-O", "^has_journal", "-g", "1024"], "96M", "", false),
     kind("journal", &["-J", "size=16"], "4G", "", false),
+    kind("indirect maps", &["-O", "^has_journal,^extent,^64bit"], "4G", "", false),
+    Kind { lazy: true, ..kind("lazy flex", &["-O", "^has_journal"], "4G", "", false) },
+    Kind { lazy: true, ..kind("lazy rotational no flex", &["-O", "^has_journal,^flex_bg"], "4G", "", true) },
+    Kind { lazy: true, ..kind("lazy 1k", &["-O", "^has_journal", "-b", "1024"], "512M", "", false) },
 ];
 
 const fn kind(
@@ -56,7 +60,7 @@ const fn kind(
     mount: &'static str,
     rotational: bool,
 ) -> Kind {
-    Kind { name, mke2fs, size, mount, rotational }
+    Kind { name, mke2fs, size, mount, rotational, lazy: false }
 }
 
 /// The value after `name:` in dumpe2fs's output.
@@ -105,7 +109,14 @@ fn bitmaps(dump: &str, geometry: Geometry) -> Arc<MemoryBitmaps> {
     disk
 }
 
+/// Which groups' bitmaps were never written.
+fn block_uninit(dump: &str) -> Vec<bool> {
+    let heads = dump.lines().filter(|line| line.starts_with("Group ") && line.contains(": (Blocks "));
+    heads.map(|line| line.contains("BLOCK_UNINIT")).collect()
+}
+
 struct Replay {
+    extents: bool,
     allocator: Allocator,
     disk: Arc<MemoryBitmaps>,
     geometry: Geometry,
@@ -129,16 +140,21 @@ impl Replay {
             rotational: kind.rotational,
             stripe,
             reserved: Some(kernel.tunable("reserved_clusters")),
-            init: InitMode::AtOpen,
+            init: if kind.lazy { InitMode::Lazy } else { InitMode::AtOpen },
             memory_max: u64::MAX,
             ..AllocConfig::new(geometry)
         };
         let rings = Arc::new(EventRings::new(config.cpus, 16));
-        let facts = disk.facts();
+        let mut facts = disk.facts();
+        for (facts, uninit) in facts.iter_mut().zip(block_uninit(&kernel.dump)) {
+            facts.block_uninit = uninit;
+        }
         let allocator =
             Allocator::open(&config, disk.clone(), &facts).unwrap().with_events(Arc::clone(&rings));
         // Full groups are loaded too, as reading mb_groups does.
-        allocator.groups().unwrap();
+        if !kind.lazy {
+            allocator.groups().unwrap();
+        }
         for &tunable in Tunable::ALL {
             let theirs = kernel.tunable(tunable.name());
             if tunable != Tunable::Stats {
@@ -146,7 +162,16 @@ impl Replay {
             }
         }
         allocator.set_tunable(Tunable::Stats, 1).unwrap();
-        Self { allocator, disk, geometry, rings, inodes: HashMap::new(), requests: 0, wrong: Vec::new() }
+        Self {
+            extents: !kind.name.contains("indirect"),
+            allocator,
+            disk,
+            geometry,
+            rings,
+            inodes: HashMap::new(),
+            requests: 0,
+            wrong: Vec::new(),
+        }
     }
 
     fn event(&mut self, event: &Event) {
@@ -171,6 +196,11 @@ impl Replay {
                     self.wrong.push(format!("free {group}:{start}+{count}: {error}"));
                 }
             }
+            Event::Inode { ino } => {
+                // Its group's block bitmap is written with it.
+                let group = (ino - 1) / self.geometry.inodes_per_group();
+                self.allocator.note_bitmap_written(GroupNr::new(group));
+            }
             Event::Commit { txn } => self.allocator.commit(TxnId::new(*txn), CpuSlot::ZERO),
         }
     }
@@ -185,7 +215,7 @@ impl Replay {
         let request = BlockRequest {
             inode: InodeNr::new(theirs.ino),
             inode_group: GroupNr::new(inode_group),
-            mapping: blockyard_alloc::Mapping::Extents,
+            mapping: if self.extents { Mapping::Extents } else { Mapping::Indirect },
             logical: LogicalBlock::new(theirs.logical),
             clusters: theirs.len,
             goal: BlockNr::new(theirs.goal),

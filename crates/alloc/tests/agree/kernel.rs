@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use blockyard_testkit::{mke2fs, run};
 
 /// Events that a comparison needs.
-const EVENTS: [&str; 9] = [
+const EVENTS: [&str; 10] = [
     "ext4/ext4_request_blocks",
     "ext4/ext4_allocate_blocks",
     "ext4/ext4_mballoc_alloc",
     "ext4/ext4_mballoc_prealloc",
     "ext4/ext4_discard_preallocations",
     "ext4/ext4_mballoc_free",
+    "ext4/ext4_allocate_inode",
     "jbd2/jbd2_handle_start",
     "jbd2/jbd2_handle_restart",
     "jbd2/jbd2_end_commit",
@@ -27,6 +28,8 @@ pub(crate) struct Kind {
     pub(crate) size: &'static str,
     pub(crate) mount: &'static str,
     pub(crate) rotational: bool,
+    /// Groups are not loaded before the load starts.
+    pub(crate) lazy: bool,
 }
 
 /// One mounted image under observation. Dropping it unmounts, detaches and removes everything.
@@ -71,8 +74,10 @@ impl Kernel {
         fs::create_dir(&kernel.trace).unwrap();
         let marker = fs::OpenOptions::new().write(true).open(kernel.trace.join("trace_marker")).unwrap();
         kernel.marker = Some(marker);
-        // Reading it loads every group; then statistics start.
-        kernel.proc("mb_groups");
+        if !kind.lazy {
+            // Reading it loads every group.
+            kernel.proc("mb_groups");
+        }
         fs::write(kernel.sys("mb_stats"), "1").unwrap();
         kernel.start_trace();
         kernel

@@ -38,6 +38,7 @@ pub(crate) enum Event {
     Request(Request),
     Discard { ino: u32 },
     Free { group: u32, start: u32, count: u32, txn: Option<u32> },
+    Inode { ino: u32 },
     Commit { txn: u32 },
 }
 
@@ -158,6 +159,9 @@ impl Parser {
             }
             "ext4_discard_preallocations" => {
                 self.events.push(Event::Discard { ino: number(&fields(text), "ino") });
+            }
+            "ext4_allocate_inode" => {
+                self.events.push(Event::Inode { ino: number(&fields(text), "ino") });
             }
             "ext4_mballoc_free" => self.free(&thread, text),
             "jbd2_handle_start" | "jbd2_handle_restart" => {
