@@ -39,11 +39,6 @@ impl MetaCache {
         Self { device, block_size, shards: (0..SHARDS).map(|_| shard()).collect() }
     }
 
-    /// Bytes of a block.
-    pub(crate) const fn block_size(&self) -> usize {
-        self.block_size
-    }
-
     /// The buffer of a block, read from the device when it is not there; `check` judges what was read.
     pub(crate) fn read(
         &self,
@@ -90,10 +85,5 @@ impl MetaCache {
         // Neighbouring blocks go to different shards; the multiplier spreads blocks that are a group apart.
         let mixed = block.raw().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58;
         &self.shards[usize_from_u64(mixed) % SHARDS]
-    }
-
-    /// Bytes held, for tests and figures.
-    pub(crate) fn resident_bytes(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().len() * self.block_size).sum()
     }
 }

@@ -23,11 +23,6 @@ impl FileData {
         self.blocks.is_empty()
     }
 
-    /// Dirty blocks.
-    pub(crate) fn len(&self) -> usize {
-        self.blocks.len()
-    }
-
     /// The dirty content of a block.
     pub(crate) fn block(&self, logical: u32) -> Option<&[u8]> {
         self.blocks.get(&logical).map(|bytes| &**bytes)

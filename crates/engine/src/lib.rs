@@ -1,10 +1,34 @@
 //! The file system: mkfs, cache, transactions, inodes, extents, directories.
 //!
+//! ```
+//! use blockyard_device::MemoryDevice;
+//! use blockyard_disk::{InodeNr, Timestamp, inode::FileType};
+//! use blockyard_engine::{Fallocate, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+//! use std::sync::Arc;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Arc::new(MemoryDevice::new(64 << 20));
+//! mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096))?;
+//!
+//! let ctx = OpContext::root_at(Timestamp::from_seconds(1_700_000_000));
+//! let fs = FileSystem::open(device, OpenOptions::default(), &ctx)?;
+//! let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+//! let file = fs.create(&ctx, InodeNr::ROOT, b"hello", &new)?;
+//! fs.write(&ctx, file, 0, b"hello, world")?;
+//! fs.fallocate(&ctx, file, Fallocate::AllocateKeepSize, 0, 1 << 20)?;
+//! let mut text = [0; 12];
+//! fs.read(&ctx, file, 0, &mut text)?;
+//! assert_eq!(&text, b"hello, world");
+//! fs.close(&ctx)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! The order in which a thread takes locks: inode content (directories and files, ascending numbers), handle, inode
 //! core, group, buffer. Nobody waits for a commit inside a handle. docs/locking.md has the whole table.
 
 #![forbid(unsafe_code)]
-// Seams that the namespace and the journal will use; goes when they do.
+// The superblock's and the cache's seams for orphans, attributes and the journal are there before their users.
 #![allow(dead_code)]
 
 mod cache;

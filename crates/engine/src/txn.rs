@@ -95,13 +95,6 @@ impl Transactions {
         all
     }
 
-    /// Puts buffers back whose write failed.
-    pub(crate) fn put_back(&self, buffers: Vec<Arc<Buffer>>) {
-        for buffer in buffers {
-            self.join(&buffer, CpuSlot::ZERO);
-        }
-    }
-
     /// Notes that no older logged copy of `block` may be replayed.
     pub(crate) fn revoke(&self, block: BlockNr) {
         self.revoked.lock().push(block);

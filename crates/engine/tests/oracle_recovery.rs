@@ -72,3 +72,47 @@ fn a_journal_is_replayed_or_refused() {
     device.save(&image).unwrap();
     e2fsck_clean(&image);
 }
+
+#[test]
+fn what_the_kernel_filled_is_read_and_changed() {
+    if !require(&["mke2fs", "e2fsck", "root"]) {
+        return;
+    }
+    for options in [&["-t", "ext4"][..], &["-t", "ext3"], &["-t", "ext4", "-b", "1024", "-O", "inline_data"]]
+    {
+        let scratch = tempfile::tempdir().unwrap();
+        let image = scratch.path().join("image");
+        let path = image.to_str().unwrap();
+        let all = [&["-q", "-F"], options, &[path, "64M"]].concat();
+        assert!(run("mke2fs", &all).status.success());
+        {
+            let mount = LoopMount::new(&image, "").unwrap();
+            for n in 0..FILES {
+                let content = vec![u8::try_from(n).unwrap(); n * n * 37];
+                std::fs::write(mount.path().join(format!("file-{n}")), content).unwrap();
+            }
+        }
+        let device = Arc::new(MemoryDevice::load(&image).unwrap());
+        let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
+        let fs = FileSystem::open(shared, OpenOptions::default(), &context()).unwrap();
+        for n in 0..FILES {
+            let name = format!("file-{n}");
+            let inode = fs.lookup(InodeNr::ROOT, name.as_bytes()).unwrap();
+            let mut read = vec![0xEE; n * n * 37 + 1];
+            assert_eq!(fs.read(&context(), inode, 0, &mut read).unwrap(), n * n * 37);
+            assert!(read[..n * n * 37].iter().all(|&byte| usize::from(byte) == n), "{name}");
+            match n % 3 {
+                0 => fs.unlink(&context(), InodeNr::ROOT, name.as_bytes()).unwrap(),
+                1 => fs.truncate(&context(), inode, u64::try_from(n).unwrap() * 500).unwrap(),
+                _ => drop(fs.append(&context(), inode, &[0xAB; 3000]).unwrap()),
+            }
+        }
+        fs.close(&context()).unwrap();
+        device.save(&image).unwrap();
+        e2fsck_clean(&image);
+        let mount = LoopMount::new(&image, "ro").unwrap();
+        let content = std::fs::read(mount.path().join("file-5")).unwrap();
+        assert_eq!(content.len(), 5 * 5 * 37 + 3000);
+        assert!(content[5 * 5 * 37..].iter().all(|&byte| byte == 0xAB));
+    }
+}

@@ -20,10 +20,6 @@ impl Shard {
         Self { map: HashMap::default(), ring: VecDeque::new(), capacity }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.map.len()
-    }
-
     pub(super) fn find(&self, block: BlockNr) -> Option<Arc<Buffer>> {
         let buffer = self.map.get(&block.raw())?;
         buffer.touch();

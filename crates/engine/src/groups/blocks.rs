@@ -6,7 +6,7 @@ use crate::cache::{BlockKind, Buffer};
 use crate::txn::Handle;
 use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::num::{u32_from_u64, u64_from_u32};
-use blockyard_disk::{BlockCount, BlockNr, ClusterOffset, Corruption, CorruptionKind, GroupNr, bitmap};
+use blockyard_disk::{BlockCount, BlockNr, Corruption, CorruptionKind, GroupNr, bitmap};
 use blockyard_sync::MutexGuard;
 use std::ops::Range;
 
@@ -156,11 +156,6 @@ impl Groups {
         state.raw.set_flags(flags);
         state.block_bitmap = Some(buffer);
         self.touch(group, state);
-    }
-
-    /// First block of a cluster offset.
-    pub(crate) fn block_at(&self, group: GroupNr, offset: u32) -> BlockNr {
-        self.geometry().block_at(group, ClusterOffset::new(offset))
     }
 
     /// Blocks that `clusters` clusters are.
