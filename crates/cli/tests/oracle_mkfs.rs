@@ -220,8 +220,10 @@ fn pick<'a>(rng: &mut ChaCha8Rng, choices: &[&'a str]) -> &'a str {
 /// A random set of parameters that makes some sense.
 fn random_case(rng: &mut ChaCha8Rng, bytes_max: u64) -> Case {
     let profile = pick(rng, &["ext2", "ext3", "ext4", "ext4", "ext4", "ext4"]);
+    let block = pick(rng, &["", "1024", "2048", "4096", "4096", "8192", "65536"]);
+    let features = random_features(rng, profile);
     let has_small_groups = rng.random_bool(0.25);
-    let has_all_backups = rng.random_bool(0.08);
+    let has_all_backups = features.contains(&ALL_BACKUPS);
     // Many groups with much in each would fill the disk: such sets stay small.
     let mib_max = match (has_all_backups || has_small_groups, profile) {
         (true, _) => 1000,
@@ -229,32 +231,50 @@ fn random_case(rng: &mut ChaCha8Rng, bytes_max: u64) -> Case {
         // Checkers read every inode table where nothing says that it is unused.
         (false, _) => 6000,
     };
-    let mib = match rng.random_range(0..4) {
+    let mib = random_mib(rng).min(mib_max);
+    let kib = (mib * 1024 + rng.random_range(0..1024)).min(bytes_max >> 10);
+    let mut line = format!("{kib}K -t {profile}");
+    if !block.is_empty() {
+        line += &format!(" -b {block}");
+    }
+    // A few of the others are kept to see both tools refuse -G without flex_bg.
+    if profile == "ext4" || rng.random_bool(0.2) {
+        line += &random_groups(rng, &features, block, has_small_groups);
+    }
+    line += &random_inodes(rng);
+    if rng.random_bool(0.2) {
+        line += &format!(" -m {}", pick(rng, &["0", "1", "2.5", "10", "33.3"]));
+    }
+    if rng.random_bool(0.15) && !features.contains(&"^has_journal") {
+        line += &format!(" -J size={}", rng.random_range(1..40));
+    }
+    line += &random_extended(rng, &features, profile, mib);
+    if !features.is_empty() {
+        line += &format!(" -O {}", features.join(","));
+    }
+    Case::parse(&line)
+}
+
+/// Copies of the superblock in every group.
+const ALL_BACKUPS: &str = "^sparse_super,^resize_inode";
+const META_BG: &str = "meta_bg,^resize_inode";
+
+fn random_mib(rng: &mut ChaCha8Rng) -> u64 {
+    match rng.random_range(0..4) {
         0 => rng.random_range(4..40),
         1 => rng.random_range(40..700),
         2 => rng.random_range(700..9000),
         _ => rng.random_range(9000..60_000),
     }
-    .min(mib_max);
-    let kib = (mib * 1024 + rng.random_range(0..1024)).min(bytes_max >> 10);
-    let mut line = format!("{kib}K -t {profile}");
-    let block = pick(rng, &["", "1024", "2048", "4096", "4096", "8192", "65536"]);
-    if !block.is_empty() {
-        line += &format!(" -b {block}");
-    }
+}
+
+fn random_features(rng: &mut ChaCha8Rng, profile: &str) -> Vec<&'static str> {
     let mut features = Vec::new();
-    let is_cluster = profile == "ext4" && rng.random_bool(0.25);
-    if is_cluster {
-        features.push("bigalloc");
-        if !block.is_empty() && rng.random_bool(0.7) {
-            let size: u64 = block.parse::<u64>().unwrap() << rng.random_range(1..6);
-            line += &format!(" -C {}", size.max(2048));
-        }
-    }
-    for toggle in [
+    let any = [
         "^has_journal",
         "^resize_inode",
-        "meta_bg,^resize_inode",
+        META_BG,
+        ALL_BACKUPS,
         "sparse_super2",
         "^metadata_csum",
         "uninit_bg,^metadata_csum",
@@ -266,71 +286,68 @@ fn random_case(rng: &mut ChaCha8Rng, bytes_max: u64) -> Case {
         "large_dir",
         "ea_inode",
         "mmp",
-    ] {
-        if rng.random_bool(0.08) {
-            features.push(toggle);
-        }
+    ];
+    features.extend(any.into_iter().filter(|_| rng.random_bool(0.08)));
+    if profile == "ext4" && rng.random_bool(0.25) {
+        features.push("bigalloc");
+    } else if profile == "ext4" {
+        features
+            .extend(["^flex_bg", "^64bit", "^extent,^64bit"].into_iter().filter(|_| rng.random_bool(0.12)));
     }
-    if has_all_backups {
-        features.push("^sparse_super,^resize_inode");
+    features
+}
+
+/// Clusters, flex groups and group sizes.
+fn random_groups(rng: &mut ChaCha8Rng, features: &[&str], block: &str, has_small_groups: bool) -> String {
+    let mut line = String::new();
+    let is_cluster = features.contains(&"bigalloc");
+    let block_size: u64 = block.parse().unwrap_or(1024);
+    if is_cluster && !block.is_empty() && rng.random_bool(0.7) {
+        line += &format!(" -C {}", (block_size << rng.random_range(1..6)).max(2048));
     }
-    if profile == "ext4" && !is_cluster {
-        for toggle in ["^flex_bg", "^64bit", "^extent,^64bit"] {
-            if rng.random_bool(0.12) {
-                features.push(toggle);
-            }
-        }
-    }
-    if !features.is_empty() {
-        line += &format!(" -O {}", features.join(","));
-    }
-    let is_flex = profile == "ext4" && !features.contains(&"^flex_bg");
     // With clusters, meta_bg and no packing mke2fs counts shared clusters twice when it looks for the journal's place.
-    let counts_twice = is_cluster && features.contains(&"meta_bg,^resize_inode");
+    let counts_twice = is_cluster && features.contains(&META_BG);
+    let is_flex = features.iter().all(|feature| *feature != "^flex_bg");
     if is_flex && !counts_twice && rng.random_bool(0.3) {
         line += &format!(" -G {}", 1 << rng.random_range(0..10));
     }
-    let limit = if block.is_empty() { 8192 } else { (block.parse::<u32>().unwrap() * 8).min(65528) };
     if has_small_groups {
+        let limit = (block_size * 8).min(65528);
         line += &format!(" -g {}", rng.random_range(32..=limit / 8) * 8);
     }
-    match rng.random_range(0..6) {
-        0 => line += &format!(" -i {}", 1024 << rng.random_range(0..14)),
-        1 => line += &format!(" -N {}", rng.random_range(1..40_000)),
-        _ => {}
-    }
+    line
+}
+
+fn random_inodes(rng: &mut ChaCha8Rng) -> String {
+    let mut line = match rng.random_range(0..6) {
+        0 => format!(" -i {}", 1024 << rng.random_range(0..14)),
+        1 => format!(" -N {}", rng.random_range(1..40_000)),
+        _ => String::new(),
+    };
     if rng.random_bool(0.2) {
         line += &format!(" -I {}", 128 << rng.random_range(0..4));
     }
-    if rng.random_bool(0.2) {
-        line += &format!(" -m {}", pick(rng, &["0", "1", "2.5", "10", "33.3"]));
-    }
-    if rng.random_bool(0.15) && !features.contains(&"^has_journal") {
-        line += &format!(" -J size={}", rng.random_range(1..40));
-    }
-    let mut extended = Vec::new();
-    if is_flex && rng.random_bool(0.15) {
-        extended.push("packed_meta_blocks=1".to_owned());
-    }
-    if rng.random_bool(0.15) {
-        extended.push(format!("stride={},stripe_width=64", rng.random_range(1..300)));
-    }
-    if rng.random_bool(0.1) {
-        extended.push("nodiscard".to_owned());
-    }
-    if rng.random_bool(0.1) {
-        extended.push(format!("resize={}M", mib * rng.random_range(2..2000)));
-    }
-    if rng.random_bool(0.1) {
-        extended.push("num_backup_sb=1".to_owned());
-    }
-    if rng.random_bool(0.1) {
-        extended.push("root_owner=100000:5".to_owned());
-    }
-    if !extended.is_empty() {
-        line += &format!(" -E {}", extended.join(","));
-    }
-    Case::parse(&line)
+    line
+}
+
+fn random_extended(rng: &mut ChaCha8Rng, features: &[&str], profile: &str, mib: u64) -> String {
+    let is_flex = profile == "ext4" && !features.contains(&"^flex_bg");
+    let stride = format!("stride={},stripe_width=64", rng.random_range(1..300));
+    let resize = format!("resize={}M", mib * rng.random_range(2..2000));
+    let all = [
+        ("packed_meta_blocks=1", is_flex),
+        (stride.as_str(), true),
+        ("nodiscard", true),
+        (resize.as_str(), true),
+        ("num_backup_sb=1", true),
+        ("root_owner=100000:5", true),
+    ];
+    let chosen: Vec<&str> = all
+        .into_iter()
+        .filter(|(_, fits)| *fits && rng.random_bool(0.12))
+        .map(|(option, _)| option)
+        .collect();
+    if chosen.is_empty() { String::new() } else { format!(" -E {}", chosen.join(",")) }
 }
 
 /// Judges cases until `wanted` were made by both, and reports all that differ.
@@ -385,4 +402,28 @@ fn random_sets_equal_those_of_mke2fs() {
     let mut rng = ChaCha8Rng::seed_from_u64(seed(20_260_102));
     let (wanted, bytes_max) = if full_matrix() { (200, u64::MAX) } else { (10, SAMPLE_BYTES_MAX) };
     judge_all(std::iter::repeat_with(|| random_case(&mut rng, bytes_max)).take(wanted * 4), wanted);
+}
+
+#[test]
+fn a_mounted_image_is_not_overwritten() {
+    if !require(&["root", "mount"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("mounted.img");
+    let mkfs = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_blockyard"))
+            .arg("mkfs")
+            .arg(&image)
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    assert!(mkfs(&["32M"]).status.success());
+    let mounted = LoopMount::new(&image, "").unwrap();
+    let refused = mkfs(&["-F"]);
+    assert_eq!(refused.status.code(), Some(8), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("in use by /dev/loop"), "{refused:?}");
+    drop(mounted);
+    e2fsck_clean(&image);
 }
