@@ -4,13 +4,14 @@
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use blockyard_check::{Options, check};
 use blockyard_device::{BlockDevice, DeviceError, MemoryDevice, OverlayDevice, Result};
-use blockyard_testkit::images::{make, make_filled, profile_named};
-use blockyard_testkit::mutate::{Inventory, Structure};
-use blockyard_testkit::{full_matrix, is_root, require, seed};
+use blockyard_testkit::images::{fill, make, make_filled, profile_named};
+use blockyard_testkit::mutate::Inventory;
+use blockyard_testkit::{LoopMount, full_matrix, is_root, require, run, seed};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -61,11 +62,11 @@ impl BlockDevice for Truncated<'_> {
 }
 
 /// Flips 1 to 64 bytes, mostly inside metadata, mostly close together.
-fn damage(device: &OverlayDevice<&MemoryDevice>, structures: &[Structure], random: &mut ChaCha8Rng) {
+fn damage(device: &OverlayDevice<&MemoryDevice>, areas: &[(u64, u64)], random: &mut ChaCha8Rng) {
     let size = device.size();
     for _ in 0..random.random_range(1..4) {
-        let (start, length) = match structures.choose(random) {
-            Some(structure) if random.random_bool(0.8) => (structure.at as u64, structure.length as u64),
+        let (start, length) = match areas.choose(random) {
+            Some(area) if random.random_bool(0.8) => *area,
             _ => (random.random_range(0..size - 4096), 4096),
         };
         for _ in 0..random.random_range(1..=16) {
@@ -73,6 +74,31 @@ fn damage(device: &OverlayDevice<&MemoryDevice>, structures: &[Structure], rando
             device.write_at(at, &[random.random()]).unwrap();
         }
     }
+}
+
+/// An image to damage: name, bytes, and where its structures are (offset and length).
+type Base = (String, MemoryDevice, Vec<(u64, u64)>);
+
+/// Where the structures of a valid image are: offset and length.
+fn areas(image: &Path) -> Vec<(u64, u64)> {
+    let structures = Inventory::read(image).structures;
+    structures.iter().map(|structure| (structure.at as u64, structure.length as u64)).collect()
+}
+
+/// An image copied while it was mounted; what is damaged is mostly its journal.
+fn dirty_base(directory: &Path) -> Base {
+    let path = make(profile_named("ext4-1k"), directory);
+    let journal = areas(&path).into_iter().max_by_key(|area| area.0).unwrap();
+    let mount = LoopMount::new(&path, "").unwrap();
+    fill(mount.path(), false);
+    assert!(run("sync", &["-f", mount.path().to_str().unwrap()]).status.success());
+    let image = MemoryDevice::load(&path).unwrap();
+    drop(mount);
+    std::fs::remove_file(&path).unwrap();
+    // The journal's superblock, which is the last structure of an empty image, and the first blocks of the log.
+    let areas =
+        (0..400).map(|block| (journal.0 + 1024 * block, 1024)).chain([(1024, 1024), journal]).collect();
+    ("dirty".into(), image, areas)
 }
 
 fn resident_kib() -> u64 {
@@ -92,23 +118,27 @@ fn damage_of_any_kind_is_survived() {
         .and_then(|text| text.parse().ok())
         .unwrap_or(if full_matrix() { 10_000 } else { 300 });
     let directory = tempfile::tempdir().unwrap();
-    let profiles = ["ext4-1k", "inline", "indirect", "bigalloc"].map(profile_named);
-    for profile in profiles {
+    let mut bases: Vec<Base> = Vec::new();
+    for profile in ["ext4-1k", "inline", "indirect", "bigalloc"].map(profile_named) {
         // Without root nobody can fill the image; an empty one is better than nothing.
         let path =
             if is_root() { make_filled(profile, directory.path()) } else { make(profile, directory.path()) };
-        let structures = Inventory::read(&path).structures;
-        let image = MemoryDevice::load(&path).unwrap();
+        bases.push((profile.name.into(), MemoryDevice::load(&path).unwrap(), areas(&path)));
         std::fs::remove_file(&path).unwrap();
-        for _ in 0..wanted.div_ceil(profiles.len()) {
-            let overlay = OverlayDevice::new(&image);
-            damage(&overlay, &structures, &mut random);
+    }
+    if is_root() {
+        bases.push(dirty_base(directory.path()));
+    }
+    for (name, image, areas) in &bases {
+        for _ in 0..wanted.div_ceil(bases.len()) {
+            let overlay = OverlayDevice::new(image);
+            damage(&overlay, areas, &mut random);
             let size =
                 if random.random_bool(0.1) { random.random_range(0..image.size()) } else { image.size() };
             let device = Truncated { device: &overlay, size };
             let started = Instant::now();
             let two = check(&device, &Options { threads: Some(2) });
-            assert!(started.elapsed() < TIME_MAX, "{}: {:?}", profile.name, started.elapsed());
+            assert!(started.elapsed() < TIME_MAX, "{name}: {:?}", started.elapsed());
             if random.random_bool(0.1) {
                 let one = check(&device, &Options { threads: Some(1) });
                 assert_eq!(one.ok(), two.ok(), "one thread and two");

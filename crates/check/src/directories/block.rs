@@ -71,16 +71,16 @@ pub(super) fn check(
     }
     let Ok(entries) = Entries::new(bytes, layout) else { return };
     let mut entries: Vec<Entry<'_>> = collect(entries, site, sink);
-    if logical == 0 {
-        check_dots(visit, &mut entries, site, told, sink);
-    }
-    check_names(visit, &entries, role, site, names, told, sink);
     if !visit.layout.file_types {
         for entry in entries.iter().filter(|entry| entry.inode != 0 && bytes[entry.at + 7] != 0) {
             let detail = format!("{}: {}", printable(entry.name), bytes[entry.at + 7]);
             sink.add(Code::TYPE_WITHOUT_FEATURE, site.at_offset(entry.at), detail);
         }
     }
+    if logical == 0 {
+        check_dots(visit, &mut entries, site, told, sink);
+    }
+    check_names(visit, &entries, role, site, names, told, sink);
 }
 
 /// Checks entries in an area that is no block (inline directories).

@@ -51,7 +51,7 @@ pub(super) fn check_in_inode(
             for entry in &entries {
                 check_entry(cx, entry, facts);
                 found.value_blocks += value_blocks(cx, entry);
-                if is_inline_data(entry) {
+                if is_inline_data(entry) && offset_is_inside(area, entry) {
                     found.inline_tail = Some(entry.value.to_vec());
                     found.count -= 1;
                 }
@@ -70,6 +70,12 @@ pub(super) fn check_in_inode(
 fn is_inline_data(entry: &RawEntry<'_>) -> bool {
     let end = entry.name.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     entry.name_index == XATTR_INDEX && &entry.name[..end] == XATTR_NAME && entry.value_inode == 0
+}
+
+/// Whether the offset of a value lies in the area, even that of an empty one: e2fsck does not find inline data else.
+fn offset_is_inside(area: &[u8], entry: &RawEntry<'_>) -> bool {
+    let stored = [area[entry.at + 2], area[entry.at + 3]];
+    xattr::INODE_HEADER_LEN + usize::from(u16::from_le_bytes(stored)) <= area.len()
 }
 
 /// What a strict reader holds against names and e2fsck does not.
