@@ -192,8 +192,8 @@ codes! {
     ENCRYPT_NO_ATTRIBUTE 0x01_008a Error "encrypt flag without its attribute";
     ORPHAN_FILE_MODE 0x01_008f Error "orphan file is not a regular file";
     ORPHAN_FILE_IN_USE 0x01_0090 Error "orphan file although the feature is off";
-    EA_FLAG_NOT_REGULAR 0x01_0091 Error "attribute-value flag on something else than a file";
-    EA_FLAG_WITHOUT_FEATURE 0x01_0092 Error "attribute-value inode without the feature";
+    EA_FLAG_NOT_REGULAR 0x01_0091 Note "attribute-value flag on something else than a file";
+    EA_FLAG_WITHOUT_FEATURE 0x01_0092 Note "attribute-value inode without the feature";
     SHARED_BLOCKS 0x01_1002 Error "inode claims blocks that others claim too";
 
     // ---- directories ----
@@ -249,7 +249,7 @@ codes! {
     LEAF_NO_TAIL 0x02_004c Error "directory block has no room for its checksum";
     LEAF_CHECKSUM 0x02_004d Error "directory block checksum does not match";
     INLINE_DIR_SIZE 0x02_004e Error "inline directory has the wrong size";
-    ENTRY_EA_INODE 0x02_0055 Error "entry names the inode of an attribute value";
+    ENTRY_EA_INODE 0x02_0055 Note "entry names the inode of an attribute value";
 
     // ---- connectivity and links ----
     NO_ROOT 0x03_0001 Error "there is no root directory";
@@ -265,6 +265,8 @@ codes! {
     EA_REFCOUNT 0x04_0005 Error "reference count of an attribute value is wrong";
     DIR_NLINK_NEEDED 0x04_0006 Error "directory with too many links needs dir_nlink";
     DIR_LINK_COUNT_ONE 0x04_0007 Error "link count of a directory is 1 although the real one fits";
+
+    EA_FLAG_ON_FILE 0x04_0008 Note "attribute-value flag on an inode that no attribute refers to";
 
     // ---- bitmaps and counts ----
     INODE_BITMAP_PADDING 0x05_0001 Error "padding of the inode bitmap is not set";

@@ -94,7 +94,8 @@ pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mu
         && !orphan
         && matches!(role, Role::Ordinary | Role::Reserved | Role::Quota)
     {
-        if cx.inode.raw() < cx.scan.volume.first_inode() {
+        // An inode that the superblock names as a quota file counts as used, whatever it holds.
+        if cx.inode.raw() < cx.scan.volume.first_inode() || is_quota(cx.scan, cx.inode) {
             facts.kinds[index] = Kind::RESERVED;
         }
         check_checksum(cx, &slot);
@@ -182,7 +183,8 @@ fn examine_used(
             body,
         });
     }
-    let is_value = flags.contains(InodeFlags::EA_INODE);
+    let values = cx.scan.volume.incompat.contains(Incompat::EA_INODE);
+    let is_value = values && flags.contains(InodeFlags::EA_INODE);
     if is_value {
         let low = u64::from(raw.i_version.get());
         let refcount = u64::from(raw.i_ctime.get()) << 32 | low;

@@ -132,11 +132,11 @@ fn passes(volume: &volume::Volume<'_>, ledger: &mut Ledger) {
     let xattr_references = xattr_blocks::references(&facts);
     let values = xattr_blocks::check(volume, &map, &xattr_references, ledger);
     let mut sink = Sink::default();
-    values::check(volume, &facts, values, &mut sink);
+    let values = values::check(volume, &facts, values, &mut sink);
     ledger.absorb(sink);
     shared::report(&scan, &xattr_references, ledger);
     let tree = directories::check(volume, &facts, ledger);
     tree::check_connectivity(volume, &facts, &tree, ledger);
-    tree::check_links(volume, &facts, ledger);
+    tree::check_links(volume, &facts, &values, ledger);
     bitmaps::check(volume, &map, &facts, ledger);
 }

@@ -144,7 +144,7 @@ fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<Geometry> {
         return None;
     }
     let first = sb.s_first_data_block.get();
-    let first_expected = u32::from(block_size == 1024 && !bigalloc);
+    let first_expected = u32::from(block_size == 1024 && ratio_bits == 0);
     if first != first_expected {
         sink.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, format!("s_first_data_block = {first}"));
         return None;

@@ -1,6 +1,6 @@
 //! Passes 3 and 4: every directory hangs on the root by exactly one name, and link counts are what names add up to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_disk::num::u32_from_usize;
 use blockyard_disk::{InodeNr, RoCompat};
@@ -85,14 +85,14 @@ fn lowest(parents: &BTreeMap<u32, u32>, start: u32) -> u32 {
     on_loop.take_while(|&&at| at != start).copied().chain([start]).min().unwrap_or(start)
 }
 
-/// Compares stored and counted links of every inode.
-pub(crate) fn check_links(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) {
+/// Compares stored and counted links of every inode; `values` are inodes that attributes refer to.
+pub(crate) fn check_links(volume: &Volume<'_>, facts: &Facts, values: &BTreeSet<u32>, ledger: &mut Ledger) {
     for (group, nr) in facts.groups.iter().zip(volume.geometry.all_groups()) {
         let mut sink = Sink::default();
         for (index, (kind, &stored)) in group.kinds.iter().zip(&group.links).enumerate() {
             let inode = volume.geometry.inode_at(nr, u32_from_usize(index));
-            let skipped =
-                !kind.is_used() || kind.is_orphan() || kind.is_ea_inode() || is_hidden(volume, inode);
+            let value = kind.is_ea_inode() && values.contains(&inode.raw());
+            let skipped = !kind.is_used() || kind.is_orphan() || value || is_hidden(volume, inode);
             if !skipped {
                 let counted = facts.references(&volume.geometry, inode);
                 check_inode(volume, inode, *kind, u32::from(stored), counted, &mut sink);

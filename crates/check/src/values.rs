@@ -1,6 +1,6 @@
 //! Attribute values kept in inodes: the inode must exist, hold what the entry says, and count its references.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_disk::InodeNr;
 use blockyard_disk::xattr;
@@ -10,8 +10,14 @@ use crate::facts::{Facts, ValueInode, ValueRef};
 use crate::finding::{Sink, Site};
 use crate::volume::Volume;
 
-/// Checks every reference against its inode, and every such inode against its references.
-pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, in_blocks: Vec<ValueRef>, sink: &mut Sink) {
+/// Checks every reference against its inode, and every such inode against its references; gives the inodes that
+/// attributes refer to, which need no name.
+pub(crate) fn check(
+    volume: &Volume<'_>,
+    facts: &Facts,
+    in_blocks: Vec<ValueRef>,
+    sink: &mut Sink,
+) -> BTreeSet<u32> {
     let mut references: Vec<ValueRef> = in_blocks;
     references.extend(facts.groups.iter().flat_map(|group| group.values.iter().cloned()));
     references.sort_unstable();
@@ -29,12 +35,14 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, in_blocks: Vec<ValueRef>
     for (nr, value) in &inodes {
         let count = counted.get(nr).copied().unwrap_or(0);
         if count == 0 {
-            sink.add(Code::UNATTACHED, Site::inode(value.inode), "no attribute refers to this value");
+            // Whether names refer to it is seen with the link counts.
+            sink.add(Code::EA_FLAG_ON_FILE, Site::inode(value.inode), "");
         } else if count != value.refcount {
             let detail = format!("{}, counted {count}", value.refcount);
             sink.add(Code::EA_REFCOUNT, Site::inode(value.inode), detail);
         }
     }
+    counted.into_keys().collect()
 }
 
 fn check_reference(

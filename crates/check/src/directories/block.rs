@@ -239,7 +239,7 @@ fn check_entry(visit: &Visit<'_, '_>, entry: &Entry<'_>, site: Site, told: &mut 
         });
     }
     if kind.is_ea_inode() && volume.incompat.contains(Incompat::EA_INODE) {
-        return add(Code::ENTRY_EA_INODE);
+        add(Code::ENTRY_EA_INODE);
     }
     if kind.dirent_type() != 0 {
         check_type(visit, entry, kind.dirent_type(), site, sink);
