@@ -258,3 +258,21 @@ fn the_lock_census_of_one_allocation() {
     assert_eq!(holds(S17), (0, 0));
     assert_eq!(holds("yard"), (0, 0));
 }
+
+/// E8: what a request does while another operation holds a group's lock.
+#[test]
+fn e8_held_groups() {
+    let layout: Vec<_> = (0..8).map(|group| (group, 32768, 1)).collect();
+    let on = |policy: &str, held: &[u32]| {
+        let stage = Stage::new(policy, 8, &layout);
+        held.iter().for_each(|&group| stage.allocator.model_hold(GroupNr::new(group)));
+        let (event, _) = stage.ask_with(0, 512, RequestFlags::DATA | RequestFlags::NO_NORMALIZE);
+        event.result.group
+    };
+    assert_eq!(on(OLD, &[0]), 0, "waits");
+    assert_eq!(on("linux-6.16:scan=optimized:busy=skip", &[0]), 1);
+    assert_eq!(on("linux-6.16:scan=optimized:busy=skip", &[0, 1]), 2);
+    assert_eq!(on(S17, &[0]), 1);
+    assert_eq!(on(S17, &[0, 1]), 2);
+    assert_eq!(on(S17, &[0, 1, 2, 3, 4, 5, 6, 7]), 0, "the last criterion waits");
+}
