@@ -116,8 +116,9 @@ impl FileSystem {
     /// handle and without locks of mappings, groups or buffers.
     pub(crate) fn begin(&self, ctx: &OpContext, credits: usize) -> Result<Handle<'_>> {
         self.check_writable()?;
-        if self.txns.dirty_blocks() + credits > self.journal.blocks_max() {
-            self.commit_now(ctx)?;
+        let too_much = || self.txns.dirty_blocks() + credits > self.journal.blocks_max();
+        if too_much() {
+            self.commit_if(ctx, too_much)?;
         }
         let (handle, entries) = Handle::enter(&self.txns, &self.cache, ctx.cpu, credits);
         if !entries.is_multiple_of(self.options.commit_point_handles.max(1)) {

@@ -5,6 +5,7 @@ use crate::cache::Buffer;
 use crate::txn::Image;
 use crate::{Error, OpContext, Result};
 use blockyard_disk::TxnId;
+use blockyard_sync::MutexGuard;
 use std::sync::Arc;
 
 /// What a commit took while the gate was closed.
@@ -25,14 +26,25 @@ impl FileSystem {
         }
     }
 
+    /// As [`Self::commit_now`], unless `needed` is no longer true when it is this thread's turn: many may find at once
+    /// that too much is dirty, and one commit serves them all.
+    pub(crate) fn commit_if(&self, ctx: &OpContext, needed: impl Fn() -> bool) -> Result<()> {
+        let commits = self.txns.commit.lock();
+        if needed() { self.end_locked(ctx, true, commits).map(drop) } else { Ok(()) }
+    }
+
     /// Ends the running transaction and makes it durable.
     pub(crate) fn commit_now(&self, ctx: &OpContext) -> Result<TxnId> {
         self.end_transaction(ctx, true)
     }
 
     fn end_transaction(&self, ctx: &OpContext, durable: bool) -> Result<TxnId> {
+        let commits = self.txns.commit.lock();
+        self.end_locked(ctx, durable, commits)
+    }
+
+    fn end_locked(&self, ctx: &OpContext, durable: bool, mut commits: MutexGuard<'_, u64>) -> Result<TxnId> {
         self.check_writable()?;
-        let mut commits = self.txns.commit.lock();
         let closed = self.txns.gate.close();
         let tid = self.txns.switch();
         let frozen = durable.then(|| self.freeze());
