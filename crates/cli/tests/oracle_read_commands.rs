@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -326,4 +327,24 @@ fn a_damaged_inode_does_not_end_a_listing() {
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "a\nc\nlost+found\n");
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains("/b: inode 13") && message.contains("1 names could not be read"), "{message}");
+}
+
+#[test]
+fn damaged_groups_and_journals_do_not_hide_the_rest() {
+    if !require(&["mke2fs"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    let name = image.to_str().unwrap();
+    mke2fs(&image, &["-t", "ext4", "-b", "1024"], "32M");
+    let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
+    // The descriptor of group 1 (block 2, byte 64) loses the block of its bitmap.
+    file.write_all_at(&[0xFF; 4], 2048 + 64).unwrap();
+    let output = blockyard(&["stat", "--groups", name]);
+    assert_eq!(output.status.code(), Some(8));
+    let (shown, message) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(shown.contains("Group 0:") && !shown.contains("Group 1:") && shown.contains("Group 3:"));
+    assert!(message.contains("group 1") && message.contains("1 groups could not be read"), "{message}");
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::ops::Range;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::group_head::GroupHead;
 use blockyard_disk::{BlockNr, ClusterOffset, GroupDescriptor, GroupNr, RoCompat, Superblock, bitmap};
@@ -15,15 +15,18 @@ pub(super) fn print(reader: &Reader, json: bool, out: &mut dyn Write) -> Result<
     if !json {
         writeln!(out)?;
     }
+    let mut unreadable = 0u32;
     for group in reader.superblock().geometry().all_groups() {
-        let figures = Figures::read(reader, group)?;
-        if json {
-            writeln!(out, "{}", figures.json())?;
-        } else {
-            writeln!(out, "{}", figures.text())?;
+        match Figures::read(reader, group) {
+            Ok(figures) if json => writeln!(out, "{}", figures.json())?,
+            Ok(figures) => writeln!(out, "{}", figures.text())?,
+            Err(error) => {
+                eprintln!("blockyard: {error}");
+                unreadable += 1;
+            }
         }
     }
-    Ok(())
+    if unreadable > 0 { bail!("{unreadable} groups could not be read") } else { Ok(()) }
 }
 
 /// Everything that is shown of one group.

@@ -28,10 +28,13 @@ pub(super) fn print(reader: &Reader, json: bool, out: &mut dyn Write) -> Result<
     inodes(sb, &mut fields);
     recorded_errors(sb.raw(), &mut fields);
     protection(sb, &mut fields);
-    journal(reader, &mut fields)?;
-    mmp(reader, &mut fields)?;
+    // A damaged journal or MMP block does not keep the rest from being shown.
+    let found = journal(reader, &mut fields).and_then(|()| mmp(reader, &mut fields));
     fields.print(json, out)?;
-    if json { Ok(()) } else { Ok(writeln!(out)?) }
+    if !json {
+        writeln!(out)?;
+    }
+    found
 }
 
 fn or<'t>(text: &'t str, empty: &'t str) -> &'t str {
