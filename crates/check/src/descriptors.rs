@@ -47,7 +47,12 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
         if flags.intersects(uninit) || desc.itable_unused() != 0 {
             sink.add(Code::UNINIT_WITHOUT_FEATURE, site, "");
-            believed = believed.saturating_sub(desc.itable_unused());
+            // e2fsck heeds the number all the same, unless it is impossible.
+            believed = if desc.itable_unused() > ipg {
+                believed
+            } else {
+                believed.saturating_sub(desc.itable_unused())
+            };
             doubtful = true;
         }
         flags.remove(uninit);

@@ -17,7 +17,7 @@ use crate::facts::{DirBody, DirFact, GroupFacts, Kind, ValueInode};
 use crate::finding::{Sink, Site};
 use crate::inodes::Scan;
 use crate::map::{Budget, Claims};
-use crate::superblock::{is_hidden, quota_inodes};
+use crate::superblock::{is_hidden, is_used_by_name, quota_inodes};
 
 /// One inode being examined: where findings and claims go.
 pub(crate) struct Examination<'a, 's, 'v> {
@@ -94,8 +94,8 @@ pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mu
         && !orphan
         && matches!(role, Role::Ordinary | Role::Reserved | Role::Quota)
     {
-        // An inode that the superblock names as a quota file counts as used, whatever it holds.
-        if cx.inode.raw() < cx.scan.volume.first_inode() || is_quota(cx.scan, cx.inode) {
+        let volume = cx.scan.volume;
+        if cx.inode.raw() < volume.first_inode() || is_used_by_name(&volume.sb, cx.inode) {
             facts.kinds[index] = Kind::RESERVED;
         }
         check_checksum(cx, &slot);

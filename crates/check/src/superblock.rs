@@ -269,6 +269,12 @@ pub(crate) fn is_hidden(volume: &Volume<'_>, inode: InodeNr) -> bool {
     (nr < volume.first_inode() && nr != InodeNr::ROOT.raw()) || orphan_file || quota
 }
 
+/// Whether e2fsck counts an inode as used because the superblock names it: the project quota file, feature or not (the
+/// numbers of the others are checked first).
+pub(crate) fn is_used_by_name(sb: &RawSuperblock, inode: InodeNr) -> bool {
+    sb.s_prj_quota_inum.get() == inode.raw()
+}
+
 /// The inodes that the superblock names as quota files, feature or not; 0 for none.
 pub(crate) fn quota_inodes(sb: &RawSuperblock) -> [u32; 3] {
     [sb.s_usr_quota_inum, sb.s_grp_quota_inum, sb.s_prj_quota_inum].map(|inode| inode.get())

@@ -86,6 +86,8 @@ fn open_node(
         && entries <= max
         && max <= capacity
         && max > 0
+        // A block may be up to two entries short of full capacity.
+        && (place.is_none() || max + 2 >= capacity)
         && (depth.is_some() || found <= DEPTH_MAX || entries == 0)
         && (entries > 0 || depth.is_none());
     if !sound {
