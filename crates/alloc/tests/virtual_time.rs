@@ -61,5 +61,5 @@ fn many_cpus_queue_up_before_the_series_and_not_after_it() {
     assert!(before.elapsed_ns() > 2 * after.elapsed_ns());
     // The heap is not as it was at the first run, so a value may lie across another line's border.
     let again = append("linux-6.18:scan=optimized").0;
-    assert!(again.elapsed_ns().abs_diff(after.elapsed_ns()) < after.elapsed_ns() / 100);
+    assert!(again.elapsed_ns().abs_diff(after.elapsed_ns()) < after.elapsed_ns() / 10);
 }

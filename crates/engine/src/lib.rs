@@ -49,6 +49,7 @@ mod numbers;
 pub mod reader;
 mod space;
 mod txn;
+mod xattr;
 
 pub use context::OpContext;
 pub use error::{Error, Result};
@@ -56,3 +57,4 @@ pub use file::Fallocate;
 pub use fs::{FileSystem, OpenOptions, Recovery, Statistics};
 pub use inode::{Attributes, SetAttributes};
 pub use namespace::{DirEntry, NewInode, RenameMode};
+pub use xattr::XattrMode;

@@ -8,7 +8,7 @@ use blockyard_sync::Ordering;
 use std::sync::Arc;
 
 /// Metadata blocks that freeing an inode number touches.
-const CREDITS: usize = 8;
+const CREDITS: usize = 12;
 
 impl FileSystem {
     /// Deletes an inode that has no links and no open references: blocks, attributes, number.
@@ -29,6 +29,7 @@ impl FileSystem {
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
         self.groups.pin_inode_bitmap(&handle, inode.group_on_disk(self))?;
+        self.release_attribute_block(&handle, &mut core)?;
         core.deleted = true;
         core.set_size(0);
         // The deletion time doubles as the orphan list's link; the format keeps 32 bits of it.

@@ -1,0 +1,315 @@
+//! Extended attributes: in the inode, else in one block, which inodes may share.
+//!
+//! A change is computed on copies of both places first; the block, if one is needed, is allocated before anything
+//! changes. A shared block is copied before it is changed. Values kept in inodes of their own are read and kept.
+
+use crate::cache::{BlockKind, Buffer};
+use crate::inode::{Inode, InodeCore};
+use crate::space::{Wanted, WantedFor};
+use crate::txn::Handle;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::inline_data::{XATTR_INDEX, XATTR_NAME};
+use blockyard_disk::inode::InodeFlags;
+use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::xattr::{
+    Attribute, AttributeList, BlockHeader, Home, Value, acl_from_posix, acl_to_posix, has_magic, join_name,
+    split_name,
+};
+use blockyard_disk::{BlockNr, Corruption, CorruptionKind, InodeNr};
+use std::sync::Arc;
+
+/// What `set_xattr` does with a name that is, or is not, there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum XattrMode {
+    /// Sets it either way.
+    #[default]
+    Set,
+    /// Refuses a name that is there.
+    Create,
+    /// Refuses a name that is not there.
+    Replace,
+}
+
+/// Metadata blocks that a change touches.
+const CREDITS: usize = 12;
+/// Longest value.
+const VALUE_MAX: usize = 65_536;
+/// Name prefixes whose values are access control lists.
+const ACLS: [u8; 2] = [2, 3];
+
+/// The attributes of one inode, by place.
+struct Places {
+    in_inode: AttributeList,
+    block: Option<(Arc<Buffer>, AttributeList)>,
+}
+
+impl FileSystem {
+    /// The value of an attribute; `name` with its prefix (`user.x`). Access control lists in their portable form.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, corruption, device.
+    pub fn xattr(&self, inode: InodeNr, name: &[u8]) -> Result<Vec<u8>> {
+        let (index, rest) = split_name(name).ok_or(Error::NotSupported("attributes of this prefix"))?;
+        let inode = self.inode(inode)?;
+        let _shared = inode.read();
+        let value = {
+            let core = inode.core();
+            core.check_alive(inode.number())?;
+            let places = self.attribute_places(&inode, &core)?;
+            let block = places.block.as_ref().map(|(_, list)| list);
+            [Some(&places.in_inode), block]
+                .into_iter()
+                .flatten()
+                .find_map(|list| list.find(index, rest))
+                .ok_or(Error::NoAttribute)?
+                .value
+                .clone()
+        };
+        match value {
+            Value::Bytes(bytes) if ACLS.contains(&index) => {
+                acl_to_posix(&bytes).ok_or_else(|| damaged(&inode))
+            }
+            Value::Bytes(bytes) => Ok(bytes),
+            Value::Inode { inode: holder, size, .. } => {
+                let mut bytes = vec![0; usize_from_u32(size).min(VALUE_MAX)];
+                let holder = self.inode(InodeNr::new(holder))?;
+                let content = holder.read();
+                self.read_content(&holder, &content, &holder.core(), 0, &mut bytes)?;
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// The names of all attributes, with their prefixes.
+    ///
+    /// # Errors
+    /// As [`FileSystem::xattr`].
+    pub fn xattr_names(&self, inode: InodeNr) -> Result<Vec<Vec<u8>>> {
+        let inode = self.inode(inode)?;
+        let _shared = inode.read();
+        let core = inode.core();
+        core.check_alive(inode.number())?;
+        let places = self.attribute_places(&inode, &core)?;
+        let block = places.block.iter().flat_map(|(_, list)| list.iter());
+        let shown = places.in_inode.iter().chain(block).filter(|attribute| !is_inline_data(attribute));
+        Ok(shown.filter_map(|attribute| join_name(attribute.index, &attribute.name)).collect())
+    }
+
+    /// Sets an attribute.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::NoSpace`] when it fits neither place,
+    /// [`Error::Range`] for a value above 64 KiB, [`Error::NotPermitted`] for immutable files,
+    /// [`Error::NotSupported`] for unknown prefixes and values kept in inodes. Nothing has changed then.
+    pub fn set_xattr(
+        &self,
+        ctx: &OpContext,
+        inode: InodeNr,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let (index, rest) = split_name(name).ok_or(Error::NotSupported("attributes of this prefix"))?;
+        if value.len() > VALUE_MAX {
+            return Err(Error::Range);
+        }
+        let bytes = if ACLS.contains(&index) {
+            acl_from_posix(value).ok_or(Error::Invalid("not an access control list"))?
+        } else {
+            value.to_vec()
+        };
+        let attribute = Attribute { index, name: rest.to_vec(), value: Value::Bytes(bytes) };
+        self.change_xattrs(ctx, inode, (index, rest), Some(attribute), mode)
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`], and as [`FileSystem::set_xattr`].
+    pub fn remove_xattr(&self, ctx: &OpContext, inode: InodeNr, name: &[u8]) -> Result<()> {
+        let (index, rest) = split_name(name).ok_or(Error::NotSupported("attributes of this prefix"))?;
+        self.change_xattrs(ctx, inode, (index, rest), None, XattrMode::Replace)
+    }
+
+    fn change_xattrs(
+        &self,
+        ctx: &OpContext,
+        inode: InodeNr,
+        (index, name): (u8, &[u8]),
+        new: Option<Attribute>,
+        mode: XattrMode,
+    ) -> Result<()> {
+        if (index, name) == (XATTR_INDEX, XATTR_NAME) {
+            return Err(Error::NotSupported("changing system.data"));
+        }
+        let inode = self.inode(inode)?;
+        let _alone = inode.write();
+        let handle = self.begin(ctx, CREDITS)?;
+        let mut core = inode.core_mut();
+        core.check_alive(inode.number())?;
+        if core.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        let Places { mut in_inode, block } = self.attribute_places(&inode, &core)?;
+        let (buffer, old_list) = block.map_or((None, None), |(buffer, list)| (Some(buffer), Some(list)));
+        let mut in_block = old_list.clone().unwrap_or_default();
+        let old = in_inode.remove(index, name).or_else(|| in_block.remove(index, name));
+        match (&old, mode) {
+            (Some(_), XattrMode::Create) => return Err(Error::Exists),
+            (None, XattrMode::Replace) => return Err(Error::NoAttribute),
+            (Some(Attribute { value: Value::Inode { .. }, .. }), _) => {
+                return Err(Error::NotSupported("changing an attribute kept in an inode"));
+            }
+            _ => {}
+        }
+        let area = self.place_attribute(&core, &mut in_inode, &mut in_block, new)?;
+        self.join_inode(&handle, &inode, &mut core)?;
+        if old_list.unwrap_or_default() != in_block {
+            self.store_block(ctx, &handle, &inode, &mut core, buffer, &in_block)?;
+        }
+        let area_at = core.slot.bytes().len() - area.len();
+        core.slot.bytes_mut()[area_at..].copy_from_slice(&area);
+        core.slot.set_changed(ctx.now);
+        Ok(())
+    }
+
+    /// Puts the new attribute in the inode if it fits there, else in the block; gives the inode's area.
+    fn place_attribute(
+        &self,
+        core: &InodeCore,
+        in_inode: &mut AttributeList,
+        in_block: &mut AttributeList,
+        new: Option<Attribute>,
+    ) -> Result<Vec<u8>> {
+        let write = |list: &AttributeList| {
+            let mut area = core.slot.attribute_area().to_vec();
+            if list.is_empty() {
+                area.fill(0);
+                return Some(area);
+            }
+            list.write_inode_area(&mut area).then_some(area)
+        };
+        let Some(new) = new else { return write(in_inode).ok_or(Error::NoSpace) };
+        let mut with_new = in_inode.clone();
+        with_new.set(new.clone());
+        if let Some(area) = write(&with_new) {
+            *in_inode = with_new;
+            return Ok(area);
+        }
+        in_block.set(new);
+        if !in_block.write_block(&mut vec![0; self.block_size()], 1) {
+            return Err(Error::NoSpace);
+        }
+        write(in_inode).ok_or(Error::NoSpace)
+    }
+
+    /// Stores the attributes of the block: in place, in a copy when others use it too, or nowhere when there are none.
+    fn store_block(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        core: &mut InodeCore,
+        old: Option<Arc<Buffer>>,
+        list: &AttributeList,
+    ) -> Result<()> {
+        // Only this inode uses a block with one user, and its content lock is held.
+        if let Some(buffer) = &old
+            && !list.is_empty()
+            && buffer.read(refcount) == 1
+        {
+            handle.join(buffer);
+            let written = buffer.write(|bytes| list.write_block(bytes, 1));
+            debug_assert!(written, "the list was found to fit");
+            return Ok(());
+        }
+        let fresh =
+            if list.is_empty() { None } else { Some(self.new_attribute_block(ctx, handle, inode, list)?) };
+        if old.is_some() {
+            self.release_attribute_block(handle, core)?;
+        }
+        if let Some(block) = fresh {
+            core.slot.raw_mut().set_file_acl(block);
+            core.add_blocks(self.groups.blocks_in(1).cast_signed(), self.geometry().block_bits());
+        }
+        Ok(())
+    }
+
+    fn new_attribute_block(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        list: &AttributeList,
+    ) -> Result<BlockNr> {
+        let goal = self.geometry().group_first_block(inode.group());
+        let wanted = Wanted { goal, ..Wanted::new(inode, WantedFor::Metadata) };
+        let (block, buffer) =
+            self.new_metadata_block(ctx, handle, &wanted, &inode.space, BlockKind::Attributes)?;
+        let written = buffer.write(|bytes| list.write_block(bytes, 1));
+        debug_assert!(written, "the list was found to fit");
+        Ok(block)
+    }
+
+    /// Gives up an inode's attribute block: one user less, or freed with the last.
+    pub(crate) fn release_attribute_block(&self, handle: &Handle<'_>, core: &mut InodeCore) -> Result<()> {
+        let block = core.slot.raw().file_acl();
+        if block == BlockNr::ZERO {
+            return Ok(());
+        }
+        let buffer =
+            handle.read_for_write(block, BlockKind::Attributes, |bytes| self.check_block(block, bytes))?;
+        let last = buffer.write(|bytes| {
+            let users = refcount(bytes);
+            if users > 1 {
+                bytes[4..8].copy_from_slice(&(users - 1).to_le_bytes());
+            }
+            users <= 1
+        });
+        if last {
+            self.groups.reserve_bitmaps(handle, block, 1)?;
+            self.apply(self.free_metadata_block(handle, block))?;
+        }
+        core.slot.raw_mut().set_file_acl(BlockNr::ZERO);
+        core.add_blocks(-self.groups.blocks_in(1).cast_signed(), self.geometry().block_bits());
+        Ok(())
+    }
+
+    fn attribute_places(&self, inode: &Arc<Inode>, core: &InodeCore) -> Result<Places> {
+        let area = core.slot.attribute_area();
+        let in_inode = if has_magic(area) {
+            AttributeList::parse(area, Home::Inode)
+                .map_err(|defect| Corruption::new(defect.into()).in_inode(inode.number()))?
+        } else {
+            AttributeList::default()
+        };
+        let number = core.slot.raw().file_acl();
+        if number == BlockNr::ZERO {
+            return Ok(Places { in_inode, block: None });
+        }
+        let buffer =
+            self.cache.read(number, BlockKind::Attributes, |bytes| self.check_block(number, bytes))?;
+        let list = buffer
+            .read(|bytes| AttributeList::parse(bytes, Home::Block))
+            .map_err(|defect| Corruption::new(defect.into()).in_inode(inode.number()).in_block(number))?;
+        Ok(Places { in_inode, block: Some((buffer, list)) })
+    }
+
+    fn check_block(&self, number: BlockNr, bytes: &[u8]) -> Result<()> {
+        self.sb.checksums().verify_xattr_block(number, bytes)?;
+        let found = BlockHeader::read(bytes);
+        found.map(drop).map_err(|defect| Corruption::new(defect.into()).in_block(number).into())
+    }
+}
+
+fn refcount(bytes: &[u8]) -> u32 {
+    BlockHeader::read(bytes).map_or(1, |header| header.refcount)
+}
+
+fn is_inline_data(attribute: &Attribute) -> bool {
+    attribute.index == XATTR_INDEX && attribute.name == XATTR_NAME
+}
+
+fn damaged(inode: &Inode) -> Error {
+    Corruption::new(CorruptionKind::XattrAcl).in_inode(inode.number()).into()
+}

@@ -1,0 +1,103 @@
+//! Extended attributes both ways: the kernel reads ours, we read and change the kernel's, e2fsck judges.
+
+#![allow(clippy::as_conversions, clippy::unwrap_used)]
+
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::inode::FileType;
+use blockyard_disk::{InodeNr, Timestamp};
+use blockyard_engine::{Error, FileSystem, NewInode, OpContext, OpenOptions, XattrMode};
+use blockyard_testkit::{LoopMount, e2fsck_clean, require, run};
+use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
+use std::path::Path;
+use std::sync::Arc;
+
+fn context() -> OpContext {
+    OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
+}
+
+fn open(path: &Path) -> (Arc<MemoryDevice>, FileSystem) {
+    let device = Arc::new(MemoryDevice::load(path).unwrap());
+    let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
+    (device, FileSystem::open(shared, OpenOptions::default(), &context()).unwrap())
+}
+
+fn value(length: usize, salt: usize) -> Vec<u8> {
+    (0..length).map(|n| ((n * 7 + salt) % 250) as u8 + 1).collect()
+}
+
+fn kernel_value(path: &Path, name: &str) -> Vec<u8> {
+    let mut buffer = vec![0; 70_000];
+    let length = lgetxattr(path, name, &mut buffer[..]).unwrap();
+    buffer.truncate(length);
+    buffer
+}
+
+#[test]
+fn attributes_cross_over_both_ways() {
+    if !require(&["root", "mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    for options in [&["-b", "4096"][..], &["-b", "1024"], &["-I", "128"], &["-O", "bigalloc", "-C", "16384"]]
+    {
+        let image = scratch.path().join("image");
+        let path = image.to_str().unwrap().to_owned();
+        let arguments = [&["-q", "-F", "-t", "ext4"], options, &[path.as_str(), "64M"]].concat();
+        assert!(run("mke2fs", &arguments).status.success());
+        // The kernel shares one block between files with equal attributes.
+        {
+            let mount = LoopMount::new(&image, "").unwrap();
+            for name in ["one", "two", "three"] {
+                let file = mount.path().join(name);
+                std::fs::write(&file, name).unwrap();
+                lsetxattr(&file, "user.shared", &value(500, 3), XattrFlags::empty()).unwrap();
+                lsetxattr(&file, "user.more", &value(200, 4), XattrFlags::empty()).unwrap();
+            }
+        }
+        let (device, fs) = open(&image);
+        let ctx = context();
+        let find = |name: &str| fs.lookup(InodeNr::ROOT, name.as_bytes()).unwrap();
+        assert_eq!(fs.xattr(find("one"), b"user.shared").unwrap(), value(500, 3));
+        // Change one, delete one, keep one.
+        fs.set_xattr(&ctx, find("one"), b"user.shared", &value(300, 9), XattrMode::Replace).unwrap();
+        fs.unlink(&ctx, InodeNr::ROOT, b"two").unwrap();
+        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+        let ours = fs.create(&ctx, InodeNr::ROOT, b"ours", &new).unwrap();
+        for length in [0, 1, 20, 60, 200, 400] {
+            let name = format!("user.length-{length}");
+            match fs.set_xattr(&ctx, ours, name.as_bytes(), &value(length, 1), XattrMode::Create) {
+                Ok(()) => assert_eq!(fs.xattr(ours, name.as_bytes()).unwrap(), value(length, 1)),
+                Err(Error::NoSpace) => assert!(length >= 400, "{options:?}: {length}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(matches!(
+            fs.set_xattr(&ctx, ours, b"user.length-1", b"x", XattrMode::Create),
+            Err(Error::Exists)
+        ));
+        assert!(matches!(fs.remove_xattr(&ctx, ours, b"user.none"), Err(Error::NoAttribute)));
+        assert!(matches!(
+            fs.set_xattr(&ctx, ours, b"user.big", &value(60_000, 1), XattrMode::Set),
+            Err(Error::NoSpace)
+        ));
+        fs.remove_xattr(&ctx, ours, b"user.length-20").unwrap();
+        fs.set_xattr(&ctx, ours, b"security.test", b"secure", XattrMode::Set).unwrap();
+        let mut names = fs.xattr_names(ours).unwrap();
+        names.sort();
+        fs.close(&ctx).unwrap();
+        device.save(&image).unwrap();
+        e2fsck_clean(&image);
+        let mount = LoopMount::new(&image, "ro").unwrap();
+        assert_eq!(kernel_value(&mount.path().join("one"), "user.shared"), value(300, 9), "{options:?}");
+        assert_eq!(kernel_value(&mount.path().join("one"), "user.more"), value(200, 4));
+        assert_eq!(kernel_value(&mount.path().join("three"), "user.shared"), value(500, 3));
+        for name in &names {
+            let name = std::str::from_utf8(name).unwrap();
+            let expected = match name.strip_prefix("user.length-") {
+                Some(length) => value(length.parse().unwrap(), 1),
+                None => b"secure".to_vec(),
+            };
+            assert_eq!(kernel_value(&mount.path().join("ours"), name), expected, "{name}");
+        }
+    }
+}
