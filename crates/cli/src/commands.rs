@@ -9,6 +9,7 @@ mod ls;
 mod map;
 mod mkfs;
 mod policy;
+mod recover;
 mod stat;
 mod version;
 
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Mkfs(Box<mkfs::Args>),
     /// List and show allocation policies
     Policy(policy::Args),
+    /// Replay the journal of an image
+    Recover(recover::Args),
     /// Show the superblock and the groups, or an inode
     Stat(stat::Args),
     /// Show the version and the supported features
@@ -58,6 +61,7 @@ impl Command {
             Self::Cat(args) => args.run(output),
             Self::Ls(args) => args.run(output),
             Self::Map(args) => args.run(output),
+            Self::Recover(args) => args.run(output),
             Self::Stat(args) => args.run(output),
             Self::Check(args) => args.run(output),
             Self::Mkfs(args) => args.run(output),

@@ -1,0 +1,116 @@
+//! `blockyard recover`: replay the journal of an image, or say what a replay would do.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use blockyard_device::FileDevice;
+use blockyard_recovery::{
+    Error, JournalState, JournalStatus, OnDamage, Options, Report, Unflagged, replay_into_overlay,
+    replay_to_device,
+};
+use serde_json::json;
+
+use super::Output;
+
+/// Exit code when the log is damaged or doubtful and nothing was written.
+const EXIT_DAMAGED: u8 = 4;
+
+/// Arguments of `blockyard recover`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 done or nothing to do, 2 wrong usage, 4 the log is damaged or doubtful (nothing is \
+                  written without --force), 8 the image cannot be read or written.",
+    after_long_help = "JSON: one object: state (none, clean, flag-only, needs-replay, unflagged), source, features, \
+                       blocks, sequence, start, errno (the journal before); transactions, logged, revokes, revoked, \
+                       written, end (null when no log was read), damage (list of texts), dry_run.\n\nExit codes: 0 done \
+                       or nothing to do, 2 wrong usage, 4 the log is damaged or doubtful (nothing is written without \
+                       --force), 8 the image cannot be read or written."
+)]
+pub(crate) struct Args {
+    /// The image
+    image: PathBuf,
+    /// Only say what a replay would do
+    #[arg(short = 'n', long)]
+    no: bool,
+    /// Replay the good part of a damaged log (the file system is then marked as having errors), and a log although
+    /// the superblock does not ask for recovery
+    #[arg(long)]
+    force: bool,
+}
+
+impl Args {
+    /// Replays and prints what was found and done.
+    pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
+        let options = if self.force {
+            Options { on_damage: OnDamage::ReplayGood, unflagged: Unflagged::Replay }
+        } else {
+            Options::default()
+        };
+        let outcome = if self.no {
+            let device = FileDevice::open_read_only(&self.image)?;
+            replay_into_overlay(&device, &options).map(|(_, report)| report)
+        } else {
+            replay_to_device(&FileDevice::open(&self.image)?, &options)
+        };
+        match outcome {
+            Ok(report) => {
+                self.print(&report, output);
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(error @ (Error::Damaged(_) | Error::Unflagged | Error::LoggedSuperblock(_))) => {
+                eprintln!("blockyard: {}: {error}; nothing was written", self.image.display());
+                Ok(ExitCode::from(EXIT_DAMAGED))
+            }
+            Err(error) => Err(error).with_context(|| self.image.display().to_string()),
+        }
+    }
+
+    fn print(&self, report: &Report, output: &Output) {
+        if output.json {
+            println!("{}", json(report, self.no));
+            return;
+        }
+        for damage in &report.damage {
+            eprintln!("blockyard: {}: {damage}", self.image.display());
+        }
+        if !output.quiet {
+            println!("{}", text(report, self.no));
+        }
+    }
+}
+
+fn text(report: &Report, dry_run: bool) -> String {
+    let would = if dry_run { "would be " } else { "" };
+    match report.before.state {
+        JournalState::None => "no journal".to_owned(),
+        JournalState::Clean => "clean: nothing to replay".to_owned(),
+        JournalState::FlagOnly => format!("the log is empty: the recovery flag {would}cleared"),
+        JournalState::NeedsReplay | JournalState::Unflagged => format!(
+            "{} transactions {would}replayed: {} blocks written of {} logged, {} revoked by {} records",
+            report.transactions, report.written, report.logged, report.revoked, report.revokes
+        ),
+    }
+}
+
+fn json(report: &Report, dry_run: bool) -> serde_json::Value {
+    let JournalStatus { state, source, features, blocks, sequence, start, errno } = &report.before;
+    let damage: Vec<String> = report.damage.iter().map(ToString::to_string).collect();
+    json!({
+        "state": state.name(),
+        "source": source.map(|source| source.name()),
+        "features": features,
+        "blocks": blocks,
+        "sequence": sequence.raw(),
+        "start": start,
+        "errno": errno,
+        "transactions": report.transactions,
+        "logged": report.logged,
+        "revokes": report.revokes,
+        "revoked": report.revoked,
+        "written": report.written,
+        "end": report.end.map(blockyard_disk::TxnId::raw),
+        "damage": damage,
+        "dry_run": dry_run,
+    })
+}
