@@ -1,5 +1,6 @@
 //! Workloads, policies and geometries measured; agreement with the kernel.
 
+pub mod agree;
 pub mod frag;
 pub mod map;
 pub mod published;

@@ -1,5 +1,6 @@
 //! `blockyard lab`: workloads measured, reports made, traces written.
 
+mod agree;
 mod report;
 mod run;
 mod trace;
@@ -17,6 +18,8 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    /// Compare block allocation with the running kernel's, decision by decision
+    Agree(agree::Args),
     /// Run a workload under several policies and numbers of workers, and print what came out
     Run(run::Args),
     /// Print and write the reports of a run's folder
@@ -29,6 +32,7 @@ impl Args {
     /// Carries the command out.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         match self.command {
+            Command::Agree(args) => args.run(output),
             Command::Run(args) => args.run(output),
             Command::Report(args) => args.run(output),
             Command::Trace(args) => args.run(),

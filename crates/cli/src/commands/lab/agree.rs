@@ -1,0 +1,89 @@
+//! `blockyard lab agree`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use blockyard_lab::agree::matrix::{self, Plan};
+use blockyard_lab::agree::recording::Recording;
+use blockyard_lab::agree::replay::{Agreement, replay};
+
+use crate::commands::Output;
+
+/// Exit code when the share of equal placements is below `--at-least`.
+const EXIT_BELOW: u8 = 1;
+
+/// Records decisions of the running kernel's allocator on loop images (root), replays them and compares each one.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What is compared: 1 = requests into the block allocator
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
+    level: u8,
+    /// Only this load (repeatable)
+    #[arg(long = "load")]
+    loads: Vec<String>,
+    /// Only this image kind (repeatable)
+    #[arg(long = "image")]
+    images: Vec<String>,
+    /// Seed of the loads
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Operations of each load, about
+    #[arg(long, default_value_t = 300)]
+    ops: u32,
+    /// Take only every n-th pair of load and image kind
+    #[arg(long, default_value_t = 1)]
+    every: usize,
+    /// Keep the recordings (JSON Lines) in this directory
+    #[arg(long)]
+    keep: Option<PathBuf>,
+    /// Replay these recordings instead of making new ones (needs neither root nor ext4)
+    #[arg(long, num_args = 1.., conflicts_with_all = ["loads", "images", "keep"])]
+    replay: Vec<PathBuf>,
+    /// Exit with 1 when fewer per cent of the placements are equal
+    #[arg(long, default_value_t = 0.0)]
+    at_least: f64,
+}
+
+impl Args {
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        let show = |result: &Agreement| {
+            if output.json {
+                println!("{}", serde_json::json!(result));
+            } else if let (Some(first), false) = (&result.first, output.quiet) {
+                println!("{} on {}: first difference: {first}", result.load, result.image);
+            }
+        };
+        let results = if self.replay.is_empty() { self.measure(show)? } else { self.replay_files(show)? };
+        if !output.json && !output.quiet {
+            print!("{}", matrix::table(&results));
+        }
+        let reached = matrix::total(&results).percent() >= self.at_least;
+        Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
+    }
+
+    fn measure(&self, show: impl FnMut(&Agreement)) -> Result<Vec<Agreement>> {
+        let plan = Plan {
+            loads: self.loads.clone(),
+            images: self.images.clone(),
+            seed: self.seed,
+            operations: self.ops,
+            scratch: std::env::temp_dir(),
+            keep: self.keep.clone(),
+            every: self.every,
+        };
+        matrix::run(&plan, show)
+    }
+
+    fn replay_files(&self, mut show: impl FnMut(&Agreement)) -> Result<Vec<Agreement>> {
+        let mut results = Vec::new();
+        for path in &self.replay {
+            let file = std::fs::File::open(path).with_context(|| format!("open {}", path.display()))?;
+            let recording = Recording::read(std::io::BufReader::new(file))?;
+            let result = replay(&recording).with_context(|| format!("replay {}", path.display()))?;
+            show(&result);
+            results.push(result);
+        }
+        Ok(results)
+    }
+}

@@ -1,0 +1,241 @@
+//! File operations of the load generators, with the markers that tell the trace what no tracepoint shows.
+//!
+//! Running out of space is a normal result here: operations give `Ok(false)` for it, so that a load can go on against
+//! a full file system. Every operation that can change a file's size is followed by a `ba size` marker; opening and
+//! closing for writing by `ba open` and `ba close` (after the kernel's own work in open, after that in close).
+
+use std::ffi::CStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use blockyard_disk::num::usize_from_u64;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rustix::fs::{FallocateFlags, XattrFlags};
+
+/// Alignment that direct I/O accepts everywhere.
+const DIRECT_ALIGNMENT: usize = 4096;
+
+/// Largest single write.
+const WRITE_MAX: usize = 4 << 20;
+
+/// A file open for writing.
+pub(crate) struct Open {
+    file: File,
+    ino: u64,
+}
+
+/// The hands of a load generator.
+pub(crate) struct Driver {
+    root: PathBuf,
+    marker: File,
+    content: Vec<u8>,
+    /// Source of every random choice of the load.
+    pub(crate) rng: ChaCha8Rng,
+    /// How many operations the load should make, roughly.
+    pub(crate) operations: u32,
+    /// Block size in bytes.
+    pub(crate) block: u64,
+    /// Whether the files are mapped by indirect blocks (no `fallocate`).
+    pub(crate) indirect: bool,
+}
+
+/// Whether it worked; false when the space is used up.
+pub(crate) type Done = anyhow::Result<bool>;
+
+fn space(result: std::io::Result<()>) -> Done {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Driver {
+    /// A driver for the file system mounted at `root`, writing markers to `marker`.
+    pub(crate) fn new(root: &Path, marker: &Path, seed: u64, operations: u32) -> anyhow::Result<Self> {
+        let mut content = vec![0; WRITE_MAX + DIRECT_ALIGNMENT];
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        rng.fill(&mut content[..]);
+        Ok(Self {
+            root: root.to_owned(),
+            marker: OpenOptions::new().write(true).open(marker)?,
+            content,
+            rng,
+            operations,
+            block: 4096,
+            indirect: false,
+        })
+    }
+
+    fn mark(&mut self, text: &str) -> anyhow::Result<()> {
+        self.marker.write_all(text.as_bytes())?;
+        Ok(())
+    }
+
+    fn mark_size(&mut self, open: &Open) -> anyhow::Result<()> {
+        let size = open.file.metadata()?.len();
+        self.mark(&format!("ba size {} {size}\n", open.ino))
+    }
+
+    /// A number below `limit`.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.rng.random_range(0..limit)
+    }
+
+    /// Opens a file for reading and writing, making it when it is not there; none when there is no space for it.
+    pub(crate) fn open(&mut self, path: &str) -> anyhow::Result<Option<Open>> {
+        self.open_with(path, 0)
+    }
+
+    /// Opens for direct I/O.
+    pub(crate) fn open_direct(&mut self, path: &str) -> anyhow::Result<Option<Open>> {
+        let flags = rustix::fs::OFlags::DIRECT.bits();
+        self.open_with(path, i32::try_from(flags)?)
+    }
+
+    fn open_with(&mut self, path: &str, flags: i32) -> anyhow::Result<Option<Open>> {
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .custom_flags(flags)
+            .open(self.root.join(path));
+        match opened {
+            Ok(file) => {
+                let ino = file.metadata()?.ino();
+                self.mark(&format!("ba open {ino}\n"))?;
+                Ok(Some(Open { file, ino }))
+            }
+            Err(error) if error.kind() == ErrorKind::StorageFull => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Closes a file.
+    pub(crate) fn close(&mut self, open: Open) -> anyhow::Result<()> {
+        let ino = open.ino;
+        drop(open);
+        self.mark(&format!("ba close {ino}\n"))
+    }
+
+    /// Writes `len` bytes at `at`, in calls of at most 4 MiB.
+    pub(crate) fn write(&mut self, open: &Open, at: u64, len: u64) -> Done {
+        let mut done = 0;
+        while done < len {
+            let piece = (len - done).min(4 << 20);
+            let wrote = space(open.file.write_all_at(&self.content[..usize_from_u64(piece)], at + done))?;
+            self.mark_size(open)?;
+            if !wrote {
+                return Ok(false);
+            }
+            done += piece;
+        }
+        Ok(true)
+    }
+
+    /// Writes with direct I/O; position and length are multiples of 4 KiB, at most 4 MiB.
+    pub(crate) fn write_direct(&mut self, open: &Open, at: u64, len: u64) -> Done {
+        let skip = self.content.as_ptr().align_offset(DIRECT_ALIGNMENT);
+        let wrote = space(open.file.write_all_at(&self.content[skip..skip + usize_from_u64(len)], at))?;
+        self.mark_size(open)?;
+        Ok(wrote)
+    }
+
+    /// Preallocates a range and extends the file.
+    pub(crate) fn allocate(&mut self, open: &Open, at: u64, len: u64) -> Done {
+        self.fallocate(open, FallocateFlags::empty(), at, len)
+    }
+
+    /// Preallocates a range without extending the file.
+    pub(crate) fn allocate_keep_size(&mut self, open: &Open, at: u64, len: u64) -> Done {
+        self.fallocate(open, FallocateFlags::KEEP_SIZE, at, len)
+    }
+
+    /// Takes the blocks of a range away.
+    pub(crate) fn punch(&mut self, open: &Open, at: u64, len: u64) -> Done {
+        self.fallocate(open, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len)
+    }
+
+    fn fallocate(&mut self, open: &Open, flags: FallocateFlags, at: u64, len: u64) -> Done {
+        let result = space(rustix::fs::fallocate(&open.file, flags, at, len).map_err(Into::into));
+        self.mark_size(open)?;
+        result
+    }
+
+    /// Sets the size.
+    pub(crate) fn truncate(&mut self, open: &Open, size: u64) -> Done {
+        let result = space(open.file.set_len(size));
+        self.mark_size(open)?;
+        result
+    }
+
+    /// Makes data and metadata of a file durable.
+    pub(crate) fn sync(&mut self, open: &Open) -> Done {
+        space(open.file.sync_all())
+    }
+
+    /// Makes the whole file system durable.
+    pub(crate) fn sync_all(&mut self) -> Done {
+        let root = File::open(&self.root)?;
+        space(rustix::fs::syncfs(&root).map_err(Into::into))
+    }
+
+    /// Makes, writes and closes a file; false when the space ran out.
+    pub(crate) fn put(&mut self, path: &str, len: u64, sync: bool) -> Done {
+        let Some(open) = self.open(path)? else { return Ok(false) };
+        let mut done = self.write(&open, 0, len)?;
+        if sync {
+            done &= self.sync(&open)?;
+        }
+        self.close(open)?;
+        Ok(done)
+    }
+
+    /// Removes a file if it is there.
+    pub(crate) fn remove(&mut self, path: &str) -> Done {
+        match fs::remove_file(self.root.join(path)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+            result => space(result),
+        }
+    }
+
+    /// Makes a directory.
+    pub(crate) fn make_directory(&mut self, path: &str) -> Done {
+        match fs::create_dir(self.root.join(path)) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(true),
+            result => space(result),
+        }
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn remove_directory(&mut self, path: &str) -> Done {
+        space(fs::remove_dir(self.root.join(path)))
+    }
+
+    /// Renames a file.
+    pub(crate) fn rename(&mut self, from: &str, to: &str) -> Done {
+        space(fs::rename(self.root.join(from), self.root.join(to)))
+    }
+
+    /// Makes a symbolic link whose target has `len` characters.
+    pub(crate) fn symlink(&mut self, path: &str, len: usize) -> Done {
+        space(std::os::unix::fs::symlink("t".repeat(len), self.root.join(path)))
+    }
+
+    /// Sets an extended attribute of `len` bytes.
+    pub(crate) fn set_attribute(&mut self, path: &str, name: &CStr, len: usize) -> Done {
+        let value = &self.content[..len];
+        let result = rustix::fs::setxattr(self.root.join(path), name, value, XattrFlags::empty());
+        space(result.map_err(Into::into))
+    }
+
+    /// Free space in bytes.
+    pub(crate) fn free_bytes(&self) -> anyhow::Result<u64> {
+        let state = rustix::fs::statvfs(&self.root)?;
+        Ok(state.f_bfree * state.f_frsize)
+    }
+}

@@ -1,0 +1,419 @@
+//! The kernel as oracle: a loop image mounted with the kernel's ext4, observed through a private trace instance.
+//!
+//! Everything lives in one directory `blockyard-agree-PID-*` under the scratch directory, so that what a killed run left behind can be
+//! told apart and taken down by the next ([`clean_leftovers`]). Only devices and instances made here are touched. The
+//! parts are guards dropped in the reverse order of their making: file system, loop device, trace instance, tracefs,
+//! directory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use super::images::ImageKind;
+use super::recording::{End, FORMAT, Image, Tunables};
+
+const PREFIX: &str = "blockyard-agree-";
+
+/// Events that a recording needs.
+const EXT4_EVENTS: [&str; 17] = [
+    "ext4_request_blocks",
+    "ext4_allocate_blocks",
+    "ext4_mballoc_alloc",
+    "ext4_mballoc_prealloc",
+    "ext4_mb_new_inode_pa",
+    "ext4_mb_new_group_pa",
+    "ext4_mb_release_inode_pa",
+    "ext4_discard_preallocations",
+    "ext4_free_blocks",
+    "ext4_mballoc_free",
+    "ext4_allocate_inode",
+    "ext4_da_write_end",
+    "ext4_write_end",
+    "ext4_da_reserve_space",
+    "ext4_da_release_space",
+    "ext4_da_update_reserve_space",
+    "ext4_mb_release_group_pa",
+];
+const JBD2_EVENTS: [&str; 3] = ["jbd2_handle_start", "jbd2_handle_restart", "jbd2_end_commit"];
+
+/// KiB of trace buffer for each CPU: about a million events.
+const BUFFER_KIB: u32 = 96 * 1024;
+
+/// What is missing to record on this machine, or `None`.
+#[must_use]
+pub fn missing() -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let root = status
+        .lines()
+        .any(|line| line.strip_prefix("Uid:").is_some_and(|ids| ids.split_whitespace().nth(1) == Some("0")));
+    if !root {
+        return Some("root (loop devices, mounts and tracepoints need it)".to_owned());
+    }
+    for program in ["mke2fs", "dumpe2fs", "losetup", "mount", "umount"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            return Some(format!("the program {program}"));
+        }
+    }
+    let systems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    ["ext4", "tracefs"]
+        .into_iter()
+        .find(|name| !systems.lines().any(|line| line.split_whitespace().last() == Some(name)))
+        .map(|name| format!("the file system {name} in the kernel"))
+}
+
+/// Runs a program; its output is the value.
+fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .output()
+        .with_context(|| format!("cannot start {program}"))?;
+    if !output.status.success() {
+        bail!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a program whose failure must not stop a clean-up.
+fn try_run(program: &str, arguments: &[&str]) {
+    let _ = Command::new(program).args(arguments).output();
+}
+
+fn text(path: &Path) -> anyhow::Result<&str> {
+    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
+}
+
+/// Takes down what runs that no longer exist left under `scratch`.
+pub fn clean_leftovers(scratch: &Path) {
+    let Ok(entries) = fs::read_dir(scratch) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid =
+            name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            take_down(&entry.path());
+        }
+    }
+}
+
+/// Unmounts, detaches and removes everything of one work directory.
+fn take_down(directory: &Path) {
+    let inside = |name: &str| directory.join(name).to_string_lossy().into_owned();
+    try_run("umount", &[&inside("mnt")]);
+    let image = inside("image");
+    let devices = Command::new("losetup").args(["-j", &image, "-n", "-O", "NAME"]).output();
+    for device in
+        devices.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default().lines()
+    {
+        try_run("losetup", &["-d", device.trim()]);
+    }
+    if let Some(name) = directory.file_name() {
+        let _ = fs::remove_dir(directory.join("trace/instances").join(name));
+    }
+    try_run("umount", &[&inside("trace")]);
+    let _ = fs::remove_file(&image);
+    for name in ["mnt", "trace"] {
+        let _ = fs::remove_dir(directory.join(name));
+    }
+    // Not recursive: should something still be mounted inside, it stays untouched.
+    let _ = fs::remove_dir(directory);
+}
+
+/// The directory of one session and all that hangs on it.
+struct WorkDirectory(PathBuf);
+
+impl WorkDirectory {
+    fn new(scratch: &Path) -> anyhow::Result<Self> {
+        let pid = std::process::id();
+        for number in 0..1000 {
+            let path = scratch.join(format!("{PREFIX}{pid}-{number}"));
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot make {}", path.display())),
+            }
+        }
+        bail!("{} is full of {PREFIX} directories", scratch.display())
+    }
+}
+
+impl Drop for WorkDirectory {
+    fn drop(&mut self) {
+        take_down(&self.0);
+    }
+}
+
+/// A mounted image under observation.
+pub struct Session {
+    work: WorkDirectory,
+    device: String,
+    kind: ImageKind,
+    image: Image,
+}
+
+impl Session {
+    /// Makes, mounts and starts to observe an image.
+    ///
+    /// # Errors
+    /// What the program or the kernel that refused said.
+    pub fn start(kind: ImageKind, scratch: &Path) -> anyhow::Result<Self> {
+        let work = WorkDirectory::new(scratch)?;
+        let image_path = work.0.join("image");
+        fs::File::create(&image_path)?.set_len(kind.mib << 20)?;
+        make_file_system(&kind, &image_path)?;
+        let image = describe(text(&image_path)?)?;
+        for name in ["mnt", "trace"] {
+            fs::create_dir(work.0.join(name))?;
+        }
+        let node = run("losetup", &["--find", "--show", text(&image_path)?])?;
+        let device = node.trim().trim_start_matches("/dev/").to_owned();
+        let mut session = Self { work, device, kind, image };
+        session.mount()?;
+        session.read_tunables()?;
+        // Reading the file initialises every group.
+        session.check_start()?;
+        session.observe()?;
+        Ok(session)
+    }
+
+    /// Where the file system is mounted.
+    #[must_use]
+    pub fn mount_point(&self) -> PathBuf {
+        self.work.0.join("mnt")
+    }
+
+    /// The image's description; load and seed are the caller's to fill.
+    #[must_use]
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// The file that takes markers into the trace.
+    #[must_use]
+    pub fn marker(&self) -> PathBuf {
+        self.instance().join("trace_marker")
+    }
+
+    /// Stops the observation and gives the trace.
+    ///
+    /// # Errors
+    /// When the buffer was too small: a trace with a gap is no recording.
+    pub fn trace(&self) -> anyhow::Result<String> {
+        fs::write(self.instance().join("tracing_on"), "0")?;
+        for cpu in fs::read_dir(self.instance().join("per_cpu"))? {
+            let stats = fs::read_to_string(cpu?.path().join("stats"))?;
+            let lost = stats.lines().filter(|line| line.contains("overrun") || line.contains("dropped"));
+            if lost.into_iter().any(|line| !line.ends_with(": 0")) {
+                bail!("the trace buffer overflowed: take fewer operations");
+            }
+        }
+        Ok(fs::read_to_string(self.instance().join("trace"))?)
+    }
+
+    /// The kernel's own view of the groups.
+    ///
+    /// # Errors
+    /// When a file of `/proc/fs/ext4` is missing or reads otherwise than documented.
+    pub fn end(&self) -> anyhow::Result<End> {
+        let summary = self.proc_file("mb_structs_summary")?;
+        let half = |name: &str| -> Vec<u32> {
+            let lines = summary.lines().skip_while(move |line| !line.contains(name)).skip(1);
+            lines
+                .map_while(|line| line.trim().strip_prefix("list_order_")?.rsplit(' ').next()?.parse().ok())
+                .collect()
+        };
+        Ok(End {
+            groups: self.groups()?,
+            largest: half("max_free_order_lists"),
+            average: half("avg_fragment_size_lists"),
+            stats: self.proc_file("mb_stats")?.lines().map(str::to_owned).collect(),
+            overlaps: 0,
+        })
+    }
+
+    fn instance(&self) -> PathBuf {
+        self.work.0.join("trace/instances").join(self.work.0.file_name().unwrap_or_default())
+    }
+
+    fn proc_file(&self, name: &str) -> anyhow::Result<String> {
+        let path = format!("/proc/fs/ext4/{}/{name}", self.device);
+        fs::read_to_string(&path).with_context(|| path)
+    }
+
+    fn sys_number<T: std::str::FromStr>(&self, name: &str) -> anyhow::Result<T> {
+        let path = format!("/sys/fs/ext4/{}/{name}", self.device);
+        let value = fs::read_to_string(&path).with_context(|| path.clone())?;
+        value.trim().parse().ok().with_context(|| format!("{path} holds {value:?}"))
+    }
+
+    fn mount(&self) -> anyhow::Result<()> {
+        let rotational = if self.kind.rotational { "1" } else { "0" };
+        fs::write(format!("/sys/block/{}/queue/rotational", self.device), rotational)?;
+        let common = "no_prefetch_block_bitmaps,noinit_itable,noatime";
+        let journal = if self.image.journal { ",commit=3600" } else { "" };
+        let options = format!("{common}{journal},{}", self.kind.mount);
+        let node = format!("/dev/{}", self.device);
+        run("mount", &["-t", "ext4", "-o", &options, &node, text(&self.mount_point())?])?;
+        fs::write(format!("/sys/fs/ext4/{}/mb_stats", self.device), "1")?;
+        Ok(())
+    }
+
+    fn read_tunables(&mut self) -> anyhow::Result<()> {
+        let options = self.proc_file("options")?;
+        let option = |name: &str| -> Option<u32> {
+            options.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+        };
+        let summary = self.proc_file("mb_structs_summary")?;
+        let possible = fs::read_to_string("/sys/devices/system/cpu/possible")?;
+        let last: u32 = possible.trim().rsplit(['-', ',']).next().unwrap_or("0").parse()?;
+        let tunables = Tunables {
+            max_to_scan: self.sys_number("mb_max_to_scan")?,
+            min_to_scan: self.sys_number("mb_min_to_scan")?,
+            order2_req: self.sys_number("mb_order2_req")?,
+            stream_req: self.sys_number("mb_stream_req")?,
+            group_prealloc: self.sys_number("mb_group_prealloc")?,
+            max_linear_groups: self.sys_number("mb_max_linear_groups")?,
+            best_avail_max_trim_order: self.sys_number("mb_best_avail_max_trim_order")?,
+        };
+        let reserved_clusters = self.sys_number("reserved_clusters")?;
+        self.image = Image {
+            format: FORMAT,
+            image: self.kind.name.to_owned(),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            possible_cpus: last + 1,
+            optimize_scan: summary.contains("optimize_scan: 1"),
+            stripe: option("stripe").unwrap_or(0),
+            reserved_clusters,
+            tunables,
+            ..std::mem::take(&mut self.image)
+        };
+        Ok(())
+    }
+
+    /// The free extents we read from the image must be what the kernel counts.
+    fn check_start(&self) -> anyhow::Result<()> {
+        for (group, (extents, counts)) in self.image.free.iter().zip(self.groups()?).enumerate() {
+            let ours = [extents.iter().map(|extent| extent.1).sum(), u32::try_from(extents.len())?];
+            if counts.get(..2) != Some(&ours) {
+                bail!(
+                    "group {group} starts with {counts:?} in the kernel, {ours:?} (free, fragments) in dumpe2fs"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn groups(&self) -> anyhow::Result<Vec<Vec<u32>>> {
+        let text = self.proc_file("mb_groups")?;
+        text.lines()
+            .skip(1)
+            .map(|line| {
+                let (_, numbers) =
+                    line.split_once(':').with_context(|| format!("mb_groups line {line:?}"))?;
+                let words = numbers.split([' ', '[', ']']).filter(|word| !word.is_empty());
+                words.map(|word| word.parse().with_context(|| format!("mb_groups line {line:?}"))).collect()
+            })
+            .collect()
+    }
+
+    fn observe(&self) -> anyhow::Result<()> {
+        run("mount", &["-t", "tracefs", "none", text(&self.work.0.join("trace"))?])?;
+        let instance = self.instance();
+        fs::create_dir(&instance).context("cannot make a trace instance")?;
+        let set = |file: &str, value: &str| {
+            fs::write(instance.join(file), value).with_context(|| format!("trace file {file}"))
+        };
+        set("trace_clock", "counter")?;
+        set("buffer_size_kb", &BUFFER_KIB.to_string())?;
+        let number = fs::read_to_string(format!("/sys/block/{}/dev", self.device))?;
+        let (major, minor) = number.trim().split_once(':').context("device number")?;
+        let kernel_number = (major.parse::<u32>()? << 20) | minor.parse::<u32>()?;
+        for system in ["ext4", "jbd2"] {
+            set(&format!("events/{system}/filter"), &format!("dev=={kernel_number}"))?;
+        }
+        for event in EXT4_EVENTS {
+            set(&format!("events/ext4/{event}/enable"), "1")?;
+        }
+        for event in JBD2_EVENTS {
+            set(&format!("events/jbd2/{event}/enable"), "1")?;
+        }
+        Ok(())
+    }
+}
+
+fn make_file_system(kind: &ImageKind, image: &Path) -> anyhow::Result<()> {
+    let mut arguments =
+        vec!["-q", "-F", "-t", "ext4", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"];
+    arguments.extend(kind.mke2fs.split_whitespace());
+    arguments.push(text(image)?);
+    run("mke2fs", &arguments).map(drop)
+}
+
+/// Geometry and free extents, from `dumpe2fs`.
+fn describe(image: &str) -> anyhow::Result<Image> {
+    let dump = run("dumpe2fs", &[image])?;
+    let field = |name: &str| dump.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()));
+    let number = |name: &str| -> anyhow::Result<u64> {
+        field(name)
+            .and_then(|value| value.parse().ok())
+            .with_context(|| format!("dumpe2fs shows no `{name}`"))
+    };
+    let small = |name: &str| -> anyhow::Result<u32> { Ok(u32::try_from(number(name)?)?) };
+    let has = |feature: &str| {
+        field("Filesystem features:").is_some_and(|all| all.split_whitespace().any(|word| word == feature))
+    };
+    let block_size = small("Block size:")?;
+    let cluster_size = small("Cluster size:").unwrap_or(block_size);
+    let clusters_per_group = small("Clusters per group:").or_else(|_| small("Blocks per group:"))?;
+    let flex = if has("flex_bg") { small("Flex block group size:").unwrap_or(1) } else { 1 };
+    let mut described = Image {
+        block_bits: block_size.ilog2(),
+        cluster_ratio_bits: (cluster_size / block_size).ilog2(),
+        blocks: number("Block count:")?,
+        first_data_block: number("First block:")?,
+        clusters_per_group,
+        inodes_per_group: small("Inodes per group:")?,
+        inode_size: u16::try_from(number("Inode size:")?)?,
+        flex_bits: flex.ilog2(),
+        extents: has("extent") || has("extents"),
+        journal: has("has_journal"),
+        root_blocks: number("Reserved block count:")?,
+        ..Image::default()
+    };
+    described.free = free_extents(&dump, &described)?;
+    Ok(described)
+}
+
+/// The lines `  Free blocks: A-B, C` of every group, as clusters inside the group.
+fn free_extents(dump: &str, image: &Image) -> anyhow::Result<Vec<Vec<(u32, u32)>>> {
+    let per_group = u64::from(image.clusters_per_group) << image.cluster_ratio_bits;
+    let mut groups = Vec::new();
+    for line in dump.lines().filter_map(|line| line.strip_prefix("  Free blocks:")) {
+        let first = image.first_data_block + per_group * u64::try_from(groups.len())?;
+        let mut extents = Vec::new();
+        for range in line.split(',').map(str::trim).filter(|range| !range.is_empty()) {
+            let (low, high) = range.split_once('-').unwrap_or((range, range));
+            let (low, high) = (low.parse::<u64>()?, high.parse::<u64>()?);
+            let start = (low - first) >> image.cluster_ratio_bits;
+            let end = (high - first) >> image.cluster_ratio_bits;
+            extents.push((u32::try_from(start)?, u32::try_from(end - start + 1)?));
+        }
+        groups.push(extents);
+    }
+    Ok(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_extents_become_clusters_of_their_group() {
+        let image = Image { clusters_per_group: 8, cluster_ratio_bits: 2, ..Image::default() };
+        let dump = "Group 0:\n  Free blocks: 4-11, 16-19\nGroup 1:\n  Free blocks: \nGroup 2:\n  Free blocks: 64-95\n";
+        let free = free_extents(dump, &image).unwrap();
+        assert_eq!(free, [vec![(1, 2), (4, 1)], vec![], vec![(0, 8)]]);
+    }
+}

@@ -1,0 +1,66 @@
+//! One recording: a load on an image kind, under the trace.
+
+use std::path::Path;
+
+use anyhow::Context;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::driver::Driver;
+use super::images::ImageKind;
+use super::kernel::Session;
+use super::loads::{self, Load};
+use super::recording::{Image, Recording};
+use super::trace_text::{self, Rules};
+
+/// Records `load` on an image of `kind`, pinned to one CPU; the image lives under `scratch`.
+///
+/// # Errors
+/// What the kernel or a program refused; lack of space during the load is none.
+pub fn record(
+    kind: ImageKind,
+    load: Load,
+    seed: u64,
+    operations: u32,
+    scratch: &Path,
+) -> anyhow::Result<Recording> {
+    let session = Session::start(kind, scratch).with_context(|| format!("image {}", kind.name))?;
+    run_pinned(&session, kind, load, seed, operations)
+        .with_context(|| format!("load {} on {}", load.name, kind.name))?;
+    let mut end = session.end()?;
+    let text = session.trace()?;
+    let rules = Rules { journal: session.image().journal, writeback: kind.writeback() };
+    let parsed = trace_text::parse(&text, rules)?;
+    end.overlaps = parsed.overlaps;
+    let image = Image { load: load.name.to_owned(), seed, ..session.image().clone() };
+    Ok(Recording { image, events: parsed.events, end })
+}
+
+/// Whether a load can run on an image kind.
+#[must_use]
+pub fn fits(kind: ImageKind, load: Load) -> bool {
+    !(kind.indirect() && load.allocates)
+}
+
+/// Runs the load on a thread of its own that stays on the first CPU this process may use.
+fn run_pinned(
+    session: &Session,
+    kind: ImageKind,
+    load: Load,
+    seed: u64,
+    operations: u32,
+) -> anyhow::Result<()> {
+    let mut driver = Driver::new(&session.mount_point(), &session.marker(), seed, operations)?;
+    driver.block = 1 << session.image().block_bits;
+    driver.indirect = kind.indirect();
+    let work = move || -> anyhow::Result<()> {
+        let allowed = sched_getaffinity(None)?;
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap_or(0));
+        sched_setaffinity(None, &one)?;
+        if kind.filled > 0 {
+            loads::fill_part(&mut driver, kind.filled)?;
+        }
+        (load.run)(&mut driver)
+    };
+    std::thread::spawn(work).join().map_err(|_| anyhow::anyhow!("the load generator panicked"))?
+}

@@ -1,0 +1,338 @@
+//! The recorded log: every input the kernel's block allocator saw in one run, and what it decided, as JSON Lines.
+//!
+//! A recording is self-contained: [`Image`] (the first line) describes the file system, its tunables and every free
+//! extent at the start; then come the events in the order the kernel took them; [`End`] (the last line) holds the
+//! kernel's own view of the groups after the run. It can be replayed without root and without the kernel.
+//!
+//! | line (`"t"`) | what it is |
+//! |---|---|
+//! | `image` | [`Image`] |
+//! | `req` | [`Request`]: one block request, inputs and outcome |
+//! | `drop` | [`DropInode`]: all preallocations of an inode are given back (close, truncate, eviction ...) |
+//! | `free` | [`Free`]: clusters freed in one group |
+//! | `commit` | [`Commit`]: a transaction is durable, what it freed may be used again |
+//! | `delayed` | [`Delayed`]: the count of reserved-but-unallocated clusters changed |
+//! | `end` | [`End`] |
+//!
+//! Which inputs are seen and which are derived: length, logical block, goal, neighbours, flags, inode and CPU are in
+//! the tracepoints; transaction ids come from the handle that the same thread started last; file size comes from the
+//! write-end tracepoints and from the load generator's own `fstat` after every other operation; writer-open comes from
+//! the load generator's opens and closes. Nothing is taken from the outcome.
+
+use std::io::{BufRead, Write};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+
+/// Version of the format, in every [`Image`] line.
+pub const FORMAT: u32 = 1;
+
+/// One line of a recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "t", rename_all = "snake_case")]
+pub enum Line {
+    /// The file system at the start.
+    Image(Box<Image>),
+    /// A block request.
+    Req(Request),
+    /// Preallocations of an inode given back.
+    Drop(DropInode),
+    /// Clusters freed.
+    Free(Free),
+    /// A transaction committed.
+    Commit(Commit),
+    /// Reserved-but-unallocated clusters.
+    Delayed(Delayed),
+    /// The file system at the end.
+    End(Box<End>),
+}
+
+/// The file system at the start of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Name of the load.
+    pub load: String,
+    /// Name of the image kind.
+    pub image: String,
+    /// Seed of the load.
+    pub seed: u64,
+    /// Release of the kernel that was recorded.
+    pub kernel: String,
+    /// log2 of the block size.
+    pub block_bits: u32,
+    /// log2 of blocks per cluster.
+    pub cluster_ratio_bits: u32,
+    /// Size in blocks.
+    pub blocks: u64,
+    /// First data block.
+    pub first_data_block: u64,
+    /// Clusters in a group.
+    pub clusters_per_group: u32,
+    /// Inodes in a group.
+    pub inodes_per_group: u32,
+    /// Bytes of an inode.
+    pub inode_size: u16,
+    /// log2 of groups in a flex group.
+    pub flex_bits: u32,
+    /// Whether files are mapped by extents (otherwise by indirect blocks).
+    pub extents: bool,
+    /// Whether there is a journal.
+    pub journal: bool,
+    /// Blocks reserved for root.
+    pub root_blocks: u64,
+    /// `reserved_clusters` of sysfs.
+    pub reserved_clusters: u64,
+    /// CPUs the kernel considers possible.
+    pub possible_cpus: u32,
+    /// `mb_optimize_scan` as the kernel reports it.
+    pub optimize_scan: bool,
+    /// Stripe in blocks, 0 for none.
+    pub stripe: u32,
+    /// The `mb_*` files of sysfs.
+    pub tunables: Tunables,
+    /// Free extents of every group: (first cluster, clusters), ascending.
+    pub free: Vec<Vec<(u32, u32)>>,
+}
+
+/// The allocator's tunables, as `/sys/fs/ext4/<dev>/` gives them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tunables {
+    /// Candidates before giving up.
+    pub max_to_scan: u32,
+    /// Candidates after which a sufficient one is taken.
+    pub min_to_scan: u32,
+    /// Smallest order that uses the power-of-two criterion.
+    pub order2_req: u32,
+    /// Small-file limit in blocks.
+    pub stream_req: u32,
+    /// Clusters of a locality preallocation.
+    pub group_prealloc: u32,
+    /// Groups visited linearly before the index is used.
+    pub max_linear_groups: u32,
+    /// How many orders the best-available criterion trims.
+    pub best_avail_max_trim_order: u32,
+}
+
+/// A place and length as the kernel prints them: group, cluster offset (-1: none), clusters, logical block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spot(
+    /// Group.
+    pub u32,
+    /// First cluster in the group, or -1.
+    pub i32,
+    /// Clusters.
+    pub u32,
+    /// Logical block.
+    pub u32,
+);
+
+/// One block request and its outcome.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Inode number.
+    pub ino: u32,
+    /// CPU the request ran on.
+    pub cpu: u32,
+    /// Blocks (clusters with bigalloc) asked for, before admission.
+    pub len: u32,
+    /// First logical block.
+    pub log: u32,
+    /// Goal block.
+    pub goal: u64,
+    /// Left neighbour: last logical and physical block; physical 0 for none.
+    pub left: (u32, u64),
+    /// Right neighbour: first logical and physical block; physical 0 for none.
+    pub right: (u32, u64),
+    /// Request flags of the kernel.
+    pub flags: u32,
+    /// File size in bytes at this moment.
+    pub size: u64,
+    /// Whether somebody has the file open for writing.
+    pub open: bool,
+    /// What the kernel did.
+    pub did: Outcome,
+}
+
+/// What the kernel did with a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// How the request was served.
+    pub via: Via,
+    /// The request after admission and clamping.
+    pub orig: Spot,
+    /// The goal after normalisation and stream replacement (searches only).
+    pub goal: Spot,
+    /// What was found (searches) or taken (preallocations).
+    pub result: Spot,
+    /// Candidates, modulo 65,536.
+    pub found: u16,
+    /// Groups scanned, modulo 65,536.
+    pub groups: u16,
+    /// Criterion, 0 to 5.
+    pub cr: u8,
+    /// Final flags.
+    pub flags: u32,
+    /// New preallocation: first block, logical start, clusters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<(u64, u64, u32)>,
+    /// First block given.
+    pub block: u64,
+    /// Clusters given.
+    pub len: u32,
+}
+
+/// How a request was served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Via {
+    /// It was not: no space.
+    #[default]
+    Failed,
+    /// From a preallocation that existed.
+    Prealloc,
+    /// By a search.
+    Search,
+}
+
+/// Preallocations of one inode are given back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DropInode {
+    /// Inode number.
+    pub ino: u32,
+    /// What the kernel gave back, in its order: first block, clusters.
+    pub released: Vec<(u64, u32)>,
+}
+
+/// Clusters of one group are freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Free {
+    /// Inode number.
+    pub ino: u32,
+    /// Group.
+    pub group: u32,
+    /// First cluster in the group.
+    pub start: u32,
+    /// Clusters.
+    pub len: u32,
+    /// Transaction whose commit makes them usable; none: usable at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tid: Option<u32>,
+}
+
+/// A transaction is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Commit {
+    /// Transaction id.
+    pub tid: u32,
+}
+
+/// The count of reserved-but-unallocated clusters changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delayed {
+    /// By how much.
+    pub delta: i64,
+}
+
+/// The kernel's view at the end of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// `mb_groups`: per group free, fragments, first, then the counters by order.
+    pub groups: Vec<Vec<u32>>,
+    /// `mb_structs_summary`: groups by largest free order.
+    pub largest: Vec<u32>,
+    /// `mb_structs_summary`: groups by average fragment order.
+    pub average: Vec<u32>,
+    /// `mb_stats` as printed.
+    pub stats: Vec<String>,
+    /// Events of two threads that ran inside one another; more than 0 means that the order is not certain.
+    pub overlaps: u32,
+}
+
+/// A whole recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// The first line.
+    pub image: Image,
+    /// The events.
+    pub events: Vec<Line>,
+    /// The last line.
+    pub end: End,
+}
+
+impl Recording {
+    /// Writes JSON Lines.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write(&self, out: &mut impl Write) -> anyhow::Result<()> {
+        let mut put = |line: &Line| -> anyhow::Result<()> {
+            serde_json::to_writer(&mut *out, line)?;
+            out.write_all(b"\n")?;
+            Ok(())
+        };
+        put(&Line::Image(Box::new(self.image.clone())))?;
+        self.events.iter().try_for_each(&mut put)?;
+        put(&Line::End(Box::new(self.end.clone())))
+    }
+
+    /// Reads JSON Lines.
+    ///
+    /// # Errors
+    /// With the line number, when a line is not of the format or the first or last line is missing.
+    pub fn read(input: impl BufRead) -> anyhow::Result<Self> {
+        let (mut image, mut end, mut events) = (None, None, Vec::new());
+        for (index, text) in input.lines().enumerate() {
+            let line =
+                serde_json::from_str(&text?).with_context(|| format!("recording, line {}", index + 1))?;
+            match line {
+                Line::Image(first) => image = Some(*first),
+                Line::End(last) => end = Some(*last),
+                event => events.push(event),
+            }
+        }
+        let image: Image = image.context("recording has no `image` line")?;
+        if image.format != FORMAT {
+            bail!("recording has format {}, this program reads {FORMAT}", image.format);
+        }
+        Ok(Self { image, events, end: end.context("recording has no `end` line: it was cut")? })
+    }
+
+    /// The block requests.
+    pub fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.events.iter().filter_map(|line| match line {
+            Line::Req(request) => Some(request),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_survives_its_text_form() {
+        let recording = Recording {
+            image: Image { format: FORMAT, free: vec![vec![(5, 7)], vec![]], ..Image::default() },
+            events: vec![
+                Line::Req(Request {
+                    ino: 12,
+                    did: Outcome { new: Some((1, 2, 3)), ..Outcome::default() },
+                    ..Request::default()
+                }),
+                Line::Free(Free { ino: 12, group: 1, start: 2, len: 3, tid: Some(4) }),
+                Line::Commit(Commit { tid: 4 }),
+                Line::Drop(DropInode { ino: 12, released: vec![(9, 1)] }),
+                Line::Delayed(Delayed { delta: -2 }),
+            ],
+            end: End { groups: vec![vec![1, 2, 3]], ..End::default() },
+        };
+        let mut text = Vec::new();
+        recording.write(&mut text).unwrap();
+        assert_eq!(Recording::read(text.as_slice()).unwrap(), recording);
+        let cut = text.split(|&byte| byte == b'\n').next().unwrap();
+        assert!(Recording::read(cut).unwrap_err().to_string().contains("cut"));
+    }
+}

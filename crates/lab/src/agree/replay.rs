@@ -1,0 +1,349 @@
+//! Replay of a recording into `blockyard_alloc`, decision by decision.
+//!
+//! The allocator is opened on the recorded bitmaps with every group loaded, under `linux-6.18` and the recorded
+//! tunables. Each recorded event is applied in order; our own outcome is applied too, so a first difference can cause
+//! later ones. Requests ran as root, so the blocks reserved for root are not held back. The counts that
+//! the tracepoint keeps in 16 bits are compared modulo 65,536.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use blockyard_alloc::memory::MemoryBitmaps;
+use blockyard_alloc::{
+    AllocConfig, AllocError, AllocEvent, Allocator, BlockRequest, EventExtent, EventKind, EventRings,
+    FreeContext, InitMode, InodeAlloc, Mapping, Neighbour, Policy, RequestFlags, Tunable,
+};
+use blockyard_disk::geometry::GeometryFields;
+use blockyard_disk::num::{low16, low32};
+use blockyard_disk::{BlockCount, BlockNr, ClusterOffset, Geometry, GroupNr, InodeNr, LogicalBlock, TxnId};
+use blockyard_sync::CpuSlot;
+use serde::Serialize;
+
+use super::recording::{Delayed, Free, Image, Line, Recording, Request, Spot, Via};
+
+/// How far a replay agreed with its recording.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Agreement {
+    /// Load.
+    pub load: String,
+    /// Image kind.
+    pub image: String,
+    /// Whether cheap criteria used the index.
+    pub optimize_scan: bool,
+    /// Seed of the load.
+    pub seed: u64,
+    /// Requests compared.
+    pub requests: u64,
+    /// Requests that searched (the others were served from preallocations or failed).
+    pub searches: u64,
+    /// Requests with equal first block and length, or refused on both sides.
+    pub placements: u64,
+    /// Searches with equal criterion.
+    pub criteria: u64,
+    /// Searches with an equal number of candidates.
+    pub candidates: u64,
+    /// Searches with an equal number of groups scanned.
+    pub groups: u64,
+    /// Searches with equal goal after normalisation, found extent and final flags.
+    pub decisions: u64,
+    /// Whether `mb_groups` is equal at the end.
+    pub mb_groups: bool,
+    /// Whether `mb_structs_summary` is equal at the end.
+    pub summary: bool,
+    /// Requests that overlapped in time, so that their order is uncertain.
+    pub overlaps: u32,
+    /// The first difference, explained.
+    pub first: Option<String>,
+}
+
+impl Agreement {
+    /// Per cent of requests placed equally.
+    #[must_use]
+    pub fn percent(&self) -> f64 {
+        share(self.placements, self.requests)
+    }
+}
+
+/// `part` in per cent of `whole`; 100 for nothing of nothing.
+#[must_use]
+pub fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        return 100.0;
+    }
+    // Thousandths of a per cent, rounded down: 100 % is printed only when all are equal.
+    f64::from(u32::try_from(part * 100_000 / whole).unwrap_or(u32::MAX)) / 1000.0
+}
+
+/// Replays a recording and compares every decision.
+///
+/// # Errors
+/// When the recording's image is no geometry, or the allocator reports something other than lack of space.
+pub fn replay(recording: &Recording) -> anyhow::Result<Agreement> {
+    let mut replay = Replay::new(&recording.image)?;
+    for line in &recording.events {
+        replay.event(line)?;
+    }
+    replay.finish(recording)
+}
+
+struct Replay {
+    allocator: Allocator,
+    disk: Arc<MemoryBitmaps>,
+    geometry: Geometry,
+    rings: Arc<EventRings>,
+    inodes: HashMap<u32, InodeAlloc>,
+    mapping: Mapping,
+    agreement: Agreement,
+}
+
+impl Replay {
+    fn new(image: &Image) -> anyhow::Result<Self> {
+        let geometry = geometry(image)?;
+        let disk = bitmaps(image, geometry);
+        let scan = if image.optimize_scan { "optimized" } else { "linear" };
+        let config = AllocConfig {
+            policy: Policy::parse(&format!("linux-6.18:scan={scan}"))?,
+            cpus: image.possible_cpus,
+            rotational: image.tunables.max_linear_groups > 0,
+            stripe: image.stripe,
+            root_reserved: 0,
+            reserved: Some(image.reserved_clusters),
+            extents: image.extents,
+            init: InitMode::AtOpen,
+            memory_max: u64::MAX,
+            ..AllocConfig::new(geometry)
+        };
+        let rings = Arc::new(EventRings::new(config.cpus, 16));
+        let allocator =
+            Allocator::open(&config, disk.clone(), &disk.facts())?.with_events(Arc::clone(&rings));
+        // Full groups are loaded too, as the kernel does when mb_groups is read.
+        allocator.groups()?;
+        let t = image.tunables;
+        for (tunable, value) in [
+            (Tunable::MaxToScan, t.max_to_scan),
+            (Tunable::MinToScan, t.min_to_scan),
+            (Tunable::Order2Req, t.order2_req),
+            (Tunable::StreamReq, t.stream_req),
+            (Tunable::GroupPrealloc, t.group_prealloc),
+            (Tunable::MaxLinearGroups, t.max_linear_groups),
+            (Tunable::BestAvailMaxTrimOrder, t.best_avail_max_trim_order),
+        ] {
+            allocator.set_tunable(tunable, u64::from(value))?;
+        }
+        let agreement = Agreement {
+            load: image.load.clone(),
+            image: image.image.clone(),
+            optimize_scan: image.optimize_scan,
+            seed: image.seed,
+            ..Agreement::default()
+        };
+        let mapping = if image.extents { Mapping::Extents } else { Mapping::Indirect };
+        Ok(Self { allocator, disk, geometry, rings, inodes: HashMap::new(), mapping, agreement })
+    }
+
+    fn event(&mut self, line: &Line) -> anyhow::Result<()> {
+        match line {
+            Line::Req(request) => self.request(request),
+            Line::Drop(dropped) => {
+                if let Some(inode) = self.inodes.get(&dropped.ino) {
+                    self.allocator.discard_inode_preallocations(inode, CpuSlot::ZERO);
+                }
+                Ok(())
+            }
+            Line::Free(free) => {
+                self.free(*free);
+                Ok(())
+            }
+            Line::Commit(commit) => {
+                self.allocator.commit(TxnId::new(commit.tid), CpuSlot::ZERO);
+                Ok(())
+            }
+            Line::Delayed(delayed) => {
+                self.delayed(*delayed);
+                Ok(())
+            }
+            Line::Image(_) | Line::End(_) => Ok(()),
+        }
+    }
+
+    fn differ(&mut self, text: impl FnOnce() -> String) {
+        self.agreement.first.get_or_insert_with(text);
+    }
+
+    fn delayed(&mut self, delayed: Delayed) {
+        let clusters = delayed.delta.unsigned_abs();
+        if delayed.delta < 0 {
+            self.allocator.release_delayed(clusters, CpuSlot::ZERO);
+        } else if let Err(error) =
+            self.allocator.reserve_delayed(clusters, RequestFlags::USE_ROOT, CpuSlot::ZERO)
+        {
+            self.differ(|| format!("the kernel reserved {clusters} delayed clusters, we refuse: {error}"));
+        }
+    }
+
+    fn free(&mut self, free: Free) {
+        let group = GroupNr::new(free.group);
+        let first = self.geometry.block_at(group, ClusterOffset::new(free.start));
+        let end = self.geometry.group_first_block(group).raw() + self.geometry.blocks_in_group(group);
+        let blocks = (u64::from(free.len) << self.geometry.cluster_ratio_bits()).min(end - first.raw());
+        let context = FreeContext { txn: free.tid.map(TxnId::new), ..FreeContext::default() };
+        let freed = self.allocator.free_with(first, blocks, context, |extent| {
+            self.disk.write(extent.group, extent.start, extent.count, false);
+            Ok::<(), AllocError>(())
+        });
+        if let Err(error) = freed {
+            self.differ(|| format!("free {free:?}: {error}"));
+        }
+    }
+
+    fn request(&mut self, theirs: &Request) -> anyhow::Result<()> {
+        let request = self.translate(theirs);
+        let inode = self.inodes.entry(theirs.ino).or_default();
+        let ours = match self.allocator.allocate(&request, inode) {
+            Ok(claim) => {
+                let place = (claim.first_block().raw(), claim.clusters());
+                self.disk.commit(claim);
+                Some(place)
+            }
+            Err(AllocError::NoSpace(_)) => None,
+            Err(error) => return Err(error).with_context(|| format!("{theirs:?}")),
+        };
+        let event = self.rings.drain().0.pop();
+        self.compare(theirs, ours, event.as_ref());
+        Ok(())
+    }
+
+    fn translate(&self, theirs: &Request) -> BlockRequest {
+        let neighbour = |(logical, physical): (u32, u64)| {
+            (physical != 0)
+                .then(|| Neighbour { logical: LogicalBlock::new(logical), physical: BlockNr::new(physical) })
+        };
+        let inode_group = theirs.ino.saturating_sub(1) / self.geometry.inodes_per_group();
+        BlockRequest {
+            inode: InodeNr::new(theirs.ino),
+            inode_group: GroupNr::new(inode_group),
+            mapping: self.mapping,
+            logical: LogicalBlock::new(theirs.log),
+            clusters: theirs.len,
+            goal: BlockNr::new(theirs.goal),
+            left: neighbour(theirs.left),
+            right: neighbour(theirs.right),
+            file_size: theirs.size,
+            writer_open: theirs.open,
+            cpu: CpuSlot::new(theirs.cpu),
+            colour: 0,
+            flags: RequestFlags::from_bits_truncate(theirs.flags),
+        }
+    }
+
+    fn compare(&mut self, theirs: &Request, ours: Option<(u64, u32)>, event: Option<&AllocEvent>) {
+        let did = &theirs.did;
+        let placed = ours == (did.via != Via::Failed).then_some((did.block, did.len));
+        let agreement = &mut self.agreement;
+        agreement.requests += 1;
+        agreement.placements += u64::from(placed);
+        let mut same = placed;
+        if did.via == Via::Search {
+            let searched = event.filter(|event| event.kind != EventKind::Prealloc);
+            let test =
+                |equal: fn(&AllocEvent, &Request) -> bool| searched.is_some_and(|event| equal(event, theirs));
+            let criterion = test(|event, theirs| event.criterion == theirs.did.cr);
+            let candidates = test(|event, theirs| low16(event.found) == theirs.did.found);
+            let groups = test(|event, theirs| event.scanned == theirs.did.groups);
+            let decision = test(|event, theirs| {
+                let did = &theirs.did;
+                (spot(event.original), spot(event.goal), spot(event.result), u32::from(event.flags))
+                    == (did.orig, did.goal, did.result, did.flags)
+            });
+            agreement.searches += 1;
+            agreement.criteria += u64::from(criterion);
+            agreement.candidates += u64::from(candidates);
+            agreement.groups += u64::from(groups);
+            agreement.decisions += u64::from(decision);
+            same &= criterion && candidates && groups && decision;
+        }
+        let number = agreement.requests;
+        if !same {
+            self.differ(|| format!("request {number}: kernel {theirs:?}; ours {ours:?}, {}", explain(event)));
+        }
+    }
+
+    fn finish(mut self, recording: &Recording) -> anyhow::Result<Agreement> {
+        let lines = self.allocator.groups()?;
+        let ours: Vec<Vec<u32>> = lines
+            .iter()
+            .map(|line| [&[line.free, line.fragments, line.first_free][..], &line.chunks].concat())
+            .collect();
+        let theirs = &recording.end.groups;
+        // The kernel prints zero columns above the largest order.
+        let equal = |(ours, theirs): (&Vec<u32>, &Vec<u32>)| {
+            let width = ours.len().max(theirs.len());
+            (0..width).all(|at| ours.get(at).unwrap_or(&0) == theirs.get(at).unwrap_or(&0))
+        };
+        let wrong = ours.iter().zip(theirs).position(|pair| !equal(pair));
+        self.agreement.mb_groups = wrong.is_none() && ours.len() == theirs.len();
+        if let Some(at) = wrong {
+            self.differ(|| format!("mb_groups, group {at}: kernel {:?}, ours {:?}", theirs[at], ours[at]));
+        }
+        let summary = self.allocator.structs_summary();
+        let end = &recording.end;
+        self.agreement.summary =
+            summary.max_free_order == end.largest && summary.avg_fragment_size == end.average;
+        if !self.agreement.summary {
+            self.differ(|| {
+                format!("mb_structs_summary: kernel {:?} {:?}, ours {summary:?}", end.largest, end.average)
+            });
+        }
+        self.agreement.overlaps = end.overlaps;
+        Ok(self.agreement)
+    }
+}
+
+fn spot(extent: EventExtent) -> Spot {
+    Spot(extent.group, extent.start.cast_signed(), extent.len, low32(u64::from(extent.logical)))
+}
+
+fn explain(event: Option<&AllocEvent>) -> String {
+    event.map_or_else(
+        || "no decision".to_owned(),
+        |event| {
+            format!(
+                "orig {:?} goal {:?} result {:?} found {} groups {} criterion {} flags {:#x} {:?}",
+                spot(event.original),
+                spot(event.goal),
+                spot(event.result),
+                event.found,
+                event.scanned,
+                event.criterion,
+                event.flags,
+                event.kind
+            )
+        },
+    )
+}
+
+fn geometry(image: &Image) -> anyhow::Result<Geometry> {
+    Ok(Geometry::new(GeometryFields {
+        block_bits: image.block_bits,
+        cluster_ratio_bits: image.cluster_ratio_bits,
+        blocks_count: BlockCount::new(image.blocks),
+        first_data_block: BlockNr::new(image.first_data_block),
+        clusters_per_group: image.clusters_per_group,
+        inodes_per_group: image.inodes_per_group,
+        inode_size: image.inode_size,
+        flex_bits: image.flex_bits,
+    })?)
+}
+
+/// Everything used but the recorded free extents.
+fn bitmaps(image: &Image, geometry: Geometry) -> Arc<MemoryBitmaps> {
+    let disk = MemoryBitmaps::new(geometry, 0);
+    for (group, free) in geometry.all_groups().zip(&image.free) {
+        disk.write(group, 0, geometry.clusters_in_group(group), true);
+        for &(start, count) in free {
+            disk.write(group, start, count, false);
+        }
+    }
+    disk
+}

@@ -1,0 +1,425 @@
+//! The kernel's trace text turned into recorded events.
+//!
+//! A trace line is `COMM-PID [CPU] FLAGS COUNTER: EVENT: FIELDS`. The clock is the `counter` one, so the order of
+//! lines is the order of the events on all CPUs. A request opens with `ext4_request_blocks` and closes with
+//! `ext4_allocate_blocks` of the same thread; when the thread opens another one first, the earlier one failed.
+//! Our own markers (`tracing_mark_write: ba ...`) carry what no tracepoint shows: `ba size INO BYTES` after an
+//! operation, `ba open INO` and `ba close INO` for descriptors that can write.
+
+use std::collections::HashMap;
+
+use anyhow::Context;
+
+use super::recording::{Commit, Delayed, DropInode, Free, Line, Outcome, Request, Spot, Via};
+
+const HINT_DATA: u32 = 0x20;
+
+/// Names of the request flags, as the tracepoints print them.
+const FLAGS: [(&str, u32); 12] = [
+    ("HINT_MERGE", 0x1),
+    ("HINT_FIRST", 0x8),
+    ("HINT_DATA", HINT_DATA),
+    ("HINT_NOPREALLOC", 0x40),
+    ("HINT_GRP_ALLOC", 0x80),
+    ("HINT_GOAL_ONLY", 0x100),
+    ("HINT_TRY_GOAL", 0x200),
+    ("DELALLOC_RESV", 0x400),
+    ("STREAM_ALLOC", 0x800),
+    ("USE_ROOT_BLKS", 0x1000),
+    ("USE_RESV", 0x2000),
+    ("STRICT_CHECK", 0x4000),
+];
+
+/// Names of the criteria, as the tracepoints print them.
+const CRITERIA: [&str; 5] =
+    ["CR_POWER2_ALIGNED", "CR_GOAL_LEN_FAST", "CR_BEST_AVAIL_LEN", "CR_GOAL_LEN_SLOW", "CR_ANY_FREE"];
+
+/// What the parser must know of the file system.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Frees of metadata wait for the commit.
+    pub(crate) journal: bool,
+    /// Frees of data do not, although there is a journal.
+    pub(crate) writeback: bool,
+}
+
+/// What came out of a trace.
+#[derive(Debug, Default)]
+pub(crate) struct Parsed {
+    /// The events in order.
+    pub(crate) events: Vec<Line>,
+    /// Requests that began while another thread had one open.
+    pub(crate) overlaps: u32,
+}
+
+/// Parses a whole trace.
+///
+/// # Errors
+/// With the line, when one of the events we enabled does not look as documented.
+pub(crate) fn parse(text: &str, rules: Rules) -> anyhow::Result<Parsed> {
+    let mut parser = Parser { rules, ..Parser::default() };
+    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        if let Some(record) = Record::split(line) {
+            parser.take(&record).with_context(|| format!("trace line {line:?}"))?;
+        }
+    }
+    Ok(Parsed { events: parser.events, overlaps: parser.overlaps })
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { journal: true, writeback: false }
+    }
+}
+
+/// One line cut into its parts.
+struct Record<'a> {
+    pid: u32,
+    cpu: u32,
+    event: &'a str,
+    fields: &'a str,
+}
+
+impl<'a> Record<'a> {
+    fn split(line: &'a str) -> Option<Self> {
+        let bracket = line.match_indices(" [").find(|(at, _)| {
+            line.get(at + 2..at + 6)
+                .is_some_and(|text| text.ends_with(']') && text[..3].bytes().all(|b| b.is_ascii_digit()))
+        })?;
+        let pid = line[..bracket.0].trim_end().rsplit('-').next()?.parse().ok()?;
+        let cpu = line[bracket.0 + 2..bracket.0 + 5].parse().ok()?;
+        let mut parts = line[bracket.0 + 6..].splitn(3, ": ");
+        let (_when, event, fields) = (parts.next()?, parts.next()?, parts.next().unwrap_or(""));
+        Some(Self { pid, cpu, event: event.trim(), fields })
+    }
+
+    /// The word after the label `name`.
+    fn word(&self, name: &str) -> anyhow::Result<&'a str> {
+        let mut words = self.fields.split_whitespace();
+        words
+            .find(|word| word.trim_end_matches(':') == name)
+            .and_then(|_| words.next())
+            .with_context(|| format!("field {name} is missing"))
+    }
+
+    fn number<T: std::str::FromStr>(&self, name: &str) -> anyhow::Result<T> {
+        let word = self.word(name)?;
+        word.parse().ok().with_context(|| format!("field {name} is {word:?}"))
+    }
+
+    /// The flag names after `flags`; there may be none at all.
+    fn flags(&self) -> anyhow::Result<u32> {
+        let after =
+            self.fields.split_once("flags ").map(|(_, after)| after).context("field flags is missing")?;
+        let names = after.split(' ').next().unwrap_or("");
+        Ok(names.split('|').filter(|name| !name.is_empty()).map(flag).sum())
+    }
+
+    fn spot(&self, name: &str) -> anyhow::Result<Spot> {
+        spot(self.word(name)?).with_context(|| format!("place {name}"))
+    }
+}
+
+fn flag(name: &str) -> u32 {
+    let known = FLAGS.iter().find(|(known, _)| *known == name).map(|(_, bit)| *bit);
+    known.or_else(|| u32::from_str_radix(name.trim_start_matches("0x"), 16).ok()).unwrap_or(0)
+}
+
+/// `group/start/len@logical`.
+fn spot(text: &str) -> anyhow::Result<Spot> {
+    let (place, logical) = text.split_once('@').context("no @")?;
+    let mut numbers = place.split('/');
+    let mut next = || numbers.next().context("too few numbers");
+    Ok(Spot(next()?.parse()?, next()?.parse()?, next()?.parse()?, logical.parse()?))
+}
+
+fn criterion(name: &str) -> anyhow::Result<u8> {
+    if let Some(index) = CRITERIA.iter().position(|known| *known == name) {
+        return Ok(u8::try_from(index)?);
+    }
+    Ok(u8::from_str_radix(name.trim_start_matches("0x"), 16)?)
+}
+
+#[derive(Default)]
+struct Parser {
+    rules: Rules,
+    events: Vec<Line>,
+    overlaps: u32,
+    /// File sizes by inode.
+    sizes: HashMap<u32, u64>,
+    /// Descriptors open for writing by inode.
+    writers: HashMap<u32, u32>,
+    /// Transaction of the handle a thread started last.
+    handles: HashMap<u32, u32>,
+    /// Position in `events` of the request a thread has open.
+    open: HashMap<u32, usize>,
+    /// Position in `events` of the drop a thread made last.
+    drops: HashMap<u32, usize>,
+    /// Whether the last free of a thread was of metadata.
+    metadata: HashMap<u32, bool>,
+}
+
+impl Parser {
+    fn take(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
+        match record.event {
+            "ext4_request_blocks" => self.request(record),
+            "ext4_mb_new_inode_pa" | "ext4_mb_new_group_pa" => self.new_preallocation(record),
+            "ext4_mballoc_alloc" => self.searched(record),
+            "ext4_mballoc_prealloc" => self.preallocated(record),
+            "ext4_allocate_blocks" => self.allocated(record),
+            "ext4_discard_preallocations" => self.dropped(record),
+            "ext4_mb_release_inode_pa" => self.released(record),
+            "ext4_free_blocks" => {
+                self.metadata.insert(record.pid, record.fields.contains("METADATA"));
+                Ok(())
+            }
+            "ext4_mballoc_free" => self.freed(record),
+            "jbd2_handle_start" | "jbd2_handle_restart" => {
+                self.handles.insert(record.pid, record.number("tid")?);
+                Ok(())
+            }
+            "jbd2_end_commit" => {
+                self.events.push(Line::Commit(Commit { tid: record.number("transaction")? }));
+                Ok(())
+            }
+            "ext4_da_reserve_space" | "ext4_da_release_space" | "ext4_da_update_reserve_space" => {
+                self.delayed(record)
+            }
+            "ext4_allocate_inode" => {
+                let ino = record.number("ino")?;
+                self.sizes.insert(ino, 0);
+                self.writers.remove(&ino);
+                Ok(())
+            }
+            "ext4_da_write_end" | "ext4_write_end" => {
+                let end = record.number::<u64>("pos")? + record.number::<u64>("copied")?;
+                let size = self.sizes.entry(record.number("ino")?).or_default();
+                *size = (*size).max(end);
+                Ok(())
+            }
+            "tracing_mark_write" => self.marker(record.fields),
+            _ => Ok(()),
+        }
+    }
+
+    fn marker(&mut self, text: &str) -> anyhow::Result<()> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words.as_slice() {
+            ["ba", "size", ino, size] => {
+                self.sizes.insert(ino.parse()?, size.parse()?);
+            }
+            ["ba", "open", ino] => *self.writers.entry(ino.parse()?).or_default() += 1,
+            ["ba", "close", ino] => {
+                let writers = self.writers.entry(ino.parse()?).or_default();
+                *writers = writers.saturating_sub(1);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
+        self.open.remove(&record.pid);
+        self.drops.remove(&record.pid);
+        if !self.open.is_empty() {
+            // A request of another thread is not closed: either it failed, or the two ran inside one another.
+            self.overlaps += 1;
+        }
+        let ino = record.number("ino")?;
+        let flags = record.flags()?;
+        let request = Request {
+            ino,
+            cpu: record.cpu,
+            len: record.number("len")?,
+            log: record.number("lblk")?,
+            goal: record.number("goal")?,
+            left: (record.number("lleft")?, record.number("pleft")?),
+            right: (record.number("lright")?, record.number("pright")?),
+            flags,
+            size: self.sizes.get(&ino).copied().unwrap_or(0),
+            open: self.writers.get(&ino).is_some_and(|&writers| writers > 0),
+            did: Outcome::default(),
+        };
+        self.open.insert(record.pid, self.events.len());
+        self.events.push(Line::Req(request));
+        Ok(())
+    }
+
+    /// The outcome of the request the thread has open; none when the trace began inside it.
+    fn outcome(&mut self, record: &Record<'_>) -> Option<&mut Outcome> {
+        match self.events.get_mut(*self.open.get(&record.pid)?) {
+            Some(Line::Req(request)) => Some(&mut request.did),
+            _ => None,
+        }
+    }
+
+    fn new_preallocation(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
+        let new = (record.number("pstart")?, record.number("lstart")?, record.number("len")?);
+        if let Some(did) = self.outcome(record) {
+            did.new = Some(new);
+        }
+        Ok(())
+    }
+
+    fn searched(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
+        let (orig, goal, result) = (record.spot("orig")?, record.spot("goal")?, record.spot("result")?);
+        let (found, groups) = (record.number("blks")?, record.number("grps")?);
+        let (cr, flags) = (criterion(record.word("cr")?)?, record.flags()?);
+        if let Some(did) = self.outcome(record) {
+            *did = Outcome { via: Via::Search, orig, goal, result, found, groups, cr, flags, ..did.clone() };
+        }
+        Ok(())
+    }
+
+    fn preallocated(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
+        let (orig, result) = (record.spot("orig")?, record.spot("result")?);
+        if let Some(did) = self.outcome(record) {
+            *did = Outcome { via: Via::Prealloc, orig, result, ..did.clone() };
+        }
+        Ok(())
+    }
+
+    fn allocated(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
+        let (block, len) = (record.number("block")?, record.number("len")?);
+        if let Some(did) = self.outcome(record) {
+            (did.block, did.len) = (block, len);
+        }
+        self.open.remove(&record.pid);
+        Ok(())
+    }
+
+    fn dropped(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
+        self.open.remove(&record.pid);
+        self.drops.remove(&record.pid);
+        // Closing and evicting pass here for every file; only those that had preallocations matter.
+        if record.number::<u32>("len")? > 0 {
+            self.drops.insert(record.pid, self.events.len());
+            self.events.push(Line::Drop(DropInode { ino: record.number("ino")?, released: Vec::new() }));
+        }
+        Ok(())
+    }
+
+    fn released(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
+        let piece = (record.number("block")?, record.number("count")?);
+        if let Some(Line::Drop(dropped)) = self.drops.get(&record.pid).and_then(|&at| self.events.get_mut(at))
+        {
+            dropped.released.push(piece);
+        }
+        Ok(())
+    }
+
+    fn freed(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
+        self.open.remove(&record.pid);
+        let extent = record.word("extent")?;
+        let mut numbers = extent.split('/');
+        let mut next = || numbers.next().context("too few numbers");
+        let metadata = self.metadata.get(&record.pid).copied().unwrap_or(false);
+        let deferred = self.rules.journal && (metadata || !self.rules.writeback);
+        let tid = if deferred {
+            Some(*self.handles.get(&record.pid).context("free without a handle")?)
+        } else {
+            None
+        };
+        self.events.push(Line::Free(Free {
+            ino: record.number("inode")?,
+            group: next()?.parse()?,
+            start: next()?.parse()?,
+            len: next()?.parse()?,
+            tid,
+        }));
+        Ok(())
+    }
+
+    /// Adds up: the kernel reports one block at a time.
+    fn delayed(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
+        let delta: i64 = match record.event {
+            // The kernel's format has no blank before the next label.
+            "ext4_da_reserve_space" => {
+                record.word("reserve_blocks")?.trim_end_matches("reserved_data_blocks").parse()?
+            }
+            "ext4_da_release_space" => -record.number::<i64>("freed_blocks")?,
+            _ => -record.number::<i64>("used_blocks")?,
+        };
+        match self.events.last_mut() {
+            Some(Line::Delayed(last)) => last.delta += delta,
+            _ => self.events.push(Line::Delayed(Delayed { delta })),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "\
+# tracer: nop
+   sh -x [1]-28456   [001] ...1.    1: tracing_mark_write: ba open 12
+         python3-28456   [001] .....    2: jbd2_handle_start: dev 7,0 tid 2 type 4 line_no 2822 requested_blocks 47
+         python3-28456   [001] .....    3: ext4_da_write_end: dev 7,0 ino 12 pos 262144 len 32768 copied 32768
+         python3-28456   [001] ...1.    4: ext4_da_reserve_space: dev 7,0 ino 12 mode 0100644 i_blocks 0 reserve_blocks 1reserved_data_blocks 1
+         python3-28456   [001] ...1.    5: ext4_da_reserve_space: dev 7,0 ino 12 mode 0100644 i_blocks 0 reserve_blocks 1reserved_data_blocks 2
+         python3-28456   [001] .....    6: ext4_request_blocks: dev 7,0 ino 12 flags HINT_DATA|DELALLOC_RESV|USE_RESV len 74 lblk 0 goal 32768 lleft 0 lright 0 pleft 0 pright 0 
+         python3-28456   [001] ...1.    7: ext4_mb_new_inode_pa: dev 7,0 ino 12 pstart 33024 len 128 lstart 0
+         python3-28456   [001] .....    8: ext4_mballoc_alloc: dev 7,0 inode 12 orig 1/0/74@0 goal 0/-1/128@0 result 1/256/128@0 blks 1 grps 1 cr CR_POWER2_ALIGNED flags HINT_DATA|DELALLOC_RESV|STREAM_ALLOC|USE_RESV tail 0 broken 128
+         python3-28456   [001] .....    9: ext4_allocate_blocks: dev 7,0 ino 12 flags HINT_DATA|DELALLOC_RESV|USE_RESV len 74 block 33024 lblk 0 goal 32768 lleft 0 lright 0 pleft 0 pright 0
+         python3-28456   [000] .....   10: ext4_discard_preallocations: dev 7,0 ino 12 len: 1
+         python3-28456   [000] ...1.   11: ext4_mb_release_inode_pa: dev 7,0 ino 12 block 33098 count 54
+         python3-28456   [000] .....   12: ext4_free_blocks: dev 7,0 ino 12 mode 0100644 block 33024 count 74 flags VALIDATED|1ST_CLUSTER|LAST_CLUSTER
+         python3-28456   [000] .....   13: ext4_mballoc_free: dev 7,0 inode 12 extent 1/256/74 
+    jbd2/loop0-8-28452   [000] .....   14: jbd2_end_commit: dev 7,0 transaction 2 sync 0 head 2
+         python3-28456   [000] .....   15: ext4_request_blocks: dev 7,0 ino 9 flags  len 1 lblk 0 goal 1 lleft 0 lright 0 pleft 0 pright 0 
+";
+
+    #[test]
+    fn a_request_is_put_together_from_its_tracepoints() {
+        let parsed = parse(TRACE, Rules::default()).unwrap();
+        let request = parsed.events.iter().find_map(|line| match line {
+            Line::Req(request) => Some(request.clone()),
+            _ => None,
+        });
+        let request = request.unwrap();
+        assert_eq!(
+            (request.ino, request.cpu, request.len, request.size, request.open),
+            (12, 1, 74, 294_912, true)
+        );
+        assert_eq!(request.flags, 0x2420);
+        assert_eq!(request.did.via, Via::Search);
+        assert_eq!(request.did.goal, Spot(0, -1, 128, 0));
+        assert_eq!((request.did.block, request.did.len), (33_024, 74));
+        assert_eq!(request.did.new, Some((33_024, 0, 128)));
+        assert_eq!(request.did.flags, 0x2c20);
+    }
+
+    #[test]
+    fn drops_frees_commits_and_reservations_keep_their_order() {
+        let parsed = parse(TRACE, Rules::default()).unwrap();
+        let kinds: Vec<&Line> = parsed.events.iter().filter(|line| !matches!(line, Line::Req(_))).collect();
+        assert_eq!(
+            kinds,
+            [
+                &Line::Delayed(Delayed { delta: 2 }),
+                &Line::Drop(DropInode { ino: 12, released: vec![(33_098, 54)] }),
+                &Line::Free(Free { ino: 12, group: 1, start: 256, len: 74, tid: Some(2) }),
+                &Line::Commit(Commit { tid: 2 }),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_request_that_is_never_closed_has_failed() {
+        let parsed = parse(TRACE, Rules::default()).unwrap();
+        let Some(Line::Req(last)) = parsed.events.last() else { panic!("no request at the end") };
+        assert_eq!((last.ino, last.flags, last.did.via), (9, 0, Via::Failed));
+    }
+
+    #[test]
+    fn data_of_a_writeback_mount_is_free_at_once() {
+        let parsed = parse(TRACE, Rules { journal: true, writeback: true }).unwrap();
+        let free = parsed
+            .events
+            .iter()
+            .find_map(|line| if let Line::Free(free) = line { Some(free.tid) } else { None });
+        assert_eq!(free, Some(None));
+    }
+}

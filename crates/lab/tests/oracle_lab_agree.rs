@@ -1,0 +1,29 @@
+//! The level-1 instrument on the running kernel: every placement and every count is equal, on a sample of loads and
+//! image kinds (all of them with `BLOCKYARD_FULL=1`).
+
+#![allow(clippy::unwrap_used)]
+
+use blockyard_lab::agree::matrix::{Plan, run, table, total};
+
+#[test]
+fn every_recorded_decision_is_ours_too() {
+    if !blockyard_testkit::require(&["root", "mke2fs", "dumpe2fs", "losetup"]) {
+        return;
+    }
+    let full = blockyard_testkit::full_matrix();
+    let scratch = tempfile::tempdir().unwrap();
+    let plan = Plan {
+        loads: Vec::new(),
+        images: Vec::new(),
+        seed: blockyard_testkit::seed(1),
+        operations: if full { 300 } else { 40 },
+        scratch: scratch.path().to_owned(),
+        keep: None,
+        every: if full { 1 } else { 19 },
+    };
+    let results = run(&plan, |_| {}).unwrap();
+    println!("{}", table(&results));
+    let all = total(&results);
+    assert!(all.requests > 100, "only {} requests were recorded", all.requests);
+    assert_eq!(all.placements, all.requests, "{}", all.first.unwrap_or_default());
+}
