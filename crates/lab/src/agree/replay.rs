@@ -239,7 +239,8 @@ impl Replay {
 
     fn compare(&mut self, theirs: &Request, ours: Option<(u64, u32)>, event: Option<&AllocEvent>) {
         let did = &theirs.did;
-        let placed = ours == (did.via != Via::Failed).then_some((did.block, did.len));
+        // A search that fails is traced too, with no length.
+        let placed = ours == (did.len > 0).then_some((did.block, did.len));
         let agreement = &mut self.agreement;
         agreement.requests += 1;
         agreement.placements += u64::from(placed);
