@@ -18,7 +18,7 @@ mod journal;
 
 pub(crate) use gate::Gate;
 pub(crate) use handle::Handle;
-pub(crate) use journal::{Image, Journal, NullJournal};
+pub(crate) use journal::{Image, Journal, NullJournal, write_home};
 
 use crate::cache::Buffer;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -44,12 +44,12 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    /// Transaction 1 running, nothing changed, for `slots` CPU slots.
-    pub(crate) fn new(slots: usize) -> Self {
+    /// Transaction `first` running, nothing changed, for `slots` CPU slots.
+    pub(crate) fn new(slots: usize, first: TxnId) -> Self {
         let list = || CachePadded::new(Mutex::new(rank::JOURNAL_STATE, Vec::new()));
         Self {
             gate: Gate::new(slots),
-            running: AtomicU32::new(1),
+            running: AtomicU32::new(first.raw()),
             dirty: (0..slots.max(1)).map(|_| list()).collect(),
             dirty_count: AtomicU64::new(0),
             revoked: Mutex::new(rank::JOURNAL_STATE, Vec::new()),

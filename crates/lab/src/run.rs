@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use blockyard_alloc::{CRITERIA, Criterion, MbStats, Policy, Tunable};
 use blockyard_device::{BlockDevice, MemoryDevice};
-use blockyard_engine::{FileSystem, OpenOptions, mkfs};
+use blockyard_engine::{FileSystem, JournalUse, OpenOptions, mkfs};
 
 use crate::row::{Interleave, Row, count_as_f64};
 use crate::runner::{self, Limit, Measured};
@@ -107,7 +107,14 @@ impl Cell<'_> {
         let device = Arc::new(MemoryDevice::new(plan.memory));
         mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(plan.seed, 1_700_000_000))?;
         let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
-        let options = OpenOptions { cpus, policy: self.policy, seed: plan.seed, ..OpenOptions::default() };
+        let options = OpenOptions {
+            cpus,
+            policy: self.policy,
+            seed: plan.seed,
+            // What is measured is allocation.
+            journal: JournalUse::Ignored,
+            ..OpenOptions::default()
+        };
         let fs = FileSystem::open(Arc::clone(&shared), options, &context(0))?;
         fs.allocator().set_tunable(Tunable::Stats, 1)?;
         let target = EngineTarget::new(fs);

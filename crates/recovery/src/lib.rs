@@ -18,6 +18,7 @@
 mod apply;
 mod error;
 mod journal_file;
+mod journal_place;
 mod log;
 mod options;
 mod plan;
@@ -29,6 +30,7 @@ mod superblock_file;
 use blockyard_device::{BlockDevice, OverlayDevice};
 
 pub use error::{Error, Result};
+pub use journal_place::JournalPlace;
 pub use options::{OnDamage, Options, Unflagged};
 pub use report::{Damage, JournalSource, JournalState, JournalStatus, Report};
 pub use session::Session;

@@ -90,6 +90,10 @@ impl<'a> Session<'a> {
         &self.status
     }
 
+    pub(crate) fn into_log(self) -> Option<Log<'a>> {
+        self.log
+    }
+
     /// Brings every committed block home and marks the log empty. See
     /// [`replay_to_device`](crate::replay_to_device).
     ///

@@ -56,6 +56,8 @@ ranks! {
     INODE = 300;
     /// One commit at a time.
     COMMIT = 380;
+    /// The ring of the journal: which transactions are in it, its tail.
+    JOURNAL_RING = 390;
     /// Membership in the running transaction.
     JOURNAL_HANDLE = 400;
     /// The mapping of one inode: extents or indirect blocks.
@@ -84,6 +86,8 @@ ranks! {
     CACHE_SHARD = 800;
     /// One metadata buffer.
     BUFFER = 820;
+    /// Committed images that are not at home yet.
+    COMMITTED = 840;
     /// Lists of the running and the committing transaction.
     JOURNAL_STATE = 860;
     /// The superblock of an open file system.

@@ -19,11 +19,7 @@ struct Frozen {
 impl FileSystem {
     /// Ends the running transaction. Without a journal nothing is written: its frees become available.
     pub(crate) fn commit_point(&self, ctx: &OpContext) -> Result<TxnId> {
-        if self.journal.allows_empty_commit_points() {
-            self.end_transaction(ctx, false)
-        } else {
-            self.commit_now(ctx)
-        }
+        self.end_transaction(ctx, self.journal.keeps_promises())
     }
 
     /// As [`Self::commit_now`], unless `needed` is no longer true when it is this thread's turn: many may find at once
@@ -50,7 +46,7 @@ impl FileSystem {
         let frozen = durable.then(|| self.freeze());
         drop(closed);
         if let Some(frozen) = frozen {
-            let written = self.journal.commit(tid, frozen.images, &frozen.revoked);
+            let written = self.journal.commit(tid, frozen.images, &frozen.revoked, ctx.now);
             self.apply(written)?;
         }
         self.space.committed(tid, ctx.cpu);

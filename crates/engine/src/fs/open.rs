@@ -6,7 +6,8 @@ use super::super_block::SuperBlock;
 use crate::cache::MetaCache;
 use crate::groups::Groups;
 use crate::inode::InodeTable;
-use crate::txn::{NullJournal, Transactions};
+use crate::journal::{Committed, HomeView, LogJournal, Wanted};
+use crate::txn::{Journal, NullJournal, Transactions};
 use crate::{Error, OpContext, Result};
 use blockyard_alloc::Policy;
 use blockyard_device::BlockDevice;
@@ -26,6 +27,17 @@ pub enum Recovery {
     Refuse,
 }
 
+/// Whether changes go through the image's journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum JournalUse {
+    /// They do, when the image has a journal.
+    #[default]
+    Journaled,
+    /// They go straight home and the journal stays empty: a crash leaves an image that must be checked. For images
+    /// that are thrown away after a crash.
+    Ignored,
+}
+
 /// How to open an image.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -33,6 +45,8 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// A journal that needs recovery.
     pub recovery: Recovery,
+    /// Whether changes go through the journal.
+    pub journal: JournalUse,
     /// CPU slots: shards and per-CPU state are sized by it. At least 1.
     pub cpus: u32,
     /// The allocation policy.
@@ -58,6 +72,7 @@ impl Default for OpenOptions {
         Self {
             read_only: false,
             recovery: Recovery::Replay,
+            journal: JournalUse::Journaled,
             cpus: 4,
             policy: Policy::default(),
             rotational: false,
@@ -91,23 +106,29 @@ impl FileSystem {
         }
         let geometry = *sb.geometry();
         let block_size = geometry.block_size();
-        let cache = Arc::new(MetaCache::new(Arc::clone(&device), block_size, options.cache_bytes));
+        // Half of the cache may be dirty; the other half keeps what operations read.
+        let blocks_max = (options.cache_bytes / block_size / 2).max(256);
+        let journal = if read_only { None } else { open_journal(&device, &sb, &options, blocks_max)? };
+        let view = journal.as_ref().map_or_else(|| Arc::clone(&device), |(_, view)| Arc::clone(view));
+        let cache = Arc::new(MetaCache::new(view, block_size, options.cache_bytes));
         let groups = Arc::new(Groups::open(&*device, &sb, Arc::clone(&cache))?);
         let slots = usize_from_u32(options.cpus.max(1));
         let space = crate::space::Space::open(&sb, &groups, &options)?;
         let mut super_block =
             SuperBlock::new(&*device, raw, *sb.checksums(), block_size, geometry.cluster_ratio_bits())?;
         if !read_only {
-            super_block.write_opened(&*device, ctx.now)?;
+            super_block.write_opened(&*device, ctx.now, journal.is_some())?;
         }
-        // Half of the cache may be dirty; the other half keeps what operations read.
-        let blocks_max = (options.cache_bytes / block_size / 2).max(256);
+        let journal: Box<dyn Journal> = match journal {
+            Some((journal, _)) => Box::new(journal),
+            None => Box::new(NullJournal::new(Arc::clone(&device), blocks_max)),
+        };
         Ok(Self {
             super_block: Mutex::new(rank::SUPERBLOCK, super_block),
             inodes: InodeTable::new(options.inodes_max, slots),
-            txns: Transactions::new(slots),
+            txns: Transactions::new(slots, journal.first()),
             renames: Mutex::new(rank::RENAME, ()),
-            journal: Box::new(NullJournal::new(Arc::clone(&device), blocks_max)),
+            journal,
             space,
             failed: AtomicBool::new(false),
             inodes_created: AtomicU64::new(0),
@@ -120,6 +141,32 @@ impl FileSystem {
             read_only,
         })
     }
+}
+
+/// A journal and the device as it shows it.
+type OpenJournal = (LogJournal, Arc<dyn BlockDevice>);
+
+/// The image's journal, to write it; `None` when there is none or it is not wanted. Its log is empty: it was recovered.
+fn open_journal(
+    device: &Arc<dyn BlockDevice>,
+    sb: &Superblock,
+    options: &OpenOptions,
+    committed_max: usize,
+) -> Result<Option<OpenJournal>> {
+    if options.journal == JournalUse::Ignored {
+        return Ok(None);
+    }
+    let Some(place) = blockyard_recovery::Session::open(&**device)?.into_journal() else { return Ok(None) };
+    let FeatureSet { incompat, ro_compat, .. } = *sb.features();
+    let wanted = Wanted {
+        is_64bit: incompat.contains(Incompat::BIT64),
+        has_checksums: ro_compat.contains(RoCompat::METADATA_CSUM),
+    };
+    let committed = Arc::new(Committed::new());
+    let block_size = sb.geometry().block_size();
+    let view = HomeView::new(Arc::clone(device), Arc::clone(&committed), block_size);
+    let journal = LogJournal::open(Arc::clone(device), None, place, wanted, committed, committed_max)?;
+    Ok(Some((journal, Arc::new(view))))
 }
 
 fn read_superblock(device: &dyn BlockDevice) -> Result<(RawSuperblock, Superblock)> {

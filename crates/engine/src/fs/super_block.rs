@@ -6,7 +6,7 @@ use crate::txn::Image;
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock};
-use blockyard_disk::{BlockCount, BlockNr, Checksums, Timestamp};
+use blockyard_disk::{BlockCount, BlockNr, Checksums, Incompat, Timestamp};
 use zerocopy::IntoBytes;
 
 /// The primary superblock and the block around it.
@@ -62,11 +62,19 @@ impl SuperBlock {
         Image { block: self.block, bytes }
     }
 
-    /// Marks the image as in use, durably, before anything else is written.
-    pub(super) fn write_opened(&mut self, device: &dyn BlockDevice, now: Timestamp) -> Result<()> {
-        let mut state = self.raw.state();
-        state.remove(FsState::VALID);
-        self.raw.set_state(state);
+    /// Marks the image as in use, durably, before anything else is written: with a journal as one that needs
+    /// recovery, without as not clean.
+    pub(super) fn write_opened(
+        &mut self,
+        device: &dyn BlockDevice,
+        now: Timestamp,
+        journaled: bool,
+    ) -> Result<()> {
+        if journaled {
+            self.raw.set_incompat(self.raw.incompat() | Incompat::RECOVER);
+        } else {
+            self.raw.set_state(self.raw.state() - FsState::VALID);
+        }
         let mounts = self.raw.s_mnt_count.get().saturating_add(1);
         self.raw.s_mnt_count.set(mounts);
         self.raw.set_mount_time(now.seconds.max(0).unsigned_abs());
@@ -83,6 +91,7 @@ impl SuperBlock {
         let mut state = self.raw.state();
         state.set(FsState::VALID, was_valid);
         self.raw.set_state(state);
+        self.raw.set_incompat(self.raw.incompat() - Incompat::RECOVER);
         self.write(device, now)
     }
 

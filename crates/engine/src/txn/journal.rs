@@ -3,7 +3,7 @@
 use crate::Result;
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::u64_from_usize;
-use blockyard_disk::{BlockNr, TxnId};
+use blockyard_disk::{BlockNr, Timestamp, TxnId};
 use std::sync::Arc;
 
 /// The content of a block at the end of a transaction, with its checksum.
@@ -18,19 +18,22 @@ pub(crate) struct Image {
 ///
 /// Called by one thread at a time, with no handle waiting on it but those that need the result.
 pub(crate) trait Journal: Send + Sync {
-    /// Whether a transaction that ended without [`commit`](Self::commit) may be taken for committed: true when
-    /// nothing promises to survive a crash anyway.
-    fn allows_empty_commit_points(&self) -> bool;
+    /// Whether a transaction survives a crash once it committed. Where nothing does, a transaction may end without
+    /// [`commit`](Self::commit) and be taken for committed.
+    fn keeps_promises(&self) -> bool;
+
+    /// The id of the first transaction.
+    fn first(&self) -> TxnId;
 
     /// Most blocks that one transaction may change; a commit is forced before.
     fn blocks_max(&self) -> usize;
 
     /// Makes a transaction durable: `images` in ascending order of block, and the blocks of which no older copy may
-    /// be replayed.
+    /// be replayed. Transactions come without gaps; `now` is the time of the commit.
     ///
     /// # Errors
     /// Of the device; the instance turns read-only then.
-    fn commit(&self, transaction: TxnId, images: Vec<Image>, revoked: &[BlockNr]) -> Result<()>;
+    fn commit(&self, tid: TxnId, images: Vec<Image>, revoked: &[BlockNr], now: Timestamp) -> Result<()>;
 
     /// Brings everything home and marks the log empty; the last call.
     ///
@@ -53,16 +56,20 @@ impl NullJournal {
 }
 
 impl Journal for NullJournal {
-    fn allows_empty_commit_points(&self) -> bool {
-        true
+    fn keeps_promises(&self) -> bool {
+        false
+    }
+
+    fn first(&self) -> TxnId {
+        TxnId::new(1)
     }
 
     fn blocks_max(&self) -> usize {
         self.blocks_max
     }
 
-    fn commit(&self, _: TxnId, images: Vec<Image>, _: &[BlockNr]) -> Result<()> {
-        write_home(&*self.device, &images)?;
+    fn commit(&self, _: TxnId, images: Vec<Image>, _: &[BlockNr], _: Timestamp) -> Result<()> {
+        write_home(&*self.device, images.iter().map(|image| (image.block, &*image.bytes)))?;
         Ok(self.device.flush()?)
     }
 
@@ -74,20 +81,28 @@ impl Journal for NullJournal {
 /// Blocks written by one call at most.
 const RUN_MAX: usize = 256;
 
-/// Writes images to their homes, neighbours in one call.
-pub(crate) fn write_home(device: &dyn BlockDevice, images: &[Image]) -> Result<()> {
-    let mut together = Vec::new();
-    for run in images.chunk_by(|left, right| left.block.raw() + 1 == right.block.raw()) {
-        for part in run.chunks(RUN_MAX) {
-            let offset = part[0].block.raw() * u64_from_usize(part[0].bytes.len());
-            if let [only] = part {
-                device.write_at(offset, &only.bytes)?;
-                continue;
-            }
-            together.clear();
-            part.iter().for_each(|image| together.extend_from_slice(&image.bytes));
+/// Writes images to their homes, neighbours in one call; they come in ascending order of block.
+pub(crate) fn write_home<'a>(
+    device: &dyn BlockDevice,
+    images: impl Iterator<Item = (BlockNr, &'a [u8])>,
+) -> Result<()> {
+    let mut together: Vec<u8> = Vec::new();
+    let (mut offset, mut next, mut count) = (0, None, 0);
+    for (block, bytes) in images {
+        if count > 0 && (next != Some(block.raw()) || count == RUN_MAX) {
             device.write_at(offset, &together)?;
+            together.clear();
+            count = 0;
         }
+        if count == 0 {
+            offset = block.raw() * u64_from_usize(bytes.len());
+        }
+        together.extend_from_slice(bytes);
+        count += 1;
+        next = Some(block.raw() + 1);
+    }
+    if count > 0 {
+        device.write_at(offset, &together)?;
     }
     Ok(())
 }

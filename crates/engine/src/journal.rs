@@ -1,0 +1,206 @@
+//! The jbd2 journal, written: transactions go into a ring of log blocks, and home later.
+//!
+//! A commit writes revoke records, descriptors and block images into the ring, flushes, and writes the commit record
+//! durably: from then on the transaction survives a crash. Its images stay in memory ([`Committed`]) until a
+//! *checkpoint* writes them home; who reads a block meanwhile gets the committed image ([`HomeView`]). A checkpoint
+//! writes the newest committed image of each block of the oldest transactions, flushes, and only then moves the
+//! tail: the ring space before it may be overwritten.
+//!
+//! Order of writes, and what each order protects:
+//! * file data, log blocks | flush | commit record, durable: a commit record implies all that it speaks of.
+//! * commit record | home: nothing at home is ahead of the log.
+//! * home | flush | tail, durable | reuse of ring space: what left the log is at home.
+//! * log marked in use, durable | first commit record: no committed transaction is overlooked.
+//!
+//! Invariants: `used` is the sum of the blocks of the transactions in `logged`, and one ring block is always free;
+//! every block of a logged transaction whose newest image is of that transaction is in [`Committed`] until it is home.
+
+mod committed;
+mod log;
+mod records;
+
+pub(crate) use committed::{Committed, HomeView};
+pub(crate) use log::Wanted;
+
+use crate::txn::{Image, Journal, write_home};
+use crate::{Error, Result};
+use blockyard_device::BlockDevice;
+use blockyard_disk::jbd2::CommitTime;
+use blockyard_disk::num::{u32_from_usize, usize_from_u32};
+use blockyard_disk::{BlockNr, Timestamp, TxnId};
+use blockyard_recovery::JournalPlace;
+use blockyard_sync::{Mutex, rank};
+use log::Log;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A journal that is being written.
+pub(crate) struct LogJournal {
+    home: Arc<dyn BlockDevice>,
+    committed: Arc<Committed>,
+    /// Images in memory that a checkpoint is due at.
+    committed_max: usize,
+    blocks_max: usize,
+    first: TxnId,
+    ring: Mutex<RingState>,
+}
+
+/// The log and what is in it. One commit at a time: nobody waits for this lock.
+struct RingState {
+    log: Log,
+    /// From the oldest to the newest.
+    logged: VecDeque<Logged>,
+    /// Ring blocks of all of `logged`.
+    used: u32,
+    /// The log block that will be written next.
+    head: u32,
+    /// The transaction that will be written next.
+    next: TxnId,
+    last_time: CommitTime,
+}
+
+/// A transaction in the log.
+#[derive(Clone, Copy)]
+struct Logged {
+    tid: TxnId,
+    start: u32,
+    blocks: u32,
+}
+
+impl LogJournal {
+    /// Takes over an empty log and sets its features, durably. The log is on `external` when that is given, else on
+    /// `home`, the file system's device.
+    ///
+    /// # Errors
+    /// Of the device; [`Error::Refused`] when the log is not empty.
+    pub(crate) fn open(
+        home: Arc<dyn BlockDevice>,
+        external: Option<Arc<dyn BlockDevice>>,
+        place: JournalPlace,
+        wanted: Wanted,
+        committed: Arc<Committed>,
+        committed_max: usize,
+    ) -> Result<Self> {
+        if place.superblock().start().is_some() {
+            return Err(Error::Refused("the journal is not empty: it must be recovered first".to_owned()));
+        }
+        let first = place.superblock().sequence();
+        let log = Log::open(Arc::clone(&home), external, place, wanted)?;
+        let blocks_max = usize_from_u32(log.ring().len() / 4).min(committed_max);
+        let state = RingState {
+            head: log.first_block(),
+            log,
+            logged: VecDeque::new(),
+            used: 0,
+            next: first,
+            last_time: CommitTime::default(),
+        };
+        Ok(Self {
+            home,
+            committed,
+            committed_max,
+            blocks_max,
+            first,
+            ring: Mutex::new(rank::JOURNAL_RING, state),
+        })
+    }
+
+    /// Sees to it that `needed` ring blocks are free and not too many images wait in memory, by a checkpoint of the
+    /// oldest transactions; when one is due it frees half of the ring.
+    fn make_room(&self, ring: &mut RingState, needed: u32) -> Result<()> {
+        let len = ring.log.ring().len();
+        let is_crowded = self.committed.len() > self.committed_max;
+        if ring.used + needed < len && !is_crowded {
+            return Ok(());
+        }
+        let most = (len - needed.min(len)).min(if is_crowded { ring.used / 2 } else { len / 2 });
+        let mut used = ring.used;
+        let mut count = 0;
+        for logged in &ring.logged {
+            if used <= most && used + needed < len {
+                break;
+            }
+            used -= logged.blocks;
+            count += 1;
+        }
+        self.checkpoint(ring, count)?;
+        if ring.used + needed < len {
+            return Ok(());
+        }
+        Err(Error::Refused(format!("a transaction of {needed} blocks does not fit a log of {len}")))
+    }
+
+    /// Brings the oldest `count` transactions home and forgets them in the log.
+    fn checkpoint(&self, ring: &mut RingState, count: usize) -> Result<()> {
+        let Some(last) = count.checked_sub(1).and_then(|at| ring.logged.get(at)).map(|logged| logged.tid)
+        else {
+            return Ok(());
+        };
+        let images = self.committed.up_to(last);
+        write_home(&*self.home, images.iter().map(|(block, bytes)| (*block, &**bytes)))?;
+        self.home.flush()?;
+        let freed: u32 = ring.logged.iter().take(count).map(|logged| logged.blocks).sum();
+        let (start, tid) = ring.logged.get(count).map_or((ring.head, ring.next), |at| (at.start, at.tid));
+        ring.log.write_tail(start, tid)?;
+        ring.logged.drain(..count);
+        ring.used -= freed;
+        self.committed.remove_up_to(last);
+        Ok(())
+    }
+
+    fn write(&self, ring: &mut RingState, tid: TxnId, blocks: &records::Records) -> Result<()> {
+        let needed = u32_from_usize(blocks.len()) + 1;
+        self.make_room(ring, needed)?;
+        let start = ring.head;
+        if ring.log.is_marked_empty() {
+            ring.log.write_tail(start, tid)?;
+        }
+        ring.log.write_blocks(start, blocks.bytes())?;
+        if ring.log.is_external() {
+            self.home.flush()?;
+        }
+        ring.log.flush()?;
+        let at = ring.log.ring().advance(start, needed - 1);
+        let commit = ring.log.format().commit_block(tid, ring.last_time, blocks.v1_checksum());
+        ring.log.write_durable(at, &commit)?;
+        ring.head = ring.log.ring().advance(at, 1);
+        ring.used += needed;
+        ring.logged.push_back(Logged { tid, start, blocks: needed });
+        Ok(())
+    }
+}
+
+impl Journal for LogJournal {
+    fn keeps_promises(&self) -> bool {
+        true
+    }
+
+    fn first(&self) -> TxnId {
+        self.first
+    }
+
+    fn blocks_max(&self) -> usize {
+        self.blocks_max
+    }
+
+    fn commit(&self, tid: TxnId, images: Vec<Image>, revoked: &[BlockNr], now: Timestamp) -> Result<()> {
+        let mut ring = self.ring.lock();
+        assert_eq!(tid, ring.next, "transactions are logged without gaps");
+        let time = CommitTime { seconds: now.seconds.max(0).unsigned_abs(), nanoseconds: now.nanoseconds };
+        // Recovery takes a commit that is older than the one before it for a leftover.
+        ring.last_time = ring.last_time.max(time);
+        let blocks = records::Records::new(*ring.log.format(), tid, &images, revoked);
+        self.write(&mut ring, tid, &blocks)?;
+        ring.next = tid.next();
+        self.committed.insert(tid, images, revoked);
+        Ok(())
+    }
+
+    fn close(&self) -> Result<()> {
+        let mut ring = self.ring.lock();
+        let all = ring.logged.len();
+        self.checkpoint(&mut ring, all)?;
+        let (head, next) = (ring.head, ring.next);
+        ring.log.mark_empty(next, head)
+    }
+}

@@ -1,0 +1,51 @@
+//! Where a journal is and what its superblock says: for those who write one.
+
+use blockyard_disk::BlockNr;
+use blockyard_disk::jbd2::JournalSuperblock;
+
+use crate::journal_file::JournalMap;
+use crate::session::Session;
+
+/// A journal that was found and verified, with the place of each of its blocks. Every log block is mapped, and none
+/// lies on a superblock or a group descriptor.
+#[derive(Clone, Debug)]
+pub struct JournalPlace {
+    map: JournalMap,
+    superblock: JournalSuperblock,
+    superblock_at: u32,
+}
+
+impl JournalPlace {
+    /// The block of the device that holds a log block.
+    ///
+    /// # Panics
+    /// When the log block is not below [`JournalSuperblock::blocks`].
+    #[must_use]
+    pub fn physical(&self, log_block: u32) -> BlockNr {
+        self.map.physical(log_block)
+    }
+
+    /// The journal superblock as it was read.
+    #[must_use]
+    pub const fn superblock(&self) -> &JournalSuperblock {
+        &self.superblock
+    }
+
+    /// Log block of the journal superblock: 0, except on external devices.
+    #[must_use]
+    pub const fn superblock_at(&self) -> u32 {
+        self.superblock_at
+    }
+}
+
+impl Session<'_> {
+    /// The journal's place; `None` without a journal.
+    #[must_use]
+    pub fn into_journal(self) -> Option<JournalPlace> {
+        self.into_log().map(|log| JournalPlace {
+            map: log.map,
+            superblock: log.superblock,
+            superblock_at: log.superblock_at,
+        })
+    }
+}
