@@ -248,7 +248,7 @@ fn random_case(rng: &mut ChaCha8Rng, bytes_max: u64) -> Case {
     if rng.random_bool(0.15) && !features.contains(&"^has_journal") {
         line += &format!(" -J size={}", rng.random_range(1..40));
     }
-    line += &random_extended(rng, &features, profile, mib);
+    line += &random_extended(rng, &line.clone(), &features, mib);
     if !features.is_empty() {
         line += &format!(" -O {}", features.join(","));
     }
@@ -330,12 +330,14 @@ fn random_inodes(rng: &mut ChaCha8Rng) -> String {
     line
 }
 
-fn random_extended(rng: &mut ChaCha8Rng, features: &[&str], profile: &str, mib: u64) -> String {
-    let is_flex = profile == "ext4" && !features.contains(&"^flex_bg");
+fn random_extended(rng: &mut ChaCha8Rng, line: &str, features: &[&str], mib: u64) -> String {
+    // With packed tables of single groups mke2fs counts wrong: see the test of its own below.
+    let may_pack =
+        line.contains("-t ext4") && !features.contains(&"^flex_bg") && !format!("{line} ").contains(" -G 1 ");
     let stride = format!("stride={},stripe_width=64", rng.random_range(1..300));
     let resize = format!("resize={}M", mib * rng.random_range(2..2000));
     let all = [
-        ("packed_meta_blocks=1", is_flex),
+        ("packed_meta_blocks=1", may_pack),
         (stride.as_str(), true),
         ("nodiscard", true),
         (resize.as_str(), true),
@@ -402,6 +404,22 @@ fn random_sets_equal_those_of_mke2fs() {
     let mut rng = ChaCha8Rng::seed_from_u64(seed(20_260_102));
     let (wanted, bytes_max) = if full_matrix() { (200, u64::MAX) } else { (10, SAMPLE_BYTES_MAX) };
     judge_all(std::iter::repeat_with(|| random_case(&mut rng, bytes_max)).take(wanted * 4), wanted);
+}
+
+/// mke2fs takes the tables of other groups off the free counts of the groups that own them: its image has errors. If
+/// it no longer has, the exception in docs/format-notes.md and in the random sets can go.
+#[test]
+fn packed_tables_of_single_groups_are_counted_where_they_lie() {
+    if !require(&["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let pair = Pair::new(directory.path());
+    let (ours, theirs) = pair.make(&Case::parse("300M -t ext4 -b 1024 -G 1 -E packed_meta_blocks=1"));
+    assert!(ours.status.success() && theirs.status.success());
+    e2fsck_clean(&pair.ours);
+    let judged = Command::new("e2fsck").arg("-fn").arg(&pair.theirs).output().unwrap();
+    assert_eq!(judged.status.code(), Some(4), "{judged:?}");
 }
 
 #[test]
