@@ -94,6 +94,8 @@ pub(crate) trait TreeStore {
     fn prepare(&self, node: &Self::Node) -> Result<()>;
     /// A new zeroed node, as near to `goal` as possible; `exact` asks to try just that block first.
     fn allocate(&self, goal: Option<BlockNr>, exact: bool) -> Result<(BlockNr, Self::Node)>;
+    /// Brings in what freeing a node needs: until the handle ends, [`TreeStore::free`] of it can not fail.
+    fn prepare_free(&self, block: BlockNr) -> Result<()>;
     /// Frees a node: forgotten and revoked by the transaction.
     fn free(&self, block: BlockNr) -> Result<()>;
 }
@@ -195,6 +197,14 @@ impl<'a, S: TreeStore> Tree<'a, S> {
             At::Root => Ok(()),
             At::Block(_, node) => self.store.prepare(node),
         }
+    }
+
+    /// [`Self::prepare_path`] for a change that may empty nodes: they can be freed without a failure.
+    fn prepare_removal(&self, path: &Path<S::Node>) -> Result<()> {
+        self.prepare_path(path)?;
+        path.levels()
+            .filter_map(|level| level.at.block())
+            .try_for_each(|block| self.store.prepare_free(block))
     }
 
     /// Joins every node of a path to the transaction: keys may change up to the root.

@@ -15,3 +15,4 @@ mod write_back;
 
 pub(crate) use allocate::How;
 pub use fallocate::Fallocate;
+pub(crate) use truncate::Why;

@@ -10,6 +10,7 @@ pub use open::{JournalUse, OpenOptions, Recovery};
 use crate::cache::MetaCache;
 use crate::groups::Groups;
 use crate::inode::InodeTable;
+use crate::orphans::Orphans;
 use crate::txn::{Handle, Journal, Transactions};
 use crate::{Error, OpContext, Result};
 use blockyard_device::BlockDevice;
@@ -37,6 +38,7 @@ pub struct FileSystem {
     pub(crate) space: crate::space::Space,
     options: OpenOptions,
     read_only: bool,
+    pub(crate) orphans: Orphans,
     /// An apply failed: nothing is written any more. Relaxed: a late reader writes into memory only.
     failed: AtomicBool,
     /// Inodes created by this instance. Relaxed: only the number matters.

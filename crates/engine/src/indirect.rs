@@ -15,8 +15,10 @@ use blockyard_disk::{BlockNr, LogicalBlock};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks that one handle unmaps at most.
-const REMOVAL_MAX: u32 = 1 << 16;
+/// Blocks that one handle unmaps at most: 16 pointer arrays of 1 KiB.
+const REMOVAL_MAX: u32 = 1 << 12;
+/// Blocks that are looked through at once for mapped ones.
+const WINDOW: u32 = 1 << 16;
 
 /// The array that holds the pointer of a logical block.
 struct Array {
@@ -196,31 +198,37 @@ impl FileSystem {
         }
         let mut end = range.end.min(u32::try_from(end).unwrap_or(u32::MAX));
         while range.start < end {
-            let start = range.start.max(end.saturating_sub(REMOVAL_MAX));
-            let mut mapped = false;
-            let mut at = start;
-            while at < end {
-                let here = self.lookup_indirect(core, at)?;
-                if let Some(extent) = here.found {
-                    mapped = true;
-                    self.groups.reserve_bitmaps(
-                        handle,
-                        BlockNr::new(extent.physical),
-                        u64::from(extent.len),
-                    )?;
+            let start = range.start.max(end.saturating_sub(WINDOW));
+            let mapped = self.mapped_runs(core, start..end)?;
+            if let Some(last) = mapped.last() {
+                let start = start.max(last.end().saturating_sub(REMOVAL_MAX));
+                for run in mapped.iter().filter(|run| run.end() > start) {
+                    self.groups.reserve_bitmaps(handle, BlockNr::new(run.physical), u64::from(run.len))?;
                 }
-                let next = here
-                    .found
-                    .or(here.right)
-                    .map_or(end, |e| if here.found.is_some() { e.end() } else { e.logical });
-                at = next.max(at + 1);
-            }
-            if mapped {
                 return Ok(Some(start));
             }
             end = start;
         }
-        Ok(None)
+        // Indirect blocks that hold nothing go too, when all goes.
+        let hollow = range.start == 0 && words[DIRECT..].iter().any(|word| *word != 0);
+        Ok(hollow.then_some(0))
+    }
+
+    /// The mapped runs of a range, in ascending order; the first may begin before it.
+    fn mapped_runs(&self, core: &InodeCore, range: Range<u32>) -> Result<Vec<Extent>> {
+        let mut runs = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let here = self.lookup_indirect(core, at)?;
+            runs.extend(here.found);
+            let next = match (here.found, here.right) {
+                (Some(run), _) => run.end(),
+                (None, Some(right)) => right.logical,
+                (None, None) => range.end,
+            };
+            at = next.max(at + 1);
+        }
+        Ok(runs)
     }
 
     /// Unmaps a range; indirect blocks that become empty are freed.
@@ -235,6 +243,7 @@ impl FileSystem {
         let range = u64::from(range.start)..u64::from(range.end);
         let mut words = core.slot.raw().block_words();
         let mut gone = 0;
+        let mut failed = Ok(());
         let mut base = 12;
         let mut roots = [(DIRECT, 1, 12); LEVELS_MAX];
         for (level, root) in roots.iter_mut().enumerate() {
@@ -243,23 +252,27 @@ impl FileSystem {
         }
         for (word, levels, first) in roots.into_iter().rev() {
             let Some(block) = pointer(self.geometry(), words[word])? else { continue };
-            let empty = self.clear_subtree(handle, block, levels, first, &range, &mut gone, freed)?;
-            if empty {
-                words[word] = 0;
+            match self.clear_subtree(handle, block, levels, first, &range, &mut gone, freed) {
+                Ok(empty) if empty => words[word] = 0,
+                Ok(_) => {}
+                Err(error) => {
+                    failed = Err(error);
+                    break;
+                }
             }
             // Written at once: an error further on must not bring freed blocks back.
             core.slot.raw_mut().set_block_words(words);
         }
         for index in (0..DIRECT).rev() {
             let logical = u64_from_usize(index);
-            if words[index] != 0 && range.contains(&logical) {
+            if failed.is_ok() && words[index] != 0 && range.contains(&logical) {
                 report(logical, words[index], freed);
                 words[index] = 0;
             }
         }
         core.slot.raw_mut().set_block_words(words);
         core.add_blocks(-gone, bits);
-        Ok(())
+        failed
     }
 
     /// Clears what lies of `range` below an indirect block; frees the block and tells when nothing is left in it.
@@ -281,6 +294,8 @@ impl FileSystem {
             return Ok(false);
         }
         let buffer = handle.read_for_write(block, BlockKind::Plain, |_| Ok(()))?;
+        // Freeing the block further down must not fail any more.
+        self.groups.reserve_bitmaps(handle, block, 1)?;
         let words: Vec<u32> = buffer.read(|bytes| pointers(bytes).iter().map(|word| word.get()).collect());
         let mut left = words.iter().filter(|word| **word != 0).count();
         for (index, &word) in words.iter().enumerate().rev() {

@@ -17,6 +17,7 @@ pub(crate) use table::InodeTable;
 
 use crate::cache::Buffer;
 use crate::data::FileData;
+use crate::orphans::OrphanNote;
 use blockyard_alloc::InodeAlloc;
 use blockyard_alloc::inode::InodeDirAlloc;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap, InodeSlot};
@@ -58,6 +59,10 @@ pub(crate) struct InodeCore {
     table: Option<(Arc<Buffer>, usize)>,
     /// Where the last child of a directory went.
     pub(crate) children: InodeDirAlloc,
+    /// Where the inode is noted as an orphan.
+    pub(crate) orphan: Option<OrphanNote>,
+    /// Made without a name, which it may still get.
+    pub(crate) nameable: bool,
     /// Gone: links and references were 0 and the inode was freed.
     pub(crate) deleted: bool,
 }
@@ -157,6 +162,8 @@ impl InodeCore {
             seed,
             table: None,
             children: InodeDirAlloc::default(),
+            orphan: None,
+            nameable: false,
             deleted: false,
         }
     }
@@ -174,6 +181,22 @@ impl InodeCore {
     /// `i_flags`.
     pub(crate) fn flags(&self) -> InodeFlags {
         self.slot.raw().flags()
+    }
+
+    /// The table block and the offset in it, when the inode has joined a transaction.
+    pub(crate) fn table(&self) -> Option<(Arc<Buffer>, usize)> {
+        self.table.clone()
+    }
+
+    /// Sets the next older inode of the orphan list, 0 for none.
+    pub(crate) fn set_orphan_link(&mut self, older: InodeNr) {
+        self.slot.raw_mut().i_dtime.set(older.raw());
+    }
+
+    /// As [`Self::set_orphan_link`], for an inode whose table block has joined the transaction by itself.
+    pub(crate) fn relink_orphan(&mut self, older: InodeNr, table: (Arc<Buffer>, usize)) {
+        self.set_orphan_link(older);
+        self.table.get_or_insert(table);
     }
 
     /// Sets the size that users see and the one on disk.

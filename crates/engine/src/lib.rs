@@ -47,6 +47,7 @@ mod journal;
 pub mod mkfs;
 mod namespace;
 mod numbers;
+mod orphans;
 pub mod reader;
 mod space;
 mod txn;

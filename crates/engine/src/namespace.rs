@@ -11,6 +11,7 @@ mod operations;
 mod remove;
 mod rename;
 mod symlink;
+mod unnamed;
 
 pub use create::NewInode;
 pub use directory::DirEntry;

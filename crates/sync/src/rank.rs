@@ -62,6 +62,8 @@ ranks! {
     JOURNAL_HANDLE = 400;
     /// The mapping of one inode: extents or indirect blocks.
     MAPPING = 500;
+    /// The orphan list, or a block of the orphan file.
+    ORPHANS = 520;
     /// A shard of the table of open inodes.
     INODE_TABLE = 540;
     /// Preallocations of one inode.

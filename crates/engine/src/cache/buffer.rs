@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::extents::NodeBlock;
-use blockyard_disk::checksum::{Checksums, seal_dir_leaf, seal_extent_block, seal_htree};
+use blockyard_disk::checksum::{Checksums, seal_dir_leaf, seal_extent_block, seal_htree, seal_orphan_block};
 use blockyard_disk::{BlockNr, GroupNr};
 use blockyard_sync::{AtomicBool, Ordering, RwLock, rank};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub(crate) enum BlockKind {
     DirectoryIndex(Option<u32>, usize),
     /// An extended attribute block.
     Attributes,
+    /// A block of the orphan file, whose inode has this checksum seed.
+    OrphanFile(Option<u32>),
 }
 
 /// A cached block. See the module's text for who may change it when.
@@ -136,6 +138,7 @@ impl Buffer {
             BlockKind::DirectoryLeaf(seed) => seal_dir_leaf(seed, &mut bytes),
             BlockKind::DirectoryIndex(seed, at) => seal_htree(seed, &mut bytes, at),
             BlockKind::Attributes => checksums.seal_xattr_block(self.block, &mut bytes),
+            BlockKind::OrphanFile(seed) => seal_orphan_block(seed, self.block, &mut bytes),
         }
         bytes
     }

@@ -59,7 +59,7 @@ impl<S: TreeStore> Tree<'_, S> {
         if !touched {
             return Ok(false);
         }
-        self.prepare_path(&path)?;
+        self.prepare_removal(&path)?;
         let (old_first, new_first) = self.write(&leaf.at, |bytes| {
             let old = node::key(bytes, 0);
             trim_leaf(bytes, last, range, freed);
@@ -106,7 +106,7 @@ impl<S: TreeStore> Tree<'_, S> {
         let path = self.find(0)?;
         let leaf = path.leaf();
         let Some(block) = leaf.at.block().filter(|_| leaf.count <= ROOT_ENTRIES) else { return Ok(()) };
-        self.prepare_path(&path)?;
+        self.prepare_removal(&path)?;
         let root = &mut *self.root;
         node::format(root, 0);
         if let super::At::Block(_, from) = &leaf.at {

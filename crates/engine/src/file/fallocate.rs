@@ -1,6 +1,7 @@
 //! `fallocate`: allocating ahead, punching, zeroing, collapsing and inserting.
 
 use super::allocate::How;
+use super::truncate::Why;
 use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::UNWRITTEN_MAX;
@@ -179,7 +180,7 @@ impl FileSystem {
         self.zero_edges(ctx, inode, data, &bytes)?;
         let whole = self.whole_blocks(&bytes);
         if !whole.is_empty() {
-            self.free_range(ctx, inode, data, whole)?;
+            self.free_range(ctx, inode, data, whole, Why::Hole)?;
         }
         self.touch_times(ctx, inode, data)
     }
@@ -219,7 +220,7 @@ impl FileSystem {
         }
         self.write_back(ctx, inode, data)?;
         let blocks = self.whole_blocks(&bytes);
-        self.free_range(ctx, inode, data, blocks.clone())?;
+        self.free_range(ctx, inode, data, blocks.clone(), Why::Hole)?;
         let handle = self.begin(ctx, RUN_CREDITS)?;
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;

@@ -80,6 +80,10 @@ impl TreeStore for ExtentStore<'_> {
         Ok(made)
     }
 
+    fn prepare_free(&self, block: BlockNr) -> Result<()> {
+        self.fs.groups.reserve_bitmaps(self.change().1, block, 1)
+    }
+
     fn free(&self, block: BlockNr) -> Result<()> {
         self.clusters.set(self.clusters.get() - 1);
         self.fs.free_metadata_block(self.change().1, block)

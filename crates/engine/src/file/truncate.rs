@@ -15,6 +15,15 @@ use std::sync::Arc;
 /// Extents that one handle frees at most; bounds the bitmaps that it touches.
 const EXTENTS_MAX: usize = 64;
 
+/// Why blocks are freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The file gets this size.
+    NewSize(u64),
+    /// A hole, or the end of the inode: the caller sees to size and notes.
+    Hole,
+}
+
 impl FileSystem {
     /// Sets a file's size. What is cut off is freed; what is added reads as zeroes.
     ///
@@ -44,31 +53,26 @@ impl FileSystem {
         if inode.core().map == InodeMap::Inline {
             return self.truncate_inline(ctx, inode, data, size);
         }
-        let bits = self.geometry().block_bits();
         let keep = u32_from_u64(size.div_ceil(u64_from_usize(self.block_size())));
         let shrinks = size < inode.core().size;
         if shrinks {
             self.zero_tail(ctx, inode, data, size)?;
         }
-        {
-            let handle = self.begin(ctx, RUN_CREDITS)?;
-            let mut core = inode.core_mut();
-            self.join_inode(&handle, inode, &mut core)?;
-            if size != core.size {
-                core.slot.set_modified(ctx.now);
-                core.slot.set_changed(ctx.now);
-            }
-            // The size on disk falls now, and rises over dirty blocks only when they are written.
-            let dirty_end = data.first_in(0..u32::MAX).map(|first| u64::from(first) << bits);
-            core.size = size;
-            let on_disk = dirty_end.map_or(size, |dirty| size.min(dirty.max(core.slot.raw().size())));
-            core.slot.raw_mut().set_size(on_disk);
-        }
         // Blocks behind the end may be there even when the size does not fall: fallocate can keep the size.
-        if keep < u32::MAX {
-            self.free_range(ctx, inode, data, keep..u32::MAX)?;
+        self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(size))
+    }
+
+    /// The size of a truncated file, in the handle that also begins to free its blocks.
+    fn set_new_size(&self, ctx: &OpContext, core: &mut InodeCore, data: &FileData, size: u64) {
+        if size != core.size {
+            core.slot.set_modified(ctx.now);
+            core.slot.set_changed(ctx.now);
         }
-        Ok(())
+        // The size on disk falls now, and rises over dirty blocks only when they are written.
+        let dirty = data.first_in(0..u32::MAX).map(|first| u64::from(first) << self.geometry().block_bits());
+        core.size = size;
+        let on_disk = dirty.map_or(size, |dirty| size.min(dirty.max(core.slot.raw().size())));
+        core.slot.raw_mut().set_size(on_disk);
     }
 
     /// Zeroes the rest of the block that will hold the new end, so that growing again shows zeroes.
@@ -102,30 +106,50 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Frees all blocks of a range, dirty ones and mapped ones, in as many handles as it takes.
+    /// Frees all blocks of a range, dirty ones and mapped ones, in as many handles as it takes. A truncation that
+    /// takes more than one is noted as an orphan meanwhile.
     pub(crate) fn free_range(
         &self,
         ctx: &OpContext,
         inode: &Arc<Inode>,
         data: &mut FileData,
         range: Range<u32>,
+        why: Why,
     ) -> Result<()> {
         self.forget_dirty(data, range.clone());
         self.discard_preallocations(ctx, inode);
         let mut end = range.end;
-        while range.start < end {
+        let mut first = true;
+        loop {
             let handle = self.begin(ctx, RUN_CREDITS)?;
             let mut core = inode.core_mut();
-            let Some(start) = self.reserve_removal(&handle, inode, &core, range.start..end)? else { break };
+            let start = self.reserve_removal(&handle, inode, &core, range.start..end)?;
             self.join_inode(&handle, inode, &mut core)?;
-            self.remove_and_free(ctx, &handle, inode, &mut core, data, start..end)?;
-            end = start;
+            if let (Why::NewSize(size), true) = (why, first) {
+                self.set_new_size(ctx, &mut core, data, size);
+            }
+            first = false;
+            let is_last = start.is_none_or(|start| start <= range.start);
+            let truncates = why != Why::Hole;
+            if truncates && !is_last {
+                self.add_orphan(&handle, inode, &mut core);
+            }
+            if let Some(start) = start {
+                self.remove_and_free(ctx, &handle, inode, &mut core, data, start..end)?;
+                end = start;
+            }
+            if is_last {
+                if truncates && core.links() > 0 {
+                    self.remove_orphan(&handle, &mut core);
+                }
+                break;
+            }
         }
         self.settle_reservations(ctx, inode, data, range)
     }
 
-    /// Brings in the bitmaps that removing the last extents of `range` needs; gives where these extents start, `None`
-    /// when nothing is mapped.
+    /// Brings in the bitmaps that removing the last extents of `range` needs; gives where these extents start (the
+    /// start of `range` when they are all), `None` when nothing is mapped.
     fn reserve_removal(
         &self,
         handle: &Handle<'_>,
@@ -139,16 +163,16 @@ impl FileSystem {
         let mut start = range.end;
         for _ in 0..EXTENTS_MAX {
             if start <= range.start {
-                break;
+                return Ok((range.start < range.end).then_some(range.start));
             }
             let here = self.lookup_block(inode, core, start - 1)?;
             let Some(extent) = here.found.or(here.left).filter(|extent| extent.end() > range.start) else {
-                break;
+                return Ok((start < range.end).then_some(range.start));
             };
             self.groups.reserve_bitmaps(handle, BlockNr::new(extent.physical), u64::from(extent.len))?;
             start = extent.logical.max(range.start);
         }
-        Ok((start < range.end).then_some(start))
+        Ok(Some(start))
     }
 
     /// Unmaps a range and frees the clusters that no block uses any more. Bitmaps are in memory.

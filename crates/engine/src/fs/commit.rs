@@ -57,6 +57,7 @@ impl FileSystem {
     /// Copies everything that changed; the gate is closed.
     fn freeze(&self) -> Frozen {
         let block_bits = self.geometry().block_bits();
+        let newest_orphan = self.freeze_orphans();
         for inode in self.inodes.take_dirty() {
             inode.encode(self.sb.checksums(), self.sb.has_huge_file(), block_bits);
         }
@@ -69,7 +70,10 @@ impl FileSystem {
         }
         self.groups.freeze_descriptors(&mut images);
         let totals = self.groups.totals();
-        images.push(self.super_block.lock().image(&totals));
+        let mut super_block = self.super_block.lock();
+        super_block.raw_mut().set_last_orphan(newest_orphan);
+        images.push(super_block.image(&totals));
+        drop(super_block);
         images.sort_unstable_by_key(|image| image.block);
         Frozen { images, revoked: self.txns.take_revoked(), _buffers: buffers }
     }
@@ -105,6 +109,7 @@ impl FileSystem {
         if self.has_failed() {
             return Err(Error::ReadOnly);
         }
+        self.end_references(ctx)?;
         self.sync(ctx)?;
         self.journal.close()?;
         let was_valid = self.sb.state().contains(blockyard_disk::superblock::FsState::VALID);

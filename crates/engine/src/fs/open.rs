@@ -7,6 +7,7 @@ use crate::cache::MetaCache;
 use crate::groups::Groups;
 use crate::inode::InodeTable;
 use crate::journal::{Committed, HomeView, LogJournal, Wanted};
+use crate::orphans::Orphans;
 use crate::txn::{Journal, NullJournal, Transactions};
 use crate::{Error, OpContext, Result};
 use blockyard_alloc::Policy;
@@ -14,6 +15,7 @@ use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock, Superblock};
 use blockyard_disk::{Compat, FeatureSet, Incompat, RoCompat};
+use blockyard_recovery::JournalPlace;
 use blockyard_sync::{AtomicBool, AtomicU64, Mutex, rank};
 use std::sync::Arc;
 
@@ -106,24 +108,22 @@ impl FileSystem {
         }
         let geometry = *sb.geometry();
         let block_size = geometry.block_size();
-        // Half of the cache may be dirty; the other half keeps what operations read.
-        let blocks_max = (options.cache_bytes / block_size / 2).max(256);
-        let journal = if read_only { None } else { open_journal(&device, &sb, &options, blocks_max)? };
-        let view = journal.as_ref().map_or_else(|| Arc::clone(&device), |(_, view)| Arc::clone(view));
+        let place = if read_only { None } else { find_journal(&device, &options)? };
+        let committed = Arc::new(Committed::new());
+        let view: Arc<dyn BlockDevice> = match place {
+            Some(_) => Arc::new(HomeView::new(Arc::clone(&device), Arc::clone(&committed), block_size)),
+            None => Arc::clone(&device),
+        };
         let cache = Arc::new(MetaCache::new(view, block_size, options.cache_bytes));
         let groups = Arc::new(Groups::open(&*device, &sb, Arc::clone(&cache))?);
         let slots = usize_from_u32(options.cpus.max(1));
         let space = crate::space::Space::open(&sb, &groups, &options)?;
-        let mut super_block =
+        let super_block =
             SuperBlock::new(&*device, raw, *sb.checksums(), block_size, geometry.cluster_ratio_bits())?;
-        if !read_only {
-            super_block.write_opened(&*device, ctx.now, journal.is_some())?;
-        }
-        let journal: Box<dyn Journal> = match journal {
-            Some((journal, _)) => Box::new(journal),
-            None => Box::new(NullJournal::new(Arc::clone(&device), blocks_max)),
-        };
-        Ok(Self {
+        // Half of the cache may be dirty; the other half keeps what operations read.
+        let blocks_max = (options.cache_bytes / block_size / 2).max(256);
+        let journal: Box<dyn Journal> = Box::new(NullJournal::new(Arc::clone(&device), blocks_max));
+        let mut fs = Self {
             super_block: Mutex::new(rank::SUPERBLOCK, super_block),
             inodes: InodeTable::new(options.inodes_max, slots),
             txns: Transactions::new(slots, journal.first()),
@@ -139,34 +139,57 @@ impl FileSystem {
             groups,
             options,
             read_only,
-        })
+            orphans: Orphans::none(),
+        };
+        if !read_only {
+            fs.start_writing(ctx, place, committed, blocks_max)?;
+        }
+        Ok(fs)
+    }
+
+    /// The last validation, then the first writes: the log's superblock, the file system's, and what orphans need.
+    fn start_writing(
+        &mut self,
+        ctx: &OpContext,
+        place: Option<JournalPlace>,
+        committed: Arc<Committed>,
+        blocks_max: usize,
+    ) -> Result<()> {
+        let journaled = place.is_some();
+        let (orphans, found) = self.find_orphans(journaled)?;
+        self.orphans = orphans;
+        if let Some(place) = place {
+            let journal = self.open_journal(place, committed, blocks_max)?;
+            self.txns = Transactions::new(usize_from_u32(self.options().cpus.max(1)), journal.first());
+            self.journal = Box::new(journal);
+        }
+        let device = Arc::clone(&self.device);
+        self.super_block.get_mut().write_opened(&*device, ctx.now, journaled)?;
+        self.finish_orphans(ctx, found)
+    }
+
+    /// The image's journal, to write it. Its log is empty: it was recovered.
+    fn open_journal(
+        &self,
+        place: JournalPlace,
+        committed: Arc<Committed>,
+        blocks_max: usize,
+    ) -> Result<LogJournal> {
+        let FeatureSet { incompat, ro_compat, .. } = *self.sb.features();
+        let wanted = Wanted {
+            is_64bit: incompat.contains(Incompat::BIT64),
+            has_checksums: ro_compat.contains(RoCompat::METADATA_CSUM),
+        };
+        LogJournal::open(Arc::clone(&self.device), None, place, wanted, committed, blocks_max)
     }
 }
 
-/// A journal and the device as it shows it.
-type OpenJournal = (LogJournal, Arc<dyn BlockDevice>);
-
-/// The image's journal, to write it; `None` when there is none or it is not wanted. Its log is empty: it was recovered.
-fn open_journal(
-    device: &Arc<dyn BlockDevice>,
-    sb: &Superblock,
-    options: &OpenOptions,
-    committed_max: usize,
-) -> Result<Option<OpenJournal>> {
+/// Where the image's journal is; `None` when there is none or it is not wanted.
+fn find_journal(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Option<JournalPlace>> {
     if options.journal == JournalUse::Ignored {
         return Ok(None);
     }
-    let Some(place) = blockyard_recovery::Session::open(&**device)?.into_journal() else { return Ok(None) };
-    let FeatureSet { incompat, ro_compat, .. } = *sb.features();
-    let wanted = Wanted {
-        is_64bit: incompat.contains(Incompat::BIT64),
-        has_checksums: ro_compat.contains(RoCompat::METADATA_CSUM),
-    };
-    let committed = Arc::new(Committed::new());
-    let block_size = sb.geometry().block_size();
-    let view = HomeView::new(Arc::clone(device), Arc::clone(&committed), block_size);
-    let journal = LogJournal::open(Arc::clone(device), None, place, wanted, committed, committed_max)?;
-    Ok(Some((journal, Arc::new(view))))
+    Ok(blockyard_recovery::Session::open(&**device)?.into_journal())
 }
 
 fn read_superblock(device: &dyn BlockDevice) -> Result<(RawSuperblock, Superblock)> {

@@ -6,7 +6,7 @@ use crate::txn::Image;
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock};
-use blockyard_disk::{BlockCount, BlockNr, Checksums, Incompat, Timestamp};
+use blockyard_disk::{BlockCount, BlockNr, Checksums, Compat, Incompat, RoCompat, Timestamp};
 use zerocopy::IntoBytes;
 
 /// The primary superblock and the block around it.
@@ -75,6 +75,8 @@ impl SuperBlock {
         } else {
             self.raw.set_state(self.raw.state() - FsState::VALID);
         }
+        // Whoever does not know the orphan file must not write while it may hold entries.
+        self.set_orphan_present(self.raw.compat().contains(Compat::ORPHAN_FILE));
         let mounts = self.raw.s_mnt_count.get().saturating_add(1);
         self.raw.s_mnt_count.set(mounts);
         self.raw.set_mount_time(now.seconds.max(0).unsigned_abs());
@@ -92,7 +94,14 @@ impl SuperBlock {
         state.set(FsState::VALID, was_valid);
         self.raw.set_state(state);
         self.raw.set_incompat(self.raw.incompat() - Incompat::RECOVER);
+        self.set_orphan_present(false);
         self.write(device, now)
+    }
+
+    fn set_orphan_present(&mut self, present: bool) {
+        let mut features = self.raw.ro_compat();
+        features.set(RoCompat::ORPHAN_PRESENT, present);
+        self.raw.set_ro_compat(features);
     }
 
     fn write(&mut self, device: &dyn BlockDevice, now: Timestamp) -> Result<()> {

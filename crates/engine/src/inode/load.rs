@@ -1,7 +1,7 @@
 //! Reading inodes from their table and joining them to transactions.
 
 use super::{Inode, InodeCore};
-use crate::cache::BlockKind;
+use crate::cache::{BlockKind, Buffer};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, Result};
 use blockyard_disk::inode::Inode as VerifiedInode;
@@ -22,6 +22,19 @@ impl FileSystem {
     }
 
     fn load_inode(&self, number: InodeNr) -> Result<Inode> {
+        let inode = self.load_orphan(number)?;
+        {
+            let core = inode.core();
+            // A deleted inode keeps its mode; links and the deletion time tell.
+            if core.links() == 0 && core.slot.raw().i_dtime.get() != 0 {
+                return Err(Error::StaleInode(number));
+            }
+        }
+        Ok(inode)
+    }
+
+    /// As [`Self::load_inode`], for inodes whose deletion time is a link of the orphan list.
+    pub(crate) fn load_orphan(&self, number: InodeNr) -> Result<Inode> {
         let (group, index) = self.geometry().locate_inode(number);
         if index >= self.groups.never_used_from(group) {
             return Err(Error::StaleInode(number));
@@ -34,10 +47,6 @@ impl FileSystem {
             let unused = found.kind == blockyard_disk::CorruptionKind::InodeUnused;
             if unused { Error::StaleInode(number) } else { found.into() }
         })?;
-        // A deleted inode keeps its mode; links and the deletion time tell.
-        if found.links() == 0 && found.slot().raw().i_dtime.get() != 0 {
-            return Err(Error::StaleInode(number));
-        }
         if found.map() == blockyard_disk::inode::InodeMap::Extents {
             let blocks = self.block_range();
             crate::extents::check_node(found.block_field(), None, &blocks)
@@ -51,6 +60,12 @@ impl FileSystem {
             found.checksum_seed(),
         );
         Ok(Inode::new(number, found.file_type(), group, core))
+    }
+
+    /// The buffer of an inode's table block and the byte offset in it.
+    pub(crate) fn table_of(&self, number: InodeNr) -> Result<(Arc<Buffer>, usize)> {
+        let (block, offset) = self.table_place(number);
+        Ok((self.cache.read(block, BlockKind::Plain, |_| Ok(()))?, offset))
     }
 
     /// The table block of an inode and the byte offset in it.

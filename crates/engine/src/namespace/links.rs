@@ -67,7 +67,9 @@ impl FileSystem {
         dir.check_linked()?;
         let mut core = inode.core_mut_child();
         core.check_alive(inode.number())?;
-        core.check_linked()?;
+        if !core.nameable {
+            core.check_linked()?;
+        }
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         if dir.flags().contains(InodeFlags::IMMUTABLE) || core.flags().intersects(fixed) {
             return Err(Error::NotPermitted);
@@ -83,6 +85,10 @@ impl FileSystem {
         let links = core.links() + 1;
         core.slot.raw_mut().i_links_count.set(links);
         core.slot.set_changed(ctx.now);
+        if core.nameable {
+            core.nameable = false;
+            self.remove_orphan(&handle, &mut core);
+        }
         dir.slot.set_modified(ctx.now);
         dir.slot.set_changed(ctx.now);
         Ok(())

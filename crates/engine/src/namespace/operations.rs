@@ -200,6 +200,9 @@ impl FileSystem {
         let links = if is_directory { 0 } else { core.links().saturating_sub(1) };
         core.slot.raw_mut().i_links_count.set(links);
         core.slot.set_changed(ctx.now);
+        if links == 0 {
+            self.add_orphan(&handle, child, &mut core);
+        }
         if is_directory {
             drop_dir_link(&mut dir);
         }

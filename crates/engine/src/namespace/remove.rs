@@ -1,5 +1,6 @@
 //! Unmaking inodes: when the last link and the last open reference are gone.
 
+use crate::file::Why;
 use crate::inode::Inode;
 use crate::{FileSystem, OpContext, Result};
 use blockyard_disk::inode::InodeMap;
@@ -23,13 +24,14 @@ impl FileSystem {
         let mapped = matches!(inode.core().map, InodeMap::Extents | InodeMap::Indirect);
         if mapped {
             inode.core_mut().size = 0;
-            self.free_range(ctx, inode, &mut data, 0..u32::MAX)?;
+            self.free_range(ctx, inode, &mut data, 0..u32::MAX, Why::Hole)?;
         }
         let handle = self.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
         self.groups.pin_inode_bitmap(&handle, inode.group_on_disk(self))?;
         self.release_attribute_block(&handle, &mut core)?;
+        self.remove_orphan(&handle, &mut core);
         core.deleted = true;
         core.set_size(0);
         // The deletion time doubles as the orphan list's link; the format keeps 32 bits of it.

@@ -201,7 +201,11 @@ impl FileSystem {
             drop_dir_link(&mut parents.old);
         }
         if let Some(core) = &mut children.other {
-            drop_name(core, is_directory);
+            if drop_name(core, is_directory)
+                && let Some(victim) = victim
+            {
+                self.add_orphan(&handle, victim, core);
+            }
             core.slot.set_changed(ctx.now);
         }
         children.moved.slot.set_changed(ctx.now);

@@ -18,7 +18,7 @@ struct Bitmaps(Arc<Groups>);
 
 impl GroupSource for Bitmaps {
     fn load(&self, group: GroupNr, bitmap: &mut [u8]) -> std::result::Result<(), SourceError> {
-        Ok(self.0.copy_block_bitmap(group, bitmap).map_err(Box::new)?)
+        Ok(self.0.copy_block_bitmap(group, bitmap)?)
     }
 }
 
@@ -27,7 +27,7 @@ impl InodeSource for Bitmaps {
         match self.0.copy_inode_bitmap(group, bits) {
             Ok(()) => Ok(BitmapLoad::Filled),
             Err(Error::Corrupt(_)) => Ok(BitmapLoad::Corrupt),
-            Err(error) => Err(Box::new(error)),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -1,0 +1,38 @@
+//! Files without a name (`O_TMPFILE`): orphans from the start, until [`FileSystem::link`] gives them a name.
+
+use super::create::NewInode;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::InodeNr;
+use blockyard_disk::inode::{FileType, InodeFlags};
+use blockyard_sync::Ordering;
+
+/// Metadata blocks that making an inode may change.
+const CREDITS: usize = 16;
+
+impl FileSystem {
+    /// Makes a regular file without a name, placed as if it were made in `parent`, and opens it for writing: it goes
+    /// with [`FileSystem::release_inode`] unless [`FileSystem::link`] has named it by then.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create`].
+    pub fn create_unnamed(&self, ctx: &OpContext, parent: InodeNr, permissions: u16) -> Result<InodeNr> {
+        let parent = self.directory(parent)?;
+        let _alone = parent.write();
+        let handle = self.begin(ctx, CREDITS)?;
+        let mut dir = parent.core_mut();
+        dir.check_alive(parent.number())?;
+        dir.check_linked()?;
+        if dir.flags().contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        let new = NewInode { kind: FileType::Regular, permissions, device: None };
+        self.join_inode(&handle, &parent, &mut dir)?;
+        let inode = self.new_inode(ctx, &handle, (parent.number(), &mut dir), None, &new)?;
+        let mut core = inode.core_mut_child();
+        core.nameable = true;
+        inode.opens.store(1, Ordering::Release);
+        inode.writers.store(1, Ordering::Release);
+        self.add_orphan(&handle, &inode, &mut core);
+        Ok(inode.number())
+    }
+}

@@ -1,0 +1,112 @@
+//! Orphans: inodes whose removal or truncation a crash must not leave half done (journal.md 7).
+//!
+//! An inode that lost its last name while it is open, and a file that loses more blocks than one handle can free, is
+//! noted on the disk in the transaction that makes it so, and struck off in the one that ends it. Notes go into the
+//! orphan file where the image has one with a free slot, otherwise on the list that starts in the superblock and
+//! runs through `i_dtime`. Opening for writing finishes what it finds noted; read-only opens leave it.
+//!
+//! As in Linux, images without a journal keep no notes: nothing promises that what they say is true after a crash.
+//!
+//! A note names an inode in use: it is added after and removed before anything that could make that untrue, in the
+//! same handle. Adding and removing need no reading and no space, so they can not fail.
+
+mod cleanup;
+mod file;
+mod list;
+
+use crate::FileSystem;
+use crate::cache::Buffer;
+use crate::inode::{Inode, InodeCore};
+use crate::txn::Handle;
+use blockyard_disk::InodeNr;
+use blockyard_sync::{Mutex, rank};
+use file::OrphanFile;
+use list::List;
+use std::sync::Arc;
+
+/// The notes of an open file system.
+pub(crate) struct Orphans {
+    /// False without a journal and on read-only instances.
+    kept: bool,
+    list: Mutex<List<Listed>>,
+    file: Option<OrphanFile>,
+}
+
+/// Where an inode is noted; part of the inode, under its core lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrphanNote {
+    /// On the list, under this key.
+    List(u64),
+    /// In a slot of the orphan file.
+    File {
+        /// Block of the file.
+        block: usize,
+        /// Slot in the block.
+        slot: usize,
+    },
+}
+
+/// An inode of the list. Both parts stay in memory as long as it is there: a neighbour's removal changes its link.
+#[derive(Clone)]
+struct Listed {
+    inode: Arc<Inode>,
+    table: (Arc<Buffer>, usize),
+}
+
+impl Orphans {
+    /// Keeps no notes.
+    pub(crate) fn none() -> Self {
+        Self { kept: false, list: Mutex::new(rank::ORPHANS, List::default()), file: None }
+    }
+}
+
+impl FileSystem {
+    /// Notes that the inode must be deleted or truncated after a crash; nothing when it is noted already. It has
+    /// joined the handle.
+    pub(crate) fn add_orphan(&self, handle: &Handle<'_>, inode: &Arc<Inode>, core: &mut InodeCore) {
+        if !self.orphans.kept || core.orphan.is_some() {
+            return;
+        }
+        let noted = self.orphans.file.as_ref().and_then(|file| file.add(handle, inode.number()));
+        if noted.is_some() {
+            core.orphan = noted;
+            return;
+        }
+        let table = core.table().expect("the inode has joined the handle");
+        let entry = Listed { inode: Arc::clone(inode), table };
+        let (key, older) = self.orphans.list.lock().push(inode.number(), entry);
+        core.orphan = Some(OrphanNote::List(key));
+        core.set_orphan_link(older);
+    }
+
+    /// Strikes an inode off; nothing when it is not noted. It has joined the handle.
+    pub(crate) fn remove_orphan(&self, handle: &Handle<'_>, core: &mut InodeCore) {
+        match core.orphan.take() {
+            None => {}
+            Some(OrphanNote::File { block, slot }) => {
+                if let Some(file) = &self.orphans.file {
+                    file.remove(handle, block, slot);
+                }
+            }
+            Some(OrphanNote::List(key)) => {
+                if let Some(newer) = self.orphans.list.lock().remove(key) {
+                    handle.join(&newer.table.0);
+                    self.inodes.note_dirty(&newer.inode, handle.slot());
+                }
+                core.set_orphan_link(InodeNr::ZERO);
+            }
+        }
+    }
+
+    /// Brings the links of the list into the inodes, and gives its head. The gate is closed.
+    pub(crate) fn freeze_orphans(&self) -> Option<InodeNr> {
+        let (head, relinked) = {
+            let mut list = self.orphans.list.lock();
+            (list.head(), list.take_relinked())
+        };
+        for (entry, older) in relinked {
+            entry.inode.core_mut_child().relink_orphan(older, entry.table);
+        }
+        head
+    }
+}

@@ -1,0 +1,104 @@
+//! The orphan file: slots for inode numbers in the blocks of a hidden file, so that many CPUs can note orphans at once.
+//!
+//! Its blocks stay in memory while the file system is open for writing: noting an orphan must not fail.
+
+use super::OrphanNote;
+use crate::cache::{BlockKind, Buffer};
+use crate::txn::Handle;
+use crate::{FileSystem, Result};
+use blockyard_disk::checksum::verify_orphan_block;
+use blockyard_disk::num::{u32_from_u64, u64_from_usize};
+use blockyard_disk::orphan_file::{OrphanBlock, slots_per_block};
+use blockyard_disk::{BlockNr, Corruption, CorruptionKind, InodeNr};
+use blockyard_sync::{Mutex, rank};
+use std::sync::Arc;
+
+/// Blocks of the file at most: what Linux accepts.
+const BLOCKS_MAX: u64 = 512;
+
+/// The blocks of the orphan file.
+pub(super) struct OrphanFile {
+    blocks: Box<[Mutex<Slots>]>,
+}
+
+/// One block and how many of its slots are free.
+struct Slots {
+    buffer: Arc<Buffer>,
+    free: usize,
+}
+
+impl OrphanFile {
+    /// Notes an inode in a free slot, first in the block of the handle's CPU slot; `None` when all are full.
+    pub(super) fn add(&self, handle: &Handle<'_>, inode: InodeNr) -> Option<OrphanNote> {
+        let first = handle.slot().index(self.blocks.len());
+        (0..self.blocks.len()).find_map(|step| {
+            let block = (first + step) % self.blocks.len();
+            let mut slots = self.blocks[block].lock();
+            if slots.free == 0 {
+                return None;
+            }
+            handle.join(&slots.buffer);
+            let slot = slots.buffer.write(|bytes| {
+                let count = slots_per_block(bytes.len());
+                let (words, _) = bytes[..4 * count].as_chunks_mut::<4>();
+                let slot = words.iter().position(|word| *word == [0; 4])?;
+                words[slot] = inode.raw().to_le_bytes();
+                Some(slot)
+            })?;
+            slots.free -= 1;
+            Some(OrphanNote::File { block, slot })
+        })
+    }
+
+    /// Frees a slot.
+    pub(super) fn remove(&self, handle: &Handle<'_>, block: usize, slot: usize) {
+        let mut slots = self.blocks[block].lock();
+        handle.join(&slots.buffer);
+        slots.buffer.write(|bytes| bytes[4 * slot..4 * slot + 4].fill(0));
+        slots.free += 1;
+    }
+
+    /// The slots in use.
+    pub(super) fn notes(&self) -> Vec<(InodeNr, OrphanNote)> {
+        let mut notes = Vec::new();
+        for (block, slots) in self.blocks.iter().enumerate() {
+            slots.lock().buffer.read(|bytes| {
+                let (words, _) = bytes[..4 * slots_per_block(bytes.len())].as_chunks::<4>();
+                for (slot, word) in words.iter().enumerate().filter(|(_, word)| **word != [0; 4]) {
+                    let inode = InodeNr::new(u32::from_le_bytes(*word));
+                    notes.push((inode, OrphanNote::File { block, slot }));
+                }
+            });
+        }
+        notes
+    }
+}
+
+impl FileSystem {
+    /// Reads and verifies every block of the orphan file.
+    pub(super) fn load_orphan_file(&self, number: InodeNr) -> Result<OrphanFile> {
+        let damaged = || Corruption::new(CorruptionKind::OrphanBlockMagic).in_inode(number);
+        let inode = self.inode(number)?;
+        let core = inode.core();
+        let count = core.size >> self.geometry().block_bits();
+        if count == 0 || count > BLOCKS_MAX {
+            return Err(damaged().into());
+        }
+        let kind = BlockKind::OrphanFile(core.seed);
+        let mut blocks = Vec::new();
+        for logical in 0..u32_from_u64(count) {
+            let mapped = self.map_block(&inode, &core, logical, 1)?;
+            let place = mapped.physical.filter(|_| !mapped.unwritten).ok_or_else(damaged)?;
+            let block = BlockNr::new(place);
+            let buffer = self.cache.read(block, kind, |bytes| {
+                OrphanBlock::parse(bytes).map_err(|found| found.in_block(block))?;
+                Ok(verify_orphan_block(core.seed, block, bytes)?)
+            })?;
+            let used = buffer.read(|bytes| OrphanBlock::parse(bytes).map(|block| block.inodes().count()))?;
+            let free = slots_per_block(self.block_size()) - used;
+            blocks.push(Mutex::new(rank::ORPHANS, Slots { buffer, free }));
+        }
+        debug_assert!(u64_from_usize(blocks.len()) == count);
+        Ok(OrphanFile { blocks: blocks.into_boxed_slice() })
+    }
+}

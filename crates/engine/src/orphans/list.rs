@@ -1,0 +1,104 @@
+//! The order of the orphan list, newest first, and which links changed.
+//!
+//! Invariant: with every entry linked to the next older one (0 for the oldest), walking from [`List::head`] visits
+//! every entry once. An entry's link changes when it is pushed, which the caller stores, and when its older neighbour
+//! goes: those are collected for [`List::take_relinked`].
+
+use blockyard_disk::InodeNr;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The list, with a payload for each inode.
+pub(super) struct List<T> {
+    entries: BTreeMap<u64, (InodeNr, T)>,
+    next_key: u64,
+    relinked: BTreeSet<u64>,
+}
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), next_key: 0, relinked: BTreeSet::new() }
+    }
+}
+
+impl<T: Clone> List<T> {
+    /// The newest inode.
+    pub(super) fn head(&self) -> Option<InodeNr> {
+        self.entries.last_key_value().map(|(_, (inode, _))| *inode)
+    }
+
+    /// Adds an inode as the newest; gives its key and what it must link to.
+    pub(super) fn push(&mut self, inode: InodeNr, payload: T) -> (u64, InodeNr) {
+        let older = self.head().unwrap_or(InodeNr::ZERO);
+        let key = self.next_key;
+        self.next_key += 1;
+        self.entries.insert(key, (inode, payload));
+        (key, older)
+    }
+
+    /// Removes an inode; gives the newer neighbour, whose link changes. None for the head: the superblock changes.
+    pub(super) fn remove(&mut self, key: u64) -> Option<T> {
+        self.entries.remove(&key);
+        self.relinked.remove(&key);
+        let (&newer, (_, payload)) = self.entries.range(key..).next()?;
+        self.relinked.insert(newer);
+        Some(payload.clone())
+    }
+
+    /// The entries whose link changed since the last call, with what they link to now.
+    pub(super) fn take_relinked(&mut self) -> Vec<(T, InodeNr)> {
+        let relinked = std::mem::take(&mut self.relinked);
+        let entry = |key: u64| {
+            let older = self.entries.range(..key).next_back().map_or(InodeNr::ZERO, |(_, (inode, _))| *inode);
+            self.entries.get(&key).map(|(_, payload)| (payload.clone(), older))
+        };
+        relinked.into_iter().filter_map(entry).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::List;
+    use blockyard_disk::InodeNr;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// What the disk would say: the head and a link for each inode.
+    fn walk(head: Option<InodeNr>, links: &BTreeMap<u32, u32>) -> Vec<u32> {
+        let mut seen = Vec::new();
+        let mut at = head.map_or(0, InodeNr::raw);
+        while at != 0 && seen.len() <= links.len() {
+            seen.push(at);
+            at = links[&at];
+        }
+        seen
+    }
+
+    proptest! {
+        #[test]
+        fn the_links_always_spell_the_list(steps in prop::collection::vec((any::<bool>(), 0usize..16, any::<bool>()), 1..80)) {
+            let mut list = List::default();
+            let mut links = BTreeMap::new();
+            let mut model: Vec<(u32, u64)> = Vec::new();
+            let mut number = 11;
+            for (push, which, freeze) in steps {
+                if push || model.is_empty() {
+                    number += 1;
+                    let (key, older) = list.push(InodeNr::new(number), number);
+                    links.insert(number, older.raw());
+                    model.push((number, key));
+                } else {
+                    let (gone, key) = model.remove(which % model.len());
+                    list.remove(key);
+                    links.remove(&gone);
+                }
+                if freeze {
+                    for (inode, older) in list.take_relinked() {
+                        links.insert(inode, older.raw());
+                    }
+                    let expected: Vec<u32> = model.iter().rev().map(|(number, _)| *number).collect();
+                    prop_assert_eq!(walk(list.head(), &links), expected);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What the engine's oracle tests share: a fixed context, images on a memory device, short forms of common operations.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::inode::FileType;
+use blockyard_disk::{InodeNr, Timestamp};
+use blockyard_engine::{FileSystem, NewInode, OpContext, OpenOptions};
+use std::path::Path;
+use std::sync::Arc;
+
+pub(crate) const ROOT: InodeNr = InodeNr::ROOT;
+
+/// Root at a fixed time.
+pub(crate) fn context() -> OpContext {
+    OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
+}
+
+/// Makes an image with a fixed UUID; ext4 unless the options say otherwise.
+pub(crate) fn make(options: &[&str], size: &str, path: &Path) {
+    let mut all = vec!["-U", "6a6a6a6a-1111-2222-3333-444444444444"];
+    if !options.contains(&"-t") {
+        all.extend(["-t", "ext4"]);
+    }
+    all.extend_from_slice(options);
+    blockyard_testkit::mke2fs(path, &all, size);
+}
+
+/// The image in memory, opened for writing.
+pub(crate) fn open(path: &Path) -> (Arc<MemoryDevice>, FileSystem) {
+    let device = Arc::new(MemoryDevice::load(path).unwrap());
+    let fs = open_device(&device);
+    (device, fs)
+}
+
+/// Opens a device for writing with default options.
+pub(crate) fn open_device(device: &Arc<MemoryDevice>) -> FileSystem {
+    let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
+    FileSystem::open(shared, OpenOptions::default(), &context()).unwrap()
+}
+
+pub(crate) fn file(fs: &FileSystem, parent: InodeNr, name: &str) -> InodeNr {
+    let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+    fs.create(&context(), parent, name.as_bytes(), &new).unwrap()
+}
+
+pub(crate) fn directory(fs: &FileSystem, parent: InodeNr, name: &str) -> InodeNr {
+    let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+    fs.create(&context(), parent, name.as_bytes(), &new).unwrap()
+}
