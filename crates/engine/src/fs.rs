@@ -5,7 +5,7 @@ mod open;
 mod recover;
 mod super_block;
 
-pub use open::{JournalUse, OpenOptions, Recovery};
+pub use open::{Events, JournalUse, OpenOptions, Recovery};
 
 use crate::cache::MetaCache;
 use crate::groups::Groups;

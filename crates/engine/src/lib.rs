@@ -56,7 +56,7 @@ mod xattr;
 pub use context::OpContext;
 pub use error::{Error, Result};
 pub use file::Fallocate;
-pub use fs::{FileSystem, JournalUse, OpenOptions, Recovery, Statistics};
+pub use fs::{Events, FileSystem, JournalUse, OpenOptions, Recovery, Statistics};
 pub use inode::{Attributes, SetAttributes};
 pub use namespace::{DirEntry, NewInode, RenameMode};
 pub use xattr::XattrMode;

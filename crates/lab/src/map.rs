@@ -7,19 +7,21 @@
 
 mod render;
 
+use serde::{Deserialize, Serialize};
+
 pub use render::Theme;
 
 /// Squares in a row.
 pub const SQUARES_PER_GROUP: usize = 32;
 
 /// Used clusters of one group, square by square.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupRow {
     used: [u32; SQUARES_PER_GROUP],
 }
 
 /// The map of a whole image, or of one file's share of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocationMap {
     clusters_per_square: u32,
     clusters_in_last_group: u32,

@@ -16,6 +16,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::row::Row;
+use crate::run::NamedMap;
 pub use environment::Environment;
 pub use table::Table;
 
@@ -23,6 +24,8 @@ pub use table::Table;
 pub const ROWS_FILE: &str = "rows.jsonl";
 /// File name of the environment in a run's folder.
 pub const ENVIRONMENT_FILE: &str = "run.json";
+/// File name of the allocation maps in a run's folder.
+pub const MAPS_FILE: &str = "maps.json";
 
 /// A finished run, as it lies in its folder.
 #[derive(Clone, Debug)]
@@ -31,6 +34,8 @@ pub struct Run {
     pub environment: Environment,
     /// Every measured cell.
     pub rows: Vec<Row>,
+    /// Allocation maps to show.
+    pub maps: Vec<NamedMap>,
 }
 
 impl Run {
@@ -53,7 +58,16 @@ impl Run {
                 .with_context(|| format!("{} line {}: not a row", path.display(), index + 1))?;
             rows.push(row);
         }
-        Ok(Self { environment, rows })
+        // A folder of an earlier version has none.
+        let path = folder.join(MAPS_FILE);
+        let maps = match fs::read(&path) {
+            Ok(bytes) => {
+                serde_json::from_slice(&bytes).with_context(|| format!("{}: no maps", path.display()))?
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error).with_context(|| format!("{}", path.display())),
+        };
+        Ok(Self { environment, rows, maps })
     }
 
     /// Writes the two files of a run's folder, making the folder; an earlier run in it is replaced.
@@ -68,6 +82,7 @@ impl Run {
             lines.push(b'\n');
         }
         write_file(&folder.join(ROWS_FILE), &lines)?;
+        write_file(&folder.join(MAPS_FILE), &serde_json::to_vec(&self.maps)?)?;
         write_file(&folder.join(ENVIRONMENT_FILE), &serde_json::to_vec_pretty(&self.environment)?)
     }
 

@@ -46,8 +46,6 @@ pub struct Row {
     pub interleave: Interleave,
     /// Seed of every random choice.
     pub seed: u64,
-    /// Which repetition of the cell, from 0.
-    pub repeat: u32,
     /// Operations carried out.
     pub ops: u64,
     /// Wall-clock seconds.
@@ -78,13 +76,13 @@ pub struct Row {
     pub avg_free_extent_kb: u64,
     /// Groups that hold file data.
     pub groups_touched: u64,
-    /// Acquisitions of shared locks an operation.
-    pub lock_acquisitions: f64,
-    /// Acquisitions of shared locks that had to wait, an operation.
-    pub lock_waits: f64,
-    /// Groups passed over because their lock was held.
-    pub groups_skipped_busy: u64,
-    /// Searches that ended at each criterion.
+    /// Acquisitions of shared locks an operation; none where they cannot be counted (the kernel).
+    pub lock_acquisitions: Option<f64>,
+    /// Acquisitions of shared locks, and of group locks, that had to wait, an operation; none as above.
+    pub lock_waits: Option<f64>,
+    /// Groups passed over because their lock was held; none as above.
+    pub groups_skipped_busy: Option<u64>,
+    /// Searches that ended at each criterion, by the names that the kernel's `mb_stats` gives them.
     pub hits: BTreeMap<String, u64>,
     /// Fragmentation score (e4defrag -c); none without files.
     pub score: Option<f64>,
@@ -111,9 +109,9 @@ impl Row {
             ("free_extents", count(self.free_extents)),
             ("avg_free_extent_kb", count(self.avg_free_extent_kb)),
             ("groups_touched", count(self.groups_touched)),
-            ("lock_acquisitions", self.lock_acquisitions),
-            ("lock_waits", self.lock_waits),
-            ("groups_skipped_busy", count(self.groups_skipped_busy)),
+            ("lock_acquisitions", self.lock_acquisitions.unwrap_or(f64::NAN)),
+            ("lock_waits", self.lock_waits.unwrap_or(f64::NAN)),
+            ("groups_skipped_busy", self.groups_skipped_busy.map_or(f64::NAN, count)),
             ("score", self.score.unwrap_or(f64::NAN)),
         ]
     }

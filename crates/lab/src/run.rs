@@ -1,21 +1,26 @@
-//! `lab run`: one workload over policies and numbers of workers, each cell on its own fresh image in memory.
+//! `lab run`: one workload over policies and numbers of workers, each cell on its own image.
+//!
+//! A plan is checked as a whole before the first cell runs ([`Plan::check`]): whatever is wrong with it is said before
+//! anything is measured or written. Cells run in ABBA order over the repetitions.
 
-use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
-use std::time::Duration;
+mod cell;
+mod image;
+mod judge;
+mod kernel;
 
-use anyhow::{Context, Result, bail};
-use blockyard_alloc::{CRITERIA, Criterion, MbStats, Policy, Tunable};
-use blockyard_device::{BlockDevice, MemoryDevice};
-use blockyard_engine::{FileSystem, JournalUse, OpenOptions, mkfs};
+use anyhow::{Context, Result, bail, ensure};
+use blockyard_alloc::Policy;
 
-use crate::row::{Interleave, Row, count_as_f64};
-use crate::runner::{self, Limit, Measured};
-use crate::scan::ImageScan;
+use crate::map::AllocationMap;
+use crate::row::{Interleave, Row};
+use crate::runner::Limit;
 use crate::spread::abba;
-use crate::target::engine::{EngineTarget, context};
-use crate::workload::{MIB, Workload};
+use crate::workload::Workload;
+use cell::Cell;
+
+pub use image::{ImageSource, default_mkfs};
+pub use judge::Verdict;
+pub use kernel::CAVEAT;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -30,188 +35,176 @@ pub struct Plan {
     pub cpus: Option<u32>,
     /// How workers share time.
     pub interleave: Interleave,
-    /// Bytes of the image.
-    pub memory: u64,
+    /// What each cell runs on.
+    pub image: ImageSource,
     /// When a cell ends.
     pub limit: Limit,
     /// Repetitions of each cell.
     pub repeat: u32,
     /// Seed.
     pub seed: u64,
+    /// Whether the running kernel is an arm too.
+    pub beside_kernel: bool,
 }
 
-/// What the judges said of the last image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// Errors that our checker found over all images.
-    pub check_errors: u64,
-    /// Images checked.
-    pub images: u64,
-    /// Whether e2fsck found the last image clean; `None` where it is not installed.
-    pub e2fsck_clean: Option<bool>,
+/// What came out of a plan.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Every measured cell: arms as they were asked for, then workers, then repetitions.
+    pub rows: Vec<Row>,
+    /// What the judges said of the images.
+    pub verdict: Verdict,
+    /// The allocation map that the last repetition of each arm left with the most workers.
+    pub maps: Vec<NamedMap>,
 }
 
-/// Runs every cell; `progress` is told before each.
+/// An allocation map and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct NamedMap {
+    /// What the map shows.
+    pub title: String,
+    /// The policy arm.
+    pub policy: String,
+    /// Workers of the cell.
+    pub workers: u32,
+    /// The map.
+    pub map: AllocationMap,
+}
+
+/// What is known of the images so far.
+#[derive(Default)]
+struct Judged {
+    workload: String,
+    verdict: Verdict,
+    maps: Vec<NamedMap>,
+}
+
+impl Judged {
+    /// Keeps the map of the arm's largest cell.
+    fn note_map(&mut self, policy: &str, workers: u32, map: AllocationMap) {
+        let title = format!("{}: {policy}, {workers} workers", self.workload);
+        let new = NamedMap { title, policy: policy.to_owned(), workers, map };
+        match self.maps.iter_mut().find(|known| known.policy == policy) {
+            Some(known) if known.workers <= workers => *known = new,
+            Some(_) => {}
+            None => self.maps.push(new),
+        }
+    }
+}
+
+/// The name of the kernel's arm in rows.
+pub const KERNEL_ARM: &str = "kernel";
+
+/// Who makes the decisions of an arm.
+enum Arm {
+    Engine(Policy),
+    Kernel,
+}
+
+impl Plan {
+    /// Refuses a plan that cannot work, before anything is run or written.
+    ///
+    /// # Errors
+    /// What is wrong and what to do.
+    pub fn check(&self) -> Result<()> {
+        self.check_words()?;
+        if self.beside_kernel {
+            kernel::check(self)?;
+        }
+        self.check_image()
+    }
+
+    fn check_image(&self) -> Result<()> {
+        let most = u64::from(self.workers.iter().copied().max().unwrap_or(1));
+        self.image.check(most, self.workload.file_size())
+    }
+
+    /// The part of [`Self::check`] that looks neither at an image nor at the machine.
+    ///
+    /// # Errors
+    /// What is wrong and what to do.
+    pub fn check_words(&self) -> Result<()> {
+        self.parsed()?;
+        ensure!(
+            !self.workers.is_empty() && !self.workers.contains(&0) && self.repeat > 0 && self.cpus != Some(0),
+            "--workers, --cpus and --repeat take numbers from 1 up"
+        );
+        ensure!(
+            self.workers.iter().chain(&self.cpus).all(|&count| count <= 4096),
+            "--workers, --cpus: at most 4096"
+        );
+        let is_endless = self.limit.time.is_none() && self.limit.ops_per_worker.is_none();
+        if is_endless && !self.workload.ends_by_itself() {
+            bail!("{}: give --seconds or --ops, it does not end by itself", self.workload.name());
+        }
+        if self.limit.time.is_some() && self.interleave != Interleave::Threads {
+            bail!(
+                "--seconds: rounds of --interleave {} are counted by --ops, so that they repeat",
+                self.interleave.name()
+            );
+        }
+        if self.image.is_in_place() && self.cells() != 1 {
+            bail!(
+                "--in-place: one cell only, because each changes the image; give one --policy, one number of \
+                 --workers, --repeat 1, and leave out --beside"
+            );
+        }
+        match self.image {
+            ImageSource::Memory { .. } => self.check_image(),
+            ImageSource::File { .. } => Ok(()),
+        }
+    }
+
+    /// How many cells will run.
+    #[must_use]
+    pub fn cells(&self) -> usize {
+        let arms = self.policies.len() + usize::from(self.beside_kernel);
+        arms * self.workers.len() * blockyard_disk::num::usize_from_u32(self.repeat)
+    }
+
+    fn parsed(&self) -> Result<Vec<Policy>> {
+        ensure!(!self.policies.is_empty(), "--policy: name at least one (see blockyard policy list)");
+        let parsed = self.policies.iter().map(|text| {
+            Policy::parse(text).with_context(|| format!("--policy {text} (see blockyard policy list)"))
+        });
+        parsed.collect()
+    }
+}
+
+/// Runs every cell; `progress` is told before each: its number from 1, and its name.
 ///
 /// # Errors
-/// For an unknown policy or an impossible plan, before anything runs; for a cell that fails, with its name.
-pub fn run(plan: &Plan, mut progress: impl FnMut(&str)) -> Result<(Vec<Row>, Verdict)> {
-    let policies = plan
+/// Those of [`Plan::check`] before anything runs; for a cell that fails, with its name.
+pub fn run(plan: &Plan, mut progress: impl FnMut(usize, &str)) -> Result<Outcome> {
+    plan.check()?;
+    let mut arms: Vec<(&str, Arm)> = plan
         .policies
         .iter()
-        .map(|text| Policy::parse(text).with_context(|| format!("--policy {text}")))
-        .collect::<Result<Vec<_>>>()?;
-    if plan.interleave == Interleave::Overlap {
-        bail!("--interleave overlap: files through the engine run as threads or lockstep in this version");
-    }
-    if plan.interleave == Interleave::Threads
-        && plan.limit.time.is_none()
-        && plan.limit.ops_per_worker.is_none()
-        && !plan.workload.ends_by_itself()
-    {
-        bail!("{}: give --seconds or --ops, it does not end by itself", plan.workload.name());
-    }
-    let arms: Vec<(usize, u32)> = (0..policies.len())
-        .flat_map(|policy| plan.workers.iter().map(move |&count| (policy, count)))
+        .zip(plan.parsed()?)
+        .map(|(name, policy)| (name.as_str(), Arm::Engine(policy)))
         .collect();
+    if plan.beside_kernel {
+        arms.push((KERNEL_ARM, Arm::Kernel));
+    }
+    let cells: Vec<(usize, u32)> =
+        (0..arms.len()).flat_map(|arm| plan.workers.iter().map(move |&workers| (arm, workers))).collect();
+    let mut judged = Judged { workload: plan.workload.name(), ..Judged::default() };
     let mut rows = Vec::new();
-    let mut verdict = Verdict { check_errors: 0, images: 0, e2fsck_clean: None };
-    for (index, (repeat, arm)) in abba(arms.len(), plan.repeat).enumerate() {
-        let (policy, workers) = arms[arm];
-        let name = format!("{} {} x {workers}", plan.workload.name(), plan.policies[policy]);
-        progress(&name);
-        let is_last = index + 1 == arms.len() * usize::try_from(plan.repeat)?;
-        let cell = Cell { plan, policy: policies[policy], name: &plan.policies[policy], workers, repeat };
-        let row = cell.run(&mut verdict, is_last).with_context(|| name.clone())?;
-        rows.push(row);
-    }
-    rows.sort_by_key(|row| {
-        (plan.policies.iter().position(|policy| *policy == row.policy), row.workers, row.repeat)
-    });
-    Ok((rows, verdict))
-}
-
-/// One policy with one number of workers, once.
-struct Cell<'a> {
-    plan: &'a Plan,
-    policy: Policy,
-    name: &'a str,
-    workers: u32,
-    repeat: u32,
-}
-
-impl Cell<'_> {
-    fn run(&self, verdict: &mut Verdict, judge_outside: bool) -> Result<Row> {
-        let plan = self.plan;
-        let cpus = plan.cpus.unwrap_or(self.workers);
-        let device = Arc::new(MemoryDevice::new(plan.memory));
-        mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(plan.seed, 1_700_000_000))?;
-        let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
-        let options = OpenOptions {
-            cpus,
-            policy: self.policy,
-            seed: plan.seed,
-            // What is measured is allocation.
-            journal: JournalUse::Ignored,
-            ..OpenOptions::default()
+    for (index, (repeat, cell)) in abba(cells.len(), plan.repeat).enumerate() {
+        let (arm, workers) = cells[cell];
+        let (name, decides) = &arms[arm];
+        let title = format!("{} {name} x {workers}", plan.workload.name());
+        progress(index + 1, &title);
+        let is_last = index + 1 == plan.cells();
+        let row = match decides {
+            Arm::Engine(policy) => Cell { plan, policy: *policy, name, workers }.run(&mut judged, is_last),
+            Arm::Kernel => kernel::run(plan, workers, &mut judged),
         };
-        let fs = FileSystem::open(Arc::clone(&shared), options, &context(0))?;
-        fs.allocator().set_tunable(Tunable::Stats, 1)?;
-        let target = EngineTarget::new(fs);
-        let workers = plan.workload.workers(&target, self.workers, cpus)?;
-        let before = census(&target);
-        let (measured, workers) = runner::run(&target, workers, cpus, plan.interleave, plan.limit)?;
-        let after = census(&target);
-        for worker in workers {
-            worker.finish(&target)?;
-        }
-        target.close()?;
-        let scan = ImageScan::of(Arc::clone(&shared))?;
-        let report = blockyard_check::check(&*shared, &blockyard_check::Options::default())?;
-        verdict.check_errors += report.errors;
-        verdict.images += 1;
-        if judge_outside {
-            verdict.e2fsck_clean = e2fsck(&device)?;
-        }
-        Ok(self.row(cpus, &measured, &before, &after, &scan))
+        rows.push(((arm, workers, repeat), row.context(title)?));
     }
-
-    fn row(&self, cpus: u32, measured: &Measured, before: &Census, after: &Census, scan: &ImageScan) -> Row {
-        let seconds = measured.seconds.max(1e-9);
-        let per_op = |count: u64| count_as_f64(count) / count_as_f64(measured.ops.max(1));
-        let hits: [u64; CRITERIA] =
-            std::array::from_fn(|index| after.stats.hits[index] - before.stats.hits[index]);
-        let ops_per_s = count_as_f64(measured.ops) / seconds;
-        Row {
-            workload: self.plan.workload.name().to_owned(),
-            policy: self.name.to_owned(),
-            workers: self.workers,
-            cpus,
-            interleave: self.plan.interleave,
-            seed: self.plan.seed,
-            repeat: self.repeat,
-            ops: measured.ops,
-            seconds: measured.seconds,
-            ops_per_s,
-            ops_per_s_per_worker: ops_per_s / f64::from(self.workers),
-            bw_mib_s: count_as_f64(measured.bytes) / count_as_f64(MIB) / seconds,
-            lat_us_mean: measured.latency_ns.mean() / 1e3,
-            lat_us_p50: measured.latency_us(0.5),
-            lat_us_p99: measured.latency_us(0.99),
-            lat_us_p9999: measured.latency_us(0.9999),
-            lat_us_max: count_as_f64(measured.latency_ns.max()) / 1e3,
-            extents_per_file: scan.extents_per_file(),
-            mean_extent_kb: scan.mean_extent_kb(),
-            free_extents: scan.free.extents(),
-            avg_free_extent_kb: scan.free.average_kib(),
-            groups_touched: scan.groups_touched,
-            lock_acquisitions: per_op(after.acquisitions - before.acquisitions),
-            lock_waits: per_op(after.waits - before.waits),
-            groups_skipped_busy: after.stats.busy_skips[0] - before.stats.busy_skips[0],
-            hits: Criterion::ALL
-                .iter()
-                .zip(hits)
-                .map(|(criterion, count)| (format!("{criterion:?}"), count))
-                .collect(),
-            score: scan.defrag.score().map(f64::from),
-        }
-    }
-}
-
-/// Counters of the allocator at one moment.
-struct Census {
-    stats: MbStats,
-    acquisitions: u64,
-    waits: u64,
-}
-
-fn census(target: &EngineTarget) -> Census {
-    let allocator = target.file_system().allocator();
-    let locks = allocator.lock_census();
-    Census {
-        stats: allocator.stats(),
-        acquisitions: locks.shared_acquisitions(),
-        waits: locks.shared.iter().map(|(_, figures)| figures.waits).sum::<u64>() + locks.groups.waits,
-    }
-}
-
-/// The verdict of `e2fsck -fn` on a copy of the image, `None` where it is not installed.
-fn e2fsck(device: &MemoryDevice) -> Result<Option<bool>> {
-    let folder = tempfile::tempdir().context("a folder for the image that e2fsck looks at")?;
-    let image = folder.path().join("image");
-    let found = ["e2fsck", "/sbin/e2fsck", "/usr/sbin/e2fsck"]
-        .into_iter()
-        .find(|program| Command::new(program).arg("-V").output().is_ok_and(|output| output.status.success()));
-    let Some(program) = found else { return Ok(None) };
-    device.save(Path::new(&image)).context("save the image for e2fsck")?;
-    let output = Command::new(program).arg("-fn").arg(&image).output().context("run e2fsck")?;
-    Ok(Some(output.status.success()))
-}
-
-/// Seconds as a limit.
-#[must_use]
-pub fn seconds(seconds: f64) -> Limit {
-    Limit { time: Some(Duration::from_secs_f64(seconds)), ops_per_worker: None }
+    rows.sort_by_key(|(key, _)| *key);
+    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    Ok(Outcome { rows, verdict: judged.verdict, maps: judged.maps })
 }
 
 #[cfg(test)]
@@ -225,48 +218,89 @@ mod tests {
             workers: vec![1, 3],
             cpus: None,
             interleave,
-            memory: 1 << 30,
+            image: ImageSource::memory(1 << 30, 7),
             limit: Limit { time: None, ops_per_worker: Some(ops) },
             repeat: 1,
             seed: 7,
+            beside_kernel: false,
         }
     }
 
     #[test]
     fn every_workload_runs_under_every_arm_and_leaves_clean_images() {
-        for name in Workload::NAMES {
-            let (rows, verdict) = run(&plan(name, Interleave::Lockstep, 300), |_| ()).unwrap();
-            assert_eq!(rows.len(), 8, "{name}");
-            assert_eq!((verdict.check_errors, verdict.images), (0, 8), "{name}");
-            assert_ne!(verdict.e2fsck_clean, Some(false), "{name}");
-            for row in &rows {
-                assert!(row.ops > 0 && row.extents_per_file >= 1.0 && row.groups_touched > 0, "{row:?}");
+        for name in Workload::NAMES.into_iter().chain(["allocstress:fallocate=none"]) {
+            for interleave in [Interleave::Lockstep, Interleave::Overlap] {
+                let outcome = run(&plan(name, interleave, 300), |_, _| ()).unwrap();
+                assert_eq!(outcome.rows.len(), 8, "{name}");
+                assert_eq!((outcome.verdict.check_errors, outcome.verdict.images), (0, 8), "{name}");
+                assert_ne!(outcome.verdict.e2fsck_clean, Some(false), "{name}");
+                assert_eq!(outcome.maps.len(), 4);
+                for row in &outcome.rows {
+                    assert!(row.ops > 0 && row.extents_per_file >= 1.0 && row.groups_touched > 0, "{row:?}");
+                }
             }
         }
     }
 
     #[test]
-    fn lockstep_figures_repeat() {
+    fn rounds_repeat_to_the_figure() {
         let figures = |rows: Vec<Row>| {
             rows.into_iter()
                 .map(|row| (row.ops, row.extents_per_file, row.free_extents, row.lock_acquisitions, row.hits))
                 .collect::<Vec<_>>()
         };
-        let plan = plan("append64", Interleave::Lockstep, 400);
-        let first = figures(run(&plan, |_| ()).unwrap().0);
-        assert_eq!(first, figures(run(&plan, |_| ()).unwrap().0));
+        for interleave in [Interleave::Lockstep, Interleave::Overlap] {
+            let plan = plan("append64", interleave, 400);
+            let first = figures(run(&plan, |_, _| ()).unwrap().rows);
+            assert_eq!(first, figures(run(&plan, |_, _| ()).unwrap().rows));
+        }
+    }
+
+    /// Rows stand by arm, workers and repetition whatever the order in which cells ran.
+    #[test]
+    fn repetitions_of_a_cell_stand_together() {
+        let plan = Plan {
+            policies: vec!["yard".into(), "linux-6.16".into()],
+            repeat: 2,
+            ..plan("fallocate2", Interleave::Threads, 50)
+        };
+        let mut told = Vec::new();
+        let outcome = run(&plan, |_, cell| told.push(cell.to_owned())).unwrap();
+        let order: Vec<_> = outcome.rows.iter().map(|row| (row.policy.as_str(), row.workers)).collect();
+        let expected = [("yard", 1), ("yard", 1), ("yard", 3), ("yard", 3)].into_iter().chain([
+            ("linux-6.16", 1),
+            ("linux-6.16", 1),
+            ("linux-6.16", 3),
+            ("linux-6.16", 3),
+        ]);
+        assert_eq!(order, expected.collect::<Vec<_>>());
+        assert_eq!((told[0].as_str(), told[7].as_str()), ("fallocate2 yard x 1", "fallocate2 yard x 1"));
     }
 
     #[test]
-    fn threads_run_and_bad_plans_are_refused() {
-        let (rows, verdict) = run(&plan("fallocate2", Interleave::Threads, 500), |_| ()).unwrap();
-        assert_eq!((rows.len(), verdict.check_errors), (8, 0));
-        let unknown = Plan { policies: vec!["linux-9".into()], ..plan("fallocate2", Interleave::Threads, 1) };
-        assert!(format!("{:#}", run(&unknown, |_| ()).unwrap_err()).contains("no policy \"linux-9\""));
-        let endless = Plan {
-            limit: Limit { time: None, ops_per_worker: None },
-            ..plan("fallocate2", Interleave::Threads, 1)
+    fn bad_plans_are_refused_before_anything_runs() {
+        let good = || plan("fallocate2", Interleave::Threads, 1);
+        let refused = |plan: Plan, part: &str| {
+            let error = run(&plan, |_, cell| panic!("{cell} ran")).unwrap_err();
+            let text = format!("{error:#}");
+            assert!(text.contains(part) && !text.contains('\n'), "{text}");
         };
-        assert!(run(&endless, |_| ()).unwrap_err().to_string().contains("--seconds or --ops"));
+        refused(Plan { policies: vec!["linux-9".into()], ..good() }, "no policy \"linux-9\"");
+        refused(
+            Plan { policies: vec!["linux-6.18:visit=choose".into()], ..good() },
+            "impossible combination",
+        );
+        refused(Plan { policies: Vec::new(), ..good() }, "--policy");
+        refused(Plan { workers: vec![0], ..good() }, "numbers from 1 up");
+        refused(Plan { workers: vec![5000], ..good() }, "at most 4096");
+        refused(Plan { repeat: 0, ..good() }, "numbers from 1 up");
+        let endless = Limit { time: None, ops_per_worker: None };
+        refused(Plan { limit: endless, ..good() }, "--seconds or --ops");
+        let timed = Limit { time: Some(std::time::Duration::from_secs(1)), ops_per_worker: None };
+        refused(Plan { limit: timed, interleave: Interleave::Overlap, ..good() }, "--ops");
+        refused(Plan { image: ImageSource::memory(8 << 20, 1), ..good() }, "too small");
+        let file = |in_place| ImageSource::File { path: "/nonexistent/image".into(), in_place };
+        refused(Plan { image: file(false), ..good() }, "/nonexistent/image");
+        refused(Plan { image: file(true), ..good() }, "one cell only");
     }
 }

@@ -105,6 +105,48 @@ fn run_threads<'t, T: Target + 't>(
     Ok((all, workers))
 }
 
+/// Brings every file to its full size, uncounted, in the manner of the run, and closes all of them in order.
+///
+/// # Errors
+/// The first error of a worker.
+pub fn finish<'t, T: Target + 't>(
+    target: &T,
+    mut workers: Workers<'t, T>,
+    cpus: u32,
+    interleave: Interleave,
+) -> Result<()> {
+    match interleave {
+        Interleave::Threads => std::thread::scope(|scope| -> Result<()> {
+            let threads: Vec<_> = (0u32..)
+                .zip(&mut workers)
+                .map(|(index, worker)| {
+                    scope.spawn(move || {
+                        target.enter_worker(index % cpus.max(1));
+                        while worker.fill(target)? != Step::Finished {}
+                        Ok(())
+                    })
+                })
+                .collect();
+            let ended: Vec<Result<()>> = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a worker panicked"))))
+                .collect();
+            ended.into_iter().collect()
+        })?,
+        Interleave::Lockstep | Interleave::Overlap => {
+            let mut is_filling = true;
+            while is_filling {
+                is_filling = false;
+                for worker in &mut workers {
+                    is_filling |= worker.fill(target)? != Step::Finished;
+                }
+                target.next_round();
+            }
+        }
+    }
+    workers.into_iter().try_for_each(|worker| worker.close(target))
+}
+
 /// How many operations pass between two looks at the wall clock's end; each operation is timed all the same.
 const CLOCK_EVERY: u64 = 64;
 
@@ -189,6 +231,28 @@ mod tests {
         assert_eq!(
             log[2..],
             ["0 fallocate 0 4096", "1 fallocate 0 4096", "0 fallocate 4096 4096", "1 fallocate 4096 4096"]
+        );
+    }
+
+    #[test]
+    fn files_are_filled_in_the_manner_of_the_run() {
+        let log = Log::default();
+        let workload = Workload::Fallocate2 { size: 16_384, step: 8192 };
+        let workers = workload.workers(&log, 2, 2).unwrap();
+        let limit = Limit { time: None, ops_per_worker: Some(0) };
+        let (_, workers) = run(&log, workers, 2, Interleave::Lockstep, limit).unwrap();
+        finish(&log, workers, 2, Interleave::Lockstep).unwrap();
+        let lines = log.0.into_inner().unwrap();
+        assert_eq!(
+            lines[2..],
+            [
+                "0 fallocate 0 8192",
+                "1 fallocate 0 8192",
+                "0 fallocate 8192 8192",
+                "1 fallocate 8192 8192",
+                "0 close fallocate2.0.0",
+                "1 close fallocate2.1.0",
+            ]
         );
     }
 

@@ -65,12 +65,17 @@ pub trait Worker<T: Target>: Send {
     /// As the target answers.
     fn step(&mut self, target: &T) -> Result<Step>;
 
-    /// Brings the worker's file to its full size without counting operations, so that placement can be judged, and
-    /// closes it.
+    /// One operation on the way to the file's full size, at which placement is judged; [`Step::Finished`] there.
     ///
     /// # Errors
     /// As the target answers.
-    fn finish(self: Box<Self>, target: &T) -> Result<()>;
+    fn fill(&mut self, target: &T) -> Result<Step>;
+
+    /// Closes the worker's file.
+    ///
+    /// # Errors
+    /// As the target answers.
+    fn close(self: Box<Self>, target: &T) -> Result<()>;
 }
 
 impl Workload {
@@ -78,28 +83,55 @@ impl Workload {
     pub const NAMES: [&str; 5] = ["fallocate2", "append64", "seqwrite", "smallfiles", "allocstress"];
 
     /// A workload of the published sizes, file sizes multiplied by `scale` (rounded to whole operations, at least
-    /// one); `None` for an unknown name.
+    /// one); `None` for an unknown name. The jobs of fio take `:fallocate=none` (nothing is preallocated) and
+    /// `:fallocate=native` (fio's default) behind their name.
     #[must_use]
     pub fn by_name(name: &str, scale: f64) -> Option<Self> {
         let sized = |size: u64, step: u64| scaled(size, scale).next_multiple_of(step);
-        Some(match name {
-            "fallocate2" => Self::Fallocate2 { size: MIB, step: 8 * KIB },
-            "append64" => Self::Append64 { size: sized(GIB, 4 * KIB), step: 4 * KIB },
-            "seqwrite" => Self::Fio(FioJob::new("seqwrite", MIB, sized(4 * GIB, MIB))),
-            "smallfiles" => Self::Fio(FioJob::new("smallfiles", 4 * KIB, sized(GIB, 4 * KIB))),
-            "allocstress" => Self::Fio(FioJob::new("allocstress", 4 * KIB, sized(2 * GIB, 4 * KIB))),
+        let (name, option) = name.split_once(':').map_or((name, None), |(name, option)| (name, Some(option)));
+        let preallocate = match option {
+            None | Some("fallocate=native") => true,
+            Some("fallocate=none") => false,
+            Some(_) => return None,
+        };
+        let job =
+            |name: &str, block, size| Self::Fio(FioJob { preallocate, ..FioJob::new(name, block, size) });
+        Some(match (name, option) {
+            ("fallocate2", None) => Self::Fallocate2 { size: MIB, step: 8 * KIB },
+            ("append64", None) => Self::Append64 { size: sized(GIB, 4 * KIB), step: 4 * KIB },
+            ("seqwrite", _) => job("seqwrite", MIB, sized(4 * GIB, MIB)),
+            ("smallfiles", _) => job("smallfiles", 4 * KIB, sized(GIB, 4 * KIB)),
+            ("allocstress", _) => job("allocstress", 4 * KIB, sized(2 * GIB, 4 * KIB)),
             _ => return None,
         })
     }
 
-    /// The name of the workload.
+    /// The name of the workload, as [`Self::by_name`] takes it.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> String {
         match self {
-            Self::Fallocate2 { .. } => "fallocate2",
-            Self::Append64 { .. } => "append64",
-            Self::Fio(job) => &job.name,
+            Self::Fallocate2 { .. } => "fallocate2".to_owned(),
+            Self::Append64 { .. } => "append64".to_owned(),
+            Self::Fio(job) if job.preallocate => job.name.clone(),
+            Self::Fio(job) => format!("{}:fallocate=none", job.name),
         }
+    }
+
+    /// Bytes of the file system that the published experiment ran on, or that its files need with some room.
+    #[must_use]
+    pub fn published_device(&self) -> u64 {
+        match self {
+            Self::Fallocate2 { .. } => 64 * GIB,
+            Self::Append64 { .. } => 200 * GIB,
+            Self::Fio(job) if job.name == "allocstress" => 128 * GIB,
+            Self::Fio(_) => 64 * GIB,
+        }
+    }
+
+    /// Whether data is written, not only allocated: a device that keeps it needs memory for it.
+    #[must_use]
+    pub fn writes_data(&self) -> bool {
+        matches!(self, Self::Fio(_))
     }
 
     /// The number of workers of the published experiment.
@@ -136,14 +168,22 @@ impl Workload {
     where
         T::File: 't,
     {
-        (0..workers).map(|index| self.worker(target, index, index % cpus.max(1))).collect()
+        let made = (0..workers).map(|index| {
+            let worker = self.worker(target, index, index % cpus.max(1));
+            // What the parent does follows in time.
+            target.next_round();
+            worker
+        });
+        made.collect()
     }
 
     fn worker<'t, T: Target>(&self, target: &T, index: u32, cpu: Cpu) -> Result<Box<dyn Worker<T> + 't>>
     where
         T::File: 't,
     {
-        let file = target.create(cpu, &format!("{}.{index}.0", self.name()))?;
+        let name = self.name();
+        let name = name.split_once(':').map_or(name.as_str(), |(name, _)| name);
+        let file = target.create(cpu, &format!("{name}.{index}.0"))?;
         Ok(match self {
             Self::Fallocate2 { size, step } => Box::new(fallocate2::Fallocate2::new(cpu, file, *size, *step)),
             Self::Append64 { size, step } => Box::new(append::Append::new(cpu, file, *size, *step)),
@@ -208,7 +248,9 @@ pub(crate) mod tests {
         for _ in 0..count {
             workers[0].step(&log).unwrap();
         }
-        workers.pop().unwrap().finish(&log).unwrap();
+        let mut worker = workers.pop().unwrap();
+        while worker.fill(&log).unwrap() != Step::Finished {}
+        worker.close(&log).unwrap();
         log.0.into_inner().unwrap()
     }
 
@@ -257,8 +299,12 @@ pub(crate) mod tests {
         );
         assert_eq!(Workload::by_name("seqwrite", 1e-9).unwrap().file_size(), MIB);
         assert_eq!(Workload::by_name("nothing", 1.0), None);
-        for name in Workload::NAMES {
+        for name in Workload::NAMES.into_iter().chain(["allocstress:fallocate=none"]) {
             assert_eq!(Workload::by_name(name, 1.0).unwrap().name(), name);
+        }
+        assert_eq!(Workload::by_name("seqwrite:fallocate=native", 1.0).unwrap().name(), "seqwrite");
+        for wrong in ["append64:fallocate=none", "seqwrite:fallocate=posix", "seqwrite:", "e1"] {
+            assert_eq!(Workload::by_name(wrong, 1.0), None, "{wrong}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! `blockyard lab`: workloads measured, reports made, traces written.
 
 mod agree;
+mod progress;
 mod report;
 mod run;
 mod trace;
@@ -21,7 +22,7 @@ enum Command {
     /// Compare block allocation with the running kernel's, decision by decision
     Agree(agree::Args),
     /// Run a workload under several policies and numbers of workers, and print what came out
-    Run(run::Args),
+    Run(Box<run::Args>),
     /// Print and write the reports of a run's folder
     Report(report::Args),
     /// Make an operation trace, or record a directory tree as one

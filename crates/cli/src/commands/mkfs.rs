@@ -168,6 +168,33 @@ impl Args {
     }
 }
 
+/// The same options from one string, for an image in memory: everything but the target, its size, and what concerns
+/// an existing target. The seed is the caller's unless the string gives one, the time is fixed: the bytes follow from
+/// the string.
+pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
+    #[derive(clap::Parser)]
+    #[command(no_binary_name = true)]
+    struct Words {
+        #[command(flatten)]
+        args: Args,
+    }
+    let words = std::iter::once("memory").chain(text.split_whitespace());
+    let parsed = <Words as clap::Parser>::try_parse_from(words).map_err(|error| {
+        let text = error.to_string();
+        let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        anyhow::anyhow!("{line} (see blockyard mkfs --help)")
+    })?;
+    let mut args = parsed.args;
+    if args.size.is_some() || args.dry_run || args.force {
+        bail!(
+            "the size is that of --memory, and there is nothing to force or to try; leave size, -F and -n out"
+        );
+    }
+    args.seed.get_or_insert(seed);
+    args.time.get_or_insert(1_700_000_000);
+    args.options()
+}
+
 fn usage_named(name: &str) -> Result<Usage> {
     Usage::named(name).with_context(|| format!("-T {name}: no such usage type; known are {}", Usage::names()))
 }

@@ -10,13 +10,14 @@ use crate::journal::{Committed, HomeView, LogJournal, Wanted};
 use crate::orphans::Orphans;
 use crate::txn::{Journal, NullJournal, Transactions};
 use crate::{Error, OpContext, Result};
-use blockyard_alloc::Policy;
+use blockyard_alloc::{EventSink, Policy};
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock, Superblock};
 use blockyard_disk::{Compat, FeatureSet, Incompat, RoCompat};
 use blockyard_recovery::JournalPlace;
 use blockyard_sync::{AtomicBool, AtomicU64, Mutex, rank};
+use std::fmt;
 use std::sync::Arc;
 
 /// What to do with a journal that needs recovery.
@@ -67,6 +68,18 @@ pub struct OpenOptions {
     pub delayed_allocation: bool,
     /// Seed of the allocation policy's random choices.
     pub seed: u64,
+    /// Who is told of each decision of the block allocator.
+    pub events: Option<Events>,
+}
+
+/// Receives one event for each decision of the block allocator, in the thread that asked for the blocks.
+#[derive(Clone)]
+pub struct Events(pub Arc<dyn EventSink>);
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Events")
+    }
 }
 
 impl Default for OpenOptions {
@@ -84,6 +97,7 @@ impl Default for OpenOptions {
             commit_point_handles: 16_384,
             delayed_allocation: true,
             seed: 0,
+            events: None,
         }
     }
 }

@@ -89,7 +89,11 @@ impl Space {
                 GroupFacts { free, block_uninit }
             })
             .collect();
-        let blocks = Arc::new(Allocator::open(&config, Arc::new(Bitmaps(Arc::clone(groups))), &facts)?);
+        let blocks = Allocator::open(&config, Arc::new(Bitmaps(Arc::clone(groups))), &facts)?;
+        let blocks = Arc::new(match &options.events {
+            Some(events) => blocks.with_events(Arc::clone(&events.0)),
+            None => blocks,
+        });
         let inodes = open_inodes(sb, groups, &blocks, options)?;
         Ok(Self { blocks, inodes })
     }

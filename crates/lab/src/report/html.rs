@@ -47,7 +47,7 @@ fn plots(workload: &str, rows: &[Row]) -> Markup {
     let charts: [summary::Column; 3] = [
         ("operations a second in all", |row| row.ops_per_s),
         ("extents a file", |row| row.extents_per_file),
-        ("shared-lock acquisitions an operation", |row| row.lock_acquisitions),
+        ("shared-lock acquisitions an operation", |row| row.lock_acquisitions.unwrap_or(f64::NAN)),
     ];
     html! {
         h2 { (workload) }
@@ -99,7 +99,7 @@ mod tests {
     fn a_run_survives_its_folder_and_its_page_refers_to_nothing_outside() {
         let rows = vec![row("yard", 1, 1e6), row("linux-6.16<", 2, 2e6)];
         let environment = Environment::of_this_machine("blockyard lab run".into(), "memory 1G".into());
-        let run = Run { environment, rows };
+        let run = Run { environment, rows, maps: Vec::new() };
         let folder = tempfile::tempdir().unwrap();
         run.save(folder.path()).unwrap();
         run.write_reports(folder.path()).unwrap();

@@ -69,9 +69,9 @@ pub fn placement(workload: &str, rows: &[&Row]) -> Table {
         ("free extents", |row| crate::row::count_as_f64(row.free_extents)),
         ("avg free KB", |row| crate::row::count_as_f64(row.avg_free_extent_kb)),
         ("groups", |row| crate::row::count_as_f64(row.groups_touched)),
-        ("locks/op", |row| row.lock_acquisitions),
-        ("waits/op", |row| row.lock_waits),
-        ("busy skips", |row| crate::row::count_as_f64(row.groups_skipped_busy)),
+        ("locks/op", |row| row.lock_acquisitions.unwrap_or(f64::NAN)),
+        ("waits/op", |row| row.lock_waits.unwrap_or(f64::NAN)),
+        ("busy skips", |row| row.groups_skipped_busy.map_or(f64::NAN, crate::row::count_as_f64)),
         ("score", |row| row.score.unwrap_or(f64::NAN)),
     ];
     by_policy_and_workers(
@@ -104,7 +104,7 @@ fn by_policy_and_workers(title: &str, rows: &[&Row], columns: &[Column]) -> Tabl
 /// Every row as comma-separated values.
 #[must_use]
 pub fn csv(rows: &[Row]) -> String {
-    let names = ["workload", "policy", "workers", "cpus", "interleave", "seed", "repeat"];
+    let names = ["workload", "policy", "workers", "cpus", "interleave", "seed"];
     let Some(first) = rows.first() else { return String::new() };
     let figures = first.figures();
     let mut table = Table::new("rows", names.into_iter().chain(figures.iter().map(|(name, _)| *name)));
@@ -116,7 +116,6 @@ pub fn csv(rows: &[Row]) -> String {
             row.cpus.to_string(),
             row.interleave.name().to_owned(),
             row.seed.to_string(),
-            row.repeat.to_string(),
         ];
         cells.extend(row.figures().iter().map(|(_, value)| value.to_string()));
         table.push(cells);
@@ -172,7 +171,6 @@ pub(crate) mod tests {
             cpus: workers,
             interleave: Interleave::Threads,
             seed: 1,
-            repeat: 0,
             ops: 1000,
             seconds: 1.0,
             ops_per_s,
@@ -188,9 +186,9 @@ pub(crate) mod tests {
             free_extents: 70,
             avg_free_extent_kb: 12_000,
             groups_touched: 3,
-            lock_acquisitions: 2.0,
-            lock_waits: 0.1,
-            groups_skipped_busy: 7,
+            lock_acquisitions: Some(2.0),
+            lock_waits: Some(0.1),
+            groups_skipped_busy: Some(7),
             hits: [("p2_aligned".to_owned(), 10)].into_iter().collect(),
             score: None,
         }
@@ -209,6 +207,6 @@ pub(crate) mod tests {
     fn csv_has_a_line_a_row() {
         let text = csv(&[row("yard", 2, 2e6), row("a,b", 1, 1.0)]);
         assert_eq!(text.lines().count(), 3);
-        assert!(text.lines().nth(2).unwrap().starts_with("fallocate2,\"a,b\",1,1,threads,1,0,1000,1,"));
+        assert!(text.lines().nth(2).unwrap().starts_with("fallocate2,\"a,b\",1,1,threads,1,1000,1,"));
     }
 }

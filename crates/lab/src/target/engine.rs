@@ -1,9 +1,17 @@
 //! blockyard's engine as a target: files in the root directory of an open image, called directly.
+//!
+//! In a model of overlapping operations ([`EngineTarget::overlapping`]) the group that an operation allocated data in
+//! looks locked to every other operation of the round: who passes over busy groups goes elsewhere, who waits gets it
+//! after. Only the last data allocation of an operation counts, as a processor holds one group's lock at a time.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
+use blockyard_alloc::{AllocEvent, EventKind, EventSink, RequestFlags};
+use blockyard_device::BlockDevice;
 use blockyard_disk::inode::FileType;
-use blockyard_disk::{InodeNr, Timestamp};
-use blockyard_engine::{Fallocate, FileSystem, NewInode, OpContext};
+use blockyard_disk::{GroupNr, InodeNr, Timestamp};
+use blockyard_engine::{Events, Fallocate, FileSystem, NewInode, OpContext, OpenOptions};
 use blockyard_sync::CpuSlot;
 
 use super::{Cpu, Target};
@@ -14,13 +22,55 @@ const NOW: i64 = 1_700_000_000;
 /// Files in the root directory of an open file system.
 pub struct EngineTarget {
     fs: FileSystem,
+    in_flight: Option<Arc<InFlight>>,
+}
+
+/// The groups of a round of overlapping operations.
+#[derive(Default)]
+struct InFlight {
+    /// Where the operation that runs now allocated data last.
+    latest: Mutex<Option<GroupNr>>,
+    /// Groups of the operations of this round.
+    held: Mutex<Vec<GroupNr>>,
+}
+
+impl EventSink for InFlight {
+    fn emit(&self, _: CpuSlot, event: &AllocEvent) {
+        let data = u32::from(event.flags) & RequestFlags::DATA.bits() != 0;
+        if data && event.kind != EventKind::NoSpace {
+            *self.latest.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(GroupNr::new(event.result.group));
+        }
+    }
 }
 
 impl EngineTarget {
-    /// A target on an open file system.
+    /// A target on an open file system, operations following each other or running in parallel.
     #[must_use]
     pub fn new(fs: FileSystem) -> Self {
-        Self { fs }
+        Self { fs, in_flight: None }
+    }
+
+    /// Opens an image so that the operations between two calls of [`Target::next_round`] count as simultaneous. To be
+    /// driven by one thread. `options.events` is replaced.
+    ///
+    /// # Errors
+    /// Of the image or its device.
+    pub fn overlapping(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
+        let in_flight = Arc::new(InFlight::default());
+        let sink: Arc<dyn EventSink> = Arc::<InFlight>::clone(&in_flight);
+        let options = OpenOptions { events: Some(Events(sink)), ..options };
+        let fs = FileSystem::open(device, options, &context(0))?;
+        Ok(Self { fs, in_flight: Some(in_flight) })
+    }
+
+    /// The operation has ended in its data structures, but not in time: it keeps the lock of its group.
+    fn keep_group(&self) {
+        let Some(in_flight) = &self.in_flight else { return };
+        if let Some(group) = in_flight.latest.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            self.fs.allocator().model_hold(group);
+            in_flight.held.lock().unwrap_or_else(PoisonError::into_inner).push(group);
+        }
     }
 
     /// The file system.
@@ -56,7 +106,9 @@ impl Target for EngineTarget {
     }
 
     fn fallocate(&self, cpu: Cpu, file: &InodeNr, offset: u64, length: u64) -> Result<()> {
-        self.fs.fallocate(&context(cpu), *file, Fallocate::Allocate, offset, length).context("fallocate")
+        let done = self.fs.fallocate(&context(cpu), *file, Fallocate::Allocate, offset, length);
+        self.keep_group();
+        done.context("fallocate")
     }
 
     fn truncate(&self, cpu: Cpu, file: &InodeNr, size: u64) -> Result<()> {
@@ -64,10 +116,19 @@ impl Target for EngineTarget {
     }
 
     fn write(&self, cpu: Cpu, file: &InodeNr, offset: u64, data: &[u8]) -> Result<()> {
-        self.fs.write(&context(cpu), *file, offset, data).context("write")
+        let done = self.fs.write(&context(cpu), *file, offset, data);
+        self.keep_group();
+        done.context("write")
     }
 
     fn close(&self, cpu: Cpu, file: InodeNr) -> Result<()> {
         self.fs.release_inode(&context(cpu), file, true).context("close")
+    }
+
+    fn next_round(&self) {
+        let Some(in_flight) = &self.in_flight else { return };
+        for group in in_flight.held.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            self.fs.allocator().model_release(group);
+        }
     }
 }

@@ -30,8 +30,11 @@ impl<T: Target> Worker<T> for Append<T::File> {
         Ok(Step::Done { bytes: self.step })
     }
 
-    fn finish(mut self: Box<Self>, target: &T) -> Result<()> {
-        while Worker::<T>::step(&mut *self, target)? != Step::Finished {}
+    fn fill(&mut self, target: &T) -> Result<Step> {
+        self.step(target)
+    }
+
+    fn close(self: Box<Self>, target: &T) -> Result<()> {
         target.close(self.cpu, self.file)
     }
 }

@@ -32,10 +32,11 @@ impl<T: Target> Worker<T> for Fallocate2<T::File> {
         Ok(Step::Done { bytes: self.step })
     }
 
-    fn finish(mut self: Box<Self>, target: &T) -> Result<()> {
-        while self.at < self.size {
-            Worker::<T>::step(&mut *self, target)?;
-        }
+    fn fill(&mut self, target: &T) -> Result<Step> {
+        if self.at < self.size { self.step(target) } else { Ok(Step::Finished) }
+    }
+
+    fn close(self: Box<Self>, target: &T) -> Result<()> {
         target.close(self.cpu, self.file)
     }
 }

@@ -61,10 +61,11 @@ impl<T: Target> Worker<T> for SequentialWriter<T::File> {
         Ok(Step::Done { bytes })
     }
 
-    fn finish(mut self: Box<Self>, target: &T) -> Result<()> {
-        while !self.full {
-            Worker::<T>::step(&mut *self, target)?;
-        }
+    fn fill(&mut self, target: &T) -> Result<Step> {
+        if self.full { Ok(Step::Finished) } else { self.step(target) }
+    }
+
+    fn close(self: Box<Self>, target: &T) -> Result<()> {
         target.close(self.cpu, self.file)
     }
 }

@@ -1,0 +1,172 @@
+//! What a cell runs on: a fresh file system in memory, or a copy-on-write view of an image file.
+//!
+//! Key decision: an image file is only read while cells run. `in_place` means that the changes of the one cell are
+//! written to it at the end, after the judges have passed them; so an error leaves it as it was.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use blockyard_device::{BlockDevice, FileDevice, MemoryDevice, OverlayDevice};
+use blockyard_engine::{FileSystem, OpenOptions, mkfs};
+
+use crate::target::engine::context;
+use crate::workload::MIB;
+
+/// Where the image of each cell comes from.
+#[derive(Clone, Debug)]
+pub enum ImageSource {
+    /// A fresh file system in memory for each cell.
+    Memory {
+        /// Bytes of the device.
+        bytes: u64,
+        /// How it is made; seed and time are inputs, so all cells start from the same bytes.
+        mkfs: Box<mkfs::Options>,
+    },
+    /// An image file, or a block device. Each cell sees it as it is and writes to memory.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// Write the changes to it in the end; only for a plan of one cell.
+        in_place: bool,
+    },
+}
+
+/// The device of one cell.
+pub(super) enum CellDevice {
+    Memory(Arc<MemoryDevice>),
+    Overlay(Arc<OverlayDevice<FileDevice>>),
+}
+
+impl ImageSource {
+    /// ext4 with 4 KiB blocks in memory, its UUID and hash seed made from `seed`.
+    #[must_use]
+    pub fn memory(bytes: u64, seed: u64) -> Self {
+        Self::Memory { bytes, mkfs: Box::new(default_mkfs(seed)) }
+    }
+
+    /// Refuses what cannot work, before anything runs: no file system, cut short, damaged, in use, too small for
+    /// `files` files of `file_bytes` bytes. Writes nothing.
+    ///
+    /// # Errors
+    /// What is wrong, with the image and what to do.
+    pub fn check(&self, files: u64, file_bytes: u64) -> Result<()> {
+        let (name, free) = match self {
+            Self::Memory { bytes, mkfs } => {
+                let summary = mkfs::plan(*bytes, mkfs).context("--memory, --mkfs")?;
+                (format!("--memory {} MiB", bytes / MIB), summary.free_blocks * u64::from(summary.block_size))
+            }
+            Self::File { path, .. } => {
+                let statistics = || -> Result<_> {
+                    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+                    let fs = FileSystem::open(self.device()?.shared(), options, &context(0))?;
+                    Ok(fs.statistics())
+                };
+                let found = statistics().with_context(|| path.display().to_string())?;
+                (path.display().to_string(), found.blocks_free * u64::from(found.block_size))
+            }
+        };
+        let needed = files * file_bytes;
+        // Mapping blocks, one for some 340 extents, and what the file system keeps for itself.
+        let needed = needed + needed / 64 + 4 * MIB;
+        ensure!(
+            needed <= free,
+            "{name}: too small, {} MiB are free and {files} files of {} KiB need {}; give a larger one, fewer \
+             --workers or a smaller --scale",
+            free / MIB,
+            file_bytes / 1024,
+            needed / MIB
+        );
+        Ok(())
+    }
+
+    /// A device in the state that a cell starts from.
+    pub(super) fn device(&self) -> Result<CellDevice> {
+        Ok(match self {
+            Self::Memory { bytes, mkfs } => {
+                let device = MemoryDevice::new(*bytes);
+                mkfs::format(&device, mkfs)?;
+                CellDevice::Memory(Arc::new(device))
+            }
+            Self::File { path, in_place } => {
+                let file =
+                    if *in_place { FileDevice::open(path)? } else { FileDevice::open_read_only(path)? };
+                CellDevice::Overlay(Arc::new(OverlayDevice::new(file)))
+            }
+        })
+    }
+
+    /// One line for reports.
+    #[must_use]
+    pub fn description(&self) -> String {
+        match self {
+            Self::Memory { bytes, mkfs } => {
+                let features = if mkfs.features.is_empty() {
+                    String::new()
+                } else {
+                    format!(", features {}", mkfs.features.join(","))
+                };
+                let block = mkfs.block_size.map_or("the default".to_owned(), |size| size.to_string());
+                let kind = mkfs.profile.name();
+                format!("memory, {} MiB, {kind}, block size {block}{features}", bytes / MIB)
+            }
+            Self::File { path, in_place: false } => format!("{}, each cell on an overlay", path.display()),
+            Self::File { path, in_place: true } => format!("{}, in place", path.display()),
+        }
+    }
+}
+
+/// How a fresh file system is made when nothing else is asked for. The time is fixed, so that the seed alone decides
+/// the bytes.
+#[must_use]
+pub fn default_mkfs(seed: u64) -> mkfs::Options {
+    mkfs::Options::ext4().block_size(4096).identity(seed, 1_700_000_000)
+}
+
+impl CellDevice {
+    /// For the file system and the judges.
+    pub(super) fn shared(&self) -> Arc<dyn BlockDevice> {
+        match self {
+            Self::Memory(device) => Arc::<MemoryDevice>::clone(device),
+            Self::Overlay(device) => Arc::<OverlayDevice<FileDevice>>::clone(device),
+        }
+    }
+
+    /// A copy of the image as a sparse file, for programs that want one.
+    pub(super) fn save(&self, path: &Path) -> Result<()> {
+        match self {
+            Self::Memory(device) => device.save(path)?,
+            Self::Overlay(device) => {
+                let copy = FileDevice::create(path, device.size())?;
+                device.below().for_each_data(|at, data| copy.write_at(at, data))?;
+                let mut buffer = vec![0; 1 << 20];
+                for range in device.dirty_ranges() {
+                    let mut at = range.start;
+                    while at < range.end {
+                        let length = blockyard_disk::num::usize_from_u64((range.end - at).min(1 << 20));
+                        device.read_at(at, &mut buffer[..length])?;
+                        copy.write_at(at, &buffer[..length])?;
+                        at += blockyard_disk::num::u64_from_usize(length);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the changes to the image file.
+    pub(super) fn commit(&self) -> Result<()> {
+        match self {
+            Self::Memory(_) => bail!("an image in memory has no file to be written to"),
+            Self::Overlay(device) => Ok(device.commit().context("write the image")?),
+        }
+    }
+}
+
+impl ImageSource {
+    /// Whether the image file is changed in the end.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        matches!(self, Self::File { in_place: true, .. })
+    }
+}

@@ -1,0 +1,83 @@
+//! The judges of an image that a cell left: our checker for all, e2fsck for the last.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use blockyard_device::BlockDevice;
+
+use super::image::CellDevice;
+
+/// What the judges said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Errors that our checker found over all images.
+    pub check_errors: u64,
+    /// Images checked.
+    pub images: u64,
+    /// Whether e2fsck found the images clean that it looked at; `None` where it is not installed.
+    pub e2fsck_clean: Option<bool>,
+}
+
+impl Verdict {
+    /// Whether nobody found anything.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.check_errors == 0 && self.e2fsck_clean != Some(false)
+    }
+
+    /// One line.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let images = self.images;
+        let ours = match self.check_errors {
+            0 => format!("all {images} images passed our check"),
+            errors => format!("our check found {errors} errors in {images} images"),
+        };
+        let theirs = match self.e2fsck_clean {
+            Some(true) => "e2fsck -fn found nothing in the last one",
+            Some(false) => "e2fsck -fn found errors",
+            None => "e2fsck is not installed",
+        };
+        format!("{ours}; {theirs}")
+    }
+
+    /// Both verdicts together.
+    pub fn add(&mut self, other: &Self) {
+        self.check_errors += other.check_errors;
+        self.images += other.images;
+        self.e2fsck_clean = match (self.e2fsck_clean, other.e2fsck_clean) {
+            (Some(a), Some(b)) => Some(a && b),
+            (one, None) | (None, one) => one,
+        };
+    }
+
+    pub(super) fn check(&mut self, device: &dyn BlockDevice) -> Result<()> {
+        let report = blockyard_check::check(device, &blockyard_check::Options::default())?;
+        self.check_errors += report.errors;
+        self.images += 1;
+        Ok(())
+    }
+
+    pub(super) fn e2fsck(&mut self, device: &CellDevice) -> Result<()> {
+        let folder = tempfile::tempdir().context("a folder for the image that e2fsck looks at")?;
+        let image = folder.path().join("image");
+        let Some(program) = e2fsck_program() else { return Ok(()) };
+        device.save(&image).context("save the image for e2fsck")?;
+        self.e2fsck_file(program, &image)
+    }
+
+    pub(super) fn e2fsck_file(&mut self, program: &str, image: &Path) -> Result<()> {
+        let output = Command::new(program).arg("-fn").arg(image).output().context("run e2fsck")?;
+        let clean = output.status.success();
+        self.add(&Self { e2fsck_clean: Some(clean), ..Self::default() });
+        Ok(())
+    }
+}
+
+/// e2fsck, where it is installed.
+pub(super) fn e2fsck_program() -> Option<&'static str> {
+    ["e2fsck", "/sbin/e2fsck", "/usr/sbin/e2fsck"]
+        .into_iter()
+        .find(|program| Command::new(program).arg("-V").output().is_ok_and(|output| output.status.success()))
+}

@@ -1,0 +1,255 @@
+//! `--beside kernel`: the same workload on the running kernel, on an image on tmpfs that is mounted through a loop
+//! device.
+//!
+//! Key decision: a small shell process, the keeper, mounts and unmounts. It ignores the terminal's signals, works on
+//! words from its input, and takes everything down when that input ends: at the end of the cell, after an error or a
+//! panic, and also when this process is interrupted or killed, because the pipe closes with it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use blockyard_device::FileDevice;
+
+use super::cell::{CRITERION_NAMES, figures};
+use super::judge::e2fsck_program;
+use super::{Judged, KERNEL_ARM, Plan};
+use crate::row::{Interleave, Row};
+use crate::runner;
+use crate::scan::ImageScan;
+use crate::target::kernel::KernelTarget;
+use crate::workload::MIB;
+
+/// What has to be said with every table that holds both.
+pub const CAVEAT: &str = "kernel: its workers enter the kernel with a system call for each operation and go through VFS, \
+     page cache, journal and loop device; ours call the engine in the same process, in memory. Compare how each changes with \
+     workers, and what lies on the image; not the two rates.";
+
+/// `$1`: a directory for the tmpfs; `$2`: its size in bytes.
+const KEEPER: &str = r#"
+trap '' INT TERM HUP QUIT
+down() {
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        mountpoint -q "$1" || return 0
+        umount "$1" 2>/dev/null && return 0
+        sleep 0.1
+    done
+    umount -l "$1"
+}
+mount -t tmpfs -o "size=$2,mode=0700" blockyard "$1" || { rmdir "$1"; exit 1; }
+mkdir "$1/mnt"
+echo ready
+while read -r word; do
+    case $word in
+        mount) mount -t ext4 -o loop,noinit_itable "$1/image" "$1/mnt" && echo done || echo failed ;;
+        unmount) down "$1/mnt" && echo done || echo failed ;;
+    esac
+done
+down "$1/mnt"
+down "$1"
+rmdir "$1"
+"#;
+
+/// Refuses a plan that the kernel cannot run beside us here.
+pub(super) fn check(plan: &Plan) -> Result<()> {
+    if let Some(missing) = missing() {
+        bail!("--beside kernel: needs {missing}; run it where that is there, or leave the option out");
+    }
+    ensure!(
+        plan.interleave != Interleave::Overlap,
+        "--beside kernel: overlapping operations are a model of ours; use --interleave threads or lockstep"
+    );
+    let most = u64::from(plan.workers.iter().copied().max().unwrap_or(1));
+    let data = if plan.workload.writes_data() { most * plan.workload.file_size() } else { 0 };
+    let available = available_memory();
+    ensure!(
+        data + 512 * MIB <= available,
+        "--beside kernel: {most} files of {} MiB do not fit the memory of this machine ({} MiB available); give a smaller \
+         --scale or fewer --workers",
+        plan.workload.file_size() / MIB,
+        available / MIB
+    );
+    Ok(())
+}
+
+/// What this machine lacks to mount an image, or `None`.
+fn missing() -> Option<&'static str> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("root, for loop device and mount");
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        return Some("loop devices (/dev/loop-control)");
+    }
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    for (name, text) in [("ext4", "ext4 in the running kernel"), ("tmpfs", "tmpfs in the running kernel")] {
+        if !known.lines().any(|line| line.split_whitespace().last() == Some(name)) {
+            return Some(text);
+        }
+    }
+    ["mount", "umount", "mountpoint"]
+        .into_iter()
+        .zip(["the program mount", "the program umount", "the program mountpoint"])
+        .find(|(program, _)| Command::new(program).arg("--version").output().is_err())
+        .map(|(_, text)| text)
+}
+
+/// Bytes that programs can have without swapping.
+fn available_memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// One cell on the kernel.
+pub(super) fn run(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
+    let mut keeper = Keeper::start()?;
+    let image = keeper.folder.join("image");
+    plan.image.device()?.save(&image)?;
+    keeper.ask("mount").context("mount the image")?;
+    let mounted = keeper.folder.join("mnt");
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpus = blockyard_disk::num::u32_from_usize(cpus);
+    let counters = Counters::of(&mounted)?;
+    let target = KernelTarget::new(&mounted);
+    let made = plan.workload.workers(&target, workers, cpus)?;
+    let before = counters.hits()?;
+    let (measured, made) = runner::run(&target, made, cpus, plan.interleave, plan.limit)?;
+    let after = counters.hits()?;
+    runner::finish(&target, made, cpus, plan.interleave)?;
+    keeper.ask("unmount").context("unmount the image")?;
+    let device = Arc::new(FileDevice::open_read_only(&image)?);
+    judged.verdict.check(&*device)?;
+    let scan = ImageScan::of(device)?;
+    if let Some(program) = e2fsck_program() {
+        judged.verdict.e2fsck_file(program, &image)?;
+    }
+    let mut row = figures(plan, KERNEL_ARM, workers, cpus, &measured, &scan);
+    row.hits = after
+        .into_iter()
+        .map(|(name, count)| (name, count - before.get(name).unwrap_or(&0)))
+        .map(|(name, count)| (name.to_owned(), count))
+        .collect();
+    judged.note_map(KERNEL_ARM, workers, scan.map);
+    Ok(row)
+}
+
+/// The process that holds the mounts.
+struct Keeper {
+    process: Child,
+    /// Closed to end the keeper.
+    words: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    folder: PathBuf,
+}
+
+impl Keeper {
+    fn start() -> Result<Self> {
+        // The keeper removes it; a guard here would look into mounted file systems.
+        let folder = tempfile::Builder::new().prefix("blockyard-lab-").tempdir()?.keep();
+        let size = (available_memory() / 10 * 9).to_string();
+        let mut process = Command::new("sh")
+            .args(["-c", KEEPER, "blockyard-keeper"])
+            .arg(&folder)
+            .arg(size)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("start a shell that mounts")?;
+        let words = process.stdin.take();
+        let answers = process.stdout.take().context("the keeper has an output")?;
+        let mut keeper = Self { process, words, answers: BufReader::new(answers), folder };
+        ensure!(keeper.answer()? == "ready", "a tmpfs could not be mounted: {}", keeper.complaint());
+        Ok(keeper)
+    }
+
+    fn ask(&mut self, word: &str) -> Result<()> {
+        let words = self.words.as_mut().context("the keeper listens")?;
+        writeln!(words, "{word}").context("the keeper is gone")?;
+        let answer = self.answer()?;
+        ensure!(answer == "done", "{}", self.complaint());
+        Ok(())
+    }
+
+    fn answer(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).context("the keeper is gone")?;
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Ends the keeper and gives what its programs complained about, on one line.
+    fn complaint(&mut self) -> String {
+        self.words = None;
+        let mut text = String::new();
+        if let Some(mut errors) = self.process.stderr.take() {
+            let _ = std::io::Read::read_to_string(&mut errors, &mut text);
+        }
+        text.trim().replace('\n', "; ")
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.words = None;
+        // It takes everything down before it ends.
+        let _ = self.process.wait();
+    }
+}
+
+/// The kernel's counters of one mounted file system.
+struct Counters(PathBuf);
+
+impl Counters {
+    /// Switches them on.
+    fn of(mounted: &Path) -> Result<Self> {
+        let mounts = fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
+        let is_ours = |line: &&str| line.split(' ').nth(1) == mounted.to_str();
+        let device = mounts.lines().find(is_ours).and_then(|line| line.split(' ').next());
+        let name =
+            device.and_then(|path| path.strip_prefix("/dev/")).context("the loop device of the mount")?;
+        // Without the counters a cell still runs.
+        let _ = fs::write(format!("/sys/fs/ext4/{name}/mb_stats"), "1");
+        Ok(Self(PathBuf::from(format!("/proc/fs/ext4/{name}/mb_stats"))))
+    }
+
+    /// Searches that ended at each criterion.
+    fn hits(&self) -> Result<BTreeMap<&'static str, u64>> {
+        let text = fs::read_to_string(&self.0).with_context(|| self.0.display().to_string())?;
+        Ok(hits_of(&text))
+    }
+}
+
+/// The `hits` of each criterion's section of `mb_stats`; a criterion without one is left out.
+fn hits_of(text: &str) -> BTreeMap<&'static str, u64> {
+    let mut hits = BTreeMap::new();
+    let mut section = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_suffix("_stats:") {
+            section = CRITERION_NAMES.into_iter().find(|known| name.strip_prefix("cr_") == Some(known));
+        } else if let (Some(name), Some(count)) = (section, line.strip_prefix("hits:"))
+            && let Ok(count) = count.trim().parse()
+        {
+            hits.insert(name, count);
+        }
+    }
+    hits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_are_read_by_criterion() {
+        let text = "mballoc:\n\treqs: 5\n\tcr_p2_aligned_stats:\n\t\thits: 3\n\t\tgroups_considered: 9\n\
+                    \tcr_any_free_stats:\n\t\thits: 2\n\textents_scanned: 7\n\t\thits: x\n";
+        assert_eq!(hits_of(text), BTreeMap::from([("p2_aligned", 3), ("any_free", 2)]));
+    }
+}

@@ -1,0 +1,84 @@
+//! The published `append64` through real files: 64 writers, 4 KiB appended by fallocate each time, on 200 GiB.
+//!
+//! Extents are counted on the image, which e2fsck must find clean. Files have a tenth of their size (100 MiB);
+//! `BLOCKYARD_FULL=1` runs them at full size, with the bars of the published machine: 261,967 extents a file before the
+//! series, 570 to 588 after.
+
+#![allow(clippy::unwrap_used)]
+
+use blockyard_lab::run::{ImageSource, Plan, run};
+use blockyard_lab::runner::Limit;
+use blockyard_lab::workload::{GIB, Workload};
+use blockyard_lab::{Interleave, Row};
+
+fn append64(policy: &str, interleave: Interleave, scale: f64) -> Row {
+    let plan = Plan {
+        workload: Workload::by_name("append64", scale).unwrap(),
+        policies: vec![policy.to_owned()],
+        workers: vec![64],
+        cpus: None,
+        interleave,
+        image: ImageSource::memory(200 * GIB, 1),
+        limit: Limit { time: None, ops_per_worker: None },
+        repeat: 1,
+        seed: 1,
+        beside_kernel: false,
+    };
+    let mut outcome = run(&plan, |_, _| ()).unwrap();
+    assert!(outcome.verdict.is_clean(), "{policy}: {}", outcome.verdict.text());
+    assert_eq!(outcome.verdict.e2fsck_clean, Some(true), "{policy}: e2fsck looked at the image");
+    let row = outcome.rows.remove(0);
+    println!(
+        "append64 x {scale}, {}, {policy}: {:.1} extents a file, {:.0} KiB each, score {:.0}",
+        interleave.name(),
+        row.extents_per_file,
+        row.mean_extent_kb,
+        row.score.unwrap()
+    );
+    row
+}
+
+/// Blocks of one file.
+fn blocks(scale: f64) -> f64 {
+    f64::from(u32::try_from(Workload::by_name("append64", scale).unwrap().file_size() / 4096).unwrap())
+}
+
+#[test]
+fn writers_that_overlap_are_parted_by_the_series_and_by_ours() {
+    if !blockyard_testkit::require(&["e2fsck"]) {
+        return;
+    }
+    let scale = if blockyard_testkit::full_matrix() { 1.0 } else { 0.1 };
+    let blocks = blocks(scale);
+    for policy in ["linux-6.16", "linux-6.18"] {
+        let row = append64(policy, Interleave::Lockstep, scale);
+        assert!(row.extents_per_file >= 0.999 * blocks, "{policy}, lockstep: one extent a block: {row:?}");
+    }
+    // The bars at full size, 200,000 and 2,000 extents of 262,144 blocks, as shares.
+    let before = append64("linux-6.16", Interleave::Overlap, scale);
+    assert!(before.extents_per_file > 200_000.0 / 262_144.0 * blocks, "{before:?}");
+    assert!(before.score.unwrap() > 99.0, "{before:?}");
+    let after = append64("linux-6.18", Interleave::Overlap, scale);
+    assert!(after.extents_per_file <= 2000.0 / 262_144.0 * blocks, "{after:?}");
+    assert!(after.score.unwrap() <= 2.0, "{after:?}");
+    let ours = append64("yard", Interleave::Overlap, scale);
+    assert!(ours.extents_per_file <= after.extents_per_file, "{ours:?}");
+}
+
+/// Which patch does it: several stream goals (5) and passing over busy groups (1), both, neither alone.
+#[test]
+fn two_patches_together_part_the_writers() {
+    if !blockyard_testkit::require(&["e2fsck"]) {
+        return;
+    }
+    let scale = if blockyard_testkit::full_matrix() { 1.0 } else { 0.02 };
+    let blocks = blocks(scale);
+    let extents = |policy: &str| append64(policy, Interleave::Overlap, scale).extents_per_file;
+    let parted = 2000.0 / 262_144.0 * blocks;
+    assert!(extents("linux-6.16:busy=skip:slots=hashed") <= parted, "both");
+    assert!(extents("linux-6.16:slots=hashed") >= 0.999 * blocks, "5 alone");
+    assert!(extents("linux-6.18:busy=wait") >= 0.999 * blocks, "all but 1");
+    assert!(extents("linux-6.18:slots=one") >= 0.99 * blocks, "all but 5");
+    // Patch 1 alone hands out lists' groups in turn: better, and far from parted for most files.
+    assert!(extents("linux-6.16:busy=skip") > 2.0 * parted, "1 alone");
+}
