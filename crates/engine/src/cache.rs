@@ -6,14 +6,15 @@
 //! carry a stale one.
 //!
 //! Bound: a shard that is full evicts buffers that are clean, unreferenced and not used since the clock's hand passed.
-//! Dirty buffers stay; their number is bounded by the commit that [`crate::txn`] forces.
+//! Dirty buffers stay; their number is bounded by the credits of a transaction ([`crate::txn`]).
 
 mod buffer;
 mod shard;
 
-pub(crate) use buffer::{BlockKind, Buffer};
+pub(crate) use buffer::{BlockKind, Buffer, Copied};
 
 use crate::Result;
+use crate::txn::Epoch;
 use blockyard_device::BlockDevice;
 use blockyard_disk::BlockNr;
 use blockyard_disk::num::usize_from_u64;
@@ -57,11 +58,9 @@ impl MetaCache {
         Ok(buffer)
     }
 
-    /// The buffer of a block whose old content does not matter, all zeroes.
-    pub(crate) fn create(&self, block: BlockNr, kind: BlockKind) -> Arc<Buffer> {
-        let buffer = self.buffer(block);
+    /// Empties a buffer whose old content does not matter.
+    pub(crate) fn reset(&self, buffer: &Buffer, kind: BlockKind) {
         buffer.reset(kind, self.block_size);
-        buffer
     }
 
     /// The buffer of a block when it is in memory.
@@ -69,15 +68,16 @@ impl MetaCache {
         self.shard(block).lock().find(block).filter(|buffer| buffer.is_loaded())
     }
 
-    /// Drops a block whose content no longer matters.
-    pub(crate) fn forget(&self, block: BlockNr) {
+    /// Drops a block whose content no longer matters from `epoch` on.
+    pub(crate) fn forget(&self, block: BlockNr, epoch: Epoch) {
         let dropped = self.shard(block).lock().remove(block);
         if let Some(buffer) = dropped {
-            buffer.mark_clean();
+            buffer.forget(epoch);
         }
     }
 
-    fn buffer(&self, block: BlockNr) -> Arc<Buffer> {
+    /// The buffer of a block, which may be empty.
+    pub(crate) fn buffer(&self, block: BlockNr) -> Arc<Buffer> {
         self.shard(block).lock().find_or_insert(block)
     }
 

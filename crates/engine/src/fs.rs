@@ -39,6 +39,8 @@ pub struct FileSystem {
     options: OpenOptions,
     read_only: bool,
     pub(crate) orphans: Orphans,
+    /// When the running transaction began, in Unix seconds (an i64's bits). Relaxed: a threshold.
+    started: AtomicU64,
     /// An apply failed: nothing is written any more. Relaxed: a late reader writes into memory only.
     failed: AtomicBool,
     /// Inodes created by this instance. Relaxed: only the number matters.
@@ -118,17 +120,35 @@ impl FileSystem {
     /// handle and without locks of mappings, groups or buffers.
     pub(crate) fn begin(&self, ctx: &OpContext, credits: usize) -> Result<Handle<'_>> {
         self.check_writable()?;
-        let too_much = || self.txns.dirty_blocks() + credits > self.journal.blocks_max();
-        if too_much() {
-            self.commit_if(ctx, too_much)?;
+        if self.is_commit_due(ctx) {
+            self.commit_if(ctx, || self.is_commit_due(ctx))?;
         }
-        let (handle, entries) = Handle::enter(&self.txns, &self.cache, ctx.cpu, credits);
+        let (handle, entries) = self.enter(ctx, credits)?;
         if !entries.is_multiple_of(self.options.commit_point_handles.max(1)) {
             return Ok(handle);
         }
         drop(handle);
         self.commit_point(ctx)?;
-        Ok(Handle::enter(&self.txns, &self.cache, ctx.cpu, credits).0)
+        Ok(self.enter(ctx, credits)?.0)
+    }
+
+    /// Enters the running transaction; when it is full, the next one.
+    fn enter(&self, ctx: &OpContext, credits: usize) -> Result<(Handle<'_>, u64)> {
+        loop {
+            let full = self.txns.running();
+            if let Some(entered) = Handle::enter(&self.txns, &self.cache, ctx.cpu, credits) {
+                return Ok(entered);
+            }
+            self.commit_if(ctx, || self.txns.running() == full)?;
+            self.check_writable()?;
+        }
+    }
+
+    /// Whether the running transaction is older than it should get, by the callers' clock.
+    fn is_commit_due(&self, ctx: &OpContext) -> bool {
+        let started = self.started.load(Ordering::Relaxed).cast_signed();
+        ctx.now.seconds.saturating_sub(started) >= self.options.commit_interval_seconds
+            && self.journal.keeps_promises()
     }
 
     /// Sizes and counts as they stand now; delayed allocations count as used.

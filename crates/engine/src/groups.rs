@@ -1,7 +1,7 @@
 //! Block groups as the journal sees them: descriptors and on-disk bitmaps.
 //!
 //! The truth about a descriptor is [`GroupState`], 64 raw bytes under the group's own lock; descriptor blocks are
-//! encoded from it when a commit freezes. Bitmaps are blocks of the metadata cache, pinned in the group's state while
+//! encoded from it by a commit. Bitmaps are blocks of the metadata cache, pinned in the group's state while
 //! they have unwritten changes. The allocator has its own, larger view (preallocations and pending frees count as
 //! used); this module holds what the disk will say.
 
@@ -12,6 +12,7 @@ mod synthesize;
 
 use crate::Result;
 use crate::cache::{BlockKind, Buffer, MetaCache};
+use crate::txn::{Epoch, Handle};
 use blockyard_device::BlockDevice;
 use blockyard_disk::group_desc::{GroupDescriptor, GroupFlags, RawGroupDesc};
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
@@ -44,7 +45,10 @@ pub(crate) struct GroupState {
     raw: RawGroupDesc,
     /// The flags that have a meaning on this file system.
     flags: GroupFlags,
-    dirty: bool,
+    /// When `raw` changed; unchanged since it was encoded when that is [`Epoch::NONE`].
+    epoch: Epoch,
+    /// `raw` as it was before `epoch`.
+    before: RawGroupDesc,
     block_bitmap: Option<Arc<Buffer>>,
     inode_bitmap: Option<Arc<Buffer>>,
 }
@@ -84,7 +88,8 @@ impl Groups {
                 GroupState {
                     raw: *descriptor.raw(),
                     flags: descriptor.flags(),
-                    dirty: false,
+                    epoch: Epoch::NONE,
+                    before: *descriptor.raw(),
                     block_bitmap: None,
                     inode_bitmap: None,
                 },
@@ -109,10 +114,11 @@ impl Groups {
         self.states[usize_from_u32(group.raw())].lock_ordered(u64::from(group.raw()))
     }
 
-    /// Notes that the descriptor changed.
-    fn touch(&self, group: GroupNr, state: &mut GroupState) {
-        if !state.dirty {
-            state.dirty = true;
+    /// Notes that the descriptor is about to change.
+    fn touch(&self, handle: &Handle<'_>, group: GroupNr, state: &mut GroupState) {
+        if state.epoch != handle.epoch() {
+            state.epoch = handle.epoch();
+            state.before = state.raw;
             self.dirty.lock().push(group);
         }
     }

@@ -6,7 +6,8 @@
 //! which waits for handles only, can always encode every inode.
 //!
 //! The raw inode (`slot`) is the truth, edited in place; size, sectors and mapping kind are kept beside it because
-//! operations look at them. A changed inode is encoded into its table block when a commit freezes.
+//! operations look at them. A changed inode is encoded into its table block by the commit, or by the first who wants to
+//! change it again before the commit came to it.
 
 mod attributes;
 mod load;
@@ -18,11 +19,12 @@ pub(crate) use table::InodeTable;
 use crate::cache::Buffer;
 use crate::data::FileData;
 use crate::orphans::OrphanNote;
+use crate::txn::Epoch;
 use blockyard_alloc::InodeAlloc;
 use blockyard_alloc::inode::InodeDirAlloc;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap, InodeSlot};
 use blockyard_disk::{Checksums, GroupNr, InodeNr};
-use blockyard_sync::{AtomicBool, AtomicU32, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, rank};
+use blockyard_sync::{AtomicU32, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, rank};
 use std::sync::Arc;
 
 /// An inode in memory, shared by everybody who uses it.
@@ -33,14 +35,27 @@ pub(crate) struct Inode {
     group: GroupNr,
     content: RwLock<FileData>,
     core: RwLock<InodeCore>,
-    /// In the list of inodes to encode. Set under the core's lock, cleared while no handle is open.
-    dirty: AtomicBool,
+    /// The [`Epoch`] in which the inode changed and has not been encoded since. Changed under the core's lock, so relaxed.
+    epoch: AtomicU32,
+    /// 1 + the transaction that changed the inode last, 0 for none. Changed under the core's lock; relaxed, as who asks
+    /// for durability has ordered itself behind the change.
+    pub(crate) changed_in: AtomicU64,
+    /// As `changed_in`, for changes without which the content can not be found: size and mapping.
+    pub(crate) remapped_in: AtomicU64,
     /// Open references: the number of them keeps an unlinked inode's blocks.
     pub(crate) opens: AtomicU32,
     /// Open references that may write.
     pub(crate) writers: AtomicU32,
     /// The allocator's state of this inode.
     pub(crate) space: InodeAlloc,
+}
+
+/// What encoding an inode takes beside the inode.
+pub(crate) struct Encoding<'a> {
+    pub(crate) checksums: &'a Checksums,
+    /// Whether `i_blocks` may be in blocks.
+    pub(crate) huge_file: bool,
+    pub(crate) block_bits: u32,
 }
 
 /// What the core lock guards.
@@ -114,20 +129,35 @@ impl Inode {
         self.core.write_ordered((1 << 32) + u64::from(self.number.raw()))
     }
 
-    /// Whether there is something to encode.
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty.load(Ordering::Relaxed)
+    /// The epoch of what is not encoded yet.
+    fn epoch(&self) -> Epoch {
+        Epoch::from_raw(self.epoch.load(Ordering::Relaxed))
     }
 
-    /// Copies the raw inode with its checksum to its table block. The gate is closed.
-    pub(crate) fn encode(&self, checksums: &Checksums, huge_file: bool, block_bits: u32) {
+    /// Whether there is something to encode.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.epoch() != Epoch::NONE
+    }
+
+    /// Copies the raw inode with its checksum to its table block, if it changed in `epoch`. The table block keeps its
+    /// content of that epoch for the commit, and the inode is put there, too.
+    pub(crate) fn encode(&self, epoch: Epoch, encoding: &Encoding<'_>) {
         let mut core = self.core_mut_child();
-        self.dirty.store(false, Ordering::Relaxed);
-        core.store_sectors(huge_file, block_bits);
-        checksums.seal_inode(self.number, &mut core.slot);
-        let Some((buffer, offset)) = core.table.take() else { return };
+        if self.epoch() == epoch {
+            self.encode_core(&mut core, encoding);
+            core.table = None;
+        }
+    }
+
+    /// [`Self::encode`] for who holds the core, whatever the epoch.
+    fn encode_core(&self, core: &mut InodeCore, encoding: &Encoding<'_>) {
+        let epoch = self.epoch();
+        core.store_sectors(encoding.huge_file, encoding.block_bits);
+        encoding.checksums.seal_inode(self.number, &mut core.slot);
+        self.epoch.store(Epoch::NONE.raw(), Ordering::Relaxed);
+        let Some((buffer, offset)) = &core.table else { return };
         let bytes = core.slot.bytes();
-        buffer.write(|block| block[offset..offset + bytes.len()].copy_from_slice(bytes));
+        buffer.write_late(epoch, |block| block[*offset..offset + bytes.len()].copy_from_slice(bytes));
     }
 
     pub(crate) fn new(number: InodeNr, kind: FileType, group: GroupNr, core: InodeCore) -> Self {
@@ -137,7 +167,9 @@ impl Inode {
             group,
             content: RwLock::new(rank::INODE, FileData::default()),
             core: RwLock::new(rank::MAPPING, core),
-            dirty: AtomicBool::new(false),
+            epoch: AtomicU32::new(Epoch::NONE.raw()),
+            changed_in: AtomicU64::new(0),
+            remapped_in: AtomicU64::new(0),
             opens: AtomicU32::new(0),
             writers: AtomicU32::new(0),
             space: InodeAlloc::new(),

@@ -91,7 +91,6 @@ impl FileSystem {
             Some(OrphanNote::List(key)) => {
                 if let Some(newer) = self.orphans.list.lock().remove(key) {
                     handle.join(&newer.table.0);
-                    self.inodes.note_dirty(&newer.inode, handle.slot());
                 }
                 core.set_orphan_link(InodeNr::ZERO);
             }
@@ -105,7 +104,9 @@ impl FileSystem {
             (list.head(), list.take_relinked())
         };
         for (entry, older) in relinked {
-            entry.inode.core_mut_child().relink_orphan(older, entry.table);
+            let mut core = entry.inode.core_mut_child();
+            core.relink_orphan(older, entry.table);
+            self.note_relinked(&entry.inode);
         }
         head
     }

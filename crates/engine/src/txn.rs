@@ -1,9 +1,10 @@
 //! The transaction seam: handles, the running transaction, commit points.
 //!
 //! Operations run inside a [`Handle`]: everything that they change belongs to the transaction that was running when
-//! the handle began. Handles join by a sharded count ([`gate`]), so two operations share no lock here. A commit closes
-//! the gate, waits for the open handles, takes a sealed copy of every block that changed, opens the gate to the next
-//! transaction and hands the copies to the [`Journal`]. While there is no journal, [`NullJournal`] writes them home.
+//! the handle began. Handles join by a sharded count ([`gate`]) and draw their room from sharded pools ([`credits`]),
+//! so two operations share no lock here. A commit closes the gate, waits for the open handles, takes the lists of what
+//! changed ([`Taken`]) and opens the gate to the next transaction; only then does it encode and copy. Who wants to
+//! change something that the commit has not copied yet makes the copy for it: see [`Epoch`].
 //!
 //! A *commit point* ends a transaction without asking the device: it comes every N handles, by the caller's clock, or
 //! on demand, and lets the frees of that transaction go back to the allocator. Only an instance whose journal keeps
@@ -12,6 +13,7 @@
 //! Order: inode lock, then handle, then mapping, group, buffer. Nobody waits for a commit inside a handle. Every
 //! operation is reserve, then apply: what can fail comes before the first change.
 
+mod credits;
 mod gate;
 mod handle;
 mod journal;
@@ -20,11 +22,40 @@ pub(crate) use gate::Gate;
 pub(crate) use handle::Handle;
 pub(crate) use journal::{Image, Journal, NullJournal, write_home};
 
-use crate::cache::Buffer;
-use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use crate::cache::{BlockKind, Buffer};
+use blockyard_disk::num::{high32, join32, low32, u64_from_usize};
 use blockyard_disk::{BlockNr, TxnId};
-use blockyard_sync::{AtomicU32, AtomicU64, CachePadded, CpuSlot, Mutex, Ordering, rank};
+use blockyard_sync::{AtomicU64, CachePadded, CpuSlot, Mutex, Ordering, rank};
+use credits::Credits;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// The time between two commits that wrote something, by which changes are marked; 0 marks what is unchanged.
+///
+/// What is marked with the running epoch may simply be changed. What is marked with an older one belongs to the commit
+/// that is going on, which may not have copied it yet: whoever wants to change it first sets the old state aside, where
+/// the commit finds it. There is one commit at a time, so one place for the old state is enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch(u32);
+
+impl Epoch {
+    /// Marks what is unchanged since it was last written.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The mark as a number.
+    pub(crate) const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// The mark from its number.
+    pub(crate) const fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    fn next(self) -> Self {
+        Self(self.0.wrapping_add(1).max(1))
+    }
+}
 
 /// One CPU slot's list of changed buffers.
 type DirtyList = CachePadded<Mutex<Vec<Arc<Buffer>>>>;
@@ -33,86 +64,108 @@ type DirtyList = CachePadded<Mutex<Vec<Arc<Buffer>>>>;
 pub(crate) struct Transactions {
     /// Who is inside.
     pub(crate) gate: Gate,
-    /// The running transaction. Changed while the gate is closed: a handle's view can not be torn.
-    running: AtomicU32,
+    credits: Credits,
+    /// Epoch (high half) and id of the running transaction. Changed while the gate is closed: a handle's view can not
+    /// be torn.
+    running: AtomicU64,
     dirty: Box<[DirtyList]>,
-    /// Length of all lists in `dirty` together. Relaxed: a threshold.
-    dirty_count: AtomicU64,
-    revoked: Mutex<Vec<BlockNr>>,
+    revoked: Mutex<BTreeSet<BlockNr>>,
+    /// Length of `revoked`. Relaxed: a block's revoke and its re-use are ordered by the block's owner.
+    revoked_count: AtomicU64,
+    keeps_revokes: bool,
     /// One commit at a time; the value is the number of commits so far.
     pub(crate) commit: Mutex<u64>,
 }
 
+/// What a transaction changed in the cache.
+pub(crate) struct Taken {
+    /// In ascending order of block. Held until the images are where readers look: a buffer in use is not evicted.
+    pub(crate) buffers: Vec<Arc<Buffer>>,
+    /// Sorted.
+    pub(crate) revoked: Vec<BlockNr>,
+}
+
 impl Transactions {
-    /// Transaction `first` running, nothing changed, for `slots` CPU slots.
-    pub(crate) fn new(slots: usize, first: TxnId) -> Self {
+    /// The first transaction of `journal` running, nothing changed, for `slots` CPU slots.
+    pub(crate) fn new(slots: usize, journal: &dyn Journal) -> Self {
         let list = || CachePadded::new(Mutex::new(rank::JOURNAL_STATE, Vec::new()));
         Self {
             gate: Gate::new(slots),
-            running: AtomicU32::new(first.raw()),
+            credits: Credits::new(u64_from_usize(journal.blocks_max()), slots),
+            running: AtomicU64::new(join32(Epoch::NONE.next().raw(), journal.first().raw())),
             dirty: (0..slots.max(1)).map(|_| list()).collect(),
-            dirty_count: AtomicU64::new(0),
-            revoked: Mutex::new(rank::JOURNAL_STATE, Vec::new()),
+            revoked: Mutex::new(rank::JOURNAL_STATE, BTreeSet::new()),
+            revoked_count: AtomicU64::new(0),
+            keeps_revokes: journal.keeps_promises(),
             commit: Mutex::new(rank::COMMIT, 0),
         }
     }
 
-    /// The transaction that new handles join. Acquire pairs with the release in [`Self::switch`].
+    /// The transaction and the epoch that new handles join. Acquire pairs with the release in [`Self::switch`].
+    fn now(&self) -> (TxnId, Epoch) {
+        let running = self.running.load(Ordering::Acquire);
+        (TxnId::new(low32(running)), Epoch(high32(running)))
+    }
+
+    /// The transaction that new handles join.
     pub(crate) fn running(&self) -> TxnId {
-        TxnId::new(self.running.load(Ordering::Acquire))
+        self.now().0
     }
 
-    /// Starts the next transaction and gives the old one's id; the gate must be closed.
-    pub(crate) fn switch(&self) -> TxnId {
-        let old = self.running();
-        self.running.store(old.next().raw(), Ordering::Release);
-        old
+    /// The epoch of the running transaction.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.now().1
     }
 
-    /// Joins a buffer to the running transaction; cheap when it is in already.
-    pub(crate) fn join(&self, buffer: &Arc<Buffer>, slot: CpuSlot) {
-        if buffer.is_dirty() || !buffer.mark_dirty() {
-            return;
+    /// Starts the next transaction, and the next epoch if the old one is written; gives the old ones. The gate must be
+    /// closed.
+    pub(crate) fn switch(&self, is_written: bool) -> (TxnId, Epoch) {
+        let (tid, epoch) = self.now();
+        let next = if is_written { epoch.next() } else { epoch };
+        self.running.store(join32(next.raw(), tid.next().raw()), Ordering::Release);
+        if is_written {
+            self.credits.reset();
         }
+        (tid, epoch)
+    }
+
+    /// Joins a buffer to the transaction of `epoch`; gives its kind when it was not in it yet.
+    fn join(&self, buffer: &Arc<Buffer>, epoch: Epoch, slot: CpuSlot) -> Option<BlockKind> {
+        let kind = buffer.join(epoch)?;
         self.dirty[slot.index(self.dirty.len())].lock().push(Arc::clone(buffer));
-        self.dirty_count.fetch_add(1, Ordering::Relaxed);
+        Some(kind)
     }
 
-    /// Blocks that changed since they were last written; forgotten ones may still be counted.
-    pub(crate) fn dirty_blocks(&self) -> usize {
-        usize_from_u64(self.dirty_count.load(Ordering::Relaxed))
+    /// Whether a buffer or a revoke is in the running transaction; the gate must be closed.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.revoked_count.load(Ordering::Relaxed) > 0
+            || self.dirty.iter().any(|list| !list.lock().is_empty())
     }
 
-    /// Takes all changed buffers, in ascending order of block; the gate must be closed.
-    pub(crate) fn take_dirty(&self) -> Vec<Arc<Buffer>> {
-        let mut all = Vec::new();
+    /// Takes what changed; the gate must be closed.
+    pub(crate) fn take(&self) -> Taken {
+        let mut buffers = Vec::new();
         for list in &self.dirty {
-            all.append(&mut list.lock());
+            buffers.append(&mut list.lock());
         }
-        self.dirty_count.fetch_sub(u64_from_usize(all.len()), Ordering::Relaxed);
-        all.retain(|buffer| buffer.is_dirty());
-        all.sort_unstable_by_key(|buffer| buffer.block());
-        all
+        let revoked = std::mem::take(&mut *self.revoked.lock());
+        self.revoked_count.store(0, Ordering::Relaxed);
+        Taken { buffers, revoked: revoked.into_iter().collect() }
     }
 
-    /// Notes that no older logged copy of `block` may be replayed.
-    pub(crate) fn revoke(&self, block: BlockNr) {
-        self.revoked.lock().push(block);
+    /// Notes that no older logged copy of `block` may be replayed; true when that is new.
+    fn revoke(&self, block: BlockNr) -> bool {
+        let is_new = self.keeps_revokes && self.revoked.lock().insert(block);
+        if is_new {
+            self.revoked_count.fetch_add(1, Ordering::Relaxed);
+        }
+        is_new
     }
 
     /// The block is metadata again: its revoke of this transaction no longer holds.
-    pub(crate) fn cancel_revoke(&self, block: BlockNr) {
-        let mut revoked = self.revoked.lock();
-        if !revoked.is_empty() {
-            revoked.retain(|&other| other != block);
+    fn cancel_revoke(&self, block: BlockNr) {
+        if self.revoked_count.load(Ordering::Relaxed) > 0 && self.revoked.lock().remove(&block) {
+            self.revoked_count.fetch_sub(1, Ordering::Relaxed);
         }
-    }
-
-    /// Takes the revoked blocks, sorted; the gate must be closed.
-    pub(crate) fn take_revoked(&self) -> Vec<BlockNr> {
-        let mut all = std::mem::take(&mut *self.revoked.lock());
-        all.sort_unstable();
-        all.dedup();
-        all
     }
 }

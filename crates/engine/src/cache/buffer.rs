@@ -2,9 +2,10 @@
 
 use crate::Result;
 use crate::extents::NodeBlock;
+use crate::txn::Epoch;
 use blockyard_disk::checksum::{Checksums, seal_dir_leaf, seal_extent_block, seal_htree, seal_orphan_block};
 use blockyard_disk::{BlockNr, GroupNr};
-use blockyard_sync::{AtomicBool, Ordering, RwLock, rank};
+use blockyard_sync::{AtomicBool, AtomicU32, Ordering, RwLock, rank};
 use std::sync::Arc;
 
 /// What a block holds: decides where its checksum goes.
@@ -34,13 +35,22 @@ pub(crate) struct Buffer {
     content: RwLock<Content>,
     /// Set with release after the first load, read with acquire: pairs the two.
     loaded: AtomicBool,
-    /// In the list of blocks to write. Changed under the content lock; read without it by the clock's hand.
-    dirty: AtomicBool,
+    /// The [`Epoch`] in which the block changed. Set under the content lock, with release after the old content was set
+    /// aside; the acquire of who finds the running epoch here pairs with it.
+    epoch: AtomicU32,
     /// Used since the hand passed. Relaxed: a hint.
     used: AtomicBool,
 }
 
 struct Content {
+    bytes: Box<[u8]>,
+    kind: BlockKind,
+    /// The content at the end of the older epoch, while the commit has not taken it.
+    aside: Option<Copied>,
+}
+
+/// The content of a block at the end of a transaction, without checksum.
+pub(crate) struct Copied {
     bytes: Box<[u8]>,
     kind: BlockKind,
 }
@@ -50,9 +60,12 @@ impl Buffer {
     pub(super) fn new(block: BlockNr) -> Self {
         Self {
             block,
-            content: RwLock::new(rank::BUFFER, Content { bytes: Box::default(), kind: BlockKind::Plain }),
+            content: RwLock::new(
+                rank::BUFFER,
+                Content { bytes: Box::default(), kind: BlockKind::Plain, aside: None },
+            ),
             loaded: AtomicBool::new(false),
-            dirty: AtomicBool::new(false),
+            epoch: AtomicU32::new(Epoch::NONE.raw()),
             used: AtomicBool::new(true),
         }
     }
@@ -79,7 +92,7 @@ impl Buffer {
         }
         let mut bytes = vec![0; block_size].into_boxed_slice();
         fill(&mut bytes)?;
-        *content = Content { bytes, kind };
+        (content.bytes, content.kind) = (bytes, kind);
         self.loaded.store(true, Ordering::Release);
         Ok(())
     }
@@ -87,7 +100,7 @@ impl Buffer {
     /// Replaces the content by zeroes.
     pub(super) fn reset(&self, kind: BlockKind, block_size: usize) {
         let mut content = self.content.write_ordered(self.block.raw());
-        *content = Content { bytes: vec![0; block_size].into_boxed_slice(), kind };
+        (content.bytes, content.kind) = (vec![0; block_size].into_boxed_slice(), kind);
         self.loaded.store(true, Ordering::Release);
     }
 
@@ -112,35 +125,73 @@ impl Buffer {
         self.content.read_ordered(self.block.raw()).kind
     }
 
-    /// Marks the block as changed; true when it was not before. Relaxed is enough: the list that it then joins is
-    /// under a lock, and commits look at it only while no handle is open.
-    pub(crate) fn mark_dirty(&self) -> bool {
-        !self.dirty.swap(true, Ordering::Relaxed)
-    }
-
-    /// Marks the block as written, or as not worth writing.
-    pub(crate) fn mark_clean(&self) {
-        self.dirty.store(false, Ordering::Relaxed);
+    /// The epoch in which the block changed.
+    fn epoch(&self) -> Epoch {
+        Epoch::from_raw(self.epoch.load(Ordering::Acquire))
     }
 
     /// Whether the block is to be written.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.dirty.load(Ordering::Relaxed)
+        self.epoch() != Epoch::NONE
     }
 
-    /// A copy with its checksum, ready for the device.
-    pub(crate) fn sealed_copy(&self, checksums: &Checksums) -> Box<[u8]> {
-        let content = self.content.read_ordered(self.block.raw());
-        let mut bytes = content.bytes.clone();
-        match content.kind {
-            BlockKind::Plain | BlockKind::BlockBitmap(_) | BlockKind::InodeBitmap(_) => {}
-            BlockKind::Extents(seed) => seal_extent_block(seed, &mut bytes),
-            BlockKind::DirectoryLeaf(seed) => seal_dir_leaf(seed, &mut bytes),
-            BlockKind::DirectoryIndex(seed, at) => seal_htree(seed, &mut bytes, at),
-            BlockKind::Attributes => checksums.seal_xattr_block(self.block, &mut bytes),
-            BlockKind::OrphanFile(seed) => seal_orphan_block(seed, self.block, &mut bytes),
+    /// Puts the block into the transaction of `epoch`; gives its kind when it was not in it yet. What a commit has not
+    /// copied yet is set aside.
+    pub(crate) fn join(&self, epoch: Epoch) -> Option<BlockKind> {
+        if self.epoch() == epoch {
+            return None;
         }
-        bytes
+        let mut content = self.content.write_ordered(self.block.raw());
+        let before = self.epoch();
+        if before == epoch {
+            return None;
+        }
+        if before != Epoch::NONE {
+            content.set_aside();
+        }
+        self.epoch.store(epoch.raw(), Ordering::Release);
+        Some(content.kind)
+    }
+
+    /// The content no longer matters from `epoch` on; a commit that is going on still gets it.
+    pub(super) fn forget(&self, epoch: Epoch) {
+        let mut content = self.content.write_ordered(self.block.raw());
+        let before = self.epoch();
+        if before != Epoch::NONE && before != epoch {
+            content.set_aside();
+        }
+        self.epoch.store(Epoch::NONE.raw(), Ordering::Release);
+    }
+
+    /// Whether the block has changed after `epoch`, or not at all.
+    pub(crate) fn has_left(&self, epoch: Epoch) -> bool {
+        self.epoch() != epoch
+    }
+
+    /// Runs `f` on the bytes that belong to `epoch`: those set aside, and the present ones. For owners of a part of the
+    /// block (an inode) that encode it late.
+    pub(crate) fn write_late(&self, epoch: Epoch, f: impl Fn(&mut [u8])) {
+        let mut content = self.content.write_ordered(self.block.raw());
+        if self.epoch() != epoch
+            && let Some(aside) = &mut content.aside
+        {
+            f(&mut aside.bytes);
+        }
+        f(&mut content.bytes);
+    }
+
+    /// For the commit: the content at the end of `epoch`; `None` when it was forgotten then. The block is unchanged
+    /// afterwards unless it has joined the next transaction.
+    pub(crate) fn take_copy(&self, epoch: Epoch) -> Option<Copied> {
+        let mut content = self.content.write_ordered(self.block.raw());
+        if content.aside.is_some() {
+            return content.aside.take();
+        }
+        if self.epoch() != epoch {
+            return None;
+        }
+        self.epoch.store(Epoch::NONE.raw(), Ordering::Release);
+        Some(Copied { bytes: content.bytes.clone(), kind: content.kind })
     }
 
     pub(super) fn touch(&self) {
@@ -153,6 +204,46 @@ impl Buffer {
     /// The clock's hand: whether the buffer may go; clears the mark of use.
     pub(super) fn pass_hand(&self) -> bool {
         !self.used.swap(false, Ordering::Relaxed) && !self.is_dirty()
+    }
+}
+
+impl Content {
+    fn set_aside(&mut self) {
+        debug_assert!(self.aside.is_none(), "one commit at a time takes what it wants of a block");
+        self.aside = Some(Copied { bytes: self.bytes.clone(), kind: self.kind });
+    }
+}
+
+impl Copied {
+    /// What the block holds.
+    pub(crate) const fn kind(&self) -> BlockKind {
+        self.kind
+    }
+
+    /// The bytes, without their checksum.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The bytes with their checksum, ready for the device.
+    pub(crate) fn seal(self, block: BlockNr, checksums: &Checksums) -> Box<[u8]> {
+        let mut bytes = self.bytes;
+        match self.kind {
+            BlockKind::Plain | BlockKind::BlockBitmap(_) | BlockKind::InodeBitmap(_) => {}
+            BlockKind::Extents(seed) => seal_extent_block(seed, &mut bytes),
+            BlockKind::DirectoryLeaf(seed) => seal_dir_leaf(seed, &mut bytes),
+            BlockKind::DirectoryIndex(seed, at) => seal_htree(seed, &mut bytes, at),
+            BlockKind::Attributes => checksums.seal_xattr_block(block, &mut bytes),
+            BlockKind::OrphanFile(seed) => seal_orphan_block(seed, block, &mut bytes),
+        }
+        bytes
+    }
+}
+
+impl BlockKind {
+    /// Whether the block's checksum is in a group descriptor.
+    pub(crate) const fn is_bitmap(self) -> bool {
+        matches!(self, Self::BlockBitmap(_) | Self::InodeBitmap(_))
     }
 }
 

@@ -1,81 +1,122 @@
 //! Ending a transaction, syncing, closing.
 
 use super::FileSystem;
-use crate::cache::Buffer;
-use crate::txn::Image;
+use crate::inode::Inode;
+use crate::txn::{Epoch, Image, Taken};
 use crate::{Error, OpContext, Result};
-use blockyard_disk::TxnId;
-use blockyard_sync::MutexGuard;
+use blockyard_disk::superblock::FsState;
+use blockyard_disk::{GroupNr, InodeNr, TxnId};
+use blockyard_sync::{MutexGuard, Ordering};
 use std::sync::Arc;
 
-/// What a commit took while the gate was closed.
-struct Frozen {
-    images: Vec<Image>,
-    revoked: Vec<blockyard_disk::BlockNr>,
-    /// Kept until the images are written: a buffer in use is not evicted, so nobody reads the old content back.
-    _buffers: Vec<Arc<Buffer>>,
+/// What a commit takes while the gate is closed: lists, no copies.
+struct Snapshot {
+    inodes: Vec<Arc<Inode>>,
+    groups: Vec<GroupNr>,
+    changed: Taken,
+    newest_orphan: Option<InodeNr>,
 }
 
 impl FileSystem {
     /// Ends the running transaction. Without a journal nothing is written: its frees become available.
-    pub(crate) fn commit_point(&self, ctx: &OpContext) -> Result<TxnId> {
-        self.end_transaction(ctx, self.journal.keeps_promises())
+    pub(crate) fn commit_point(&self, ctx: &OpContext) -> Result<()> {
+        let commits = self.txns.commit.lock();
+        self.end_transaction(ctx, self.journal.keeps_promises(), commits)
     }
 
     /// As [`Self::commit_now`], unless `needed` is no longer true when it is this thread's turn: many may find at once
     /// that too much is dirty, and one commit serves them all.
     pub(crate) fn commit_if(&self, ctx: &OpContext, needed: impl Fn() -> bool) -> Result<()> {
         let commits = self.txns.commit.lock();
-        if needed() { self.end_locked(ctx, true, commits).map(drop) } else { Ok(()) }
+        if needed() { self.end_transaction(ctx, true, commits) } else { Ok(()) }
     }
 
     /// Ends the running transaction and makes it durable.
-    pub(crate) fn commit_now(&self, ctx: &OpContext) -> Result<TxnId> {
-        self.end_transaction(ctx, true)
-    }
-
-    fn end_transaction(&self, ctx: &OpContext, durable: bool) -> Result<TxnId> {
+    pub(crate) fn commit_now(&self, ctx: &OpContext) -> Result<()> {
         let commits = self.txns.commit.lock();
-        self.end_locked(ctx, durable, commits)
+        self.end_transaction(ctx, true, commits)
     }
 
-    fn end_locked(&self, ctx: &OpContext, durable: bool, mut commits: MutexGuard<'_, u64>) -> Result<TxnId> {
+    fn end_transaction(
+        &self,
+        ctx: &OpContext,
+        durable: bool,
+        mut commits: MutexGuard<'_, u64>,
+    ) -> Result<()> {
         self.check_writable()?;
         let closed = self.txns.gate.close();
-        let tid = self.txns.switch();
-        let frozen = durable.then(|| self.freeze());
+        self.started.store(ctx.now.seconds.cast_unsigned(), Ordering::Relaxed);
+        if durable && !self.has_changes() {
+            return Ok(());
+        }
+        let snapshot = durable.then(|| self.snapshot());
+        let (tid, epoch) = self.txns.switch(durable);
         drop(closed);
-        if let Some(frozen) = frozen {
-            let written = self.journal.commit(tid, frozen.images, &frozen.revoked, ctx.now);
+        if let Some(snapshot) = snapshot {
+            let written = self.write_transaction(ctx, tid, epoch, snapshot);
             self.apply(written)?;
         }
         self.space.committed(tid, ctx.cpu);
         *commits += 1;
-        Ok(tid)
+        Ok(())
     }
 
-    /// Copies everything that changed; the gate is closed.
-    fn freeze(&self) -> Frozen {
-        let block_bits = self.geometry().block_bits();
+    /// Whether the running transaction has anything to write; the gate is closed.
+    fn has_changes(&self) -> bool {
+        self.txns.has_changes() || self.groups.has_changes() || !self.journal.keeps_promises()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        // First: it may add inodes.
         let newest_orphan = self.freeze_orphans();
-        for inode in self.inodes.take_dirty() {
-            inode.encode(self.sb.checksums(), self.sb.has_huge_file(), block_bits);
+        Snapshot {
+            newest_orphan,
+            inodes: self.inodes.take_dirty(),
+            groups: self.groups.take_dirty(),
+            changed: self.txns.take(),
         }
-        let buffers = self.txns.take_dirty();
+    }
+
+    /// Encodes, copies and seals what changed in `epoch`, and gives it to the journal. Handles of the next epoch go on
+    /// meanwhile: what they change first, they set aside for this.
+    fn write_transaction(
+        &self,
+        ctx: &OpContext,
+        tid: TxnId,
+        epoch: Epoch,
+        mut snapshot: Snapshot,
+    ) -> Result<()> {
+        // Inodes first: they are parts of buffers.
+        for inode in &snapshot.inodes {
+            inode.encode(epoch, &self.encoding());
+        }
+        let buffers = &mut snapshot.changed.buffers;
+        buffers.sort_unstable_by_key(|buffer| buffer.block());
         let mut images = Vec::with_capacity(buffers.len() + 2);
-        for buffer in &buffers {
-            self.groups.freeze_bitmap(buffer);
-            images.push(Image { block: buffer.block(), bytes: buffer.sealed_copy(self.sb.checksums()) });
-            buffer.mark_clean();
+        for buffer in &*buffers {
+            let Some(copied) = buffer.take_copy(epoch) else { continue };
+            // Bitmaps before descriptors, which carry their checksums.
+            self.groups.freeze_bitmap(epoch, buffer, &copied);
+            let bytes = copied.seal(buffer.block(), self.sb.checksums());
+            images.push(Image { block: buffer.block(), bytes });
         }
-        self.groups.freeze_descriptors(&mut images);
+        self.groups.freeze_descriptors(epoch, snapshot.groups, &mut images);
+        images.extend(self.freeze_super_block(snapshot.newest_orphan));
+        images.sort_unstable_by_key(|image| image.block);
+        self.journal.commit(tid, images, &snapshot.changed.revoked, ctx.now)
+    }
+
+    /// The superblock, when it has to change. Its totals are not kept exact while a journal promises that recovery adds
+    /// them up anew.
+    fn freeze_super_block(&self, newest_orphan: Option<InodeNr>) -> Option<Image> {
+        let promised = self.journal.keeps_promises();
+        if promised && self.super_block.lock().raw().last_orphan() == newest_orphan {
+            return None;
+        }
         let totals = self.groups.totals();
         let mut super_block = self.super_block.lock();
         super_block.raw_mut().set_last_orphan(newest_orphan);
-        images.push(super_block.image(&totals));
-        drop(super_block);
-        images.sort_unstable_by_key(|image| image.block);
-        Frozen { images, revoked: self.txns.take_revoked(), _buffers: buffers }
+        Some(super_block.image(&totals))
     }
 
     /// Writes all dirty data and metadata, and waits until it is durable.
@@ -87,7 +128,8 @@ impl FileSystem {
             return Ok(());
         }
         self.write_back_all(ctx)?;
-        self.commit_now(ctx).map(drop)
+        self.commit_now(ctx)?;
+        Ok(self.device.flush()?)
     }
 
     /// Ends the running transaction: clusters freed in it may be allocated again.
@@ -95,7 +137,7 @@ impl FileSystem {
     /// # Errors
     /// As [`FileSystem::sync`].
     pub fn commit(&self, ctx: &OpContext) -> Result<()> {
-        self.commit_point(ctx).map(drop)
+        self.commit_point(ctx)
     }
 
     /// Writes everything, marks the image clean and gives the device back to whoever shares it.
@@ -110,9 +152,11 @@ impl FileSystem {
             return Err(Error::ReadOnly);
         }
         self.end_references(ctx)?;
+        self.end_references(ctx)?;
         self.sync(ctx)?;
         self.journal.close()?;
-        let was_valid = self.sb.state().contains(blockyard_disk::superblock::FsState::VALID);
-        self.super_block.lock().write_closed(&*self.device, ctx.now, was_valid)
+        let was_valid = self.sb.state().contains(FsState::VALID);
+        let totals = self.groups.totals();
+        self.super_block.lock().write_closed(&*self.device, ctx.now, was_valid, &totals)
     }
 }

@@ -64,6 +64,9 @@ pub struct OpenOptions {
     pub inodes_max: usize,
     /// Handles on one CPU slot between two commit points; the clusters freed meanwhile wait.
     pub commit_point_handles: u64,
+    /// Age of a transaction, by the callers' clock, at which the next operation commits it. Without a journal nothing
+    /// is committed by age.
+    pub commit_interval_seconds: i64,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,
     /// Seed of the allocation policy's random choices.
@@ -95,6 +98,7 @@ impl Default for OpenOptions {
             dirty_data_bytes: 64 << 20,
             inodes_max: 16_384,
             commit_point_handles: 16_384,
+            commit_interval_seconds: 5,
             delayed_allocation: true,
             seed: 0,
             events: None,
@@ -140,7 +144,8 @@ impl FileSystem {
         let mut fs = Self {
             super_block: Mutex::new(rank::SUPERBLOCK, super_block),
             inodes: InodeTable::new(options.inodes_max, slots),
-            txns: Transactions::new(slots, journal.first()),
+            txns: Transactions::new(slots, &*journal),
+            started: AtomicU64::new(ctx.now.seconds.cast_unsigned()),
             renames: Mutex::new(rank::RENAME, ()),
             journal,
             space,
@@ -174,7 +179,7 @@ impl FileSystem {
         self.orphans = orphans;
         if let Some(place) = place {
             let journal = self.open_journal(place, committed, blocks_max)?;
-            self.txns = Transactions::new(usize_from_u32(self.options().cpus.max(1)), journal.first());
+            self.txns = Transactions::new(usize_from_u32(self.options().cpus.max(1)), &journal);
             self.journal = Box::new(journal);
         }
         let device = Arc::clone(&self.device);

@@ -54,12 +54,16 @@ impl SuperBlock {
 
     /// Its block with current totals, sealed.
     pub(super) fn image(&mut self, totals: &Totals) -> Image {
-        self.raw.set_free_blocks_count(BlockCount::new(totals.free_clusters << self.cluster_bits));
-        self.raw.s_free_inodes_count.set(u32_from_u64(totals.free_inodes));
+        self.set_totals(totals);
         self.checksums.seal_superblock(&mut self.raw);
         let mut bytes = self.around.clone();
         bytes[self.offset..self.offset + RawSuperblock::SIZE].copy_from_slice(self.raw.as_bytes());
         Image { block: self.block, bytes }
+    }
+
+    fn set_totals(&mut self, totals: &Totals) {
+        self.raw.set_free_blocks_count(BlockCount::new(totals.free_clusters << self.cluster_bits));
+        self.raw.s_free_inodes_count.set(u32_from_u64(totals.free_inodes));
     }
 
     /// Marks the image as in use, durably, before anything else is written: with a journal as one that needs
@@ -89,7 +93,9 @@ impl SuperBlock {
         device: &dyn BlockDevice,
         now: Timestamp,
         was_valid: bool,
+        totals: &Totals,
     ) -> Result<()> {
+        self.set_totals(totals);
         let mut state = self.raw.state();
         state.set(FsState::VALID, was_valid);
         self.raw.set_state(state);

@@ -53,8 +53,8 @@ impl Groups {
             let count = range.end - range.start;
             let left = state.raw.free_clusters().checked_sub(count);
             let Some(left) = left.filter(|_| was_free) else { return Err(contradiction(group)) };
+            self.touch(handle, group, &mut state);
             state.raw.set_free_clusters(left);
-            self.touch(group, &mut state);
             Ok(())
         })
     }
@@ -75,9 +75,9 @@ impl Groups {
             if !was_used {
                 return Err(contradiction(group));
             }
+            self.touch(handle, group, &mut state);
             let free = state.raw.free_clusters() + count;
             state.raw.set_free_clusters(free);
-            self.touch(group, &mut state);
             Ok(())
         })
     }
@@ -118,7 +118,8 @@ impl Groups {
     /// The group's lock with its bitmap in memory: at once when it is there already.
     fn lock_pinned(&self, handle: &Handle<'_>, group: GroupNr) -> Result<MutexGuard<'_, GroupState>> {
         let state = self.lock(group);
-        if state.block_bitmap.is_some() {
+        if let Some(bitmap) = &state.block_bitmap {
+            handle.join(bitmap);
             return Ok(state);
         }
         drop(state);
@@ -130,7 +131,8 @@ impl Groups {
     fn pin_block_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> Result<()> {
         let raw = {
             let mut state = self.lock(group);
-            if state.block_bitmap.is_some() {
+            if let Some(bitmap) = &state.block_bitmap {
+                handle.join(bitmap);
                 return Ok(());
             }
             if state.flags.contains(GroupFlags::BLOCK_UNINIT) {
@@ -140,13 +142,15 @@ impl Groups {
             state.raw
         };
         let buffer = self.read_bitmap(group, &raw, BlockKind::BlockBitmap(group))?;
-        handle.join(&buffer);
-        self.lock(group).block_bitmap.get_or_insert(buffer);
+        let mut state = self.lock(group);
+        // Under the group's lock: a commit lets go only of bitmaps that are in no transaction.
+        handle.join(state.block_bitmap.get_or_insert(buffer));
         Ok(())
     }
 
     /// Writes the synthesised bitmap of a `BLOCK_UNINIT` group and its true count of free clusters.
     fn initialize(&self, handle: &Handle<'_>, group: GroupNr, state: &mut GroupState) {
+        self.touch(handle, group, state);
         let buffer = handle.create(self.places(group).block_bitmap, BlockKind::BlockBitmap(group));
         buffer.write(|bits| self.synthesize(group, bits));
         let free = self.synthesized_free(group);
@@ -155,7 +159,6 @@ impl Groups {
         let flags = state.raw.flags().difference(GroupFlags::BLOCK_UNINIT);
         state.raw.set_flags(flags);
         state.block_bitmap = Some(buffer);
-        self.touch(group, state);
     }
 
     /// Blocks that `clusters` clusters are.
@@ -165,7 +168,7 @@ impl Groups {
 }
 
 fn pinned(state: &GroupState) -> &Buffer {
-    state.block_bitmap.as_ref().expect("pinned until a commit, and a handle is open")
+    state.block_bitmap.as_ref().expect("pinned while it is in a transaction, and the handle joined it")
 }
 
 fn contradiction(group: GroupNr) -> crate::Error {

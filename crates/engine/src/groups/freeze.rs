@@ -1,45 +1,60 @@
-//! What a commit takes from the groups: bitmap checksums and descriptor blocks.
+//! What a commit takes from the groups: bitmap checksums and descriptor blocks. The gate is open: handles of the next
+//! epoch change groups meanwhile.
 
-use super::Groups;
-use crate::cache::{BlockKind, Buffer};
-use crate::txn::Image;
+use super::{GroupState, Groups};
+use crate::cache::{BlockKind, Buffer, Copied};
+use crate::txn::{Epoch, Image};
+use blockyard_disk::group_desc::RawGroupDesc;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, GroupNr};
 use std::collections::BTreeSet;
 
 impl Groups {
-    /// Stores a changed bitmap's checksum in its descriptor and lets go of the bitmap. The gate is closed.
-    pub(crate) fn freeze_bitmap(&self, buffer: &Buffer) {
+    /// Whether a descriptor has changed. The gate is closed.
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.dirty.lock().is_empty()
+    }
+
+    /// Takes the groups whose descriptor changed. The gate is closed.
+    pub(crate) fn take_dirty(&self) -> Vec<GroupNr> {
+        std::mem::take(&mut *self.dirty.lock())
+    }
+
+    /// Stores the checksum of a bitmap, as it was at the end of `epoch`, in the group's descriptor, and lets go of a
+    /// bitmap that nobody has changed since.
+    pub(crate) fn freeze_bitmap(&self, epoch: Epoch, buffer: &Buffer, copied: &Copied) {
         let (sums, size) = (self.sb.checksums(), self.sb.desc_size());
-        match buffer.kind() {
+        match copied.kind() {
             BlockKind::BlockBitmap(group) => {
                 let mut state = self.lock(group);
                 let bits = self.geometry().clusters_per_group();
-                buffer.read(|bytes| sums.seal_block_bitmap(&mut state.raw, size, bytes, bits));
-                state.block_bitmap = None;
-                self.touch(group, &mut state);
+                state.as_of(epoch, |raw| sums.seal_block_bitmap(raw, size, copied.bytes(), bits));
+                if !buffer.is_dirty() {
+                    state.block_bitmap = None;
+                }
             }
             BlockKind::InodeBitmap(group) => {
                 let mut state = self.lock(group);
                 let bits = self.geometry().inodes_per_group();
-                buffer.read(|bytes| sums.seal_inode_bitmap(&mut state.raw, size, bytes, bits));
-                state.inode_bitmap = None;
-                self.touch(group, &mut state);
+                state.as_of(epoch, |raw| sums.seal_inode_bitmap(raw, size, copied.bytes(), bits));
+                if !buffer.is_dirty() {
+                    state.inode_bitmap = None;
+                }
             }
             _ => {}
         }
     }
 
-    /// Encodes every descriptor block with a changed descriptor. The gate is closed and the bitmaps are frozen.
-    pub(crate) fn freeze_descriptors(&self, images: &mut Vec<Image>) {
-        let changed = std::mem::take(&mut *self.dirty.lock());
+    /// Encodes every descriptor block with one of the `changed` groups as it was at the end of `epoch`. The bitmaps are
+    /// frozen.
+    pub(crate) fn freeze_descriptors(&self, epoch: Epoch, changed: Vec<GroupNr>, images: &mut Vec<Image>) {
         let per_block = u32_from_usize(self.geometry().block_size() / self.sb.desc_size());
         let firsts: BTreeSet<u32> =
             changed.into_iter().map(|group| group.raw() / per_block * per_block).collect();
-        images.extend(firsts.into_iter().map(|first| self.descriptor_block(first, per_block)));
+        images.extend(firsts.into_iter().map(|first| self.descriptor_block(epoch, first, per_block)));
     }
 
-    fn descriptor_block(&self, first: u32, per_block: u32) -> Image {
+    fn descriptor_block(&self, epoch: Epoch, first: u32, per_block: u32) -> Image {
         let mut bytes = vec![0; self.geometry().block_size()].into_boxed_slice();
         let size = self.sb.desc_size();
         let last = self.geometry().groups().min(first + per_block);
@@ -49,11 +64,28 @@ impl Groups {
             let (number, offset) = self.sb.descriptor_place(group);
             block = number;
             let place = &mut bytes[offset..offset + size];
-            state.raw.to_disk(place);
+            state.at_end_of(epoch).to_disk(place);
             self.sb.checksums().seal_group_desc(group, place);
-            state.dirty = false;
+            if state.epoch == epoch {
+                state.epoch = Epoch::NONE;
+            }
         }
         debug_assert!(usize_from_u32(last - first) * size <= self.geometry().block_size());
         Image { block, bytes }
+    }
+}
+
+impl GroupState {
+    /// The descriptor at the end of an epoch that is over.
+    fn at_end_of(&self, epoch: Epoch) -> &RawGroupDesc {
+        if self.epoch == epoch || self.epoch == Epoch::NONE { &self.raw } else { &self.before }
+    }
+
+    /// Changes the descriptor of an epoch that is over, and the present one.
+    fn as_of(&mut self, epoch: Epoch, f: impl Fn(&mut RawGroupDesc)) {
+        f(&mut self.raw);
+        if self.epoch != epoch && self.epoch != Epoch::NONE {
+            f(&mut self.before);
+        }
     }
 }

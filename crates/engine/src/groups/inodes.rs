@@ -63,7 +63,7 @@ impl Groups {
         if !was_free {
             return Err(contradiction(group));
         }
-        self.count_taken(group, &mut state, index, directory)
+        self.count_taken(handle, group, &mut state, (index, directory))
     }
 
     /// Marks an inode as free.
@@ -79,13 +79,13 @@ impl Groups {
         if !was_used {
             return Err(contradiction(group));
         }
+        self.touch(handle, group, &mut state);
         let free = state.raw.free_inodes() + 1;
         state.raw.set_free_inodes(free);
         if directory {
             let directories = state.raw.used_dirs().saturating_sub(1);
             state.raw.set_used_dirs(directories);
         }
-        self.touch(group, &mut state);
         Ok(())
     }
 
@@ -99,33 +99,41 @@ impl Groups {
     pub(crate) fn pin_inode_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> Result<()> {
         let raw = {
             let mut state = self.lock(group);
-            if state.inode_bitmap.is_some() {
+            if let Some(bitmap) = &state.inode_bitmap {
+                handle.join(bitmap);
                 return Ok(());
             }
             if state.flags.contains(GroupFlags::INODE_UNINIT) {
                 let buffer = handle.create(self.places(group).inode_bitmap, BlockKind::InodeBitmap(group));
                 buffer.write(|bits| bitmap::pad_from(bits, self.geometry().inodes_per_group()));
-                self.clear_inode_uninit(group, &mut state);
+                self.clear_inode_uninit(handle, group, &mut state);
                 state.inode_bitmap = Some(buffer);
                 return Ok(());
             }
             state.raw
         };
         let buffer = self.read_bitmap(group, &raw, BlockKind::InodeBitmap(group))?;
-        handle.join(&buffer);
-        self.lock(group).inode_bitmap.get_or_insert(buffer);
+        let mut state = self.lock(group);
+        handle.join(state.inode_bitmap.get_or_insert(buffer));
         Ok(())
     }
 
-    fn clear_inode_uninit(&self, group: GroupNr, state: &mut GroupState) {
+    fn clear_inode_uninit(&self, handle: &Handle<'_>, group: GroupNr, state: &mut GroupState) {
+        self.touch(handle, group, state);
         state.flags.remove(GroupFlags::INODE_UNINIT);
         let flags = state.raw.flags().difference(GroupFlags::INODE_UNINIT);
         state.raw.set_flags(flags);
-        self.touch(group, state);
     }
 
-    fn count_taken(&self, group: GroupNr, state: &mut GroupState, index: u32, directory: bool) -> Result<()> {
+    fn count_taken(
+        &self,
+        handle: &Handle<'_>,
+        group: GroupNr,
+        state: &mut GroupState,
+        (index, directory): (u32, bool),
+    ) -> Result<()> {
         let Some(free) = state.raw.free_inodes().checked_sub(1) else { return Err(contradiction(group)) };
+        self.touch(handle, group, state);
         state.raw.set_free_inodes(free);
         if directory {
             let directories = state.raw.used_dirs() + 1;
@@ -135,7 +143,6 @@ impl Groups {
         if self.unused(state) > behind {
             state.raw.set_itable_unused(behind);
         }
-        self.touch(group, state);
         Ok(())
     }
 
@@ -145,7 +152,7 @@ impl Groups {
 }
 
 fn pinned(state: &GroupState) -> &Buffer {
-    state.inode_bitmap.as_ref().expect("pinned until a commit, and a handle is open")
+    state.inode_bitmap.as_ref().expect("pinned while it is in a transaction, and the handle joined it")
 }
 
 fn contradiction(group: GroupNr) -> crate::Error {

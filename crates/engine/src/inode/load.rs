@@ -1,12 +1,13 @@
 //! Reading inodes from their table and joining them to transactions.
 
-use super::{Inode, InodeCore};
+use super::{Encoding, Inode, InodeCore};
 use crate::cache::{BlockKind, Buffer};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, Result};
 use blockyard_disk::inode::Inode as VerifiedInode;
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, InodeNr};
+use blockyard_sync::{CpuSlot, Ordering};
 use std::sync::Arc;
 
 impl FileSystem {
@@ -87,13 +88,43 @@ impl FileSystem {
         core: &mut InodeCore,
     ) -> Result<()> {
         core.check_alive(inode.number())?;
-        if core.table.is_none() {
-            let (block, offset) = self.table_place(inode.number());
-            let buffer = handle.read_for_write(block, BlockKind::Plain, |_| Ok(()))?;
-            core.table = Some((buffer, offset));
+        inode.changed_in.store(u64::from(handle.tid().raw()) + 1, Ordering::Relaxed);
+        if inode.epoch() == handle.epoch() {
+            return Ok(());
         }
+        let (block, offset) = self.table_place(inode.number());
+        let buffer = match &core.table {
+            Some((buffer, _)) => Arc::clone(buffer),
+            None => self.cache.read(block, BlockKind::Plain, |_| Ok(()))?,
+        };
+        if inode.is_dirty() {
+            // The commit that is going on has not come to this inode.
+            inode.encode_core(core, &self.encoding());
+        }
+        handle.join(&buffer);
+        core.table = Some((buffer, offset));
+        inode.epoch.store(handle.epoch().raw(), Ordering::Relaxed);
         self.inodes.note_dirty(inode, handle.slot());
         Ok(())
+    }
+
+    /// An inode whose table block is in the running transaction was changed with the gate closed. The caller holds its
+    /// core.
+    pub(crate) fn note_relinked(&self, inode: &Arc<Inode>) {
+        let epoch = self.txns.epoch();
+        if inode.epoch() != epoch {
+            inode.epoch.store(epoch.raw(), Ordering::Relaxed);
+            self.inodes.note_dirty(inode, CpuSlot::ZERO);
+        }
+    }
+
+    /// What encoding an inode takes.
+    pub(crate) fn encoding(&self) -> Encoding<'_> {
+        Encoding {
+            checksums: self.sb.checksums(),
+            huge_file: self.sb.has_huge_file(),
+            block_bits: self.geometry().block_bits(),
+        }
     }
 
     /// Brings in the table block of an inode that will be made, unless it was never used and starts as zeroes.

@@ -79,11 +79,9 @@ impl InodeTable {
         shard.map.remove(&number.raw());
     }
 
-    /// Notes that the inode must be encoded at the next commit; once.
-    pub(crate) fn note_dirty(&self, inode: &Arc<Inode>, slot: CpuSlot) {
-        if !inode.dirty.swap(true, Ordering::Relaxed) {
-            self.dirty[slot.index(self.dirty.len())].lock().push(Arc::clone(inode));
-        }
+    /// Notes that the inode must be encoded at the next commit; to be called once an epoch.
+    pub(super) fn note_dirty(&self, inode: &Arc<Inode>, slot: CpuSlot) {
+        self.dirty[slot.index(self.dirty.len())].lock().push(Arc::clone(inode));
     }
 
     /// Takes the inodes to encode. The gate is closed.
@@ -92,8 +90,6 @@ impl InodeTable {
         for list in &self.dirty {
             all.append(&mut list.lock());
         }
-        // A number may be there twice, deleted and used again: the living one is encoded last.
-        all.sort_by_key(|inode| (inode.number(), !inode.core().deleted));
         all
     }
 

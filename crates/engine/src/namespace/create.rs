@@ -182,7 +182,7 @@ impl FileSystem {
         core.deleted = true;
         core.slot.raw_mut().i_links_count.set(0);
         drop(core);
-        self.retire(inode);
+        self.retire(handle, inode);
         self.free_inode_number(handle, inode)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::file::Why;
 use crate::inode::Inode;
+use crate::txn::Handle;
 use crate::{FileSystem, OpContext, Result};
 use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::low32;
@@ -37,7 +38,7 @@ impl FileSystem {
         // The deletion time doubles as the orphan list's link; the format keeps 32 bits of it.
         core.slot.raw_mut().i_dtime.set(low32(ctx.now.seconds.cast_unsigned()));
         drop(core);
-        self.retire(inode);
+        self.retire(&handle, inode);
         let freed = self.free_inode_number(&handle, inode);
         self.apply(freed)?;
         Ok(())
@@ -45,8 +46,8 @@ impl FileSystem {
 
     /// Takes a deleted inode out of memory, before its number is given to somebody else: what is left to write is
     /// encoded now, so that it can not overwrite the next user of the number.
-    pub(crate) fn retire(&self, inode: &Inode) {
-        inode.encode(self.sb.checksums(), self.sb.has_huge_file(), self.geometry().block_bits());
+    pub(crate) fn retire(&self, handle: &Handle<'_>, inode: &Inode) {
+        inode.encode(handle.epoch(), &self.encoding());
         self.inodes.remove(inode.number());
     }
 }

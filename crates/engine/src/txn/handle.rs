@@ -1,12 +1,16 @@
 //! One operation's membership in the running transaction.
 
-use super::Transactions;
+use super::{Epoch, Transactions};
 use crate::Result;
 use crate::cache::{BlockKind, Buffer, MetaCache};
+use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::{BlockNr, TxnId};
 use blockyard_sync::CpuSlot;
 use std::cell::Cell;
 use std::sync::Arc;
+
+/// Revoke records that are charged as one block: a 1 KiB block holds 125.
+const REVOKES_PER_CREDIT: u64 = 100;
 
 /// A handle: what is changed through it lands in one transaction. Dropping it ends the operation.
 ///
@@ -15,34 +19,54 @@ pub(crate) struct Handle<'a> {
     transactions: &'a Transactions,
     cache: &'a MetaCache,
     tid: TxnId,
+    epoch: Epoch,
     slot: CpuSlot,
-    credits: Cell<usize>,
+    credits: Cell<u64>,
+    /// Blocks that this handle was the first to change in its transaction.
+    used: Cell<u64>,
+    revokes: Cell<u64>,
     write_back: Cell<bool>,
 }
 
 impl<'a> Handle<'a> {
-    /// Enters the running transaction; the caller has seen to it that `credits` blocks fit (see `Core::begin`).
+    /// Enters the running transaction with `credits`; `None` when it has no room for them. Also gives the number of
+    /// entries on the slot so far.
     pub(crate) fn enter(
         transactions: &'a Transactions,
         cache: &'a MetaCache,
         slot: CpuSlot,
         credits: usize,
-    ) -> (Self, u64) {
+    ) -> Option<(Self, u64)> {
         let entries = transactions.gate.enter(slot);
+        // An operation that may change more than a transaction holds gets all there is.
+        let credits = u64_from_usize(credits).min(transactions.credits.budget());
+        if !transactions.credits.take(slot, credits) {
+            transactions.gate.leave(slot);
+            return None;
+        }
+        let (tid, epoch) = transactions.now();
         let handle = Self {
             transactions,
             cache,
-            tid: transactions.running(),
+            tid,
+            epoch,
             slot,
             credits: Cell::new(credits),
+            used: Cell::new(0),
+            revokes: Cell::new(0),
             write_back: Cell::new(false),
         };
-        (handle, entries)
+        Some((handle, entries))
     }
 
     /// The transaction that this handle's changes belong to.
     pub(crate) const fn tid(&self) -> TxnId {
         self.tid
+    }
+
+    /// What changes are marked with.
+    pub(crate) const fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     /// The CPU slot that the operation acts on.
@@ -60,19 +84,15 @@ impl<'a> Handle<'a> {
         self.write_back.get()
     }
 
-    /// Blocks that the operation said it may change.
-    pub(crate) fn credits(&self) -> usize {
-        self.credits.get()
-    }
-
-    /// Adds to the blocks that may change when `most` allows it; otherwise the caller must end this handle in a state
-    /// that recovery can go on from, and begin another.
-    pub(crate) fn extend(&self, credits: usize, most: usize) -> bool {
-        let fits = self.transactions.dirty_blocks() + credits <= most;
-        if fits {
-            self.credits.set(self.credits.get() + credits);
+    /// Whether `blocks` more blocks may change: within the credits, or with more of them if there is room. Otherwise
+    /// the caller must end this handle in a state that recovery can go on from, and begin another.
+    pub(crate) fn extend(&self, blocks: usize) -> bool {
+        let wanted = self.used.get() + u64_from_usize(blocks);
+        let missing = wanted.saturating_sub(self.credits.get());
+        if missing > 0 && self.transactions.credits.take(self.slot, missing) {
+            self.credits.set(wanted);
         }
-        fits
+        wanted <= self.credits.get()
     }
 
     /// Reads a block and joins it to the transaction.
@@ -89,26 +109,44 @@ impl<'a> Handle<'a> {
 
     /// Joins a buffer that was read before.
     pub(crate) fn join(&self, buffer: &Arc<Buffer>) {
-        self.transactions.join(buffer, self.slot);
+        if let Some(kind) = self.transactions.join(buffer, self.epoch, self.slot) {
+            self.charge(kind);
+        }
+    }
+
+    fn charge(&self, kind: BlockKind) {
+        // A bitmap changes with its group's descriptor, whose block is not a buffer.
+        let blocks = if kind.is_bitmap() { 2 } else { 1 };
+        self.used.set(self.used.get() + blocks);
     }
 
     /// A zeroed buffer for a freshly allocated block, in the transaction.
     pub(crate) fn create(&self, block: BlockNr, kind: BlockKind) -> Arc<Buffer> {
         self.transactions.cancel_revoke(block);
-        let buffer = self.cache.create(block, kind);
-        self.join(&buffer);
+        let buffer = self.cache.buffer(block);
+        // First join: what a commit still has to copy of the old content is copied then.
+        if self.transactions.join(&buffer, self.epoch, self.slot).is_some() {
+            self.charge(kind);
+        }
+        self.cache.reset(&buffer, kind);
         buffer
     }
 
     /// A metadata block was freed: its content is dropped and no older logged copy may be replayed.
     pub(crate) fn forget(&self, block: BlockNr) {
-        self.cache.forget(block);
-        self.transactions.revoke(block);
+        self.cache.forget(block, self.epoch);
+        if self.transactions.revoke(block) {
+            self.revokes.set(self.revokes.get() + 1);
+            if self.revokes.get() % REVOKES_PER_CREDIT == 1 {
+                self.used.set(self.used.get() + 1);
+            }
+        }
     }
 }
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
+        self.transactions.credits.give_back(self.slot, self.credits.get(), self.used.get());
         self.transactions.gate.leave(self.slot);
     }
 }

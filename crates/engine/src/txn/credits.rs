@@ -1,0 +1,110 @@
+//! Room in the running transaction: a budget of blocks that handles draw from before they change anything.
+//!
+//! A handle takes its credits when it begins and gives back what it did not use when it ends, so the sum of blocks
+//! that changed and credits that are out never passes what one transaction may hold. The budget is handed out in
+//! portions to CPU slots: most handles take from their slot's pool and give back to it, and share no cache line.
+//! Pools strand at most half of the budget; whoever finds too little left has the transaction committed, which gives
+//! everything back.
+
+use blockyard_sync::{AtomicU64, CachePadded, CpuSlot, Ordering};
+
+/// Credits of one transaction. All accesses are relaxed: what the numbers guard is ordered by the gate, inside which
+/// they are changed, and by its closing, under which they are reset.
+pub(super) struct Credits {
+    budget: u64,
+    left: CachePadded<AtomicU64>,
+    pools: Box<[CachePadded<AtomicU64>]>,
+    /// Credits that a pool draws at once.
+    portion: u64,
+    /// Used beyond what handles had asked for; comes off the budget.
+    overdrawn: CachePadded<AtomicU64>,
+}
+
+impl Credits {
+    /// A full budget for `slots` CPU slots.
+    pub(super) fn new(budget: u64, slots: usize) -> Self {
+        let pool = || CachePadded::new(AtomicU64::new(0));
+        let slots_count = blockyard_disk::num::u64_from_usize(slots.max(1));
+        Self {
+            budget,
+            left: CachePadded::new(AtomicU64::new(budget)),
+            pools: (0..slots.max(1)).map(|_| pool()).collect(),
+            portion: budget / 2 / slots_count,
+            overdrawn: CachePadded::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// What one handle can get at most.
+    pub(super) const fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// Takes credits; false when the transaction has no room for them.
+    pub(super) fn take(&self, slot: CpuSlot, credits: u64) -> bool {
+        let pool = &self.pools[slot.index(self.pools.len())];
+        let from = |left: &AtomicU64, n| {
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |has: u64| has.checked_sub(n)).is_ok()
+        };
+        if from(pool, credits) {
+            return true;
+        }
+        let spare = self.left.load(Ordering::Relaxed);
+        let reserve = self.overdrawn.load(Ordering::Relaxed);
+        if spare < credits + reserve {
+            return false;
+        }
+        let portion = credits.max(self.portion.min(spare - reserve));
+        let taken = from(&self.left, portion);
+        if taken && portion > credits {
+            pool.fetch_add(portion - credits, Ordering::Relaxed);
+        }
+        taken || from(&self.left, credits)
+    }
+
+    /// Ends a handle that had `taken` and used `used`.
+    pub(super) fn give_back(&self, slot: CpuSlot, taken: u64, used: u64) {
+        if let Some(unused) = taken.checked_sub(used) {
+            self.pools[slot.index(self.pools.len())].fetch_add(unused, Ordering::Relaxed);
+        } else {
+            self.overdrawn.fetch_add(used - taken, Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing is used and nothing is out; the gate must be closed.
+    pub(super) fn reset(&self) {
+        self.left.store(self.budget, Ordering::Relaxed);
+        self.overdrawn.store(0, Ordering::Relaxed);
+        for pool in &self.pools {
+            pool.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Credits;
+    use blockyard_sync::CpuSlot;
+
+    #[test]
+    fn the_budget_is_never_passed_and_comes_back() {
+        let credits = Credits::new(100, 2);
+        let [one, two] = [0, 1].map(CpuSlot::new);
+        assert!(credits.take(one, 60), "all that is free may go to one handle");
+        assert!(credits.take(two, 40));
+        assert!(!credits.take(one, 1) && !credits.take(two, 1));
+        credits.give_back(one, 60, 10);
+        assert!(credits.take(one, 50) && !credits.take(one, 1));
+        credits.reset();
+        assert!(credits.take(two, 100));
+    }
+
+    #[test]
+    fn what_handles_use_beyond_their_credits_comes_off_the_budget() {
+        let credits = Credits::new(100, 1);
+        let slot = CpuSlot::ZERO;
+        assert!(credits.take(slot, 10));
+        credits.give_back(slot, 10, 40);
+        assert!(credits.take(slot, 20));
+        assert!(!credits.take(slot, 60), "30 are overdrawn");
+    }
+}
