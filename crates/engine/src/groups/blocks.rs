@@ -82,12 +82,15 @@ impl Groups {
         })
     }
 
-    /// Writes out the block bitmap of a group that has none yet: the first inode used in a group does that too.
-    pub(crate) fn initialize_block_bitmap(&self, handle: &Handle<'_>, group: GroupNr) {
+    /// Writes out the block bitmap of a group that has none yet: the first inode used in a group does that too. True
+    /// when it had none.
+    pub(crate) fn initialize_block_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> bool {
         let mut state = self.lock(group);
-        if state.flags.contains(GroupFlags::BLOCK_UNINIT) {
+        let had_none = state.flags.contains(GroupFlags::BLOCK_UNINIT);
+        if had_none {
             self.initialize(handle, group, &mut state);
         }
+        had_none
     }
 
     /// Free clusters on disk, read without the group's lock: a hint for placement.

@@ -4,8 +4,12 @@ use super::{GroupState, Groups};
 use crate::Result;
 use crate::cache::{BlockKind, Buffer};
 use crate::txn::Handle;
+use blockyard_alloc::inode::RecentDeletion;
 use blockyard_disk::group_desc::GroupFlags;
-use blockyard_disk::{Corruption, CorruptionKind, GroupNr, InodeNr, bitmap};
+use blockyard_disk::inode::RawInode;
+use blockyard_disk::num::{u64_from_usize, usize_from_u32};
+use blockyard_disk::{BlockNr, Corruption, CorruptionKind, GroupNr, InodeNr, bitmap};
+use zerocopy::FromBytes;
 
 /// What the group's descriptor says about inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +91,18 @@ impl Groups {
             state.raw.set_used_dirs(directories);
         }
         Ok(())
+    }
+
+    /// When the inode at an index of the group's table was deleted, as its table block tells if that is in memory.
+    pub(crate) fn deletion(&self, group: GroupNr, index: u32) -> Option<RecentDeletion> {
+        let per_block = self.geometry().block_size() / usize::from(self.geometry().inode_size());
+        let index = usize_from_u32(index);
+        let block = BlockNr::new(self.places(group).inode_table.raw() + u64_from_usize(index / per_block));
+        let buffer = self.cache.cached(block)?;
+        let at = index % per_block * usize::from(self.geometry().inode_size());
+        let deleted_at = buffer
+            .read(|bytes| RawInode::ref_from_prefix(&bytes[at..]).ok().map(|(raw, _)| raw.i_dtime.get()))?;
+        Some(RecentDeletion { deleted_at, dirty: buffer.is_dirty() })
     }
 
     /// Whether the inode's table block was never used: its content may be anything and must not be read.

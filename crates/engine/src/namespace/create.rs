@@ -92,8 +92,8 @@ impl FileSystem {
         self.groups.pin_inode_bitmap(handle, group)?;
         let unused_from = self.groups.never_used_from(group);
         self.reserve_table_block(handle, number, unused_from)?;
-        if self.sb.features().has_group_checksum() {
-            self.groups.initialize_block_bitmap(handle, group);
+        if self.sb.features().has_group_checksum() && self.groups.initialize_block_bitmap(handle, group) {
+            self.space.allocator().note_bitmap_written(group);
         }
         let marked = claim.commit(|_| self.groups.mark_inode_used(handle, number, directory));
         self.apply(marked)?;

@@ -6,6 +6,7 @@ use crate::groups::Groups;
 use crate::{Error, Result};
 use blockyard_alloc::inode::{
     BitmapLoad, FreeClusters, InodeAllocator, InodeConfig, InodeGroup, InodeGroupFacts, InodeSource,
+    RecentDeletion,
 };
 use blockyard_alloc::{AllocConfig, Allocator, GroupFacts, GroupSource, SourceError, policy};
 use blockyard_disk::superblock::Superblock;
@@ -29,6 +30,10 @@ impl InodeSource for Bitmaps {
             Err(Error::Corrupt(_)) => Ok(BitmapLoad::Corrupt),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn deletion(&self, group: GroupNr, index: u32) -> Option<RecentDeletion> {
+        self.0.deletion(group, index)
     }
 }
 

@@ -26,6 +26,14 @@ pub(crate) fn make(options: &[&str], size: &str, path: &Path) {
     blockyard_testkit::mke2fs(path, &all, size);
 }
 
+/// Options under which decisions are those of the kernel: whether its device has seek times is asked from it.
+pub(crate) fn like_the_kernel(mount: &Path) -> OpenOptions {
+    let device = rustix::fs::stat(mount).unwrap().st_dev;
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let rotational = std::fs::read_to_string(format!("/sys/dev/block/{number}/queue/rotational")).unwrap();
+    OpenOptions { rotational: rotational.trim() == "1", ..OpenOptions::default() }
+}
+
 /// The image in memory, opened for writing.
 pub(crate) fn open(path: &Path) -> (Arc<MemoryDevice>, FileSystem) {
     let device = Arc::new(MemoryDevice::load(path).unwrap());
@@ -35,8 +43,13 @@ pub(crate) fn open(path: &Path) -> (Arc<MemoryDevice>, FileSystem) {
 
 /// Opens a device for writing with default options.
 pub(crate) fn open_device(device: &Arc<MemoryDevice>) -> FileSystem {
+    open_with(device, OpenOptions::default())
+}
+
+/// Opens a device.
+pub(crate) fn open_with(device: &Arc<MemoryDevice>, options: OpenOptions) -> FileSystem {
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
-    FileSystem::open(shared, OpenOptions::default(), &context()).unwrap()
+    FileSystem::open(shared, options, &context()).unwrap()
 }
 
 pub(crate) fn file(fs: &FileSystem, parent: InodeNr, name: &str) -> InodeNr {
