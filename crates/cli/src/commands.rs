@@ -3,20 +3,41 @@
 mod calendar;
 mod cat;
 mod check;
+mod get;
+mod host;
 mod image;
 mod lab;
+mod ln;
 mod ls;
 mod map;
+mod mkdir;
 mod mkfs;
+mod mv;
 mod policy;
+mod put;
 mod recover;
+mod rm;
 mod stat;
 mod version;
+mod volume;
 
 use std::process::ExitCode;
 
 /// Exit code of an operational error: the request was understood and could not be carried out.
 pub(crate) const EXIT_OPERATIONAL: u8 = 8;
+
+/// An error with its causes, in one line; a cause that the text before already tells is left out.
+pub(crate) fn describe(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.ends_with(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
+}
 
 /// Options that every command takes.
 #[derive(clap::Args)]
@@ -36,18 +57,30 @@ pub(crate) enum Command {
     Cat(cat::Args),
     /// Verify an image without writing to it
     Check(check::Args),
+    /// Copy files and trees of an image to the host
+    Get(get::Args),
     /// Measure allocation: workloads, reports, traces
     Lab(lab::Args),
+    /// Make hard and symbolic links in an image
+    Ln(ln::Args),
     /// List a directory
     Ls(ls::Args),
     /// Show where a file lies: its extents
     Map(map::Args),
+    /// Make directories in an image
+    Mkdir(mkdir::Args),
     /// Make a file system: the layout of mke2fs 1.47 for the same parameters
     Mkfs(Box<mkfs::Args>),
+    /// Rename and move inside an image
+    Mv(mv::Args),
     /// List and show allocation policies
     Policy(policy::Args),
+    /// Copy files and trees of the host into an image
+    Put(put::Args),
     /// Replay the journal of an image
     Recover(recover::Args),
+    /// Remove names from an image
+    Rm(rm::Args),
     /// Show the superblock and the groups, or an inode
     Stat(stat::Args),
     /// Show the version and the supported features
@@ -59,13 +92,19 @@ impl Command {
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         match self {
             Self::Cat(args) => args.run(output),
+            Self::Get(args) => args.run(output),
+            Self::Ln(args) => args.run(output),
             Self::Ls(args) => args.run(output),
             Self::Map(args) => args.run(output),
+            Self::Put(args) => args.run(output),
             Self::Recover(args) => args.run(output),
+            Self::Rm(args) => args.run(output),
             Self::Stat(args) => args.run(output),
             Self::Check(args) => args.run(output),
+            Self::Mkdir(args) => args.run(output),
             Self::Mkfs(args) => args.run(output),
             Self::Lab(args) => args.run(output),
+            Self::Mv(args) => args.run(output),
             Self::Policy(args) => args.run(output),
             Self::Version(args) => args.run(output),
         }

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     match cli.command.run(&cli.output) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("blockyard: {error:#}");
+            eprintln!("blockyard: {}", commands::describe(&error));
             ExitCode::from(commands::EXIT_OPERATIONAL)
         }
     }

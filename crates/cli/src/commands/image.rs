@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use blockyard_device::FileDevice;
 use blockyard_engine::reader::{Error, Reader};
 use blockyard_recovery::{Options, replay_into_overlay};
@@ -57,7 +57,7 @@ pub(super) fn print(path: &Path, body: impl FnOnce(&mut dyn Write) -> Result<()>
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) if is_closed_pipe(&error) => Ok(ExitCode::SUCCESS),
         Err(error) if is_not_found(&error) => {
-            eprintln!("blockyard: {}: {error:#}", path.display());
+            eprintln!("blockyard: {}: {}", path.display(), super::describe(&error));
             Ok(ExitCode::from(EXIT_NOT_FOUND))
         }
         Err(error) => Err(error.context(path.display().to_string())),
@@ -70,6 +70,22 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 fn is_not_found(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::NotFound(_) | Error::NotDirectory(_)))
+}
+
+/// Refuses a file that a loop device shows: what stands on it may be mounted. (Block devices are opened exclusively,
+/// which fails when they are mounted.)
+pub(super) fn refuse_in_use(image: &Path) -> Result<()> {
+    let (Ok(image_path), Ok(devices)) = (image.canonicalize(), std::fs::read_dir("/sys/block")) else {
+        return Ok(());
+    };
+    for device in devices.flatten() {
+        let backing = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        if Path::new(backing.trim_end()) == image_path {
+            let device = device.file_name();
+            bail!("{}: in use by /dev/{}; detach it first", image.display(), device.to_string_lossy());
+        }
+    }
+    Ok(())
 }
 
 /// The bytes of a path given on the command line.

@@ -187,7 +187,7 @@ fn or_root(path: &[u8]) -> &[u8] {
     if path.is_empty() { b"/" } else { path }
 }
 
-fn type_word(kind: FileType) -> &'static str {
+pub(super) fn type_word(kind: FileType) -> &'static str {
     match kind {
         FileType::Fifo => "fifo",
         FileType::CharDevice => "char",

@@ -14,7 +14,7 @@ use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_disk::superblock::ErrorPolicy;
 use blockyard_engine::mkfs::{self, Options, Profile, Summary, Usage, UuidChoice};
 
-use super::Output;
+use super::{Output, image};
 use values::{bytes_of, parse_uuid, size_of};
 
 /// The features that `-O` knows, for the help text.
@@ -113,7 +113,7 @@ impl Args {
     /// Makes the file system.
     pub(crate) fn run(&self, output: &Output) -> Result<ExitCode> {
         let options = self.options()?;
-        refuse_in_use(&self.image)?;
+        image::refuse_in_use(&self.image)?;
         let target = Target::inspect(&self.image, options.size.and_then(|size| bytes_of(size, &options)))?;
         if !self.force {
             target.refuse_occupied()?;
@@ -261,22 +261,6 @@ impl<'a> Target<'a> {
         }
         Ok(FileDevice::open(self.path)?)
     }
-}
-
-/// Refuses a file that a loop device shows: what stands on it may be mounted. (Block devices are opened exclusively,
-/// which fails when they are mounted.)
-fn refuse_in_use(image: &Path) -> Result<()> {
-    let (Ok(image_path), Ok(devices)) = (image.canonicalize(), std::fs::read_dir("/sys/block")) else {
-        return Ok(());
-    };
-    for device in devices.flatten() {
-        let backing = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
-        if Path::new(backing.trim_end()) == image_path {
-            let device = device.file_name();
-            bail!("{}: in use by /dev/{}; detach it first", image.display(), device.to_string_lossy());
-        }
-    }
-    Ok(())
 }
 
 fn hex_uuid(uuid: [u8; 16]) -> String {

@@ -1,0 +1,100 @@
+//! `blockyard mkdir IMAGE PATH...`: makes directories.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use blockyard_disk::{FileType, InodeNr};
+use blockyard_engine::{Error, NewInode, SetAttributes};
+use serde_json::json;
+
+use super::volume::{self, AtPath, Owner, Volume, components};
+use super::{Output, image};
+
+/// Arguments of `blockyard mkdir`.
+#[derive(clap::Args)]
+#[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object a directory made: path, \
+    inode.\n\n{}", volume::EXIT_CODES))]
+pub(crate) struct Args {
+    /// The image
+    image: PathBuf,
+    /// Directories to make
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+    /// Make parents as needed; a directory that exists is no error
+    #[arg(short = 'p', long)]
+    parents: bool,
+    /// Permissions, in octal
+    #[arg(short = 'm', long, default_value = "755", value_parser = permissions)]
+    mode: u16,
+    /// Owner and group
+    #[arg(long, value_name = "UID:GID", default_value = "0:0")]
+    owner: Owner,
+    #[command(flatten)]
+    options: volume::Options,
+}
+
+fn permissions(text: &str) -> Result<u16, String> {
+    match u16::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err("permissions are up to four octal digits, such as 755".to_owned()),
+    }
+}
+
+impl Args {
+    /// Makes the directories.
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        Volume::change(&self.image, &self.options, output, |volume| {
+            for path in &self.paths {
+                let done = self.make(volume, image::path_bytes(path));
+                volume.settle(done)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn make(&self, volume: &Volume<'_>, path: &[u8]) -> Result<()> {
+        if !self.parents {
+            let (parent, name) = volume.parent(path)?;
+            self.one(volume, parent, name, path, self.mode)?;
+            return Ok(());
+        }
+        let names: Vec<&[u8]> = components(path).collect();
+        let mut at = InodeNr::ROOT;
+        for depth in 0..names.len() {
+            let so_far = [b"/", names[..=depth].join(&b'/').as_slice()].concat();
+            at = match volume.resolve(&so_far, true) {
+                Ok(inode) if volume.kind(inode).at(&so_far)? == FileType::Directory => inode,
+                Ok(_) => return Err(Error::NotDirectory).at(&so_far).map_err(Into::into),
+                Err(_) => {
+                    // Parents must let their owner in, as with mkdir -p.
+                    let mode = if depth + 1 == names.len() { self.mode } else { 0o755 };
+                    self.one(volume, at, names[depth], &so_far, mode)?
+                }
+            };
+        }
+        Ok(())
+    }
+
+    fn one(
+        &self,
+        volume: &Volume<'_>,
+        parent: InodeNr,
+        name: &[u8],
+        path: &[u8],
+        mode: u16,
+    ) -> Result<InodeNr> {
+        let new = NewInode { kind: FileType::Directory, permissions: mode, device: None };
+        let inode = volume.fs.create(&volume.ctx, parent, name, &new).at(path)?;
+        let changes = SetAttributes {
+            permissions: Some(mode),
+            uid: Some(self.owner.uid),
+            gid: Some(self.owner.gid),
+            ..SetAttributes::default()
+        };
+        volume.fs.set_attributes(&volume.ctx, inode, &changes).at(path)?;
+        volume.json(|| json!({"path": String::from_utf8_lossy(path), "inode": inode.raw()}));
+        Ok(inode)
+    }
+}

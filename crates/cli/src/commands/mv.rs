@@ -1,0 +1,74 @@
+//! `blockyard mv IMAGE SOURCE... DEST`: renames and moves inside an image.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use blockyard_engine::RenameMode;
+use serde_json::json;
+
+use super::volume::{self, AtPath, Volume, last_name};
+use super::{Output, image};
+
+/// Arguments of `blockyard mv`.
+#[derive(clap::Args)]
+#[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object a name moved: from, \
+    to.\n\n{}", volume::EXIT_CODES))]
+pub(crate) struct Args {
+    /// The image
+    image: PathBuf,
+    /// What to move, and last the directory to move it into or the new name
+    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
+    paths: Vec<OsString>,
+    /// Do not replace what is there
+    #[arg(short = 'n', long, conflicts_with = "exchange")]
+    no_clobber: bool,
+    /// Exchange the two names
+    #[arg(long)]
+    exchange: bool,
+    /// DEST is the new name, also when it is a directory
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
+    #[command(flatten)]
+    options: volume::Options,
+}
+
+impl Args {
+    /// Moves the names.
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        Volume::change(&self.image, &self.options, output, |volume| {
+            let Some((dest, sources)) = self.paths.split_last() else { return Ok(()) };
+            let dest = image::path_bytes(dest);
+            volume.only_into_directory(sources.len(), dest)?;
+            for source in sources {
+                let done = self.one(volume, image::path_bytes(source), dest);
+                volume.settle(done)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn one(&self, volume: &Volume<'_>, source: &[u8], dest: &[u8]) -> Result<()> {
+        let from = volume.parent(source)?;
+        let Some(name) = last_name(source).filter(|name| *name != b"..") else {
+            bail!("{}: cannot be moved", String::from_utf8_lossy(source));
+        };
+        let place = if self.exchange || self.no_target_directory {
+            volume.exactly(dest)?
+        } else {
+            volume.destination(dest, name)?
+        };
+        let mode = match (self.exchange, self.no_clobber) {
+            (true, _) => RenameMode::Exchange,
+            (false, true) => RenameMode::NoReplace,
+            (false, false) => RenameMode::Replace,
+        };
+        volume.fs.rename(&volume.ctx, from, (place.parent, &place.name), mode).at(&place.path)?;
+        volume.json(|| {
+            let text = String::from_utf8_lossy;
+            json!({"from": text(source), "to": text(&place.path)})
+        });
+        Ok(())
+    }
+}

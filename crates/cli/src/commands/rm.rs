@@ -1,0 +1,151 @@
+//! `blockyard rm IMAGE PATH...`: removes names, with what is below them when asked to.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use blockyard_disk::{FileType, InodeNr};
+use blockyard_engine::DirEntry;
+use serde_json::json;
+
+use super::volume::{self, AtPath, Place, Volume, join};
+use super::{Output, image};
+
+/// Arguments of `blockyard rm`.
+#[derive(clap::Args)]
+#[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object a name removed: \
+    path.\n\n{}", volume::EXIT_CODES))]
+pub(crate) struct Args {
+    /// The image
+    image: PathBuf,
+    /// Names to remove; a symbolic link is removed itself
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+    /// Remove directories with all that is in them
+    #[arg(short = 'r', short_alias = 'R', long)]
+    recursive: bool,
+    /// Remove empty directories
+    #[arg(short = 'd', long)]
+    dir: bool,
+    /// A name that does not exist is no error
+    #[arg(short = 'f', long)]
+    force: bool,
+    #[command(flatten)]
+    options: volume::Options,
+}
+
+/// A directory that is being emptied.
+struct Emptying {
+    parent: InodeNr,
+    name: Vec<u8>,
+    inode: InodeNr,
+    path: Vec<u8>,
+    /// Entries read and not yet removed.
+    pending: Vec<DirEntry>,
+    /// Names in it that could not be removed.
+    kept: HashSet<Vec<u8>>,
+}
+
+impl Args {
+    /// Removes the names.
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        Volume::change(&self.image, &self.options, output, |volume| {
+            for path in &self.paths {
+                let done = self.remove(volume, image::path_bytes(path));
+                volume.settle(done)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn remove(&self, volume: &mut Volume<'_>, path: &[u8]) -> Result<()> {
+        let (parent, name) = match volume.parent(path) {
+            Ok(found) => found,
+            Err(_) if self.force && volume::last_name(path).is_some() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        if name == b".." {
+            bail!("{}: '..' is not removed", String::from_utf8_lossy(path));
+        }
+        let Some(inode) = volume.find(parent, name).at(path)? else {
+            return if self.force {
+                Ok(())
+            } else {
+                Err(blockyard_engine::Error::NotFound).at(path).map_err(Into::into)
+            };
+        };
+        if volume.kind(inode).at(path)? != FileType::Directory {
+            return file(volume, parent, name, path);
+        }
+        if self.recursive {
+            let place = Place { parent, name: name.to_vec(), path: path.to_vec() };
+            return tree(volume, place, inode);
+        }
+        if !self.dir {
+            bail!("{}: is a directory; add -r to remove it with its content", String::from_utf8_lossy(path));
+        }
+        directory(volume, parent, name, path)
+    }
+}
+
+fn file(volume: &Volume<'_>, parent: InodeNr, name: &[u8], path: &[u8]) -> Result<()> {
+    volume.fs.unlink(&volume.ctx, parent, name).at(path)?;
+    volume.json(|| json!({"path": String::from_utf8_lossy(path)}));
+    Ok(())
+}
+
+fn directory(volume: &Volume<'_>, parent: InodeNr, name: &[u8], path: &[u8]) -> Result<()> {
+    volume.fs.rmdir(&volume.ctx, parent, name).at(path)?;
+    volume.json(|| json!({"path": String::from_utf8_lossy(path)}));
+    Ok(())
+}
+
+/// Removes a directory with its content, depth first, without recursion: directories may lie in each other deeper than
+/// a stack is. Names that cannot be removed are reported and passed over, and keep the directories they lie in.
+fn tree(volume: &mut Volume<'_>, place: Place, inode: InodeNr) -> Result<()> {
+    let mut open = vec![Emptying::new(place, inode)];
+    while let Some(mut top) = open.pop() {
+        let Some(entry) = top.next(volume)? else {
+            let removed = top.kept.is_empty() && {
+                let done = directory(volume, top.parent, &top.name, &top.path);
+                volume.settle(done)?.is_some()
+            };
+            if let Some(above) = open.last_mut()
+                && !removed
+            {
+                above.kept.insert(top.name);
+            }
+            continue;
+        };
+        let path = join(&top.path, &entry.name);
+        if volume.kind(entry.inode).at(&path)? == FileType::Directory {
+            let place = Place { parent: top.inode, name: entry.name, path };
+            open.push(top);
+            open.push(Emptying::new(place, entry.inode));
+            continue;
+        }
+        let done = file(volume, top.inode, &entry.name, &path);
+        if volume.settle(done)?.is_none() {
+            top.kept.insert(entry.name);
+        }
+        open.push(top);
+    }
+    Ok(())
+}
+
+impl Emptying {
+    fn new(place: Place, inode: InodeNr) -> Self {
+        let Place { parent, name, path } = place;
+        Self { parent, name, inode, path, pending: Vec::new(), kept: HashSet::new() }
+    }
+
+    /// The next entry to remove. What was read before is gone by then, so each batch begins at the start.
+    fn next(&mut self, volume: &Volume<'_>) -> Result<Option<DirEntry>> {
+        if self.pending.is_empty() {
+            self.pending = volume.batch(self.inode, |name| !self.kept.contains(name)).at(&self.path)?;
+        }
+        Ok(self.pending.pop())
+    }
+}
