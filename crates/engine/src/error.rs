@@ -15,6 +15,9 @@ pub enum Error {
     /// The device failed; the operation may have been applied in memory, never half on a structure.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Data that was written to a file earlier could not be brought to the device.
+    #[error("inode {0}: data written earlier could not be stored")]
+    LostData(InodeNr),
     /// The image contradicts the format; names the check and the place.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
@@ -92,7 +95,7 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
-            Self::Device(_) => 5,
+            Self::Device(_) | Self::LostData(_) => 5,
             Self::Corrupt(_) | Self::Directory { .. } => 117,
             Self::UnsupportedFeatures(_) | Self::Refused(_) | Self::Invalid(_) => 22,
             Self::NotFound => 2,

@@ -1,17 +1,20 @@
 //! An open file system: its parts, and opening, committing and closing it.
 
+mod broken_rule;
 mod commit;
+mod failure;
 mod open;
 mod recover;
 mod super_block;
 
+pub use broken_rule::BrokenRule;
 pub use open::{Events, JournalUse, OpenOptions, Recovery};
 
 use crate::cache::MetaCache;
 use crate::groups::Groups;
 use crate::inode::InodeTable;
 use crate::orphans::Orphans;
-use crate::txn::{Handle, Journal, Transactions};
+use crate::txn::{Flushes, Handle, Journal, Transactions};
 use crate::{Error, OpContext, Result};
 use blockyard_device::BlockDevice;
 use blockyard_disk::Geometry;
@@ -41,6 +44,9 @@ pub struct FileSystem {
     pub(crate) orphans: Orphans,
     /// When the running transaction began, in Unix seconds (an i64's bits). Relaxed: a threshold.
     started: AtomicU64,
+    pub(crate) flushes: Arc<Flushes>,
+    /// The failure is noted on the device. Relaxed: only who notes it looks.
+    failure_noted: AtomicBool,
     /// An apply failed: nothing is written any more. Relaxed: a late reader writes into memory only.
     failed: AtomicBool,
     /// Inodes created by this instance. Relaxed: only the number matters.
@@ -104,6 +110,11 @@ impl FileSystem {
         self.failed.store(true, Ordering::Relaxed);
     }
 
+    /// Whether a rule is to be broken.
+    pub(crate) fn breaks(&self, rule: BrokenRule) -> bool {
+        self.options.broken_rule == Some(rule)
+    }
+
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
     }
@@ -119,6 +130,9 @@ impl FileSystem {
     /// Begins an operation that changes at most about `credits` blocks. May wait for a commit: to be called without a
     /// handle and without locks of mappings, groups or buffers.
     pub(crate) fn begin(&self, ctx: &OpContext, credits: usize) -> Result<Handle<'_>> {
+        if self.has_failed() {
+            self.note_failure(ctx);
+        }
         self.check_writable()?;
         if self.is_commit_due(ctx) {
             self.commit_if(ctx, || self.is_commit_due(ctx))?;

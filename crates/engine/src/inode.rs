@@ -19,12 +19,15 @@ pub(crate) use table::InodeTable;
 use crate::cache::Buffer;
 use crate::data::FileData;
 use crate::orphans::OrphanNote;
-use crate::txn::Epoch;
+use crate::txn::{Epoch, Flushes, Handle};
+use crate::{Error, Result};
 use blockyard_alloc::InodeAlloc;
 use blockyard_alloc::inode::InodeDirAlloc;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap, InodeSlot};
 use blockyard_disk::{Checksums, GroupNr, InodeNr};
-use blockyard_sync::{AtomicU32, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, rank};
+use blockyard_sync::{
+    AtomicBool, AtomicU32, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, rank,
+};
 use std::sync::Arc;
 
 /// An inode in memory, shared by everybody who uses it.
@@ -42,6 +45,10 @@ pub(crate) struct Inode {
     pub(crate) changed_in: AtomicU64,
     /// As `changed_in`, for changes without which the content can not be found: size and mapping.
     pub(crate) remapped_in: AtomicU64,
+    /// The flush that covers the data written last; see [`Flushes::ticket`]. Changed under the content lock; relaxed.
+    pub(crate) written: AtomicU64,
+    /// Data could not be written and nobody was told. Relaxed: a flag.
+    pub(crate) lost_data: AtomicBool,
     /// Open references: the number of them keeps an unlinked inode's blocks.
     pub(crate) opens: AtomicU32,
     /// Open references that may write.
@@ -129,6 +136,26 @@ impl Inode {
         self.core.write_ordered((1 << 32) + u64::from(self.number.raw()))
     }
 
+    /// Data was written to the device, and the write has returned.
+    pub(crate) fn note_written(&self, flushes: &Flushes) {
+        self.written.fetch_max(flushes.ticket(), Ordering::Relaxed);
+    }
+
+    /// Keeps an error of writing data for the next fsync.
+    pub(crate) fn note_lost<T>(&self, written: &Result<T>) {
+        if matches!(written, Err(Error::Device(_))) {
+            self.lost_data.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Size or mapping changed in this handle's transaction.
+    pub(crate) fn note_remapped(&self, handle: &Handle<'_>) {
+        let mark = u64::from(handle.tid().raw()) + 1;
+        if self.remapped_in.load(Ordering::Relaxed) != mark {
+            self.remapped_in.store(mark, Ordering::Relaxed);
+        }
+    }
+
     /// The epoch of what is not encoded yet.
     fn epoch(&self) -> Epoch {
         Epoch::from_raw(self.epoch.load(Ordering::Relaxed))
@@ -170,6 +197,8 @@ impl Inode {
             epoch: AtomicU32::new(Epoch::NONE.raw()),
             changed_in: AtomicU64::new(0),
             remapped_in: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            lost_data: AtomicBool::new(false),
             opens: AtomicU32::new(0),
             writers: AtomicU32::new(0),
             space: InodeAlloc::new(),

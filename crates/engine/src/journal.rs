@@ -22,7 +22,8 @@ mod records;
 pub(crate) use committed::{Committed, HomeView};
 pub(crate) use log::Wanted;
 
-use crate::txn::{Image, Journal, write_home};
+use crate::fs::BrokenRule;
+use crate::txn::{Flushes, Image, Journal, write_home};
 use crate::{Error, Result};
 use blockyard_device::BlockDevice;
 use blockyard_disk::jbd2::CommitTime;
@@ -31,12 +32,27 @@ use blockyard_disk::{BlockNr, Timestamp, TxnId};
 use blockyard_recovery::JournalPlace;
 use blockyard_sync::{Mutex, rank};
 use log::Log;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// What a journal aborts with: EIO, negative as Linux writes it.
+const ERRNO: u32 = 5_u32.wrapping_neg();
+
+/// Where a journal writes.
+pub(crate) struct Devices {
+    /// The file system.
+    pub(crate) home: Arc<dyn BlockDevice>,
+    /// The flushes of `home`.
+    pub(crate) flushes: Arc<Flushes>,
+    /// The log, when it is on a device of its own.
+    pub(crate) log: Option<Arc<dyn BlockDevice>>,
+}
 
 /// A journal that is being written.
 pub(crate) struct LogJournal {
     home: Arc<dyn BlockDevice>,
+    flushes: Arc<Flushes>,
+    broken_rule: Option<BrokenRule>,
     committed: Arc<Committed>,
     /// Images in memory that a checkpoint is due at.
     committed_max: usize,
@@ -57,6 +73,8 @@ struct RingState {
     /// The transaction that will be written next.
     next: TxnId,
     last_time: CommitTime,
+    /// Revokes that were never cancelled, under [`BrokenRule::RevokeNotCancelled`] only.
+    sticky: BTreeSet<BlockNr>,
 }
 
 /// A transaction in the log.
@@ -68,19 +86,20 @@ struct Logged {
 }
 
 impl LogJournal {
-    /// Takes over an empty log and sets its features, durably. The log is on `external` when that is given, else on
-    /// `home`, the file system's device.
+    /// Takes over an empty log and sets its features, durably. `limits`: images in memory that a checkpoint is due at;
+    /// and a rule to break.
     ///
     /// # Errors
     /// Of the device; [`Error::Refused`] when the log is not empty.
     pub(crate) fn open(
-        home: Arc<dyn BlockDevice>,
-        external: Option<Arc<dyn BlockDevice>>,
+        devices: Devices,
         place: JournalPlace,
         wanted: Wanted,
         committed: Arc<Committed>,
-        committed_max: usize,
+        limits: (usize, Option<BrokenRule>),
     ) -> Result<Self> {
+        let (committed_max, broken_rule) = limits;
+        let Devices { home, flushes, log: external } = devices;
         if place.superblock().start().is_some() {
             return Err(Error::Refused("the journal is not empty: it must be recovered first".to_owned()));
         }
@@ -94,9 +113,12 @@ impl LogJournal {
             used: 0,
             next: first,
             last_time: CommitTime::default(),
+            sticky: BTreeSet::new(),
         };
         Ok(Self {
             home,
+            flushes,
+            broken_rule,
             committed,
             committed_max,
             blocks_max,
@@ -138,10 +160,16 @@ impl LogJournal {
         };
         let images = self.committed.up_to(last);
         write_home(&*self.home, images.iter().map(|(block, bytes)| (*block, &**bytes)))?;
-        self.home.flush()?;
+        let early = self.broken_rule == Some(BrokenRule::TailBeforeFlush);
+        if !early {
+            self.flushes.flush()?;
+        }
         let freed: u32 = ring.logged.iter().take(count).map(|logged| logged.blocks).sum();
         let (start, tid) = ring.logged.get(count).map_or((ring.head, ring.next), |at| (at.start, at.tid));
         ring.log.write_tail(start, tid)?;
+        if early {
+            self.flushes.flush()?;
+        }
         ring.logged.drain(..count);
         ring.used -= freed;
         self.committed.remove_up_to(last);
@@ -156,10 +184,11 @@ impl LogJournal {
             ring.log.write_tail(start, tid)?;
         }
         ring.log.write_blocks(start, blocks.bytes())?;
-        if ring.log.is_external() {
-            self.home.flush()?;
+        if self.broken_rule != Some(BrokenRule::NoPreflush) {
+            // The file data that the transaction speaks of; and the log, when it is on the same device.
+            self.flushes.flush()?;
+            ring.log.flush_external()?;
         }
-        ring.log.flush()?;
         let at = ring.log.ring().advance(start, needed - 1);
         let commit = ring.log.format().commit_block(tid, ring.last_time, blocks.v1_checksum());
         ring.log.write_durable(at, &commit)?;
@@ -189,11 +218,28 @@ impl Journal for LogJournal {
         let time = CommitTime { seconds: now.seconds.max(0).unsigned_abs(), nanoseconds: now.nanoseconds };
         // Recovery takes a commit that is older than the one before it for a leftover.
         ring.last_time = ring.last_time.max(time);
-        let blocks = records::Records::new(*ring.log.format(), tid, &images, revoked);
+        let mut flipped = 0;
+        let mut logged_revokes = revoked;
+        let sticky: Vec<BlockNr>;
+        match self.broken_rule {
+            Some(BrokenRule::RevokeOmitted) => logged_revokes = &[],
+            Some(BrokenRule::RevokeNotCancelled) => {
+                ring.sticky.extend(revoked);
+                sticky = ring.sticky.iter().copied().collect();
+                logged_revokes = &sticky;
+            }
+            Some(BrokenRule::BadTagChecksum) => flipped = 1,
+            _ => {}
+        }
+        let blocks = records::Records::new(*ring.log.format(), tid, &images, logged_revokes, flipped);
         self.write(&mut ring, tid, &blocks)?;
         ring.next = tid.next();
         self.committed.insert(tid, images, revoked);
         Ok(())
+    }
+
+    fn abort(&self) -> Result<()> {
+        self.ring.lock().log.write_error(ERRNO)
     }
 
     fn close(&self) -> Result<()> {

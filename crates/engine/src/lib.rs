@@ -56,6 +56,8 @@ mod xattr;
 pub use context::OpContext;
 pub use error::{Error, Result};
 pub use file::Fallocate;
+#[doc(hidden)]
+pub use fs::BrokenRule;
 pub use fs::{Events, FileSystem, JournalUse, OpenOptions, Recovery, Statistics};
 pub use inode::{Attributes, SetAttributes};
 pub use namespace::{DirEntry, NewInode, RenameMode};

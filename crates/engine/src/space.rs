@@ -8,6 +8,7 @@
 mod sources;
 
 use crate::cache::{BlockKind, Buffer};
+use crate::fs::BrokenRule;
 use crate::inode::Inode;
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
@@ -162,7 +163,8 @@ impl FileSystem {
     pub(crate) fn free_clusters(&self, handle: &Handle<'_>, first: BlockNr, clusters: u32) -> Result<()> {
         let blocks = self.groups.blocks_in(clusters);
         // In core first: should the allocator have to load the group, it must see the clusters used.
-        let context = FreeContext { txn: Some(handle.tid()), cpu: handle.slot(), ..FreeContext::default() };
+        let txn = (!self.breaks(BrokenRule::EarlyRelease)).then(|| handle.tid());
+        let context = FreeContext { txn, cpu: handle.slot(), ..FreeContext::default() };
         self.space.blocks.free(first, blocks, context)?;
         self.groups.mark_free(handle, first, blocks)
     }

@@ -14,10 +14,12 @@
 //! operation is reserve, then apply: what can fail comes before the first change.
 
 mod credits;
+mod flushes;
 mod gate;
 mod handle;
 mod journal;
 
+pub(crate) use flushes::Flushes;
 pub(crate) use gate::Gate;
 pub(crate) use handle::Handle;
 pub(crate) use journal::{Image, Journal, NullJournal, write_home};
@@ -25,7 +27,7 @@ pub(crate) use journal::{Image, Journal, NullJournal, write_home};
 use crate::cache::{BlockKind, Buffer};
 use blockyard_disk::num::{high32, join32, low32, u64_from_usize};
 use blockyard_disk::{BlockNr, TxnId};
-use blockyard_sync::{AtomicU64, CachePadded, CpuSlot, Mutex, Ordering, rank};
+use blockyard_sync::{AtomicU32, AtomicU64, CachePadded, CpuSlot, Mutex, Ordering, rank};
 use credits::Credits;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -73,6 +75,8 @@ pub(crate) struct Transactions {
     /// Length of `revoked`. Relaxed: a block's revoke and its re-use are ordered by the block's owner.
     revoked_count: AtomicU64,
     keeps_revokes: bool,
+    /// The last transaction that is durable. Release when a commit ends pairs with the acquire of who asks.
+    durable: AtomicU32,
     /// One commit at a time; the value is the number of commits so far.
     pub(crate) commit: Mutex<u64>,
 }
@@ -97,6 +101,7 @@ impl Transactions {
             revoked: Mutex::new(rank::JOURNAL_STATE, BTreeSet::new()),
             revoked_count: AtomicU64::new(0),
             keeps_revokes: journal.keeps_promises(),
+            durable: AtomicU32::new(journal.first().raw().wrapping_sub(1)),
             commit: Mutex::new(rank::COMMIT, 0),
         }
     }
@@ -127,6 +132,16 @@ impl Transactions {
             self.credits.reset();
         }
         (tid, epoch)
+    }
+
+    /// Whether a transaction is durable.
+    pub(crate) fn is_durable(&self, tid: TxnId) -> bool {
+        !tid.is_after(TxnId::new(self.durable.load(Ordering::Acquire)))
+    }
+
+    /// A transaction is durable; the caller holds `commit`.
+    pub(crate) fn note_durable(&self, tid: TxnId) {
+        self.durable.store(tid.raw(), Ordering::Release);
     }
 
     /// Joins a buffer to the transaction of `epoch`; gives its kind when it was not in it yet.

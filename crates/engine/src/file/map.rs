@@ -66,6 +66,7 @@ impl FileSystem {
         core: &mut InodeCore,
         extent: Extent,
     ) -> Result<()> {
+        inode.note_remapped(handle);
         match core.map {
             InodeMap::Extents => self.edit_tree(ctx, handle, inode, core, |tree| tree.insert(extent)),
             InodeMap::Indirect => self.insert_indirect(ctx, handle, inode, core, &extent),
@@ -83,6 +84,7 @@ impl FileSystem {
         range: Range<u32>,
         freed: &mut dyn FnMut(Extent),
     ) -> Result<()> {
+        inode.note_remapped(handle);
         match core.map {
             InodeMap::Extents => self.edit_tree(ctx, handle, inode, core, |tree| tree.remove(range, freed)),
             InodeMap::Indirect => self.remove_indirect(handle, core, range, freed),
@@ -99,6 +101,7 @@ impl FileSystem {
         core: &mut InodeCore,
         edit: impl FnOnce(&mut Tree<'_, ExtentStore<'_>>) -> Result<T>,
     ) -> Result<T> {
+        inode.note_remapped(handle);
         let store = ExtentStore::writer(self, inode, core.seed, ctx, handle);
         let result = edit(&mut Tree::new(core.root_mut(), &store));
         let gained = store.blocks_gained();

@@ -1,6 +1,7 @@
 //! Writing: into the dirty blocks, with space reserved first.
 
 use crate::data::FileData;
+use crate::fs::BrokenRule;
 use crate::inode::{Inode, InodeCore};
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
@@ -191,6 +192,10 @@ impl FileSystem {
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
         core.size = core.size.max(end);
+        if self.breaks(BrokenRule::SizeBeforeData) {
+            let size = core.size;
+            core.set_size(size);
+        }
         core.slot.set_modified(ctx.now);
         core.slot.set_changed(ctx.now);
         Ok(())

@@ -7,11 +7,11 @@ use super::allocate::How;
 use super::write::lower;
 use crate::data::FileData;
 use crate::inode::Inode;
-use crate::{FileSystem, OpContext, Result};
-use blockyard_disk::InodeNr;
+use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeMap};
-use blockyard_disk::num::{u64_from_usize, usize_from_u32};
-use blockyard_sync::Ordering;
+use blockyard_disk::num::{low32, u64_from_usize, usize_from_u32};
+use blockyard_disk::{InodeNr, TxnId};
+use blockyard_sync::{AtomicU64, Ordering};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,20 +22,44 @@ const RUN_MAX: u32 = 2048;
 pub(crate) const RUN_CREDITS: usize = 24;
 
 impl FileSystem {
-    /// Writes a file's dirty data and makes the file durable.
+    /// Makes a file durable: its data, its inode, and, as transactions come in order, every name and attribute that was
+    /// changed before in the whole file system; its own name when it is new. Not the data of other files.
     ///
     /// # Errors
-    /// [`crate::Error::Device`], [`crate::Error::ReadOnly`]; space was reserved when the data was written.
+    /// [`crate::Error::Device`], [`crate::Error::ReadOnly`]; [`crate::Error::LostData`] once, when data of this file
+    /// could not be written since the last call. Space was reserved when the data was written.
     pub fn fsync(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
         let inode = self.inode(inode)?;
+        self.make_durable(ctx, &inode, &inode.changed_in)
+    }
+
+    /// As [`FileSystem::fsync`], without what is not needed to find the content again: times and modes may be older.
+    ///
+    /// # Errors
+    /// As [`FileSystem::fsync`].
+    pub fn fdatasync(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
+        let inode = self.inode(inode)?;
+        self.make_durable(ctx, &inode, &inode.remapped_in)
+    }
+
+    /// Writes back, commits the transaction that `changed` names (see [`Inode::changed_in`]) if it is not durable, and
+    /// flushes what no commit has flushed.
+    fn make_durable(&self, ctx: &OpContext, inode: &Arc<Inode>, changed: &AtomicU64) -> Result<()> {
         if self.is_read_only() {
+            self.note_failure(ctx);
             return self.check_writable();
         }
         {
             let mut data = inode.write();
-            self.write_back(ctx, &inode, &mut data)?;
+            self.write_back(ctx, inode, &mut data)?;
         }
-        self.commit_now(ctx).map(drop)
+        if inode.lost_data.swap(false, Ordering::Relaxed) {
+            return Err(Error::LostData(inode.number()));
+        }
+        if let Some(tid) = changed.load(Ordering::Relaxed).checked_sub(1) {
+            self.commit_through(ctx, TxnId::new(low32(tid)))?;
+        }
+        self.flushes.cover(inode.written.load(Ordering::Relaxed))
     }
 
     /// Writes a file's dirty data and maps it, without waiting for a commit: what the timer of a mount does.
@@ -48,21 +72,25 @@ impl FileSystem {
         self.write_back(ctx, &inode, &mut data)
     }
 
-    /// Writes the dirty data of all files, in ascending order of inode.
+    /// Writes the dirty data of all files, in ascending order of inode. What one file can not have written is also told
+    /// to its next fsync, and does not keep the others back.
     ///
     /// # Errors
-    /// As [`FileSystem::fsync`].
+    /// The first one; as [`FileSystem::fsync`].
     pub fn write_back_all(&self, ctx: &OpContext) -> Result<()> {
         if self.dirty_bytes.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
+        let mut all = Ok(());
         for inode in self.inodes.all() {
             if inode.kind() == FileType::Regular {
                 let mut data = inode.write();
-                self.write_back(ctx, &inode, &mut data)?;
+                let written = self.write_back(ctx, &inode, &mut data);
+                inode.note_lost(&written);
+                all = all.and(written);
             }
         }
-        Ok(())
+        all
     }
 
     /// Writes back until `more` bytes fit under the limit: this file first, then others that nobody uses now.
@@ -81,7 +109,9 @@ impl FileSystem {
         if over() {
             for other in self.inodes.all() {
                 let Some(mut data) = other.try_write() else { continue };
-                self.write_back(ctx, &other, &mut data)?;
+                // Its error is not this file's: it is told to who syncs it.
+                other.note_lost(&self.write_back(ctx, &other, &mut data));
+                self.check_writable()?;
                 if !over() {
                     break;
                 }
@@ -108,6 +138,7 @@ impl FileSystem {
             self.join_inode(&handle, inode, &mut core)?;
             let size = core.size;
             core.slot.raw_mut().set_size(size);
+            inode.note_remapped(&handle);
         }
         Ok(())
     }
@@ -136,6 +167,7 @@ impl FileSystem {
             (None, None) => return Ok(()),
         };
         self.write_blocks(data, piece.clone(), physical)?;
+        inode.note_written(&self.flushes);
         let unwritten = found.is_some_and(|extent| extent.unwritten);
         if plan.is_some() || unwritten {
             let handle = self.begin(ctx, RUN_CREDITS)?;
@@ -148,6 +180,7 @@ impl FileSystem {
                 self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
             }
             self.raise_disk_size(&mut core, piece.end);
+            inode.note_remapped(&handle);
         }
         self.end_reservations(ctx, data, &piece);
         self.forget_dirty(data, piece);

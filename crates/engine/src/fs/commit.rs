@@ -37,6 +37,14 @@ impl FileSystem {
         self.end_transaction(ctx, true, commits)
     }
 
+    /// Makes a transaction durable, if it is not: with everybody who waits for it or an earlier one by one commit.
+    pub(crate) fn commit_through(&self, ctx: &OpContext, tid: TxnId) -> Result<()> {
+        if !self.journal.keeps_promises() {
+            return self.commit_now(ctx);
+        }
+        if self.txns.is_durable(tid) { Ok(()) } else { self.commit_if(ctx, || !self.txns.is_durable(tid)) }
+    }
+
     fn end_transaction(
         &self,
         ctx: &OpContext,
@@ -55,6 +63,7 @@ impl FileSystem {
         if let Some(snapshot) = snapshot {
             let written = self.write_transaction(ctx, tid, epoch, snapshot);
             self.apply(written)?;
+            self.txns.note_durable(tid);
         }
         self.space.committed(tid, ctx.cpu);
         *commits += 1;
@@ -127,9 +136,11 @@ impl FileSystem {
         if self.read_only {
             return Ok(());
         }
-        self.write_back_all(ctx)?;
+        let data = self.write_back_all(ctx);
+        let ticket = self.flushes.ticket();
         self.commit_now(ctx)?;
-        Ok(self.device.flush()?)
+        self.flushes.cover(ticket)?;
+        data
     }
 
     /// Ends the running transaction: clusters freed in it may be allocated again.
@@ -143,20 +154,23 @@ impl FileSystem {
     /// Writes everything, marks the image clean and gives the device back to whoever shares it.
     ///
     /// # Errors
-    /// Of the device; the image is then as after a crash.
+    /// Of the device; [`Error::ReadOnly`] for an instance that failed. The image is then as after a crash. Data that can
+    /// not be written is an error, too, but everything else is written and the image is clean.
     pub fn close(self, ctx: &OpContext) -> Result<()> {
         if self.read_only {
             return Ok(());
         }
         if self.has_failed() {
+            self.note_failure(ctx);
             return Err(Error::ReadOnly);
         }
         self.end_references(ctx)?;
-        self.end_references(ctx)?;
-        self.sync(ctx)?;
+        let data = self.write_back_all(ctx);
+        self.commit_now(ctx)?;
         self.journal.close()?;
         let was_valid = self.sb.state().contains(FsState::VALID);
         let totals = self.groups.totals();
-        self.super_block.lock().write_closed(&*self.device, ctx.now, was_valid, &totals)
+        self.super_block.lock().write_closed(&*self.device, ctx.now, was_valid, &totals)?;
+        data
     }
 }

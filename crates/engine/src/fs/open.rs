@@ -1,14 +1,14 @@
 //! Opening: everything is validated before the first write.
 
-use super::FileSystem;
 use super::recover::recovered;
 use super::super_block::SuperBlock;
+use super::{BrokenRule, FileSystem};
 use crate::cache::MetaCache;
 use crate::groups::Groups;
 use crate::inode::InodeTable;
-use crate::journal::{Committed, HomeView, LogJournal, Wanted};
+use crate::journal::{Committed, Devices, HomeView, LogJournal, Wanted};
 use crate::orphans::Orphans;
-use crate::txn::{Journal, NullJournal, Transactions};
+use crate::txn::{Flushes, Journal, NullJournal, Transactions};
 use crate::{Error, OpContext, Result};
 use blockyard_alloc::{EventSink, Policy};
 use blockyard_device::BlockDevice;
@@ -71,6 +71,9 @@ pub struct OpenOptions {
     pub delayed_allocation: bool,
     /// Seed of the allocation policy's random choices.
     pub seed: u64,
+    /// A rule to break; only for tests of crash tests.
+    #[doc(hidden)]
+    pub broken_rule: Option<BrokenRule>,
     /// Who is told of each decision of the block allocator.
     pub events: Option<Events>,
 }
@@ -101,6 +104,7 @@ impl Default for OpenOptions {
             commit_interval_seconds: 5,
             delayed_allocation: true,
             seed: 0,
+            broken_rule: None,
             events: None,
         }
     }
@@ -150,6 +154,8 @@ impl FileSystem {
             journal,
             space,
             failed: AtomicBool::new(false),
+            failure_noted: AtomicBool::new(false),
+            flushes: Arc::new(Flushes::new(Arc::clone(&device))),
             inodes_created: AtomicU64::new(0),
             dirty_bytes: AtomicU64::new(0),
             device,
@@ -199,7 +205,9 @@ impl FileSystem {
             is_64bit: incompat.contains(Incompat::BIT64),
             has_checksums: ro_compat.contains(RoCompat::METADATA_CSUM),
         };
-        LogJournal::open(Arc::clone(&self.device), None, place, wanted, committed, blocks_max)
+        let devices =
+            Devices { home: Arc::clone(&self.device), flushes: Arc::clone(&self.flushes), log: None };
+        LogJournal::open(devices, place, wanted, committed, (blocks_max, self.options().broken_rule))
     }
 }
 

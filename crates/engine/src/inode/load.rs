@@ -88,10 +88,10 @@ impl FileSystem {
         core: &mut InodeCore,
     ) -> Result<()> {
         core.check_alive(inode.number())?;
-        inode.changed_in.store(u64::from(handle.tid().raw()) + 1, Ordering::Relaxed);
         if inode.epoch() == handle.epoch() {
             return Ok(());
         }
+        inode.changed_in.store(u64::from(handle.tid().raw()) + 1, Ordering::Relaxed);
         let (block, offset) = self.table_place(inode.number());
         let buffer = match &core.table {
             Some((buffer, _)) => Arc::clone(buffer),

@@ -73,10 +73,6 @@ impl Log {
         self.ring
     }
 
-    pub(super) const fn is_external(&self) -> bool {
-        self.is_external
-    }
-
     /// Where an empty log goes on.
     pub(super) fn first_block(&self) -> u32 {
         let head = self.raw.s_head.get();
@@ -140,8 +136,9 @@ impl Log {
         Ok(self.device.write_durable_at(self.offset(at), block)?)
     }
 
-    pub(super) fn flush(&self) -> Result<()> {
-        Ok(self.device.flush()?)
+    /// Flushes the log's device when it is not the file system's.
+    pub(super) fn flush_external(&self) -> Result<()> {
+        if self.is_external { Ok(self.device.flush()?) } else { Ok(()) }
     }
 
     fn offset(&self, log_block: u32) -> u64 {

@@ -15,8 +15,14 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Encodes a transaction.
-    pub(super) fn new(format: LogFormat, tid: TxnId, images: &[Image], revoked: &[BlockNr]) -> Self {
+    /// Encodes a transaction. `flipped` are bits to get wrong in the checksums of tags: 0 outside tests.
+    pub(super) fn new(
+        format: LogFormat,
+        tid: TxnId,
+        images: &[Image],
+        revoked: &[BlockNr],
+        flipped: u32,
+    ) -> Self {
         let block_size = format.block_size();
         let mut bytes = Vec::with_capacity((images.len() + images.len() / 32 + 4) * block_size);
         let mut revokes = revoked.iter().peekable();
@@ -30,7 +36,7 @@ impl Records {
         let revokes_end = bytes.len();
         let per_descriptor = usize_from_u32(descriptor::tags_per_block(&format));
         for part in images.chunks(per_descriptor) {
-            push_described(&mut bytes, format, tid, part);
+            push_described(&mut bytes, format, tid, part, flipped);
         }
         let v1_checksum = if format.has_v1_checksum() { crc32_be(!0, &bytes[revokes_end..]) } else { 0 };
         Self { bytes, block_size, v1_checksum }
@@ -54,7 +60,7 @@ impl Records {
 
 /// One descriptor and the images it describes, escaped where they look like a record. Tag checksums cover what is
 /// logged.
-fn push_described(bytes: &mut Vec<u8>, format: LogFormat, tid: TxnId, images: &[Image]) {
+fn push_described(bytes: &mut Vec<u8>, format: LogFormat, tid: TxnId, images: &[Image], flipped: u32) {
     let descriptor_at = bytes.len();
     bytes.resize(descriptor_at + format.block_size(), 0);
     let mut builder = DescriptorBuilder::new(format, tid);
@@ -64,7 +70,7 @@ fn push_described(bytes: &mut Vec<u8>, format: LogFormat, tid: TxnId, images: &[
         let logged = &mut bytes[at..];
         let is_escaped = escape(logged);
         let checksum = if format.has_block_checksums() { format.data_checksum(tid, logged) } else { 0 };
-        builder.push(image.block, is_escaped, checksum);
+        builder.push(image.block, is_escaped, checksum ^ flipped);
     }
     bytes[descriptor_at..descriptor_at + format.block_size()].copy_from_slice(&builder.finish());
 }

@@ -64,6 +64,7 @@ impl FileSystem {
         let (group, _) = self.geometry().locate_inode(number);
         let inode = Arc::new(Inode::new(number, new.kind, group, InodeCore::new(slot, map, 0, 0, seed)));
         self.join_inode(handle, &inode, &mut inode.core_mut_child())?;
+        inode.note_remapped(handle);
         self.inodes.insert(&inode);
         Ok(inode)
     }

@@ -1,6 +1,7 @@
 //! Unmaking inodes: when the last link and the last open reference are gone.
 
 use crate::file::Why;
+use crate::fs::BrokenRule;
 use crate::inode::Inode;
 use crate::txn::Handle;
 use crate::{FileSystem, OpContext, Result};
@@ -23,6 +24,12 @@ impl FileSystem {
             }
         }
         let mapped = matches!(inode.core().map, InodeMap::Extents | InodeMap::Indirect);
+        if self.breaks(BrokenRule::EarlyOrphanRemoval) {
+            let handle = self.begin(ctx, CREDITS)?;
+            let mut core = inode.core_mut();
+            self.join_inode(&handle, inode, &mut core)?;
+            self.remove_orphan(&handle, &mut core);
+        }
         if mapped {
             inode.core_mut().size = 0;
             self.free_range(ctx, inode, &mut data, 0..u32::MAX, Why::Hole)?;

@@ -35,6 +35,12 @@ pub(crate) trait Journal: Send + Sync {
     /// Of the device; the instance turns read-only then.
     fn commit(&self, tid: TxnId, images: Vec<Image>, revoked: &[BlockNr], now: Timestamp) -> Result<()>;
 
+    /// Notes for the next user that this one gave up; what was committed stays.
+    ///
+    /// # Errors
+    /// Of the device.
+    fn abort(&self) -> Result<()>;
+
     /// Brings everything home and marks the log empty; the last call.
     ///
     /// # Errors
@@ -71,6 +77,10 @@ impl Journal for NullJournal {
     fn commit(&self, _: TxnId, images: Vec<Image>, _: &[BlockNr], _: Timestamp) -> Result<()> {
         write_home(&*self.device, images.iter().map(|image| (image.block, &*image.bytes)))?;
         Ok(self.device.flush()?)
+    }
+
+    fn abort(&self) -> Result<()> {
+        Ok(())
     }
 
     fn close(&self) -> Result<()> {

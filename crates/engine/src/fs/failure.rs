@@ -1,0 +1,40 @@
+//! An instance that failed says so on the device: whoever opens the image next knows that it must be checked.
+
+use super::FileSystem;
+use crate::{OpContext, Result};
+use blockyard_disk::Checksums;
+use blockyard_disk::num::low32;
+use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_sync::Ordering;
+use zerocopy::{FromBytes, IntoBytes};
+
+impl FileSystem {
+    /// Notes the failure in the journal and the superblock, once. What was committed stays in the log. Best effort: the
+    /// device may be what failed. To be called without locks above that of inodes.
+    pub(crate) fn note_failure(&self, ctx: &OpContext) {
+        if self.read_only || self.failure_noted.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let _one = self.txns.commit.lock();
+        // Each is tried whatever became of the other; there is nobody left to tell.
+        let _ = self.journal.abort();
+        let _ = self.note_in_superblock(ctx);
+    }
+
+    /// The superblock as it is on the device: what is in memory may be ahead of the last commit.
+    fn note_in_superblock(&self, ctx: &OpContext) -> Result<()> {
+        let mut bytes = [0; RawSuperblock::SIZE];
+        self.device.read_at(PRIMARY_OFFSET, &mut bytes)?;
+        let raw = RawSuperblock::mut_from_bytes(&mut bytes).expect("the array has the size of a superblock");
+        raw.set_state(raw.state() | FsState::ERROR);
+        let now = low32(ctx.now.seconds.max(0).cast_unsigned());
+        let count = raw.s_error_count.get();
+        if count == 0 {
+            raw.s_first_error_time.set(now);
+        }
+        raw.s_error_count.set(count.saturating_add(1));
+        raw.s_last_error_time.set(now);
+        Checksums::of(raw).seal_superblock(raw);
+        Ok(self.device.write_durable_at(PRIMARY_OFFSET, raw.as_bytes())?)
+    }
+}

@@ -1,0 +1,47 @@
+//! Flushes of the file system's device, numbered: whether what was written is durable can be asked later.
+
+use crate::Result;
+use blockyard_device::BlockDevice;
+use blockyard_sync::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+/// The flushes of one device.
+pub(crate) struct Flushes {
+    device: Arc<dyn BlockDevice>,
+    /// Number of the flush that began last. Sequentially consistent, as is `done`: a ticket orders a write before every
+    /// flush with its number or a higher one.
+    begun: AtomicU64,
+    /// Highest number of a flush that ended well.
+    done: AtomicU64,
+}
+
+impl Flushes {
+    /// No flush yet.
+    pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
+        Self { device, begun: AtomicU64::new(0), done: AtomicU64::new(0) }
+    }
+
+    /// For a write that has just returned: the number of the first flush that is sure to cover it.
+    pub(crate) fn ticket(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst) + 1
+    }
+
+    /// Makes every write that has returned durable.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        self.device.flush()?;
+        self.done.fetch_max(number, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Makes the write with this ticket durable, if it is not.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub(crate) fn cover(&self, ticket: u64) -> Result<()> {
+        if self.done.load(Ordering::SeqCst) >= ticket { Ok(()) } else { self.flush() }
+    }
+}
