@@ -3,6 +3,7 @@
 mod calendar;
 mod cat;
 mod check;
+mod frag;
 mod get;
 mod host;
 mod image;
@@ -57,6 +58,8 @@ pub(crate) enum Command {
     Cat(cat::Args),
     /// Verify an image without writing to it
     Check(check::Args),
+    /// Show how fragmented free space and files are
+    Frag(frag::Args),
     /// Copy files and trees of an image to the host
     Get(get::Args),
     /// Measure allocation: workloads, reports, traces
@@ -92,6 +95,7 @@ impl Command {
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         match self {
             Self::Cat(args) => args.run(output),
+            Self::Frag(args) => args.run(output),
             Self::Get(args) => args.run(output),
             Self::Ln(args) => args.run(output),
             Self::Ls(args) => args.run(output),

@@ -11,3 +11,4 @@
 pub mod defrag;
 pub mod file;
 pub mod free_space;
+pub mod table;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use blockyard_device::BlockDevice;
-use blockyard_disk::num::{u64_from_u32, usize_from_u32};
-use blockyard_disk::{Inode, bitmap};
+use blockyard_disk::inode::{FileType, InodeMap};
+use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::{BlockNr, GroupNr, Inode, InodeNr, bitmap};
 use blockyard_engine::reader::Reader;
 
 use crate::frag::defrag::DefragTotals;
@@ -36,24 +37,40 @@ pub struct ImageScan {
     pub block_size: u64,
 }
 
+/// What to look at beyond the usual.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScanOptions {
+    /// Also count free aligned chunks of so many bytes (`e2freefrag -c`).
+    pub chunk_bytes: Option<u64>,
+    /// Read the bitmap of an image with clusters as e2freefrag 1.47 does: it divides by the cluster size twice, and so
+    /// looks at the first part of the bitmap only.
+    pub as_e2freefrag: bool,
+}
+
 impl ImageScan {
     /// Scans an image that was closed cleanly.
     ///
     /// # Errors
     /// Of the device, and for structures that fail a check.
     pub fn of(device: Arc<dyn BlockDevice>) -> Result<Self> {
-        let reader = Reader::open(device)?;
-        let superblock = reader.superblock();
-        let geometry = *superblock.geometry();
+        Self::watched(&Reader::open(device)?, ScanOptions::default(), &mut |_, _, _| Ok(()))
+    }
+
+    /// Scans an image and calls `visit` with every name of every regular file that has content.
+    ///
+    /// # Errors
+    /// As [`Self::of`]; a chunk size that breaks the rules; what `visit` returns.
+    pub fn watched(reader: &Reader, options: ScanOptions, visit: &mut FileVisit<'_>) -> Result<Self> {
+        let geometry = *reader.superblock().geometry();
         let block_size = u64_from_u32(1 << geometry.block_bits());
-        let last = blockyard_disk::GroupNr::new(geometry.groups() - 1);
+        let last = GroupNr::new(geometry.groups() - 1);
+        let free = FreeSpace::new(block_size);
         let mut scan = Self {
-            free: FreeSpace::new(block_size),
-            defrag: DefragTotals::new(
-                block_size,
-                geometry.blocks_per_group(),
-                u64::from(geometry.flex_size()),
-            ),
+            free: match options.chunk_bytes {
+                Some(bytes) => free.with_chunks(bytes).map_err(anyhow::Error::msg)?,
+                None => free,
+            },
+            defrag: totals(reader),
             runs: 0,
             files: 0,
             blocks: 0,
@@ -65,15 +82,16 @@ impl ImageScan {
             ),
             block_size,
         };
-        scan.free_space(&reader)?;
-        scan.files(&reader)?;
+        scan.free_space(reader, options.as_e2freefrag && geometry.cluster_ratio_bits() > 0)?;
+        scan.files(reader, visit)?;
         Ok(scan)
     }
 
     /// Free runs of all groups, joined across their borders.
-    fn free_space(&mut self, reader: &Reader) -> Result<()> {
+    fn free_space(&mut self, reader: &Reader, divide_twice: bool) -> Result<()> {
         let geometry = *reader.superblock().geometry();
-        let mut open: Option<(u64, u64)> = None;
+        let ratio_bits = geometry.cluster_ratio_bits();
+        let mut joined = Joined { free: &mut self.free, open: None };
         for group in geometry.all_groups() {
             let descriptor = reader.group(group)?;
             let bits = reader.block_bitmap(&descriptor)?;
@@ -86,69 +104,46 @@ impl ImageScan {
                     self.map.add_used(usize_from_u32(group.raw()), at, start - at);
                 }
                 let end = bitmap::next_set(&bits, start..clusters).unwrap_or(clusters);
-                if end > start {
-                    let run = first + (u64::from(start) << geometry.cluster_ratio_bits());
-                    let blocks = (u64::from(end - start) << geometry.cluster_ratio_bits())
-                        .min(geometry.blocks_count().raw() - run);
-                    open = match open {
-                        Some((from, length)) if from + length == run => Some((from, length + blocks)),
-                        Some((from, length)) => {
-                            self.free.add_run(from, length);
-                            Some((run, blocks))
-                        }
-                        None => Some((run, blocks)),
-                    };
-                }
+                // Dividing twice, a bit of the bitmap stands for as many clusters as a cluster has blocks.
+                let bits = if divide_twice { 2 * ratio_bits } else { ratio_bits };
+                let before = u64::from(group.raw()) * u64::from(geometry.clusters_per_group());
+                let run = match divide_twice {
+                    true => (before + u64::from(start)) << bits,
+                    false => first + (u64::from(start) << bits),
+                };
+                let blocks = u64::from(end - start) << bits;
+                joined.add(run, blocks.min(geometry.blocks_count().raw().saturating_sub(run)));
                 at = end;
             }
         }
-        if let Some((from, length)) = open {
-            self.free.add_run(from, length);
-        }
+        joined.finish();
         Ok(())
     }
 
     /// Walks the tree, counting every name of every regular file.
-    fn files(&mut self, reader: &Reader) -> Result<()> {
+    fn files(&mut self, reader: &Reader, visit: &mut FileVisit<'_>) -> Result<()> {
         let geometry = *reader.superblock().geometry();
         let mut groups = BTreeSet::new();
         let mut seen = BTreeSet::new();
-        let mut stack = vec![(String::new(), reader.root()?)];
-        let mut visited = BTreeSet::from([blockyard_disk::InodeNr::ROOT]);
-        while let Some((path, directory)) = stack.pop() {
-            for entry in reader.entries(&directory)? {
-                let entry = entry?;
-                if entry.name == b"." || entry.name == b".." {
-                    continue;
-                }
-                let name = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
-                let inode = reader.inode(entry.inode)?;
-                if inode.is_directory() {
-                    // A directory reached twice is damage; walking it once is enough.
-                    if visited.insert(inode.number()) {
-                        stack.push((name, inode));
-                    }
-                } else if inode.file_type() == blockyard_disk::inode::FileType::Regular
-                    && inode.size() > 0
-                    && inode.sectors() > 0
-                {
-                    let records = records(reader, &inode)?;
-                    self.defrag.add(&name, &records);
-                    if seen.insert(inode.number()) && !records.is_empty() {
-                        self.files += 1;
-                        self.runs += contiguous_runs(&records);
-                        self.blocks += records.iter().map(|record| record.length).sum::<u64>();
-                        for record in &records {
-                            let first = geometry.group_of(blockyard_disk::BlockNr::new(record.physical));
-                            let end = record.physical + record.length - 1;
-                            let last = geometry.group_of(blockyard_disk::BlockNr::new(end));
-                            groups.extend(first.raw()..=last.raw());
-                        }
-                    }
-                }
+        each_file(reader, "", reader.root()?, &mut |name, inode, records| {
+            if !is_left_out(name) {
+                self.defrag.add(name, records);
             }
-        }
-        self.groups_touched = blockyard_disk::num::u64_from_usize(groups.len());
+            visit(name, inode, records)?;
+            if inode.map() == InodeMap::Inline || records.is_empty() || !seen.insert(inode.number()) {
+                return Ok(());
+            }
+            self.files += 1;
+            self.runs += contiguous_runs(records);
+            self.blocks += records.iter().map(|record| record.length).sum::<u64>();
+            for record in records {
+                let first = geometry.group_of(BlockNr::new(record.physical));
+                let last = geometry.group_of(BlockNr::new(record.physical + record.length - 1));
+                groups.extend(first.raw()..=last.raw());
+            }
+            Ok(())
+        })?;
+        self.groups_touched = u64_from_usize(groups.len());
         Ok(())
     }
 
@@ -169,16 +164,179 @@ impl ImageScan {
     }
 }
 
-fn records(reader: &Reader, inode: &Inode) -> Result<Vec<Record>> {
-    let mut records = Vec::new();
-    for extent in reader.extents(inode) {
+/// Called with a name, its inode, and the records of its content.
+pub type FileVisit<'a> = dyn FnMut(&str, &Inode, &[Record]) -> Result<()> + 'a;
+
+/// Empty totals of `e4defrag -c` for an image.
+#[must_use]
+pub fn totals(reader: &Reader) -> DefragTotals {
+    let geometry = reader.superblock().geometry();
+    DefragTotals::new(
+        u64_from_u32(1 << geometry.block_bits()),
+        geometry.blocks_per_group(),
+        u64::from(geometry.flex_size()),
+    )
+}
+
+/// Calls `visit` with every regular file below a directory that has content and space, by all its names, in the order in
+/// which a walk of the mounted file system meets them.
+///
+/// # Errors
+/// Of the device, for structures that fail a check, and what `visit` returns.
+pub fn each_file(reader: &Reader, path: &str, directory: Inode, visit: &mut FileVisit<'_>) -> Result<()> {
+    let mut visited = BTreeSet::from([directory.number()]);
+    let mut looked = Looked::default();
+    let mut open = vec![(path.to_owned(), reader.listed(&directory)?.into_iter())];
+    while let Some((path, entries)) = open.last_mut() {
+        let Some(entry) = entries.next() else {
+            open.pop();
+            continue;
+        };
+        if entry.name == b"." || entry.name == b".." {
+            continue;
+        }
+        let name = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
+        let inode = reader.inode(entry.inode)?;
+        if inode.is_directory() {
+            // A directory reached twice is damage; walking it once is enough.
+            if visited.insert(inode.number()) {
+                open.push((name, reader.listed(&inode)?.into_iter()));
+            }
+        } else if has_content(&inode) {
+            let found =
+                if is_left_out(&name) { records(reader, &inode) } else { looked.records(reader, &inode) };
+            visit(&name, &inode, &found?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether e4defrag passes a path of the image over: it lies in lost+found, or its name begins like it.
+fn is_left_out(path: &str) -> bool {
+    path.starts_with("/lost+found")
+}
+
+/// Which files were looked at: a second look, by another name, finds the records that Linux remembers.
+#[derive(Debug, Default)]
+pub struct Looked {
+    linked: BTreeSet<InodeNr>,
+}
+
+impl Looked {
+    /// The records that FIEMAP gives now: those of [`records`], joined at a second look.
+    ///
+    /// # Errors
+    /// As [`records`].
+    pub fn records(&mut self, reader: &Reader, inode: &Inode) -> Result<Vec<Record>> {
+        let first = records(reader, inode)?;
+        if inode.links() < 2 || self.linked.insert(inode.number()) {
+            return Ok(first);
+        }
+        let mut joined: Vec<Record> = Vec::new();
+        for record in first {
+            match joined.last_mut() {
+                Some(before) if before.joins(&record) && record.length > 0 => before.length += record.length,
+                _ => joined.push(record),
+            }
+        }
+        Ok(joined)
+    }
+}
+
+/// Whether the instruments look at an inode: a regular file with content that lies somewhere.
+#[must_use]
+pub fn has_content(inode: &Inode) -> bool {
+    inode.file_type() == FileType::Regular
+        && inode.size() > 0
+        && (inode.sectors() > 0 || inode.map() == InodeMap::Inline)
+}
+
+/// The records that FIEMAP gives when a file is first looked at after a mount. Linux then maps extent by extent; the
+/// first extent of a tree node makes it remember the others of the node, joined where they are contiguous and alike.
+/// (Later looks find more joined.) Block maps are cut at the reach of each indirect block. Content in the inode is one
+/// record without blocks.
+///
+/// # Errors
+/// Of the device, and for structures that fail a check.
+pub fn records(reader: &Reader, inode: &Inode) -> Result<Vec<Record>> {
+    if inode.map() == InodeMap::Inline {
+        return Ok(vec![Record { logical: 0, physical: 0, length: 0, unwritten: false }]);
+    }
+    let mut records: Vec<Record> = Vec::new();
+    let mut walk = reader.extents(inode);
+    // The node of the last record, and whether that record was the first of it.
+    let mut last: Option<(BlockNr, bool)> = None;
+    while let Some(extent) = walk.next() {
         let extent = extent?;
-        records.push(Record {
+        let record = Record {
             logical: u64::from(extent.logical.raw()),
             physical: extent.physical.raw(),
             length: u64::from(extent.length),
             unwritten: extent.unwritten,
-        });
+        };
+        if inode.map() == InodeMap::Indirect {
+            records.extend(cut_at_indirect_blocks(record, reader.superblock().geometry().block_size()));
+            continue;
+        }
+        let is_first = walk.node() != last.map(|(node, _)| node);
+        match records.last_mut() {
+            Some(before) if !is_first && last.is_some_and(|(_, first)| !first) && before.joins(&record) => {
+                before.length += record.length;
+            }
+            _ => records.push(record),
+        }
+        last = walk.node().map(|node| (node, is_first));
     }
     Ok(records)
+}
+
+/// The parts of a run that one indirect block (or the inode) maps.
+fn cut_at_indirect_blocks(run: Record, block_size: usize) -> impl Iterator<Item = Record> {
+    let reach = u64_from_usize(block_size / 4);
+    let direct = u64_from_usize(blockyard_disk::indirect::DIRECT);
+    let mut left = run;
+    std::iter::from_fn(move || {
+        if left.length == 0 {
+            return None;
+        }
+        let end = if left.logical < direct {
+            direct
+        } else {
+            direct + ((left.logical - direct) / reach + 1) * reach
+        };
+        let length = left.length.min(end - left.logical);
+        let part = Record { length, ..left };
+        left.logical += length;
+        left.physical += length;
+        left.length -= length;
+        Some(part)
+    })
+}
+
+/// Free runs, joined with those that follow directly.
+struct Joined<'f> {
+    free: &'f mut FreeSpace,
+    open: Option<(u64, u64)>,
+}
+
+impl Joined<'_> {
+    fn add(&mut self, run: u64, blocks: u64) {
+        if blocks == 0 {
+            return;
+        }
+        self.open = match self.open {
+            Some((from, length)) if from + length == run => Some((from, length + blocks)),
+            Some((from, length)) => {
+                self.free.add_run(from, length);
+                Some((run, blocks))
+            }
+            None => Some((run, blocks)),
+        };
+    }
+
+    fn finish(self) {
+        if let Some((from, length)) = self.open {
+            self.free.add_run(from, length);
+        }
+    }
 }

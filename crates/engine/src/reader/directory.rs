@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use blockyard_disk::checksum::{verify_dir_leaf, verify_htree};
 use blockyard_disk::dirblock::{self, DirLayout, Entries, Entry};
-use blockyard_disk::features::Incompat;
-use blockyard_disk::htree::IndexKind;
+use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
+use blockyard_disk::features::{Compat, Incompat};
+use blockyard_disk::htree::{IndexKind, RootInfo};
 use blockyard_disk::inode::InodeFlags;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::{
@@ -54,6 +55,44 @@ impl Reader {
             ready,
             failed: false,
         })
+    }
+
+    /// All entries of a directory in the order in which Linux lists them: by hash where the directory has an index or
+    /// may get one, else in disk order; `.` and `..` first.
+    ///
+    /// # Errors
+    /// As [`Self::entries`].
+    pub fn listed(&self, directory: &Inode) -> Result<Vec<DirEntry>> {
+        let mut entries = self.entries(directory)?.collect::<Result<Vec<_>>>()?;
+        let sb = self.superblock();
+        let may_index = sb.features().compat.contains(Compat::DIR_INDEX);
+        let is_small = directory.map() == InodeMap::Inline
+            || directory.size() == u64_from_usize(sb.geometry().block_size());
+        if may_index && self.can_hash(directory) && (is_indexed(directory) || is_small) {
+            let version = match is_indexed(directory) {
+                true => self.dir_hash_version(directory)?,
+                false => HashVersion::from_raw(sb.raw().s_def_hash_version),
+            };
+            if let Some(version) = version {
+                let version = version.with_unsigned_chars(sb.has_unsigned_hash());
+                let hasher = DirHasher::new(version, HashSeed::new(sb.raw().hash_seed()));
+                let dots = |entry: &DirEntry| entry.name != b"." && entry.name != b"..";
+                entries.sort_by_cached_key(|entry| {
+                    let hash = hasher.hash(&entry.name);
+                    (dots(entry), entry.name.len() * usize::from(!dots(entry)), (hash.major, hash.minor))
+                });
+            }
+        }
+        Ok(entries)
+    }
+
+    /// The hash that the index of a directory names; `None` when it is unknown.
+    fn dir_hash_version(&self, directory: &Inode) -> Result<Option<HashVersion>> {
+        let root = self.dir_block(directory, 0)?;
+        let large_dir = self.superblock().features().incompat.contains(Incompat::LARGE_DIR);
+        let info = RootInfo::verify(&root, &self.dir_layout(), large_dir)
+            .map_err(|defect| Corruption::new(defect.into()).in_inode(directory.number()))?;
+        Ok(HashVersion::from_raw(info.hash_version))
     }
 
     /// The inode that a name in a directory stands for.

@@ -81,6 +81,18 @@ enum Walk {
     Done,
 }
 
+impl MapWalk<'_> {
+    /// The block of the extent node that the last extent came from; `None` when it lies in the inode, and for block
+    /// maps.
+    #[must_use]
+    pub fn node(&self) -> Option<BlockNr> {
+        match &self.walk {
+            Walk::Extents(walk) => walk.node,
+            Walk::Indirect(_) | Walk::Done => None,
+        }
+    }
+}
+
 impl Iterator for MapWalk<'_> {
     type Item = Result<Extent>;
 
@@ -106,11 +118,13 @@ struct ExtentWalk {
     pending: Vec<Vec<Child>>,
     /// Extents still to yield, in descending order.
     extents: Vec<Extent>,
+    /// The block they came from.
+    node: Option<BlockNr>,
 }
 
 impl ExtentWalk {
     const fn new(first: LogicalBlock) -> Self {
-        Self { first, started: false, pending: Vec::new(), extents: Vec::new() }
+        Self { first, started: false, pending: Vec::new(), extents: Vec::new(), node: None }
     }
 
     fn step(&mut self, reader: &Reader, inode: &Inode) -> Result<Option<Extent>> {
@@ -130,6 +144,7 @@ impl ExtentWalk {
                 continue;
             };
             let block = reader.block(child.block)?;
+            self.node = Some(child.block);
             let node = ExtentNode::parse_block(geometry, &block, child.bounds, inode.checksum_seed());
             self.enter(&node.map_err(|found| found.in_inode(inode.number()).in_block(child.block))?);
         }

@@ -3,6 +3,8 @@
 //! Over the accepted files: N = records, M = best possible extents, B = blocks. With r = 100 (N - M) / B the score is
 //! 8 r up to r = 10, and 80 + r / 5 above: it jumps from 80 to 82 just above 10 and stays below 100.
 
+use std::fmt::{self, Write as _};
+
 use super::file::Record;
 
 /// Largest number of files that the ranking keeps.
@@ -57,12 +59,17 @@ impl DefragTotals {
         }
         let now = blockyard_disk::num::u64_from_usize(records.len());
         let blocks: u64 = records.iter().map(|record| record.length).sum();
-        let best = blocks.saturating_sub(1) / self.blocks_per_best_extent + 1;
         self.files += 1;
         self.now += now;
+        if blocks == 0 {
+            // Content in the inode: one record of no blocks, which the instrument counts as an extent too many.
+            return;
+        }
+        let best = (blocks - 1) / self.blocks_per_best_extent + 1;
         self.best += best;
         self.blocks += blocks;
-        let excess = physical_runs(records).saturating_sub(best);
+        // What has fewer runs than are thought possible is not ranked.
+        let Some(excess) = physical_runs(records).checked_sub(best) else { return };
         let file = RankedFile {
             name: name.to_owned(),
             now,
@@ -101,13 +108,51 @@ impl DefragTotals {
         (self.blocks * (self.block_size / 1024)).checked_div(self.now).unwrap_or(0)
     }
 
-    /// The score before rounding, 0 to just under 100; `None` when no file was counted.
+    /// The score before rounding, 0 to just under 100 (infinite when no file has a block); `None` when no file was
+    /// counted.
     #[must_use]
     pub fn score(&self) -> Option<f32> {
-        (self.blocks > 0).then(|| {
+        (self.files > 0).then(|| {
             let ratio = 100.0 * single(self.now - self.best.min(self.now)) / single(self.blocks);
             if ratio <= 10.0 { 8.0 * ratio } else { 80.0 + ratio / 5.0 }
         })
+    }
+
+    /// The text that `e4defrag -c` prints as root about a directory or device, from the table on. `what` is "device",
+    /// "directory" or "file".
+    #[must_use]
+    pub fn report(&self, what: &str, name: &str) -> String {
+        let Some(score) = self.score() else {
+            return match what {
+                "file" => format!(" This file({name}) can't be defragmented.\n Done.\n"),
+                _ => format!(" In this {what}({name}), none can be defragmented.\n Done.\n"),
+            };
+        };
+        let mut text = String::new();
+        self.write_report(&mut text, what, name, score).expect("a String takes any text");
+        text
+    }
+
+    fn write_report(&self, out: &mut String, what: &str, name: &str, score: f32) -> fmt::Result {
+        let title = if what == "file" { "<File>" } else { "<Fragmented files>" };
+        writeln!(out, "{title:<40}{:>10}/{:<10}{:>9}", "now", "best", "size/ext")?;
+        for (number, file) in (1..).zip(&self.ranked) {
+            let (label, width) =
+                if what == "file" { (String::new(), 40) } else { (format!("{number}. "), 37) };
+            if file.name.chars().count() > width {
+                writeln!(out, "{label}{}", file.name)?;
+                write!(out, "{:>50}", file.now)?;
+            } else {
+                write!(out, "{label}{:<width$}{:>10}", file.name, file.now)?;
+            }
+            writeln!(out, "/{:<10}{:>6} KB", file.best, file.kib_per_extent)?;
+        }
+        writeln!(out, "\n Total/best extents\t\t\t\t{}/{}", self.now, self.best)?;
+        writeln!(out, " Average size per extent\t\t\t{} KB", self.kib_per_extent())?;
+        writeln!(out, " Fragmentation score\t\t\t\t{score:.0}")?;
+        writeln!(out, " [0-30 no problem: 31-55 a little bit fragmented: 56- needs defrag]")?;
+        let verdict = if score > 55.0 { "needs" } else { "does not need" };
+        writeln!(out, " This {what} ({name}) {verdict} defragmentation.\n Done.")
     }
 
     /// The files with the largest share of excess extents, worst first.

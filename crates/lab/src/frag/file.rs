@@ -24,6 +24,13 @@ impl Record {
     fn physical_end(&self) -> u64 {
         self.physical + self.length
     }
+
+    /// Whether `next` goes on where this ends, in the file and on disk, in the same state.
+    pub(crate) fn joins(&self, next: &Self) -> bool {
+        next.logical == self.logical_end()
+            && next.physical == self.physical_end()
+            && next.unwritten == self.unwritten
+    }
 }
 
 const NOTHING: Record = Record { logical: 0, physical: 0, length: 0, unwritten: false };
@@ -61,6 +68,15 @@ fn continues(previous: &Record, record: &Record) -> bool {
 
 fn same_distance(previous: &Record, record: &Record) -> u64 {
     previous.physical.wrapping_add(record.logical.wrapping_sub(previous.logical))
+}
+
+/// The summary line of `filefrag`.
+#[must_use]
+pub fn filefrag_line(name: &str, records: &[Record]) -> String {
+    match filefrag_count(records) {
+        1 => format!("{name}: 1 extent found\n"),
+        count => format!("{name}: {count} extents found\n"),
+    }
 }
 
 /// Whether `e2fsck` finds the sequence broken: some record begins elsewhere than right behind the previous one, logical

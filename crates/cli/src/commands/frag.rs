@@ -1,0 +1,184 @@
+//! `blockyard frag IMAGE [PATH...]`: how fragmented free space and files are, in the figures of the field's tools.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use blockyard_disk::Inode;
+use blockyard_engine::reader::Reader;
+use blockyard_lab::frag::defrag::DefragTotals;
+use blockyard_lab::frag::file::{Record, contiguous_runs, filefrag_count, filefrag_line};
+use blockyard_lab::frag::table::{self, FileTable};
+use blockyard_lab::scan::{ImageScan, Looked, ScanOptions, each_file, has_content, totals};
+use serde_json::{Value, json};
+
+use super::{Output, image};
+
+/// Meaning and keys, for the help.
+const KEYS: &str = "Free space as e2freefrag prints it for an image that is not mounted, then the extents of all files \
+as e4defrag -c prints them for the root of a mount; with PATHs, files as filefrag prints them and directories as e4defrag \
+-c does. (The tools' versions are 1.47; counts are those of a first look after a mount: later ones of e4defrag can be \
+smaller, because Linux joins adjacent extents that it remembers.)\n\nJSON: an object free (total_blocks, free_blocks, \
+block_size, extents, min_kb, max_kb, avg_kb, histogram: objects with from_blocks, extents, blocks), an object files \
+(files, extents, best, kb_per_extent, score, worst: objects with path, extents, best, kb_per_extent), and with --files or \
+for PATHs an object a file (path, inode, size, filefrag, records, runs). A directory among PATHs gives an object with \
+path and the keys of files.";
+
+/// Arguments of `blockyard frag`.
+#[derive(clap::Args)]
+#[command(after_help = image::EXIT_CODES, after_long_help = format!("{KEYS}\n\n{}", image::EXIT_CODES))]
+pub(crate) struct Args {
+    /// The image
+    image: PathBuf,
+    /// Files and directories (default: free space, and all files)
+    paths: Vec<OsString>,
+    /// Also count free aligned chunks of so many KiB, a power of two
+    #[arg(short = 'c', long, value_name = "KIB")]
+    chunk: Option<u64>,
+    /// Also print each file, as filefrag does
+    #[arg(long)]
+    files: bool,
+    /// Print the records of each file, as filefrag -v does
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// For images with clusters: count free space as e2freefrag 1.47 does, which looks at a part of the bitmap only
+    #[arg(long)]
+    as_e2freefrag: bool,
+}
+
+impl Args {
+    /// Scans and prints.
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        let reader = image::open(&self.image)?;
+        image::print(&self.image, |out| {
+            let mut report = Report {
+                reader: &reader,
+                args: &self,
+                json: output.json,
+                tables: 0,
+                looked: Looked::default(),
+                out,
+            };
+            if self.paths.is_empty() {
+                return report.image();
+            }
+            self.paths.iter().try_for_each(|path| report.path(path))
+        })
+    }
+}
+
+/// One run of the command.
+struct Report<'a> {
+    reader: &'a Reader,
+    args: &'a Args,
+    json: bool,
+    /// Tables printed.
+    tables: usize,
+    looked: Looked,
+    out: &'a mut dyn Write,
+}
+
+impl Report<'_> {
+    /// Free space and all files.
+    fn image(&mut self) -> Result<()> {
+        let options = ScanOptions {
+            chunk_bytes: self.args.chunk.map(|kib| kib.saturating_mul(1024)),
+            as_e2freefrag: self.args.as_e2freefrag,
+        };
+        let reader = self.reader;
+        let scan = if self.args.files || self.args.verbose {
+            ImageScan::watched(reader, options, &mut |path, inode, records| self.file(path, inode, records))?
+        } else {
+            ImageScan::watched(reader, options, &mut |_, _, _| Ok(()))?
+        };
+        let superblock = reader.superblock();
+        let total = superblock.geometry().blocks_count().raw();
+        let free = superblock.raw().free_blocks_count().raw();
+        if self.json {
+            writeln!(self.out, "{}", free_json(&scan, total, free))?;
+            writeln!(self.out, "{}", totals_json(&scan.defrag, None))?;
+            return Ok(());
+        }
+        let name = self.args.image.display().to_string();
+        write!(self.out, "{}", scan.free.report(&name, total, free))?;
+        writeln!(self.out)?;
+        Ok(write!(self.out, "{}", scan.defrag.report("device", &name))?)
+    }
+
+    /// One file or directory.
+    fn path(&mut self, path: &OsString) -> Result<()> {
+        let shown = Path::new(path).display().to_string();
+        let inode = self.reader.resolve(image::path_bytes(path), true)?;
+        if !inode.is_directory() {
+            if !has_content(&inode) && inode.file_type() != blockyard_disk::FileType::Regular {
+                bail!("{shown}: neither a regular file nor a directory");
+            }
+            let records = self.looked.records(self.reader, &inode)?;
+            return self.file(&shown, &inode, &records);
+        }
+        let mut all: DefragTotals = totals(self.reader);
+        let reader = self.reader;
+        let each = self.args.files || self.args.verbose;
+        each_file(reader, shown.trim_end_matches('/'), inode, &mut |path, inode, records| {
+            all.add(path, records);
+            if each { self.file(path, inode, records) } else { Ok(()) }
+        })?;
+        if self.json {
+            return Ok(writeln!(self.out, "{}", totals_json(&all, Some(&shown)))?);
+        }
+        Ok(write!(self.out, "{}", all.report("directory", &shown))?)
+    }
+
+    fn file(&mut self, path: &str, inode: &Inode, records: &[Record]) -> Result<()> {
+        if self.json {
+            let object = json!({"path": path, "inode": inode.number().raw(), "size": inode.size(),
+                "filefrag": filefrag_count(records), "records": records.len(), "runs": contiguous_runs(records)});
+            return Ok(writeln!(self.out, "{object}")?);
+        }
+        if self.args.verbose {
+            let file = FileTable::new(self.reader, path, inode, records)?;
+            if self.tables == 0 {
+                write!(self.out, "{}", table::heading(self.reader, inode))?;
+            }
+            self.tables += 1;
+            write!(self.out, "{file}")?;
+        }
+        Ok(write!(self.out, "{}", filefrag_line(path, records))?)
+    }
+}
+
+fn free_json(scan: &ImageScan, total: u64, free: u64) -> Value {
+    let histogram: Vec<Value> = scan
+        .free
+        .rows()
+        .map(|(bucket, row)| {
+            json!({"from_blocks": 1u64 << (bucket - 1), "extents": row.extents, "blocks": row.blocks})
+        })
+        .collect();
+    json!({"free": {"total_blocks": total, "free_blocks": free, "block_size": scan.block_size,
+        "extents": scan.free.extents(), "min_kb": scan.free.min_kib(), "max_kb": scan.free.max_kib(),
+        "avg_kb": scan.free.average_kib(), "histogram": histogram}})
+}
+
+fn totals_json(totals: &DefragTotals, path: Option<&str>) -> Value {
+    let (now, best) = totals.now_and_best();
+    let worst: Vec<Value> = totals
+        .worst()
+        .iter()
+        .map(|file| {
+            json!({"path": file.name, "extents": file.now, "best": file.best, "kb_per_extent": file.kib_per_extent})
+        })
+        .collect();
+    let figures = json!({"files": totals.files(), "extents": now, "best": best,
+        "kb_per_extent": totals.kib_per_extent(), "score": totals.score(), "worst": worst});
+    match path {
+        None => json!({ "files": figures }),
+        Some(path) => {
+            let mut object = figures;
+            object["path"] = path.into();
+            object
+        }
+    }
+}
