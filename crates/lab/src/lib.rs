@@ -1,6 +1,8 @@
 //! Workloads, policies and geometries measured; agreement with the kernel.
 
 pub mod agree;
+pub mod copy;
+pub mod experiment;
 pub mod frag;
 pub mod map;
 pub mod published;

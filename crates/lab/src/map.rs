@@ -6,10 +6,12 @@
 //! is *empty* when none of its squares is used, and the overlap of two maps is the Jaccard index of their used squares.
 
 mod render;
+mod timeline;
 
 use serde::{Deserialize, Serialize};
 
 pub use render::Theme;
+pub use timeline::Timeline;
 
 /// Squares in a row.
 pub const SQUARES_PER_GROUP: usize = 32;

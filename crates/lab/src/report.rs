@@ -1,8 +1,10 @@
 //! Reports: the rows of a run as tables, files and one self-contained HTML page.
 //!
-//! A run's folder holds `rows.jsonl` (one [`Row`] a line) and `run.json` ([`Environment`]); everything printed or
-//! drawn is computed from those two, so a report can be made again later and elsewhere.
+//! A run's folder holds `run.json` ([`Environment`]), `rows.jsonl` (one [`Row`] a line), for copies `copies.jsonl` (one
+//! [`CopyRow`] a line), `maps.json` and `timelines.json`; everything printed or drawn is computed from those, so a report
+//! can be made again later and elsewhere.
 
+pub mod copies;
 pub mod environment;
 pub mod html;
 pub mod plot;
@@ -10,11 +12,16 @@ pub mod summary;
 pub mod table;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
+use crate::copy::CopyRow;
+use crate::experiment::Experiment;
+use crate::map::Timeline;
 use crate::row::Row;
 use crate::run::NamedMap;
 pub use environment::Environment;
@@ -22,10 +29,16 @@ pub use table::Table;
 
 /// File name of the rows in a run's folder.
 pub const ROWS_FILE: &str = "rows.jsonl";
+/// File name of the rows of copies.
+pub const COPIES_FILE: &str = "copies.jsonl";
 /// File name of the environment in a run's folder.
 pub const ENVIRONMENT_FILE: &str = "run.json";
 /// File name of the allocation maps in a run's folder.
 pub const MAPS_FILE: &str = "maps.json";
+/// File name of the maps over time.
+pub const TIMELINES_FILE: &str = "timelines.json";
+/// Groups in one column of a map's picture.
+const GROUPS_PER_COLUMN: usize = 64;
 
 /// A finished run, as it lies in its folder.
 #[derive(Clone, Debug)]
@@ -34,11 +47,21 @@ pub struct Run {
     pub environment: Environment,
     /// Every measured cell.
     pub rows: Vec<Row>,
+    /// Every copy of a tree.
+    pub copies: Vec<CopyRow>,
     /// Allocation maps to show.
     pub maps: Vec<NamedMap>,
+    /// Used space over time.
+    pub timelines: Vec<Timeline>,
 }
 
 impl Run {
+    /// A run without rows.
+    #[must_use]
+    pub fn new(environment: Environment) -> Self {
+        Self { environment, rows: Vec::new(), copies: Vec::new(), maps: Vec::new(), timelines: Vec::new() }
+    }
+
     /// Reads a run's folder.
     ///
     /// # Errors
@@ -48,58 +71,151 @@ impl Run {
         let text = fs::read_to_string(&path).with_context(|| {
             format!("{}: not a run's folder (lab run --out DIR makes one)", path.display())
         })?;
-        let environment = serde_json::from_str(&text).with_context(|| format!("{}", path.display()))?;
-        let path = folder.join(ROWS_FILE);
-        let file = fs::File::open(&path).with_context(|| format!("{}", path.display()))?;
-        let mut rows = Vec::new();
-        for (index, line) in BufReader::new(file).lines().enumerate() {
-            let line = line.with_context(|| format!("{}", path.display()))?;
-            let row = serde_json::from_str(&line)
-                .with_context(|| format!("{} line {}: not a row", path.display(), index + 1))?;
-            rows.push(row);
-        }
-        // A folder of an earlier version has none.
-        let path = folder.join(MAPS_FILE);
-        let maps = match fs::read(&path) {
-            Ok(bytes) => {
-                serde_json::from_slice(&bytes).with_context(|| format!("{}: no maps", path.display()))?
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error).with_context(|| format!("{}", path.display())),
-        };
-        Ok(Self { environment, rows, maps })
+        let environment = serde_json::from_str(&text)
+            .with_context(|| format!("{}: not what lab run writes", path.display()))?;
+        Ok(Self {
+            environment,
+            rows: lines(&folder.join(ROWS_FILE))?,
+            copies: lines(&folder.join(COPIES_FILE))?,
+            maps: document(&folder.join(MAPS_FILE))?,
+            timelines: document(&folder.join(TIMELINES_FILE))?,
+        })
     }
 
-    /// Writes the two files of a run's folder, making the folder; an earlier run in it is replaced.
+    /// Writes the files of a run's folder, making the folder; an earlier run in it is replaced.
     ///
     /// # Errors
     /// When the folder or a file cannot be written.
     pub fn save(&self, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
-        let mut lines = Vec::new();
-        for row in &self.rows {
-            serde_json::to_writer(&mut lines, row)?;
-            lines.push(b'\n');
-        }
-        write_file(&folder.join(ROWS_FILE), &lines)?;
+        write_file(&folder.join(ROWS_FILE), json_lines(&self.rows)?.as_bytes())?;
+        write_file(&folder.join(COPIES_FILE), json_lines(&self.copies)?.as_bytes())?;
         write_file(&folder.join(MAPS_FILE), &serde_json::to_vec(&self.maps)?)?;
+        write_file(&folder.join(TIMELINES_FILE), &serde_json::to_vec(&self.timelines)?)?;
         write_file(&folder.join(ENVIRONMENT_FILE), &serde_json::to_vec_pretty(&self.environment)?)
     }
 
-    /// Writes every form of the report into a folder: `report.md`, `rows.csv`, `report.html`.
+    /// The tables that a run is made for: those of the experiment, or all.
+    #[must_use]
+    pub fn main_tables(&self) -> Vec<Table> {
+        match self.environment.experiment.as_deref().and_then(Experiment::by_name) {
+            Some(experiment) => experiment.tables(&self.rows),
+            None => self.tables(),
+        }
+    }
+
+    /// Every table: the experiment's, the copies', and each workload's.
+    #[must_use]
+    pub fn tables(&self) -> Vec<Table> {
+        let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
+        let mut tables = experiment.map(|experiment| experiment.tables(&self.rows)).unwrap_or_default();
+        tables.extend(copies::table(&self.copies));
+        tables.extend(summary::tables(&self.rows));
+        tables
+    }
+
+    /// The report as Markdown: what was run where, and every table.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mut markdown = self.environment.markdown();
+        for table in self.tables() {
+            markdown.push('\n');
+            markdown.push_str(&table.markdown());
+        }
+        markdown
+    }
+
+    /// Every row as comma-separated values with a head line; copies after cells.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let mut text = summary::csv(&self.rows);
+        if !self.copies.is_empty() {
+            text.push_str(&copies::csv(&self.copies));
+        }
+        text
+    }
+
+    /// Every row as JSON Lines; copies after cells.
+    ///
+    /// # Errors
+    /// Of the encoder; rows hold only what it can encode.
+    pub fn json_lines(&self) -> Result<String> {
+        Ok(json_lines(&self.rows)? + &json_lines(&self.copies)?)
+    }
+
+    /// Writes every form of the report into a folder: `report.md`, `rows.csv`, `report.html`, and `maps/` with each map
+    /// as text and SVG.
     ///
     /// # Errors
     /// When a file cannot be written.
     pub fn write_reports(&self, folder: &Path) -> Result<()> {
-        let tables = summary::tables(&self.rows);
-        let mut markdown = self.environment.markdown();
-        for table in &tables {
-            markdown.push('\n');
-            markdown.push_str(&table.markdown());
+        write_file(&folder.join("report.md"), self.markdown().as_bytes())?;
+        write_file(&folder.join("rows.csv"), self.csv().as_bytes())?;
+        write_file(&folder.join("report.html"), html::page(self, &self.tables()).as_bytes())?;
+        let maps = folder.join("maps");
+        fs::create_dir_all(&maps).with_context(|| format!("{}", maps.display()))?;
+        for named in &self.maps {
+            let name = maps.join(file_name(&named.title));
+            write_file(&name.with_extension("svg"), named.svg().as_bytes())?;
+            let text = format!("{}\n{}", named.title, named.map.text());
+            write_file(&name.with_extension("txt"), text.as_bytes())?;
         }
-        write_file(&folder.join("report.md"), markdown.as_bytes())?;
-        write_file(&folder.join("rows.csv"), summary::csv(&self.rows).as_bytes())?;
-        write_file(&folder.join("report.html"), html::page(self, &tables).as_bytes())
+        for timeline in &self.timelines {
+            let name = maps.join(file_name(&timeline.title));
+            write_file(&name.with_extension("svg"), timeline.svg().as_bytes())?;
+            write_file(&name.with_extension("txt"), timeline.text().as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+impl NamedMap {
+    /// The map as an `<svg>` element.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        self.map.svg(&self.title, crate::map::Theme::Blue, GROUPS_PER_COLUMN)
+    }
+}
+
+/// A title as a file name without dots: letters and digits, everything else one hyphen.
+fn file_name(title: &str) -> String {
+    let parts = title.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+}
+
+fn json_lines<T: Serialize>(rows: &[T]) -> Result<String> {
+    let mut text = String::new();
+    for row in rows {
+        text.push_str(&serde_json::to_string(row)?);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// The rows of a file, one a line; a missing file has none.
+fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
+    let text = read(path)?;
+    let rows = text.lines().enumerate().map(|(index, line)| {
+        serde_json::from_str(line)
+            .with_context(|| format!("{} line {}: not a row", path.display(), index + 1))
+    });
+    rows.collect()
+}
+
+/// A file of one JSON document; a missing file is the empty one.
+fn document<T: DeserializeOwned + Default>(path: &Path) -> Result<T> {
+    let text = read(path)?;
+    if text.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_str(&text).with_context(|| format!("{}: not what lab run writes", path.display()))
+}
+
+/// The text of a file, empty when there is none: a folder of an earlier version lacks some.
+fn read(path: &Path) -> Result<String> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.with_context(|| format!("{}", path.display())),
     }
 }
 

@@ -18,6 +18,7 @@ use crate::spread::abba;
 use crate::workload::Workload;
 use cell::Cell;
 
+pub(crate) use image::CellDevice;
 pub use image::{ImageSource, default_mkfs};
 pub use judge::Verdict;
 pub use kernel::CAVEAT;

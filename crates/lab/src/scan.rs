@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use blockyard_device::BlockDevice;
 use blockyard_disk::inode::{FileType, InodeMap};
-use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
-use blockyard_disk::{BlockNr, GroupNr, Inode, InodeNr, bitmap};
+use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::{BlockNr, Geometry, GroupNr, Inode, InodeNr, bitmap};
 use blockyard_engine::reader::Reader;
 
 use crate::frag::defrag::DefragTotals;
@@ -33,6 +33,8 @@ pub struct ImageScan {
     pub groups_touched: u64,
     /// Used clusters, group by group.
     pub map: AllocationMap,
+    /// Clusters of regular files, group by group.
+    pub file_map: AllocationMap,
     /// Bytes of a block.
     pub block_size: u64,
 }
@@ -65,6 +67,13 @@ impl ImageScan {
         let block_size = u64_from_u32(1 << geometry.block_bits());
         let last = GroupNr::new(geometry.groups() - 1);
         let free = FreeSpace::new(block_size);
+        let empty_map = || {
+            AllocationMap::new(
+                usize_from_u32(geometry.groups()),
+                geometry.clusters_per_group(),
+                geometry.clusters_in_group(last),
+            )
+        };
         let mut scan = Self {
             free: match options.chunk_bytes {
                 Some(bytes) => free.with_chunks(bytes).map_err(anyhow::Error::msg)?,
@@ -75,11 +84,8 @@ impl ImageScan {
             files: 0,
             blocks: 0,
             groups_touched: 0,
-            map: AllocationMap::new(
-                usize_from_u32(geometry.groups()),
-                geometry.clusters_per_group(),
-                geometry.clusters_in_group(last),
-            ),
+            map: empty_map(),
+            file_map: empty_map(),
             block_size,
         };
         scan.free_space(reader, options.as_e2freefrag && geometry.cluster_ratio_bits() > 0)?;
@@ -140,11 +146,36 @@ impl ImageScan {
                 let first = geometry.group_of(BlockNr::new(record.physical));
                 let last = geometry.group_of(BlockNr::new(record.physical + record.length - 1));
                 groups.extend(first.raw()..=last.raw());
+                self.add_file_run(&geometry, record);
             }
             Ok(())
         })?;
         self.groups_touched = u64_from_usize(groups.len());
         Ok(())
+    }
+
+    /// Marks the clusters of a record in the files' map.
+    fn add_file_run(&mut self, geometry: &Geometry, record: &Record) {
+        let (mut at, end) = (record.physical, record.physical + record.length);
+        while at < end {
+            let group = geometry.group_of(BlockNr::new(at));
+            let first = geometry.group_first_block(group).raw();
+            let stop = end.min(first + geometry.blocks_per_group());
+            let cluster = |block: u64| u32_from_u64((block - first) >> geometry.cluster_ratio_bits());
+            self.file_map.add_used(
+                usize_from_u32(group.raw()),
+                cluster(at),
+                cluster(stop - 1) + 1 - cluster(at),
+            );
+            at = stop;
+        }
+    }
+
+    /// Share (0..=1) of the free blocks that lie in runs of at least `bytes`, a power of two; 0 without free blocks.
+    #[must_use]
+    pub fn free_share_of_runs(&self, bytes: u64) -> f64 {
+        let order = (bytes / self.block_size).max(1).ilog2();
+        self.free.share_in_runs_of(usize_from_u32(order))
     }
 
     /// Mean contiguous runs a file; 0 without files.

@@ -74,13 +74,21 @@ impl AllocationMap {
                 "<rect x=\"{x0}\" y=\"{y}\" width=\"{}\" height=\"{SIDE}\" fill=\"#f4f4f4\"/>",
                 SIDE * shares.len()
             );
-            for (square, &share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
-                let x = x0 + square * SIDE;
-                let _ = write!(
-                    svg,
-                    "<rect x=\"{x}\" y=\"{y}\" width=\"{SIDE}\" height=\"{SIDE}\" fill=\"{}\"/>",
-                    colour(theme, share)
-                );
+            // Neighbours of one colour are one rectangle: a map of a large image stays small.
+            let mut square = 0;
+            while square < shares.len() {
+                let step = step(shares[square]);
+                let run = shares[square..].iter().take_while(|share| self::step(**share) == step).count();
+                if step > 0 {
+                    let _ = write!(
+                        svg,
+                        "<rect x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{SIDE}\" fill=\"{}\"/>",
+                        x0 + square * SIDE,
+                        SIDE * run,
+                        colour(theme, step)
+                    );
+                }
+                square += run;
             }
         }
         svg.push_str("</svg>");
@@ -89,7 +97,7 @@ impl AllocationMap {
 }
 
 /// Free stays blank and full is full only at exactly 1, so that the extremes can be told from almost.
-fn shade(share: f64) -> char {
+pub(super) fn shade(share: f64) -> char {
     let step = match share {
         s if s <= 0.0 => 0,
         s if s >= 1.0 => 5,
@@ -101,9 +109,23 @@ fn shade(share: f64) -> char {
     SHADES[step]
 }
 
+/// Steps of colour: 0 is free, anything used is at least 1, and only what is full is [`STEPS`].
+const STEPS: u8 = 12;
+
+/// The step of a used share (0..=1).
+pub(super) fn step(share: f64) -> u8 {
+    if share <= 0.0 {
+        return 0;
+    }
+    (1..STEPS)
+        .rev()
+        .find(|&step| share >= f64::from(step) / f64::from(STEPS))
+        .map_or(1, |step| if share >= 1.0 { STEPS } else { step })
+}
+
 /// From a pale tint for anything used to the full colour.
-fn colour(theme: Theme, share: f64) -> String {
-    let strength = 0.25 + 0.75 * share.clamp(0.0, 1.0);
+pub(super) fn colour(theme: Theme, step: u8) -> String {
+    let strength = 0.25 + 0.75 * f64::from(step) / f64::from(STEPS);
     let channel = |used: f64| format!("{:.0}", 255.0 - (255.0 - used) * strength);
     let (red, green, blue) = theme.used();
     format!("rgb({},{},{})", channel(red), channel(green), channel(blue))

@@ -22,6 +22,12 @@ pub struct Environment {
     pub command: String,
     /// What the device was: memory size or image, and mkfs options.
     pub device: String,
+    /// The seed, so that it is seen when it was left to its default.
+    #[serde(default)]
+    pub seed: u64,
+    /// The name of the published experiment that was repeated.
+    #[serde(default)]
+    pub experiment: Option<String>,
 }
 
 impl Environment {
@@ -43,18 +49,21 @@ impl Environment {
             kernel: kernel.trim().to_owned(),
             command,
             device,
+            seed: 0,
+            experiment: None,
         }
     }
 
     /// Name and value of each line, in print order.
     #[must_use]
-    pub fn lines(&self) -> [(&'static str, String); 6] {
+    pub fn lines(&self) -> [(&'static str, String); 7] {
         [
             ("blockyard", format!("{} ({})", self.version, self.commit)),
             ("machine", self.machine.clone()),
             ("memory", format!("{} MiB", self.memory_mib)),
             ("kernel", self.kernel.clone()),
             ("device", self.device.clone()),
+            ("seed", self.seed.to_string()),
             ("command", self.command.clone()),
         ]
     }

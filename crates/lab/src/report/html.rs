@@ -3,6 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::row::Row;
+use crate::run::NamedMap;
 
 use super::plot::{Series, line_chart};
 use super::{Run, Table, summary};
@@ -10,17 +11,15 @@ use super::{Run, Table, summary};
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0}th,td{padding:.25em .7em;border-bottom:1px solid #ddd;text-align:right}\
 th:first-child,td:first-child{text-align:left}thead th{border-bottom:2px solid #888}svg{max-width:100%;height:auto}\
-code{background:#f3f3f3;padding:.1em .3em}.scroll{overflow-x:auto}.note{color:#555}";
+figure{margin:1em 0}figcaption{font-weight:600}.map svg{border:1px solid #ccc}code{background:#f3f3f3;padding:.1em .3em}.scroll{overflow-x:auto}.note{color:#555}";
 
 /// The page of a run.
 #[must_use]
 pub fn page(run: &Run, tables: &[Table]) -> String {
-    let workloads: Vec<&str> = {
-        let mut names: Vec<&str> = run.rows.iter().map(|row| row.workload.as_str()).collect();
-        names.dedup();
-        names
-    };
-    let title = format!("blockyard: {}", workloads.join(", "));
+    let workloads = summary::by_workload(&run.rows);
+    let names: Vec<&str> = workloads.iter().map(|(name, _)| name.as_str()).collect();
+    let what = if names.is_empty() { "copies of a tree".to_owned() } else { names.join("; ") };
+    let title = format!("blockyard: {what}");
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -33,8 +32,17 @@ pub fn page(run: &Run, tables: &[Table]) -> String {
             body {
                 h1 { (title) }
                 ul { @for (name, value) in run.environment.lines() { li { (name) ": " code { (value) } } } }
-                @for workload in &workloads { (plots(workload, &run.rows)) }
+                @for (name, rows) in &workloads { (plots(name, rows)) }
                 @for table in tables { (table_markup(table)) }
+                @if !run.timelines.is_empty() { h2 { "Used space over time" } }
+                @for timeline in &run.timelines { figure { (PreEscaped(timeline.svg())) } }
+                @if !run.maps.is_empty() {
+                    h2 { "Allocation maps" }
+                    p class="note" {
+                        "A row is a block group, a square 1/32 of it; groups go down, then right. White is free, the darker the fuller."
+                    }
+                }
+                @for named in &run.maps { (map_markup(named)) }
             }
         }
     }
@@ -42,8 +50,7 @@ pub fn page(run: &Run, tables: &[Table]) -> String {
 }
 
 /// Throughput and lock plots of one workload.
-fn plots(workload: &str, rows: &[Row]) -> Markup {
-    let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == workload).collect();
+fn plots(workload: &str, rows: &[&Row]) -> Markup {
     let charts: [summary::Column; 3] = [
         ("operations a second in all", |row| row.ops_per_s),
         ("extents a file", |row| row.extents_per_file),
@@ -52,7 +59,7 @@ fn plots(workload: &str, rows: &[Row]) -> Markup {
     html! {
         h2 { (workload) }
         @for (label, value) in charts {
-            figure { (PreEscaped(line_chart(&format!("{workload}: {label}"), "workers", label, &series(&rows, value)))) }
+            figure { (PreEscaped(line_chart(&format!("{workload}: {label}"), "workers", label, &series(rows, value)))) }
         }
     }
 }
@@ -74,6 +81,11 @@ fn series(rows: &[&Row], value: fn(&Row) -> f64) -> Vec<Series> {
                 .collect(),
         })
         .collect()
+}
+
+/// A map with its title as caption.
+fn map_markup(named: &NamedMap) -> Markup {
+    html! { figure class="map" { figcaption { (named.title) } (PreEscaped(named.svg())) } }
 }
 
 fn table_markup(table: &Table) -> Markup {
@@ -99,7 +111,7 @@ mod tests {
     fn a_run_survives_its_folder_and_its_page_refers_to_nothing_outside() {
         let rows = vec![row("yard", 1, 1e6), row("linux-6.16<", 2, 2e6)];
         let environment = Environment::of_this_machine("blockyard lab run".into(), "memory 1G".into());
-        let run = Run { environment, rows, maps: Vec::new() };
+        let run = Run { rows, ..Run::new(environment) };
         let folder = tempfile::tempdir().unwrap();
         run.save(folder.path()).unwrap();
         run.write_reports(folder.path()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::row::Row;
+use crate::row::{Interleave, Row};
 use crate::spread::Spread;
 
 use super::table::{Table, figure};
@@ -14,13 +14,29 @@ pub type Column = (&'static str, fn(&Row) -> f64);
 #[must_use]
 pub fn tables(rows: &[Row]) -> Vec<Table> {
     let mut tables = Vec::new();
-    for workload in in_order(rows.iter().map(|row| row.workload.as_str())) {
-        let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == workload).collect();
-        tables.push(throughput(workload, &rows));
-        tables.push(latency(workload, &rows));
-        tables.push(placement(workload, &rows));
+    for (name, rows) in by_workload(rows) {
+        tables.push(throughput(&name, &rows));
+        tables.push(latency(&name, &rows));
+        tables.push(placement(&name, &rows));
     }
     tables
+}
+
+/// Rows that may be compared, with a name: those of one workload under one interleaving.
+#[must_use]
+pub fn by_workload(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
+    let mut parts: Vec<(String, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        let name = match row.interleave {
+            Interleave::Threads => row.workload.clone(),
+            other => format!("{}, {}", row.workload, other.name()),
+        };
+        match parts.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, rows)) => rows.push(row),
+            None => parts.push((name, vec![row])),
+        }
+    }
+    parts
 }
 
 /// Operations a second: policies down, workers across; in all and, in brackets, a worker.
@@ -161,7 +177,6 @@ fn with_spread(spread: &Spread) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::row::Interleave;
 
     pub(crate) fn row(policy: &str, workers: u32, ops_per_s: f64) -> Row {
         Row {

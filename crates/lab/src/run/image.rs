@@ -33,7 +33,7 @@ pub enum ImageSource {
 }
 
 /// The device of one cell.
-pub(super) enum CellDevice {
+pub(crate) enum CellDevice {
     Memory(Arc<MemoryDevice>),
     Overlay(Arc<OverlayDevice<FileDevice>>),
 }
@@ -81,7 +81,7 @@ impl ImageSource {
     }
 
     /// A device in the state that a cell starts from.
-    pub(super) fn device(&self) -> Result<CellDevice> {
+    pub(crate) fn device(&self) -> Result<CellDevice> {
         Ok(match self {
             Self::Memory { bytes, mkfs } => {
                 let device = MemoryDevice::new(*bytes);
@@ -125,7 +125,7 @@ pub fn default_mkfs(seed: u64) -> mkfs::Options {
 
 impl CellDevice {
     /// For the file system and the judges.
-    pub(super) fn shared(&self) -> Arc<dyn BlockDevice> {
+    pub(crate) fn shared(&self) -> Arc<dyn BlockDevice> {
         match self {
             Self::Memory(device) => Arc::<MemoryDevice>::clone(device),
             Self::Overlay(device) => Arc::<OverlayDevice<FileDevice>>::clone(device),
@@ -133,7 +133,7 @@ impl CellDevice {
     }
 
     /// A copy of the image as a sparse file, for programs that want one.
-    pub(super) fn save(&self, path: &Path) -> Result<()> {
+    pub(crate) fn save(&self, path: &Path) -> Result<()> {
         match self {
             Self::Memory(device) => device.save(path)?,
             Self::Overlay(device) => {
@@ -155,7 +155,7 @@ impl CellDevice {
     }
 
     /// Writes the changes to the image file.
-    pub(super) fn commit(&self) -> Result<()> {
+    pub(crate) fn commit(&self) -> Result<()> {
         match self {
             Self::Memory(_) => bail!("an image in memory has no file to be written to"),
             Self::Overlay(device) => Ok(device.commit().context("write the image")?),

@@ -52,14 +52,14 @@ impl Verdict {
         };
     }
 
-    pub(super) fn check(&mut self, device: &dyn BlockDevice) -> Result<()> {
+    pub(crate) fn check(&mut self, device: &dyn BlockDevice) -> Result<()> {
         let report = blockyard_check::check(device, &blockyard_check::Options::default())?;
         self.check_errors += report.errors;
         self.images += 1;
         Ok(())
     }
 
-    pub(super) fn e2fsck(&mut self, device: &CellDevice) -> Result<()> {
+    pub(crate) fn e2fsck(&mut self, device: &CellDevice) -> Result<()> {
         let folder = tempfile::tempdir().context("a folder for the image that e2fsck looks at")?;
         let image = folder.path().join("image");
         let Some(program) = e2fsck_program() else { return Ok(()) };

@@ -4,34 +4,49 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use blockyard_lab::report::{Run, summary};
+use blockyard_lab::report::Run;
 
 use crate::commands::Output;
 
-/// Prints the tables of a run and writes `report.md`, `rows.csv` and `report.html` beside its rows.
+/// Prints the tables of a run, with machine, commit, seed and the command that repeats it.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Writes beside the rows: report.md, rows.csv, report.html (one page that needs nothing else) and maps/.
+Exit codes: 0 done, 2 wrong usage, 8 the folder cannot be read or written.")]
 pub(crate) struct Args {
     /// The folder that `lab run --out` wrote
     folder: PathBuf,
+    /// What to print: terminal, markdown (for a cover letter), csv or jsonl (as --json)
+    #[arg(long, default_value = "terminal", value_parser = ["terminal", "markdown", "csv", "jsonl"])]
+    format: String,
 }
 
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let run = Run::load(&self.folder)?;
         run.write_reports(&self.folder)?;
-        if output.json {
-            for row in &run.rows {
-                println!("{}", serde_json::to_string(row)?);
-            }
-        } else if !output.quiet {
-            for (name, value) in run.environment.lines() {
-                println!("{name}: {value}");
-            }
-            println!();
-            for table in summary::tables(&run.rows) {
-                println!("{}", table.terminal());
+        let format = if output.json { "jsonl" } else { self.format.as_str() };
+        if !output.quiet {
+            match format {
+                "markdown" => print!("{}", run.markdown()),
+                "csv" => print!("{}", run.csv()),
+                "jsonl" => print!("{}", run.json_lines()?),
+                _ => print_terminal(&run),
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn print_terminal(run: &Run) {
+    for (name, value) in run.environment.lines() {
+        println!("{name}: {value}");
+    }
+    println!();
+    for table in run.tables() {
+        println!("{}", table.terminal());
+    }
+    for timeline in &run.timelines {
+        println!("{}", timeline.text());
     }
 }

@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_lab::Interleave;
-use blockyard_lab::report::{Environment, Run, summary};
-use blockyard_lab::run::{CAVEAT, ImageSource, KERNEL_ARM, Outcome, Plan, Verdict};
+use blockyard_lab::copy::{CopyPlan, Tree};
+use blockyard_lab::experiment::{Experiment, Setup};
+use blockyard_lab::report::{Environment, Run};
+use blockyard_lab::run::{CAVEAT, ImageSource, KERNEL_ARM, Plan, Verdict};
 use blockyard_lab::runner::Limit;
 use blockyard_lab::workload::Workload;
 
@@ -23,13 +25,19 @@ Workloads:
   seqwrite     fio: rw=write bs=1M size=4G, one file a job, over and over while time lasts
   smallfiles   fio: rw=write bs=4k size=1G
   allocstress  fio: rw=write bs=4k size=2G
+  copy         a tree of 182515 files, 27 GiB, copied three times over itself: what the allocation map shows
 fio's parent preallocates every file before a job starts; seqwrite:fallocate=none and so on leave that out.
+Published experiments, as the tables that were published with ours beside:
+  e1           fallocate2 over 1 to 64 workers and append64, before and after the series of Linux 6.17, both scan modes
+  e2           the three fio jobs, regular and round robin, with fio's preallocation and without
 
 Keys of --json, one object a cell: workload, policy, workers, cpus, interleave, seed, ops, seconds, ops_per_s,
 ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99, lat_us_p9999, lat_us_max, extents_per_file,
 mean_extent_kb, free_extents, avg_free_extent_kb, groups_touched, lock_acquisitions and lock_waits (of shared locks, an
 operation), groups_skipped_busy, hits (searches by the criterion that ended them), score (e4defrag -c). null is what
-cannot be known.
+cannot be known. For copy, one object a copy: workload, policy, copy, seed, files, bytes, boundaries, empty_groups,
+overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
+extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score.
 
 Exit codes: 0 every image passed the check, and e2fsck where that is installed; 2 wrong usage, nothing ran; 4 a judge
 found errors; 8 failed. An image given with --image is changed only by --in-place, after the judges passed the result.")]
@@ -37,18 +45,20 @@ pub(crate) struct Args {
     /// What runs; see below
     workload: String,
     /// Policy arms, parted by commas; overrides follow a colon: linux-6.18:slots=one:busy=wait
-    #[arg(long, value_delimiter = ',', default_value = "linux-6.16,linux-6.18,rralloc-v2,yard")]
-    policy: Vec<String>,
-    /// Numbers of workers, parted by commas
-    #[arg(long, value_delimiter = ',', default_value = "1,2,8,64")]
-    workers: Vec<u32>,
-    /// Logical CPUs that locality groups, stream goals and zones follow [default: as many as workers]
+    /// [default: linux-6.16,linux-6.18,rralloc-v2,yard; for copy linux-6.18,rralloc-v2; experiments have their own]
+    #[arg(long, value_delimiter = ',')]
+    policy: Option<Vec<String>>,
+    /// Numbers of workers, parted by commas [default: 1,2,8,64; for experiments the published ones]
+    #[arg(long, value_delimiter = ',')]
+    workers: Option<Vec<u32>>,
+    /// Logical CPUs that locality groups, stream goals and zones follow [default: as many as workers; for copy 6]
     #[arg(long)]
     cpus: Option<u32>,
     /// How workers share time: threads (fast, not repeatable), lockstep (in turn) or overlap (in turn, but each keeps
     /// the lock of its group until all have had their turn); the last two repeat to the byte
-    #[arg(long, default_value = "threads")]
-    interleave: String,
+    /// [default: threads]
+    #[arg(long)]
+    interleave: Option<String>,
     /// Size of the image in memory, with a suffix K, M, G or T [default: that of the published experiment]
     #[arg(long, conflicts_with = "image")]
     memory: Option<String>,
@@ -63,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, requires = "image")]
     in_place: bool,
     /// Seconds of each cell [default: 1, unless --ops is given or the workload ends by itself]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     seconds: Option<f64>,
     /// Operations of each worker, instead of a time [default with lockstep and overlap: 1000]
     #[arg(long, conflicts_with = "seconds")]
@@ -74,9 +84,15 @@ pub(crate) struct Args {
     /// Seed of every random choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Factor on the published file sizes
-    #[arg(long, default_value_t = 1.0)]
+    /// Factor on the published file sizes; for copy, on the number of files
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     scale: f64,
+    /// For copy: take the directories and file sizes of this directory instead of a made-up tree
+    #[arg(long)]
+    tree: Option<PathBuf>,
+    /// For copy: how many copies, the first included [default: 3]
+    #[arg(long)]
+    copies: Option<u32>,
     /// Another arm: kernel runs the workload on an image on tmpfs, mounted through a loop device (root)
     #[arg(long, value_parser = [KERNEL_ARM])]
     beside: Option<String>,
@@ -90,27 +106,35 @@ const EXIT_USAGE: u8 = 2;
 /// Exit code when a judge found errors in an image.
 const EXIT_ERRORS: u8 = 4;
 
+/// What was asked for, as far as it can be told without looking at images or machine.
+enum Work {
+    Cells(Vec<Plan>, Option<Experiment>),
+    Copy(CopyPlan),
+}
+
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
-        let plan = match self.plan() {
-            Ok(plan) => plan,
+        let work = match self.work() {
+            Ok(work) => work,
             Err(error) => {
                 eprintln!("blockyard: {error:#}");
                 return Ok(ExitCode::from(EXIT_USAGE));
             }
         };
-        plan.check()?;
         if let Some(folder) = &self.out {
             check_folder(folder)?;
         }
-        let mut progress = Progress::new(output, plan.cells());
-        let outcome = blockyard_lab::run::run(&plan, |cell, name| progress.begin(cell, name))?;
-        drop(progress);
-        let Outcome { rows, verdict, maps } = outcome;
         let command = std::env::args().collect::<Vec<_>>().join(" ");
-        let environment = Environment::of_this_machine(command, plan.image.description());
-        let run = Run { environment, rows, maps };
-        show(&run, &verdict, &plan, output)?;
+        let mut environment = Environment::of_this_machine(command, String::new());
+        environment.seed = self.seed;
+        let (run, verdict) = match work {
+            Work::Cells(plans, experiment) => {
+                environment.experiment = experiment.map(|experiment| experiment.name().to_owned());
+                run_cells(&plans, environment, output)?
+            }
+            Work::Copy(plan) => run_copy(&plan, environment, output)?,
+        };
+        self.show(&run, &verdict, output)?;
         if let Some(folder) = &self.out {
             run.save(folder)?;
             run.write_reports(folder)?;
@@ -118,49 +142,122 @@ impl Args {
         Ok(if verdict.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ERRORS) })
     }
 
-    /// What was asked for, as far as it can be told without looking at images or machine.
-    fn plan(&self) -> Result<Plan> {
+    fn work(&self) -> Result<Work> {
         ensure!(
             self.scale > 0.0 && self.scale <= 1000.0,
             "--scale {}: give a factor above 0, at most 1000",
             self.scale
         );
+        ensure!(self.repeat > 0, "--repeat: give a number from 1 up");
+        if self.workload == "copy" {
+            return Ok(Work::Copy(self.copy()?));
+        }
+        refuse("copy", &[("--tree", self.tree.is_some()), ("--copies", self.copies.is_some())])?;
+        let (plans, experiment) = match Experiment::by_name(&self.workload) {
+            Some(experiment) => (self.experiment(experiment)?, Some(experiment)),
+            None => (vec![self.plan()?], None),
+        };
+        plans.iter().try_for_each(Plan::check_words)?;
+        Ok(Work::Cells(plans, experiment))
+    }
+
+    /// One workload as it was asked for.
+    fn plan(&self) -> Result<Plan> {
         let Some(workload) = Workload::by_name(&self.workload, self.scale) else {
             bail!(
-                "workload {:?} is unknown: use {}; the last three also with :fallocate=none",
+                "workload {:?} is unknown: use {} (the last three also with :fallocate=none), copy, {}",
                 self.workload,
-                Workload::NAMES.join(", ")
+                Workload::NAMES.join(", "),
+                Experiment::NAMES.join(", ")
             );
         };
-        let interleave = match self.interleave.as_str() {
-            "threads" => Interleave::Threads,
-            "lockstep" => Interleave::Lockstep,
-            "overlap" => Interleave::Overlap,
-            other => bail!("--interleave {other:?}: use threads, lockstep or overlap"),
-        };
-        let plan = Plan {
-            image: self.image(&workload)?,
-            limit: self.limit(&workload, interleave)?,
+        let interleave = self.interleave()?;
+        Ok(Plan {
+            image: self.image(workload.published_device())?,
+            limit: self.limit(workload.ends_by_itself(), interleave)?,
             workload,
-            policies: self.policy.clone(),
-            workers: self.workers.clone(),
+            policies: self.policies(&["linux-6.16", "linux-6.18", "rralloc-v2", "yard"]),
+            workers: self.workers.clone().unwrap_or(vec![1, 2, 8, 64]),
             cpus: self.cpus,
             interleave,
             repeat: self.repeat,
             seed: self.seed,
             beside_kernel: self.beside.is_some(),
+        })
+    }
+
+    fn experiment(&self, experiment: Experiment) -> Result<Vec<Plan>> {
+        let given = [
+            ("--policy", self.policy.is_some()),
+            ("--interleave", self.interleave.is_some()),
+            ("--cpus", self.cpus.is_some()),
+            ("--beside", self.beside.is_some()),
+            ("--in-place", self.in_place),
+        ];
+        refuse("a workload of its own", &given)?;
+        let image = self.image.is_some() || self.memory.is_some() || self.mkfs.is_some();
+        let setup = Setup {
+            scale: self.scale,
+            limit: self.limit(false, Interleave::Threads)?,
+            workers: self.workers.clone(),
+            repeat: self.repeat,
+            seed: self.seed,
+            // As large as the largest published one.
+            image: image.then(|| self.image(200 << 30)).transpose()?,
         };
-        plan.check_words()?;
+        Ok(experiment.plans(&setup))
+    }
+
+    fn copy(&self) -> Result<CopyPlan> {
+        let given = [
+            ("--workers", self.workers.is_some()),
+            ("--interleave", self.interleave.is_some()),
+            ("--seconds", self.seconds.is_some()),
+            ("--ops", self.ops.is_some()),
+            ("--beside", self.beside.is_some()),
+            ("--in-place", self.in_place),
+            ("--repeat", self.repeat > 1),
+        ];
+        refuse("the other workloads", &given)?;
+        let tree = match &self.tree {
+            Some(path) => Tree::of_directory(path)?,
+            None => {
+                ensure!(self.scale <= 10.0, "--scale {}: at most 10 for copy", self.scale);
+                Tree::synthetic(self.scale, self.seed)
+            }
+        };
+        let mut plan = CopyPlan::published(self.policies(&["linux-6.18", "rralloc-v2"]), tree, self.seed);
+        plan.copies = self.copies.unwrap_or(plan.copies);
+        plan.cpus = self.cpus.unwrap_or(plan.cpus);
+        if let ImageSource::Memory { bytes, .. } = plan.image {
+            plan.image = self.image(bytes)?;
+        }
+        if self.image.is_none() {
+            plan.check()?;
+        }
         Ok(plan)
     }
 
-    fn image(&self, workload: &Workload) -> Result<ImageSource> {
+    fn policies(&self, default: &[&str]) -> Vec<String> {
+        self.policy.clone().unwrap_or_else(|| default.iter().map(|&name| name.to_owned()).collect())
+    }
+
+    fn interleave(&self) -> Result<Interleave> {
+        Ok(match self.interleave.as_deref() {
+            None | Some("threads") => Interleave::Threads,
+            Some("lockstep") => Interleave::Lockstep,
+            Some("overlap") => Interleave::Overlap,
+            Some(other) => bail!("--interleave {other:?}: use threads, lockstep or overlap"),
+        })
+    }
+
+    fn image(&self, default_bytes: u64) -> Result<ImageSource> {
         if let Some(path) = &self.image {
             return Ok(ImageSource::File { path: path.clone(), in_place: self.in_place });
         }
         let bytes = match &self.memory {
             Some(text) => size(text).with_context(|| format!("--memory {text}"))?,
-            None => workload.published_device(),
+            None => default_bytes,
         };
         match &self.mkfs {
             None => Ok(ImageSource::memory(bytes, self.seed)),
@@ -172,22 +269,92 @@ impl Args {
         }
     }
 
-    fn limit(&self, workload: &Workload, interleave: Interleave) -> Result<Limit> {
+    fn limit(&self, ends_by_itself: bool, interleave: Interleave) -> Result<Limit> {
         let seconds = match self.seconds {
             Some(seconds) if !(seconds > 0.0 && seconds <= 1e6) => {
                 bail!("--seconds {seconds}: give a time above 0, at most 1000000")
             }
             Some(seconds) => Some(seconds),
-            None if self.ops.is_some() || workload.ends_by_itself() => None,
+            None if self.ops.is_some() || ends_by_itself => None,
             None => (interleave == Interleave::Threads).then_some(1.0),
         };
-        let default_ops = (interleave != Interleave::Threads && !workload.ends_by_itself()).then_some(1000);
+        let default_ops = (interleave != Interleave::Threads && !ends_by_itself).then_some(1000);
         ensure!(self.ops != Some(0), "--ops 0: give a number from 1 up");
         Ok(Limit {
             time: seconds.map(std::time::Duration::from_secs_f64),
             ops_per_worker: self.ops.or(default_ops),
         })
     }
+
+    fn show(&self, run: &Run, verdict: &Verdict, output: &Output) -> Result<()> {
+        if output.json {
+            print!("{}", run.json_lines()?);
+        } else if !output.quiet {
+            for table in run.main_tables() {
+                println!("{}", table.terminal());
+            }
+            for timeline in &run.timelines {
+                println!("{}", timeline.text());
+            }
+            if self.beside.is_some() {
+                println!("{CAVEAT}");
+            }
+            println!("seed {}: {}", self.seed, verdict.text());
+        }
+        Ok(())
+    }
+}
+
+/// Refuses options that the chosen workload would ignore.
+fn refuse(whose: &str, options: &[(&str, bool)]) -> Result<()> {
+    match options.iter().find(|(_, is_given)| *is_given) {
+        Some((name, _)) => bail!("{name}: only for {whose}; leave it out"),
+        None => Ok(()),
+    }
+}
+
+fn run_cells(plans: &[Plan], mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
+    plans.iter().try_for_each(Plan::check)?;
+    let images: Vec<String> = plans.iter().map(|plan| plan.image.description()).collect();
+    environment.device = unique(images).join("; ");
+    let mut run = Run::new(environment);
+    let mut verdict = Verdict::default();
+    let mut progress = Progress::new(output, plans.iter().map(Plan::cells).sum());
+    let mut done = 0;
+    for plan in plans {
+        let outcome = blockyard_lab::run::run(plan, |cell, name| progress.begin(done + cell, name))?;
+        done += plan.cells();
+        run.rows.extend(outcome.rows);
+        run.maps.extend(outcome.maps);
+        verdict.add(&outcome.verdict);
+    }
+    Ok((run, verdict))
+}
+
+fn run_copy(plan: &CopyPlan, mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
+    plan.check()?;
+    environment.device = plan.image.description();
+    let parts = plan.policies.len() * usize::try_from(plan.copies)?;
+    let mut progress = Progress::new(output, parts);
+    let outcome = blockyard_lab::copy::run(plan, |part, name| progress.begin(part, name))?;
+    let run = Run {
+        copies: outcome.rows,
+        maps: outcome.maps,
+        timelines: outcome.timelines,
+        ..Run::new(environment)
+    };
+    Ok((run, outcome.verdict))
+}
+
+/// Each text once, in the order of the first.
+fn unique(texts: Vec<String>) -> Vec<String> {
+    let mut seen = Vec::new();
+    for text in texts {
+        if !seen.contains(&text) {
+            seen.push(text);
+        }
+    }
+    seen
 }
 
 /// Makes the folder of a run, so that a long run does not end with one that cannot be written.
@@ -204,23 +371,6 @@ fn tempfile_in(folder: &Path) -> std::io::Result<()> {
     let path = folder.join(format!(".blockyard-{}", std::process::id()));
     std::fs::File::create(&path)?;
     std::fs::remove_file(path)
-}
-
-fn show(run: &Run, verdict: &Verdict, plan: &Plan, output: &Output) -> Result<()> {
-    if output.json {
-        for row in &run.rows {
-            println!("{}", serde_json::to_string(row)?);
-        }
-    } else if !output.quiet {
-        for table in summary::tables(&run.rows) {
-            println!("{}", table.terminal());
-        }
-        if plan.beside_kernel {
-            println!("{CAVEAT}");
-        }
-        println!("seed {}: {}", plan.seed, verdict.text());
-    }
-    Ok(())
 }
 
 /// Bytes with a binary suffix.

@@ -1,0 +1,416 @@
+//! `blockyard lab run` and `lab report` from the shell: keys of rows, every option, what bad input is answered with.
+//!
+//! Each refusal is one line that says what, where and what to do, with its exit code, and no image is touched.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn blockyard(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_blockyard")).args(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A small run: two workers, some operations.
+fn run_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec![
+        "lab",
+        "run",
+        "fallocate2",
+        "--memory",
+        "256M",
+        "--workers",
+        "2",
+        "--ops",
+        "40",
+        "--policy",
+        "yard",
+    ];
+    arguments.extend(more);
+    arguments
+}
+
+/// An image that `blockyard mkfs` made.
+fn image(folder: &Path, size: &str) -> String {
+    let path = folder.join("image").to_str().unwrap().to_owned();
+    let output = blockyard(&["mkfs", &path, size, "--seed", "1", "--time", "1700000000", "--quiet"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    path
+}
+
+#[test]
+fn rows_have_exactly_the_documented_keys() {
+    let output = blockyard(&run_with(&["--json", "--repeat", "2", "--interleave", "lockstep"]));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
+    let mut keys = [
+        "workload",
+        "policy",
+        "workers",
+        "cpus",
+        "interleave",
+        "seed",
+        "ops",
+        "seconds",
+        "ops_per_s",
+        "ops_per_s_per_worker",
+        "bw_mib_s",
+        "lat_us_mean",
+        "lat_us_p50",
+        "lat_us_p99",
+        "lat_us_p9999",
+        "lat_us_max",
+        "extents_per_file",
+        "mean_extent_kb",
+        "free_extents",
+        "avg_free_extent_kb",
+        "groups_touched",
+        "lock_acquisitions",
+        "lock_waits",
+        "groups_skipped_busy",
+        "hits",
+        "score",
+    ];
+    keys.sort_unstable();
+    let lines = stdout(&output);
+    assert_eq!(lines.lines().count(), 2);
+    for line in lines.lines() {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        let mut found: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
+        found.sort_unstable();
+        assert_eq!(found, keys);
+        let hits: Vec<&str> = row["hits"].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(hits, ["any_free", "best_avail", "goal_fast", "goal_slow", "p2_aligned"]);
+        assert_eq!((row["ops"].as_u64(), row["workers"].as_u64()), (Some(80), Some(2)));
+        assert_eq!(row["ops_per_s_per_worker"].as_f64().unwrap() * 2.0, row["ops_per_s"].as_f64().unwrap());
+        assert!(row["hits"].as_object().unwrap().values().any(|hits| hits.as_u64() > Some(0)), "{row}");
+        assert!(row["score"].is_number());
+    }
+    // Every key is in the help.
+    let help = stdout(&blockyard(&["lab", "run", "--help"]));
+    for key in keys {
+        assert!(help.contains(key), "{key} is not documented");
+    }
+}
+
+#[test]
+fn every_option_changes_the_run_as_it_says() {
+    let row = |more: &[&str]| -> serde_json::Value {
+        let mut all = run_with(more);
+        all.push("--json");
+        let output = blockyard(&all);
+        assert_eq!(output.status.code(), Some(0), "{more:?}: {}", stderr(&output));
+        serde_json::from_str(stdout(&output).lines().next().unwrap()).unwrap()
+    };
+    assert_eq!(row(&[])["cpus"], 2);
+    assert_eq!(row(&["--cpus", "7"])["cpus"], 7);
+    assert_eq!(row(&["--seed", "99"])["seed"], 99);
+    assert_eq!(row(&["--interleave", "overlap"])["interleave"], "overlap");
+    // A smaller block makes more groups, so more free runs.
+    let small = row(&["--mkfs", "-b 1024 -O ^has_journal"]);
+    assert!(small["free_extents"].as_u64() > row(&[])["free_extents"].as_u64(), "{small}");
+    let timed = [
+        "lab",
+        "run",
+        "fallocate2",
+        "--memory",
+        "256M",
+        "--workers",
+        "1",
+        "--seconds",
+        "0.2",
+        "--policy",
+        "yard",
+        "--json",
+    ];
+    let timed: serde_json::Value = serde_json::from_str(stdout(&blockyard(&timed)).trim()).unwrap();
+    assert!((0.2..5.0).contains(&timed["seconds"].as_f64().unwrap()), "{timed}");
+    let scaled =
+        ["lab", "run", "append64", "--scale", "0.001", "--workers", "3", "--policy", "yard", "--json"];
+    let scaled: serde_json::Value = serde_json::from_str(stdout(&blockyard(&scaled)).trim()).unwrap();
+    assert_eq!(scaled["ops"], 3 * 263);
+    let quiet = blockyard(&run_with(&["--quiet"]));
+    assert_eq!((stdout(&quiet).as_str(), stderr(&quiet).as_str()), ("", ""));
+}
+
+#[test]
+fn the_printed_tables_end_with_the_judges_and_the_seed() {
+    let text = stdout(&blockyard(&run_with(&["--seed", "5"])));
+    for part in
+        ["operations a second", "mean us", "extents/file", "yard", "seed 5: all 1 images passed our check"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_one_line_and_exit_code_2() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["nothing"], "workload \"nothing\" is unknown: use fallocate2, append64"),
+        (&["append64:fallocate=none"], "is unknown"),
+        (
+            &["fallocate2", "--policy", "linux-9"],
+            "--policy linux-9 (see blockyard policy list): no policy \"linux-9\"",
+        ),
+        (&["fallocate2", "--policy", "yard:slots"], "\"slots\" is not slot=value"),
+        (&["fallocate2", "--policy", "yard:slots=9"], "slot slots has no filling \"9\"; known: one, hashed"),
+        (&["fallocate2", "--policy", "linux-6.18:visit=choose"], "impossible combination"),
+        (&["fallocate2", "--workers", "0"], "from 1 up"),
+        (&["fallocate2", "--workers", "9999"], "at most 4096"),
+        (&["fallocate2", "--cpus", "0"], "from 1 up"),
+        (&["fallocate2", "--repeat", "0"], "--repeat"),
+        (&["fallocate2", "--scale", "0"], "--scale 0: give a factor above 0"),
+        (&["fallocate2", "--scale", "NaN"], "--scale NaN"),
+        (&["fallocate2", "--seconds", "-1"], "--seconds"),
+        (&["fallocate2", "--seconds", "inf"], "--seconds inf"),
+        (&["fallocate2", "--ops", "0"], "--ops 0"),
+        (&["fallocate2", "--interleave", "chaos"], "use threads, lockstep or overlap"),
+        (&["fallocate2", "--interleave", "overlap", "--seconds", "1"], "counted by --ops"),
+        (&["fallocate2", "--memory", "12X"], "use K, M, G or T"),
+        (&["fallocate2", "--memory", "1P"], "use K, M, G or T"),
+        (&["fallocate2", "--memory", "99999999T"], "sizes go to 16T"),
+        (&["fallocate2", "--memory", "1M"], "--memory"),
+        (&["append64", "--memory", "1G"], "too small"),
+        (&["fallocate2", "--mkfs", "-b 17"], "--mkfs"),
+        (&["fallocate2", "--mkfs", "--frobnicate"], "unexpected argument '--frobnicate'"),
+        (&["fallocate2", "--mkfs", "-O quota"], "quota"),
+        (&["fallocate2", "--mkfs", "64M"], "leave size, -F and -n out"),
+        (&["e1", "--policy", "yard"], "--policy: only for a workload of its own"),
+        (&["copy", "--workers", "2"], "--workers: only for the other workloads"),
+        (&["fallocate2", "--tree", "/"], "--tree: only for copy"),
+        (&["copy", "--copies", "0"], "--copies"),
+        (&["copy", "--tree", "/nonexistent-tree"], "/nonexistent-tree"),
+    ];
+    for (arguments, part) in cases {
+        let mut all = vec!["lab", "run"];
+        all.extend(*arguments);
+        let output = blockyard(&all);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+        assert!(text.contains(part), "{arguments:?}: {text}");
+        assert!(
+            text.starts_with("blockyard: ") && text.trim_end().lines().count() == 1,
+            "{arguments:?}: {text}"
+        );
+        assert_eq!(stdout(&output), "", "{arguments:?}");
+    }
+    // Those that the parser of the command line refuses: its form, the same code.
+    for arguments in [
+        &["fallocate2", "--ops", "5", "--seconds", "1"][..],
+        &["fallocate2", "--in-place"],
+        &["fallocate2", "--image", "x", "--memory", "1G"],
+        &["fallocate2", "--image", "x", "--mkfs", "-b 1024"],
+        &["fallocate2", "--beside", "windows"],
+        &["fallocate2", "--workers", "two"],
+        &[],
+    ] {
+        let mut all = vec!["lab", "run"];
+        all.extend(arguments);
+        let output = blockyard(&all);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).starts_with("error: "), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn bad_images_are_one_line_and_stay_untouched() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = std::fs::read(image(folder.path(), "16M")).unwrap();
+    let cases: &[(&str, Vec<u8>, &str)] = &[
+        ("empty", Vec::new(), ""),
+        ("noise", vec![0x5A; 1 << 20], ""),
+        ("cut", good[..good.len() / 2].to_vec(), "cut short"),
+        ("small", good.clone(), "too small"),
+        ("text", b"not an image\n".to_vec(), ""),
+    ];
+    for (name, bytes, part) in cases {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let path = path.to_str().unwrap();
+        for in_place in [false, true] {
+            let mut arguments = vec![
+                "lab",
+                "run",
+                "append64",
+                "--scale",
+                "0.1",
+                "--workers",
+                "1",
+                "--policy",
+                "yard",
+                "--image",
+                path,
+            ];
+            arguments.extend(in_place.then_some("--in-place"));
+            let output = blockyard(&arguments);
+            let text = stderr(&output);
+            assert_eq!(output.status.code(), Some(8), "{name}: {text}");
+            assert!(text.contains(path) && text.contains(part), "{name}: {text}");
+            assert_eq!(text.trim_end().lines().count(), 1, "{name}: {text}");
+            assert_eq!(&std::fs::read(path).unwrap(), bytes, "{name} was changed");
+        }
+    }
+    let missing = folder.path().join("missing");
+    let output = blockyard(&run_image(missing.to_str().unwrap(), &[]));
+    assert_eq!(output.status.code(), Some(8));
+    assert!(stderr(&output).contains("missing") && !missing.exists(), "{}", stderr(&output));
+    let folder_as_image = blockyard(&run_image(folder.path().to_str().unwrap(), &[]));
+    assert_eq!(folder_as_image.status.code(), Some(8));
+    assert!(stderr(&folder_as_image).contains("neither a regular file nor a block device"));
+}
+
+fn run_image<'a>(path: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut all = vec![
+        "lab",
+        "run",
+        "fallocate2",
+        "--workers",
+        "1",
+        "--ops",
+        "20",
+        "--policy",
+        "yard",
+        "--image",
+        path,
+    ];
+    all.extend(more);
+    all
+}
+
+/// Without permission: as another user, where the test may become one.
+#[test]
+fn without_permission_nothing_runs() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    if !blockyard_testkit::require(&["root"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mode =
+        |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    mode(folder.path(), 0o755);
+    let path = image(folder.path(), "16M");
+    // The program must be reachable by the other user too.
+    let program = folder.path().join("blockyard");
+    std::fs::copy(env!("CARGO_BIN_EXE_blockyard"), &program).unwrap();
+    mode(&program, 0o755);
+    let as_nobody = |arguments: &[&str]| {
+        Command::new(&program).args(arguments).uid(65_534).gid(65_534).current_dir("/").output().unwrap()
+    };
+    mode(Path::new(&path), 0o600);
+    let output = as_nobody(&run_image(&path, &[]));
+    assert_eq!(output.status.code(), Some(8));
+    assert!(
+        stderr(&output).contains(&path) && stderr(&output).contains("ermission denied"),
+        "{}",
+        stderr(&output)
+    );
+    // Readable is enough for an overlay, not for --in-place.
+    mode(Path::new(&path), 0o444);
+    let before = std::fs::read(&path).unwrap();
+    assert_eq!(as_nobody(&run_image(&path, &[])).status.code(), Some(0));
+    assert_eq!(as_nobody(&run_image(&path, &["--in-place"])).status.code(), Some(8));
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    let output = as_nobody(&run_image(&path, &["--out", "/proc/nowhere"]));
+    assert_eq!(output.status.code(), Some(8));
+    assert!(stderr(&output).contains("--out /proc/nowhere: cannot be written"), "{}", stderr(&output));
+    let output = as_nobody(&run_with(&["--beside", "kernel"]));
+    assert_eq!(output.status.code(), Some(8));
+    assert!(stderr(&output).contains("--beside kernel: needs root"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_image_is_read_only_unless_in_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path(), "16M");
+    let before = std::fs::read(&path).unwrap();
+    let output = blockyard(&run_image(&path, &["--json"]));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    let two_cells = blockyard(&run_image(&path, &["--in-place", "--repeat", "2"]));
+    assert_eq!(two_cells.status.code(), Some(2));
+    assert!(stderr(&two_cells).contains("one cell only"), "{}", stderr(&two_cells));
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    assert_eq!(blockyard(&run_image(&path, &["--in-place", "--quiet"])).status.code(), Some(0));
+    let listing = stdout(&blockyard(&["ls", "-l", &path]));
+    assert!(listing.contains("1048576") && listing.contains("fallocate2.0.0"), "{listing}");
+    assert_eq!(blockyard(&["check", "-n", &path]).status.code(), Some(0));
+    // The file is there now: a second run says so and leaves the image as it is.
+    let after = std::fs::read(&path).unwrap();
+    let again = blockyard(&run_image(&path, &["--in-place"]));
+    assert_eq!(again.status.code(), Some(8));
+    assert!(stderr(&again).contains("create fallocate2.0.0"), "{}", stderr(&again));
+    assert_eq!(std::fs::read(&path).unwrap(), after);
+}
+
+#[test]
+fn a_report_is_made_again_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let out = out.to_str().unwrap();
+    assert_eq!(blockyard(&run_with(&["--out", out, "--quiet"])).status.code(), Some(0));
+    for name in ["run.json", "rows.jsonl", "report.md", "rows.csv", "report.html"] {
+        assert!(Path::new(out).join(name).metadata().unwrap().len() > 100, "{name}");
+    }
+    let report = |format: &str| {
+        let output = blockyard(&["lab", "report", out, "--format", format]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let markdown = report("markdown");
+    for part in ["- machine: ", "- commit", "- seed: `1`", "- command: `", "--ops 40", "| yard | 2 |"] {
+        let part = if part == "- commit" { "- blockyard: `" } else { part };
+        assert!(markdown.contains(part), "{part}: {markdown}");
+    }
+    assert_eq!(report("jsonl"), std::fs::read_to_string(Path::new(out).join("rows.jsonl")).unwrap());
+    let csv = report("csv");
+    assert!(
+        csv.starts_with("workload,policy,workers,cpus,interleave,seed,ops,") && csv.lines().count() == 2,
+        "{csv}"
+    );
+    assert!(report("terminal").contains("yard"));
+    let none = blockyard(&["lab", "report", folder.path().to_str().unwrap()]);
+    assert_eq!(none.status.code(), Some(8));
+    assert!(stderr(&none).contains("not a run's folder"), "{}", stderr(&none));
+    std::fs::write(Path::new(out).join("rows.jsonl"), "{}\n").unwrap();
+    let damaged = blockyard(&["lab", "report", out]);
+    assert_eq!(damaged.status.code(), Some(8));
+    assert!(stderr(&damaged).contains("rows.jsonl line 1: not a row"), "{}", stderr(&damaged));
+}
+
+#[test]
+fn copy_prints_a_row_a_copy_and_keeps_its_maps() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let run = [
+        "lab", "run", "copy", "--scale", "0.003", "--policy", "yard", "--copies", "2", "--json", "--out", out,
+    ];
+    let output = blockyard(&run);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let rows: Vec<serde_json::Value> =
+        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 2);
+    let help = stdout(&blockyard(&["lab", "run", "--help"]));
+    for key in rows[0].as_object().unwrap().keys() {
+        assert!(help.contains(key.as_str()), "{key} is not documented");
+    }
+    assert!(rows[0]["overlap_previous"].is_null() && rows[1]["overlap_previous"].is_number());
+    assert_eq!(rows[1]["files"], 547);
+    for name in
+        ["copy-yard-before", "copy-yard-after-copy-1", "copy-yard-after-copy-2", "copy-yard-over-time"]
+    {
+        let svg = std::fs::read_to_string(folder.path().join(format!("maps/{name}.svg"))).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("rgb("), "{name}");
+        assert!(folder.path().join(format!("maps/{name}.txt")).metadata().unwrap().len() > 50, "{name}");
+    }
+    let text = stdout(&blockyard(&["lab", "report", out]));
+    assert!(text.contains("published: rralloc") && text.contains("GiB written"), "{text}");
+}

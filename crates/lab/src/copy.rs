@@ -1,0 +1,419 @@
+//! `lab run copy`: a tree copied over itself, again and again, and what the allocation map shows after each copy.
+//!
+//! The published experiment copied 182,515 files of 27 GiB three times over themselves. Here one process copies a tree
+//! of the same shape ([`tree`]): the first copy makes directories and files, each further one truncates and rewrites
+//! every file in place, as `cp -r` does over an existing tree. What truncation frees may be used again only after the
+//! next commit, which is why the files move. Write-back runs as under Linux: by amount of dirty data, and at close for a
+//! file that was truncated to nothing. A commit comes after each [`COMMIT_BYTES`] of data. No clock takes part: the same
+//! seed gives the same image.
+
+mod reuse;
+mod tree;
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use blockyard_alloc::{EventSink, Policy};
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u64};
+use blockyard_disk::{GroupNr, InodeNr};
+use blockyard_engine::{Events, FileSystem, JournalUse, NewInode, OpenOptions};
+use serde::{Deserialize, Serialize};
+
+use crate::map::{AllocationMap, Timeline};
+use crate::row::count_as_f64;
+use crate::run::{CellDevice, ImageSource, NamedMap, Verdict};
+use crate::scan::ImageScan;
+use crate::target::engine::context;
+use crate::workload::{GIB, MIB};
+use reuse::Reuse;
+
+pub use tree::{Tree, TreeFile};
+
+/// Data written between two commits at full scale: the five seconds of a mount at 256 MiB/s.
+pub const COMMIT_BYTES: u64 = 1280 * MIB;
+/// A free run of this many bytes or more is a long one.
+pub const LONG_RUN: u64 = 8 * MIB;
+/// Files after which the copying process moves to another CPU slot.
+const FILES_PER_CPU: usize = 1000;
+/// Bytes of one write call, as cp makes them.
+const WRITE_BYTES: u64 = 128 << 10;
+/// Moments of one copy that the time axis shows.
+const SAMPLES_PER_COPY: usize = 24;
+
+/// What to copy.
+#[derive(Clone, Debug)]
+pub struct CopyPlan {
+    /// Policy arms, as they were asked for.
+    pub policies: Vec<String>,
+    /// The tree.
+    pub tree: Tree,
+    /// How many copies, the first included.
+    pub copies: u32,
+    /// Logical CPUs.
+    pub cpus: u32,
+    /// What each arm runs on.
+    pub image: ImageSource,
+    /// Data between two commits in bytes.
+    pub commit_bytes: u64,
+    /// Seed.
+    pub seed: u64,
+}
+
+/// What lay on the image after one copy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CopyRow {
+    /// Always `copy`.
+    pub workload: String,
+    /// The policy arm.
+    pub policy: String,
+    /// Which copy, from 1.
+    pub copy: u32,
+    /// Seed.
+    pub seed: u64,
+    /// Files written.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Changes between used and free squares of the map (32 a group) in disk order.
+    pub boundaries: u64,
+    /// Groups of which no square is used.
+    pub empty_groups: u64,
+    /// Jaccard index of the squares used by files after this copy and after the one before; none for the first.
+    pub overlap_previous: Option<f64>,
+    /// Share (0..=1) of the free blocks that lie in runs of [`LONG_RUN`] or more.
+    pub free_share_long_runs: f64,
+    /// Median over returns to a group of the MiB allocated elsewhere since it was last used; none without returns.
+    pub reuse_interval_mib_p50: Option<f64>,
+    /// Mean over the groups that were returned to of each group's mean interval in MiB; none without returns.
+    pub reuse_interval_mib_group_mean: Option<f64>,
+    /// Returns to a group.
+    pub reuses: u64,
+    /// Mean extents a file.
+    pub extents_per_file: f64,
+    /// Mean extent in KiB.
+    pub mean_extent_kb: f64,
+    /// Free extents of the image (e2freefrag).
+    pub free_extents: u64,
+    /// Average free extent in KiB (e2freefrag).
+    pub avg_free_extent_kb: u64,
+    /// Fragmentation score (e4defrag -c); none without files.
+    pub score: Option<f64>,
+}
+
+/// What came out.
+#[derive(Clone, Debug, Default)]
+pub struct CopyOutcome {
+    /// Arms in order, then copies.
+    pub rows: Vec<CopyRow>,
+    /// The judges of each arm's image after the last copy.
+    pub verdict: Verdict,
+    /// Maps before the first copy and after each.
+    pub maps: Vec<NamedMap>,
+    /// Used shares over time, one an arm.
+    pub timelines: Vec<Timeline>,
+}
+
+impl CopyPlan {
+    /// Three copies on an image in memory that the tree fills to the published share (27 GiB on 818 groups of 128 MiB),
+    /// with as many commits a copy as the published one had.
+    #[must_use]
+    pub fn published(policies: Vec<String>, tree: Tree, seed: u64) -> Self {
+        let groups = (tree.bytes() * 818 / (27 * GIB)).max(8);
+        Self {
+            policies,
+            copies: 3,
+            cpus: 6,
+            image: ImageSource::memory(groups * 128 * MIB, seed),
+            commit_bytes: (tree.bytes() / (27 * GIB).div_ceil(COMMIT_BYTES)).max(MIB),
+            tree,
+            seed,
+        }
+    }
+
+    /// Refuses what cannot work, before anything runs.
+    ///
+    /// # Errors
+    /// What is wrong and what to do.
+    pub fn check(&self) -> Result<()> {
+        ensure!(!self.policies.is_empty(), "--policy: name at least one (see blockyard policy list)");
+        for text in &self.policies {
+            Policy::parse(text).with_context(|| format!("--policy {text} (see blockyard policy list)"))?;
+        }
+        ensure!((1..=100).contains(&self.copies), "--copies: give a number from 1 to 100");
+        ensure!((1..=4096).contains(&self.cpus), "--cpus: give a number from 1 to 4096");
+        ensure!(!self.image.is_in_place(), "--in-place: copy keeps no image; leave it out");
+        // What one copy frees is there again after a commit: room for that much beside the tree, in whole blocks.
+        let files = u64_from_usize(self.tree.files.len());
+        let room = self.tree.bytes() + files * 4096 + 2 * self.commit_bytes.min(self.tree.bytes());
+        self.image.check(1, room)
+    }
+}
+
+/// Runs every arm; `progress` is told before each copy.
+///
+/// # Errors
+/// Those of [`CopyPlan::check`] before anything runs; for an arm that fails, with its name.
+pub fn run(plan: &CopyPlan, mut progress: impl FnMut(usize, &str)) -> Result<CopyOutcome> {
+    plan.check()?;
+    let mut outcome = CopyOutcome::default();
+    for (arm, name) in plan.policies.iter().enumerate() {
+        let mut begin = |copy: u32| {
+            let part = arm * usize_from_u64(u64::from(plan.copies)) + usize_from_u64(u64::from(copy));
+            progress(part, &format!("copy {copy} under {name}"));
+        };
+        let policy = Policy::parse(name)?;
+        run_arm(plan, name, policy, &mut outcome, &mut begin)
+            .with_context(|| format!("copy under {name}"))?;
+    }
+    Ok(outcome)
+}
+
+fn run_arm(
+    plan: &CopyPlan,
+    name: &str,
+    policy: Policy,
+    outcome: &mut CopyOutcome,
+    begin: &mut dyn FnMut(u32),
+) -> Result<()> {
+    let device = plan.image.device()?;
+    let mut note = |title: String, map: &AllocationMap| {
+        let workers = 1;
+        outcome.maps.push(NamedMap { title, policy: name.to_owned(), workers, map: map.clone() });
+    };
+    let mut before = ImageScan::of(device.shared())?;
+    note(format!("copy: {name}, before"), &before.map);
+    let mut copier = Copier::open(plan, policy, &device, format!("copy: {name}, over time"))?;
+    for copy in 1..=plan.copies {
+        begin(copy);
+        copier.copy(copy)?;
+        let reuse = copier.reuse.take();
+        // After a sync the device holds everything. The file system stays open: cursors and goals live in memory.
+        let scan = ImageScan::of(device.shared())?;
+        note(format!("copy: {name}, after copy {copy}"), &scan.map);
+        let overlap = (copy > 1).then(|| scan.file_map.overlap(&before.file_map));
+        outcome.rows.push(row(plan, name, copy, &scan, overlap, &reuse));
+        before = scan;
+    }
+    outcome.timelines.push(copier.timeline);
+    copier.fs.close(&context(0)).context("close the image")?;
+    outcome.verdict.check(&*device.shared())?;
+    outcome.verdict.e2fsck(&device)?;
+    Ok(())
+}
+
+fn row(
+    plan: &CopyPlan,
+    policy: &str,
+    copy: u32,
+    scan: &ImageScan,
+    overlap_previous: Option<f64>,
+    reuse: &reuse::Figures,
+) -> CopyRow {
+    let figures = scan.map.figures();
+    CopyRow {
+        workload: "copy".to_owned(),
+        policy: policy.to_owned(),
+        copy,
+        seed: plan.seed,
+        files: u64_from_usize(plan.tree.files.len()),
+        bytes: plan.tree.bytes(),
+        boundaries: figures.boundaries,
+        empty_groups: figures.empty_groups,
+        overlap_previous,
+        free_share_long_runs: scan.free_share_of_runs(LONG_RUN),
+        reuse_interval_mib_p50: reuse.median_mib,
+        reuse_interval_mib_group_mean: reuse.group_mean_mib,
+        reuses: reuse.returns,
+        extents_per_file: scan.extents_per_file(),
+        mean_extent_kb: scan.mean_extent_kb(),
+        free_extents: scan.free.extents(),
+        avg_free_extent_kb: scan.free.average_kib(),
+        score: scan.defrag.score().map(f64::from),
+    }
+}
+
+/// The copying process and the file system it copies to.
+struct Copier<'a> {
+    plan: &'a CopyPlan,
+    fs: FileSystem,
+    reuse: Arc<Reuse>,
+    timeline: Timeline,
+    /// Inodes of the directories and files of the tree, once they exist.
+    directories: Vec<InodeNr>,
+    files: Vec<InodeNr>,
+    written: u64,
+    uncommitted: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Copier<'a> {
+    fn open(plan: &'a CopyPlan, policy: Policy, device: &CellDevice, title: String) -> Result<Self> {
+        let reuse = Arc::new(Reuse::default());
+        let sink: Arc<dyn EventSink> = Arc::<Reuse>::clone(&reuse);
+        let options = OpenOptions {
+            cpus: plan.cpus,
+            policy,
+            seed: plan.seed,
+            journal: JournalUse::Ignored,
+            events: Some(Events(sink)),
+            ..OpenOptions::default()
+        };
+        let fs = FileSystem::open(device.shared(), options, &context(0))?;
+        reuse.set_cluster_bytes(u64::from(fs.geometry().cluster_ratio()) << fs.geometry().block_bits());
+        let groups = blockyard_disk::num::usize_from_u32(fs.geometry().groups());
+        Ok(Self {
+            plan,
+            fs,
+            reuse,
+            timeline: Timeline::new(title, groups),
+            directories: Vec::new(),
+            files: Vec::new(),
+            written: 0,
+            uncommitted: 0,
+            // Zeroes: a sparse memory device keeps no storage for them.
+            buffer: vec![0; usize_from_u64(WRITE_BYTES)],
+        })
+    }
+
+    fn copy(&mut self, copy: u32) -> Result<()> {
+        let samples_every = self.plan.tree.files.len().div_ceil(SAMPLES_PER_COPY).max(1);
+        self.sample();
+        if copy == 1 {
+            self.make_directories()?;
+        }
+        for index in 0..self.plan.tree.files.len() {
+            self.copy_file(index, copy)?;
+            if (index + 1).is_multiple_of(samples_every) {
+                self.sample();
+            }
+        }
+        self.fs.sync(&context(0)).context("sync")?;
+        self.sample();
+        self.timeline.mark(format!("copy {copy}"));
+        Ok(())
+    }
+
+    fn make_directories(&mut self) -> Result<()> {
+        let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+        for (index, parent) in self.plan.tree.directories.iter().enumerate() {
+            let parent = parent.map_or(InodeNr::ROOT, |parent| self.directories[parent]);
+            let made = self.fs.create(&context(0), parent, format!("d{index}").as_bytes(), &new);
+            self.directories.push(made.context("make a directory")?);
+        }
+        Ok(())
+    }
+
+    fn copy_file(&mut self, index: usize, copy: u32) -> Result<()> {
+        let plan = self.plan;
+        let TreeFile { directory, bytes } = plan.tree.files[index];
+        let ctx = context(u32_from_usize(index / FILES_PER_CPU) % plan.cpus);
+        let inode = if copy == 1 {
+            let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+            let parent = directory.map_or(InodeNr::ROOT, |directory| self.directories[directory]);
+            let made = self.fs.create(&ctx, parent, format!("f{index}").as_bytes(), &new);
+            let inode = made.context("make a file")?;
+            self.files.push(inode);
+            inode
+        } else {
+            self.files[index]
+        };
+        self.fs.open_inode(inode, true)?;
+        if copy > 1 {
+            self.fs.truncate(&ctx, inode, 0).context("truncate")?;
+        }
+        let mut at = 0;
+        while at < bytes {
+            let length = (bytes - at).min(WRITE_BYTES);
+            let data = &self.buffer[..usize_from_u64(length)];
+            self.fs.write(&ctx, inode, at, data).context("write")?;
+            at += length;
+        }
+        if copy > 1 {
+            // What Linux does at the close of a file that was truncated to nothing and written again.
+            self.fs.write_back_file(&ctx, inode).context("write back")?;
+        }
+        self.fs.release_inode(&ctx, inode, true)?;
+        self.written += bytes;
+        self.uncommitted += bytes;
+        if self.uncommitted >= plan.commit_bytes {
+            self.uncommitted = 0;
+            self.fs.write_back_all(&ctx).context("write back")?;
+            self.fs.commit(&ctx).context("commit")?;
+        }
+        Ok(())
+    }
+
+    /// The used share of each group now.
+    fn sample(&mut self) {
+        let allocator = self.fs.allocator();
+        let geometry = self.fs.geometry();
+        let used = geometry.all_groups().map(|group: GroupNr| {
+            let clusters = f64::from(geometry.clusters_in_group(group));
+            1.0 - f64::from(allocator.group_free(group)) / clusters
+        });
+        self.timeline.sample(count_as_f64(self.written) / count_as_f64(GIB), used);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(scale: f64) -> CopyPlan {
+        let policies = vec!["linux-6.18".into(), "rralloc-v2".into()];
+        CopyPlan::published(policies, Tree::synthetic(scale, 1), 1)
+    }
+
+    /// The published shape: the regular policy returns to what it used before (overlaps 0.63 and 0.69), round robin
+    /// moves on (0.31 and 0.26), leaves fewer empty groups and more boundaries. A twentieth of the tree shows it.
+    #[test]
+    fn round_robin_moves_on_and_scatters() {
+        let outcome = run(&plan(0.05), |_, _| ()).unwrap();
+        assert!(outcome.verdict.is_clean(), "{}", outcome.verdict.text());
+        assert_eq!((outcome.rows.len(), outcome.maps.len(), outcome.timelines.len()), (6, 8, 2));
+        let (regular, rotating) = outcome.rows.split_at(3);
+        assert_eq!((regular[0].copy, regular[0].overlap_previous), (1, None));
+        let overlap = |row: &CopyRow| row.overlap_previous.unwrap();
+        for copy in 1..3 {
+            let (regular, rotating) = (&regular[copy], &rotating[copy]);
+            assert!(overlap(regular) > 0.45, "{regular:?}");
+            assert!(overlap(rotating) < 0.4, "{rotating:?}");
+            assert!(rotating.empty_groups < regular.empty_groups, "{rotating:?} {regular:?}");
+            assert!(
+                f64_of(rotating.boundaries) > 1.4 * f64_of(regular.boundaries),
+                "{rotating:?} {regular:?}"
+            );
+        }
+        for row in &outcome.rows {
+            assert_eq!(row.files, 9125);
+            assert!(
+                (0.0..=1.0).contains(&row.free_share_long_runs) && row.extents_per_file >= 1.0,
+                "{row:?}"
+            );
+        }
+    }
+
+    fn f64_of(count: u64) -> f64 {
+        count_as_f64(count)
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_rows_and_maps() {
+        let plan = CopyPlan { policies: vec!["yard".into()], ..plan(0.004) };
+        let (first, second) = (run(&plan, |_, _| ()).unwrap(), run(&plan, |_, _| ()).unwrap());
+        assert_eq!(first.rows, second.rows);
+        assert_eq!(first.maps, second.maps);
+    }
+
+    #[test]
+    fn bad_plans_are_refused() {
+        let refused = |plan: CopyPlan, part: &str| {
+            let text = format!("{:#}", run(&plan, |_, name| panic!("{name}")).unwrap_err());
+            assert!(text.contains(part) && !text.contains('\n'), "{text}");
+        };
+        refused(CopyPlan { copies: 0, ..plan(0.004) }, "--copies");
+        refused(CopyPlan { policies: vec!["nothing".into()], ..plan(0.004) }, "no policy");
+        refused(CopyPlan { image: ImageSource::memory(32 * MIB, 1), ..plan(0.004) }, "too small");
+    }
+}

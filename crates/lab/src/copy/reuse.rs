@@ -1,0 +1,116 @@
+//! How soon an allocator comes back to a group: measured from its decisions.
+//!
+//! Consecutive allocations in one group are one visit. A *return* is a visit to a group that was visited before; its
+//! interval is what was allocated elsewhere in between. A policy that goes round the disk returns after a lap, one that
+//! reuses what is nearest returns at once. Only file data counts.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use blockyard_alloc::{AllocEvent, EventKind, EventSink, RequestFlags};
+use blockyard_sync::CpuSlot;
+
+use crate::row::count_as_f64;
+use crate::workload::MIB;
+
+/// Collects decisions.
+#[derive(Default)]
+pub(super) struct Reuse(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    cluster_bytes: u64,
+    /// Clusters allocated so far.
+    clock: u64,
+    current: Option<u32>,
+    /// The clock when a group was left.
+    left: BTreeMap<u32, u64>,
+    /// (group, interval) of each return since the last look.
+    returns: Vec<(u32, u64)>,
+}
+
+/// Intervals of a stretch of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Figures {
+    pub(super) returns: u64,
+    pub(super) median_mib: Option<f64>,
+    pub(super) group_mean_mib: Option<f64>,
+}
+
+impl Reuse {
+    pub(super) fn set_cluster_bytes(&self, bytes: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).cluster_bytes = bytes;
+    }
+
+    /// The figures of the returns since the last call.
+    pub(super) fn take(&self) -> Figures {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let returns = std::mem::take(&mut state.returns);
+        let mib = |clusters: f64| clusters * count_as_f64(state.cluster_bytes) / count_as_f64(MIB);
+        let mut intervals: Vec<u64> = returns.iter().map(|(_, interval)| *interval).collect();
+        intervals.sort_unstable();
+        let mut groups: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for (group, interval) in &returns {
+            let (sum, count) = groups.entry(*group).or_default();
+            *sum += interval;
+            *count += 1;
+        }
+        let means = groups.values().map(|(sum, count)| count_as_f64(*sum) / count_as_f64(*count));
+        let of = count_as_f64(blockyard_disk::num::u64_from_usize(groups.len()));
+        Figures {
+            returns: blockyard_disk::num::u64_from_usize(intervals.len()),
+            median_mib: intervals.get(intervals.len() / 2).map(|&clusters| mib(count_as_f64(clusters))),
+            group_mean_mib: (!groups.is_empty()).then(|| mib(means.sum::<f64>() / of)),
+        }
+    }
+}
+
+impl EventSink for Reuse {
+    fn emit(&self, _: CpuSlot, event: &AllocEvent) {
+        let data = u32::from(event.flags) & RequestFlags::DATA.bits() != 0;
+        if !data || event.kind == EventKind::NoSpace {
+            return;
+        }
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let group = event.result.group;
+        if state.current != Some(group) {
+            let clock = state.clock;
+            if let Some(left) = state.current {
+                state.left.insert(left, clock);
+            }
+            if let Some(before) = state.left.get(&group).copied() {
+                state.returns.push((group, clock - before));
+            }
+            state.current = Some(group);
+        }
+        state.clock += u64::from(event.original.len.min(event.result.len));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockyard_alloc::EventExtent;
+
+    #[test]
+    fn a_return_counts_what_went_elsewhere() {
+        let reuse = Reuse::default();
+        reuse.set_cluster_bytes(MIB);
+        let emit = |group, len| {
+            let extent = EventExtent { group, len, ..EventExtent::default() };
+            let flags = u16::try_from(RequestFlags::DATA.bits()).unwrap();
+            let event = AllocEvent { original: extent, result: extent, flags, ..AllocEvent::default() };
+            reuse.emit(CpuSlot::ZERO, &event);
+        };
+        // Group 1 is left with the clock at 3 and met again at 8 (interval 5), then at 11 (interval 1).
+        for (group, len) in [(1, 1), (1, 2), (2, 5), (1, 2), (3, 1), (1, 9), (2, 1)] {
+            emit(group, len);
+        }
+        let figures = reuse.take();
+        // Intervals: group 1: 5 and 1; group 2: from 8 to 20, 12.
+        assert_eq!(figures.returns, 3);
+        assert_eq!(figures.median_mib, Some(5.0));
+        assert_eq!(figures.group_mean_mib, Some(7.5));
+        assert_eq!(reuse.take(), Figures::default());
+    }
+}

@@ -1,0 +1,139 @@
+//! The tree that is copied: made up with the published number of files and bytes, or with the sizes of a real one.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::row::count_as_f64;
+use crate::workload::GIB;
+
+/// Files of the published tree.
+const FILES: f64 = 182_515.0;
+/// Bytes of the published tree.
+const BYTES: u64 = 27 * GIB;
+/// Files a directory.
+const FILES_PER_DIRECTORY: usize = 16;
+/// Spread of the sizes: the standard deviation of their logarithm. A median of about a thirteenth of the mean, as home
+/// directories and source trees have.
+const SPREAD: f64 = 2.26;
+
+/// Directories and files by number; a parent comes before its children.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// The parent of each directory; `None` is the root of the image.
+    pub directories: Vec<Option<usize>>,
+    /// Files in the order in which they are copied.
+    pub files: Vec<TreeFile>,
+}
+
+/// One file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TreeFile {
+    /// Its directory; `None` is the root of the image.
+    pub directory: Option<usize>,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl Tree {
+    /// A tree of the published shape with `scale` times the files (at least one); sizes are log-normal and have the
+    /// published mean.
+    #[must_use]
+    pub fn synthetic(scale: f64, seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let count = usize_of(FILES * scale).max(1);
+        let weights: Vec<f64> = (0..count).map(|_| (SPREAD * normal(&mut random)).exp()).collect();
+        let wanted = count_as_f64(BYTES) * scale;
+        let factor = wanted / weights.iter().sum::<f64>();
+        let directories: Vec<Option<usize>> = (0..count.div_ceil(FILES_PER_DIRECTORY))
+            .map(|index| (index > 0 && random.random_bool(0.8)).then(|| random.random_range(0..index)))
+            .collect();
+        let files = weights.iter().enumerate().map(|(index, weight)| TreeFile {
+            directory: Some(index / FILES_PER_DIRECTORY),
+            bytes: blockyard_disk::num::u64_from_usize(usize_of(weight * factor)),
+        });
+        Self { files: files.collect(), directories }
+    }
+
+    /// The shape of a directory on this machine: its directories and the sizes of its regular files, sorted by name.
+    /// Contents are not read.
+    ///
+    /// # Errors
+    /// When it cannot be read, or holds no regular file.
+    pub fn of_directory(root: &Path) -> Result<Self> {
+        let mut tree = Self { directories: Vec::new(), files: Vec::new() };
+        let mut numbers: BTreeMap<PathBuf, usize> = BTreeMap::new();
+        for entry in walkdir::WalkDir::new(root).min_depth(1).sort_by_file_name() {
+            let entry = entry.with_context(|| format!("--tree {}", root.display()))?;
+            let parent = entry.path().parent().and_then(|parent| numbers.get(parent)).copied();
+            if entry.file_type().is_dir() {
+                numbers.insert(entry.path().to_owned(), tree.directories.len());
+                tree.directories.push(parent);
+            } else if entry.file_type().is_file() {
+                let bytes = entry.metadata().with_context(|| format!("--tree {}", root.display()))?.len();
+                tree.files.push(TreeFile { directory: parent, bytes });
+            }
+        }
+        ensure!(!tree.files.is_empty(), "--tree {}: no regular file in it", root.display());
+        Ok(tree)
+    }
+
+    /// Bytes of all files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+}
+
+/// A draw from the standard normal distribution (Box and Muller).
+fn normal(random: &mut ChaCha8Rng) -> f64 {
+    let (u, v): (f64, f64) = (random.random::<f64>().max(1e-300), random.random());
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+}
+
+/// A small non-negative number cut to a whole one.
+#[allow(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "counts and sizes stay below 2^53 and are not negative"
+)]
+fn usize_of(value: f64) -> usize {
+    value as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_made_up_tree_has_the_published_size() {
+        let tree = Tree::synthetic(0.1, 1);
+        assert_eq!(tree.files.len(), 18_251);
+        let share = count_as_f64(tree.bytes()) / count_as_f64(BYTES);
+        assert!((share - 0.1).abs() < 0.001, "{share}");
+        let mut sizes: Vec<u64> = tree.files.iter().map(|file| file.bytes).collect();
+        sizes.sort_unstable();
+        assert!((4 << 10..32 << 10).contains(&sizes[sizes.len() / 2]), "{}", sizes[sizes.len() / 2]);
+        assert!(tree.directories.iter().enumerate().all(|(index, parent)| parent.is_none_or(|p| p < index)));
+        assert_ne!(tree, Tree::synthetic(0.1, 2));
+    }
+
+    #[test]
+    fn a_directory_gives_its_shape() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("b/c")).unwrap();
+        std::fs::write(root.path().join("a"), [0; 10]).unwrap();
+        std::fs::write(root.path().join("b/c/d"), [0; 5]).unwrap();
+        let tree = Tree::of_directory(root.path()).unwrap();
+        assert_eq!(tree.directories, [None, Some(0)]);
+        let files: Vec<_> = tree.files.iter().map(|file| (file.directory, file.bytes)).collect();
+        assert_eq!(files, [(None, 10), (Some(1), 5)]);
+        let empty = tempfile::tempdir().unwrap();
+        assert!(Tree::of_directory(empty.path()).unwrap_err().to_string().contains("no regular file"));
+        assert!(Tree::of_directory(Path::new("/nonexistent")).is_err());
+    }
+}

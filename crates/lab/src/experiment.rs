@@ -1,0 +1,187 @@
+//! The published experiments as a whole: which cells to run, and their tables with our figures beside the published ones.
+//!
+//! Published rates come from other machines. They stand in rows and columns marked as published; what may be compared
+//! is how figures change with workers and policies, never a rate with a rate.
+
+mod rotation;
+mod series;
+
+use crate::report::Table;
+use crate::row::{Interleave, Row};
+use crate::run::{ImageSource, Plan};
+use crate::runner::Limit;
+use crate::workload::Workload;
+
+/// A published experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Experiment {
+    /// E1: the scalability series of Linux 6.17 (July 2025).
+    Series,
+    /// E2: round-robin allocation (February 2026), its three fio jobs. Its maps are `lab run copy`.
+    Rotation,
+}
+
+/// What the cells of an experiment have in common.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Factor on the published file sizes.
+    pub scale: f64,
+    /// Wall-clock time of a cell that does not end by itself.
+    pub limit: Limit,
+    /// Numbers of workers of the tables over workers; `None`: the published ones.
+    pub workers: Option<Vec<u32>>,
+    /// Repetitions.
+    pub repeat: u32,
+    /// Seed.
+    pub seed: u64,
+    /// The image; `None`: in memory, as large as the published one.
+    pub image: Option<ImageSource>,
+}
+
+impl Experiment {
+    /// Names on the command line.
+    pub const NAMES: [&str; 2] = ["e1", "e2"];
+
+    /// By its name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        match name {
+            "e1" => Some(Self::Series),
+            "e2" => Some(Self::Rotation),
+            _ => None,
+        }
+    }
+
+    /// The name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Series => "e1",
+            Self::Rotation => "e2",
+        }
+    }
+
+    /// The plans to run, one after the other.
+    #[must_use]
+    pub fn plans(self, setup: &Setup) -> Vec<Plan> {
+        match self {
+            Self::Series => series::plans(setup),
+            Self::Rotation => rotation::plans(setup),
+        }
+    }
+
+    /// The published tables with ours beside.
+    #[must_use]
+    pub fn tables(self, rows: &[Row]) -> Vec<Table> {
+        match self {
+            Self::Series => series::tables(rows),
+            Self::Rotation => rotation::tables(rows),
+        }
+    }
+}
+
+impl Setup {
+    fn plan(&self, workload: &str, policies: &[&str], workers: &[u32], interleave: Interleave) -> Plan {
+        let workload =
+            Workload::by_name(workload, self.scale).expect("the experiments name workloads that exist");
+        let image = self.image.clone();
+        Plan {
+            image: image.unwrap_or_else(|| ImageSource::memory(workload.published_device(), self.seed)),
+            limit: if workload.ends_by_itself() {
+                Limit { time: None, ops_per_worker: None }
+            } else {
+                self.limit
+            },
+            workload,
+            policies: policies.iter().map(|&policy| policy.to_owned()).collect(),
+            workers: workers.to_vec(),
+            cpus: None,
+            interleave,
+            repeat: self.repeat,
+            seed: self.seed,
+            beside_kernel: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::run;
+
+    fn small() -> Setup {
+        Setup {
+            scale: 0.0005,
+            limit: Limit { time: None, ops_per_worker: Some(300) },
+            workers: Some(vec![1, 2]),
+            repeat: 1,
+            seed: 3,
+            image: Some(ImageSource::memory(64 << 30, 3)),
+        }
+    }
+
+    fn rows(experiment: Experiment) -> Vec<Row> {
+        let plans = experiment.plans(&small());
+        plans.iter().flat_map(|plan| run(plan, |_, _| ()).unwrap().rows).collect()
+    }
+
+    fn cell<'a>(table: &'a Table, row: usize, head: &str) -> &'a str {
+        let column = table.heads.iter().position(|name| name == head).unwrap_or_else(|| panic!("{head}"));
+        &table.rows[row][column]
+    }
+
+    /// Published rows and columns in their order, ours filled in.
+    #[test]
+    fn e1_has_the_published_rows_and_columns() {
+        let tables = Experiment::Series.tables(&rows(Experiment::Series));
+        let [contention, series, append] = &tables[..] else { panic!("three tables") };
+        assert_eq!(
+            contention.heads,
+            ["operations a second and worker", "1", "2", "4", "8", "16", "32", "64"]
+        );
+        assert_eq!(
+            contention.rows[0],
+            [
+                "published: before the series",
+                "295287 (100%)",
+                "70665 (24%)",
+                "33865 (11%)",
+                "19387 (7%)",
+                "10104 (3%)",
+                "5588 (2%)",
+                "3588 (1%)"
+            ]
+        );
+        assert_eq!(contention.rows.len(), 5);
+        assert!(contention.rows[1..].iter().all(|row| row[1].ends_with("(100%)") && row[3] == "-"));
+        assert_eq!(series.rows.len(), 6);
+        assert_eq!(cell(series, 0, "all: patched"), "20049 (+651%)");
+        assert_eq!(cell(series, 1, "one: patched"), "328324 (+3.7%)");
+        assert_eq!(cell(series, 3, "one: patched"), "209431 (+0.9%)");
+        assert!(series.rows[4][0].starts_with("this machine") && cell(series, 4, "workers") == "2");
+        assert_eq!(append.heads.len(), 9);
+        assert_eq!(append.rows.len(), 6);
+        assert_eq!(append.rows[3][..3], ["average extents a file", "261967", "261973"]);
+        let ours: Vec<f64> = append.rows[3][5..].iter().map(|text| text.parse().unwrap()).collect();
+        assert!(ours[0] > 10.0 * ours[2] && ours[1] > 10.0 * ours[3], "{ours:?}");
+        assert!(
+            append.title.contains("published") && append.notes.iter().any(|note| note.contains("overlap"))
+        );
+    }
+
+    #[test]
+    fn e2_has_each_job_with_and_without_preallocation() {
+        let tables = Experiment::Rotation.tables(&rows(Experiment::Rotation));
+        let [table] = &tables[..] else { panic!("one table") };
+        assert_eq!(table.rows.len(), 12);
+        assert_eq!(table.rows[0][..2], ["seqwrite", "regular (linux-6.18)"]);
+        assert_eq!(cell(table, 0, "published MiB/s"), "497");
+        assert_eq!(cell(table, 5, "published IOPS"), "72500");
+        assert_eq!(cell(table, 5, "published mean us"), "660");
+        assert_eq!(table.rows[6][0], "seqwrite:fallocate=none");
+        assert_eq!(cell(table, 6, "published MiB/s"), "-");
+        for row in 0..12 {
+            assert!(cell(table, row, "IOPS").parse::<f64>().unwrap() > 0.0, "row {row}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! E2: the three fio jobs under the regular policy and round robin, with fio's preallocation and without.
+//!
+//! The published runs had fio's default: the parent preallocates every file, one after the other, before a job starts,
+//! so nothing is allocated in parallel. The arms without preallocation are ours.
+
+use super::Setup;
+use crate::published::ROUND_ROBIN;
+use crate::report::{Table, summary};
+use crate::row::{Interleave, Row};
+use crate::run::Plan;
+use crate::workload::Workload;
+
+const JOBS: [&str; 3] = ["seqwrite", "smallfiles", "allocstress"];
+/// What the published names mean here.
+const POLICIES: [(&str, &str); 2] = [("regular", "linux-6.18"), ("rralloc", "rralloc-v2")];
+
+fn jobs() -> impl Iterator<Item = String> {
+    let with = JOBS.iter().map(|&job| job.to_owned());
+    with.chain(JOBS.iter().map(|&job| format!("{job}:fallocate=none")))
+}
+
+pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
+    let policies = POLICIES.map(|(_, policy)| policy);
+    let plan = |name: String| {
+        let published = Workload::by_name(&name, 1.0).map_or(1, |workload| workload.published_workers());
+        let workers = setup.workers.clone().unwrap_or(vec![published]);
+        setup.plan(&name, &policies, &workers, Interleave::Threads)
+    };
+    jobs().map(plan).collect()
+}
+
+pub(super) fn tables(rows: &[Row]) -> Vec<Table> {
+    let heads = [
+        "job",
+        "policy",
+        "MiB/s",
+        "IOPS",
+        "mean us",
+        "p99 us",
+        "p99.99 us",
+        "max us",
+        "published MiB/s",
+        "published IOPS",
+        "published mean us",
+    ];
+    let mut table = Table::new("E2, fio jobs: bandwidth and latency of a write, ours and published", heads);
+    for name in jobs() {
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == name).collect();
+        for (published_name, policy) in POLICIES {
+            let ours = |value: fn(&Row) -> f64, digits: usize| {
+                summary::median(&rows, policy, None, value)
+                    .map_or("-".to_owned(), |spread| format!("{:.digits$}", spread.median))
+            };
+            let published =
+                ROUND_ROBIN.iter().find(|row| row.workload == name && row.policy == published_name);
+            let theirs = |value: Option<f64>| value.map_or("-".to_owned(), |value| value.to_string());
+            table.push([
+                name.clone(),
+                format!("{published_name} ({policy})"),
+                ours(|row| row.bw_mib_s, 0),
+                ours(|row| row.ops_per_s, 0),
+                ours(|row| row.lat_us_mean, 2),
+                ours(|row| row.lat_us_p99, 2),
+                ours(|row| row.lat_us_p9999, 2),
+                ours(|row| row.lat_us_max, 2),
+                theirs(published.map(|row| row.bandwidth_mib_s)),
+                theirs(published.map(|row| row.iops)),
+                theirs(published.map(|row| row.latency_us)),
+            ]);
+        }
+    }
+    table.note(
+        "published in February 2026: Intel i5-8400, 32 GB, NVMe and SATA disks, kernel 6.18.9, one run a cell. Ours writes to \
+         memory, without a device behind it. Compare the policies with each other, not ours with theirs.",
+    );
+    table.note(
+        "Without :fallocate=none fio's parent preallocates every file before the jobs start: the jobs allocate nothing.",
+    );
+    vec![table]
+}

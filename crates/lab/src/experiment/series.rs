@@ -1,0 +1,177 @@
+//! E1: `fallocate2` over workers, and `append64`, before and after the series, with both scan modes.
+
+use super::Setup;
+use crate::published::{APPEND64, Append64, FALLOCATE2, FALLOCATE2_BASE};
+use crate::report::{Table, summary};
+use crate::row::{Interleave, Row, count_as_f64};
+use crate::run::Plan;
+
+/// Base and patched, linear and optimised, in the order of the published columns.
+const ARMS: [&str; 4] = [
+    "linux-6.16:scan=linear",
+    "linux-6.16:scan=optimized",
+    "linux-6.18:scan=linear",
+    "linux-6.18:scan=optimized",
+];
+const APPENDERS: u32 = 64;
+
+pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
+    let published: Vec<u32> = FALLOCATE2_BASE.iter().map(|(workers, _)| *workers).collect();
+    let workers = setup.workers.clone().unwrap_or(published);
+    vec![
+        setup.plan("fallocate2", &ARMS, &workers, Interleave::Threads),
+        setup.plan("append64", &ARMS, &[APPENDERS], Interleave::Threads),
+        setup.plan("append64", &ARMS, &[APPENDERS], Interleave::Overlap),
+    ]
+}
+
+pub(super) fn tables(rows: &[Row]) -> Vec<Table> {
+    let of = |workload: &str, interleave| -> Vec<&Row> {
+        rows.iter().filter(|row| row.workload == workload && row.interleave == interleave).collect()
+    };
+    let fallocate2 = of("fallocate2", Interleave::Threads);
+    let running = of("append64", Interleave::Threads);
+    let overlapping = of("append64", Interleave::Overlap);
+    vec![contention(&fallocate2), series(&fallocate2), append64(&running, &overlapping)]
+}
+
+/// Rates over workers, each with its share of the rate of one worker: the shape.
+fn contention(rows: &[&Row]) -> Table {
+    let heads = std::iter::once("operations a second and worker".to_owned())
+        .chain(FALLOCATE2_BASE.iter().map(|(workers, _)| workers.to_string()));
+    let mut table = Table::new("E1, fallocate2: contention over workers (share of one worker's rate)", heads);
+    let mut push = |name: String, rates: Vec<Option<f64>>| {
+        let one = rates[0];
+        let cells = rates.iter().map(|rate| match (rate, one) {
+            (Some(rate), Some(one)) => format!("{rate:.0} ({:.0}%)", 100.0 * rate / one),
+            (Some(rate), None) => format!("{rate:.0}"),
+            (None, _) => "-".to_owned(),
+        });
+        table.push(std::iter::once(name).chain(cells));
+    };
+    push(
+        "published: before the series".to_owned(),
+        FALLOCATE2_BASE.iter().map(|(_, rate)| Some(*rate)).collect(),
+    );
+    for arm in ARMS {
+        let rates = FALLOCATE2_BASE.iter().map(|(workers, _)| rate(rows, arm, *workers)).collect();
+        push(format!("this machine: {arm}"), rates);
+    }
+    table.note(machine_note());
+    table
+}
+
+fn rate(rows: &[&Row], arm: &str, workers: u32) -> Option<f64> {
+    summary::median(rows, arm, Some(workers), |row| row.ops_per_s_per_worker).map(|spread| spread.median)
+}
+
+/// Before and after, with all workers and with one.
+fn series(rows: &[&Row]) -> Table {
+    let heads =
+        ["machine", "workers", "mb_optimize_scan", "all: base", "all: patched", "one: base", "one: patched"];
+    let mut table =
+        Table::new("E1, fallocate2: operations a second and worker, before and after the series", heads);
+    let after = |base: Option<f64>, patched: Option<f64>| match (base, patched) {
+        (Some(base), Some(patched)) => format!("{patched:.0} ({})", gain(base, patched)),
+        (None, Some(patched)) => format!("{patched:.0}"),
+        _ => "-".to_owned(),
+    };
+    let plain = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.0}"));
+    for published in FALLOCATE2 {
+        table.push([
+            format!("published: {}", published.machine),
+            published.workers.to_string(),
+            u32::from(published.optimize_scan).to_string(),
+            plain(Some(published.all_base)),
+            after(Some(published.all_base), Some(published.all_patched)),
+            plain(Some(published.one_base)),
+            after(Some(published.one_base), Some(published.one_patched)),
+        ]);
+    }
+    let all = rows.iter().map(|row| row.workers).max().unwrap_or(1);
+    for (scan, base, patched) in [("0", ARMS[0], ARMS[2]), ("1", ARMS[1], ARMS[3])] {
+        table.push([
+            "this machine".to_owned(),
+            all.to_string(),
+            scan.to_owned(),
+            plain(rate(rows, base, all)),
+            after(rate(rows, base, all), rate(rows, patched, all)),
+            plain(rate(rows, base, 1)),
+            after(rate(rows, base, 1), rate(rows, patched, 1)),
+        ]);
+    }
+    table.note(machine_note());
+    table
+}
+
+/// The change in per cent, cut off as the published table does: one decimal below 10, none above.
+fn gain(base: f64, patched: f64) -> String {
+    let percent = 100.0 * (patched / base - 1.0);
+    if percent.abs() < 10.0 {
+        format!("{:+.1}%", (percent * 10.0).trunc() / 10.0)
+    } else {
+        format!("{:+.0}%", percent.trunc())
+    }
+}
+
+/// Metrics down; the published arms, then ours.
+fn append64(running: &[&Row], overlapping: &[&Row]) -> Table {
+    let heads = std::iter::once("metric".to_owned())
+        .chain(APPEND64.iter().map(|column| format!("published: {}", column.arm)))
+        .chain(APPEND64.iter().map(|column| format!("ours: {}", column.arm)));
+    let mut table =
+        Table::new("E1, append64: 64 writers, before and after the series, published and ours", heads);
+    type Metric = (&'static str, fn(&Append64) -> f64, bool, fn(&Row) -> f64);
+    let metrics: [Metric; 6] = [
+        ("bandwidth (MiB/s)", |column| column.bandwidth_mib_s, true, |row| row.bw_mib_s),
+        (
+            "average free extent (KB)",
+            |column| count_as_f64(column.average_free_extent_kb),
+            false,
+            |row| count_as_f64(row.avg_free_extent_kb),
+        ),
+        (
+            "free extents",
+            |column| count_as_f64(column.free_extents),
+            false,
+            |row| count_as_f64(row.free_extents),
+        ),
+        (
+            "average extents a file",
+            |column| count_as_f64(column.extents_per_file),
+            false,
+            |row| row.extents_per_file,
+        ),
+        (
+            "average size of an extent (KB)",
+            |column| count_as_f64(column.kb_per_extent),
+            false,
+            |row| row.mean_extent_kb,
+        ),
+        (
+            "fragmentation score (e4defrag -c)",
+            |column| f64::from(column.score),
+            false,
+            |row| row.score.unwrap_or(f64::NAN),
+        ),
+    ];
+    for (name, published, is_rate, ours) in metrics {
+        let rows = if is_rate { running } else { overlapping };
+        let ours = ARMS.iter().map(|arm| summary::median(rows, arm, None, ours));
+        let cells = APPEND64.iter().map(|column| format!("{:.0}", published(column))).chain(
+            ours.map(|spread| spread.map_or("-".to_owned(), |spread| format!("{:.0}", spread.median))),
+        );
+        table.push(std::iter::once(name.to_owned()).chain(cells));
+    }
+    table.note(
+        "ours: bandwidth from free-running threads on this machine; the rest from --interleave overlap, in which all \
+         writers are always in flight, as on a machine with a CPU for each.",
+    );
+    table.note(machine_note());
+    table
+}
+
+fn machine_note() -> &'static str {
+    "base is Linux 6.16 and before (linux-6.16), patched 6.17 and after (linux-6.18). Published in July 2025, on a \
+     Kunpeng 920 (80 workers) and on 2 x AMD 9654 (96 workers), with one CPU for each worker. Compare ratios and shapes, not rates."
+}

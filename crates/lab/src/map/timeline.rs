@@ -1,0 +1,185 @@
+//! Used space over time: groups down, time across.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// Most rows of a picture; more groups share rows.
+const ROWS: usize = 256;
+/// Rows of the text form.
+const TEXT_ROWS: usize = 32;
+
+/// Used shares of all groups at moments of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// What it shows.
+    pub title: String,
+    groups: usize,
+    /// Time of each sample in GiB written, and the used share of each group in per mille.
+    samples: Vec<(f64, Vec<u16>)>,
+    /// Sample numbers at which a part ended, with its name.
+    marks: Vec<(usize, String)>,
+}
+
+impl Timeline {
+    /// Nothing sampled yet.
+    #[must_use]
+    pub fn new(title: String, groups: usize) -> Self {
+        Self { title, groups, samples: Vec::new(), marks: Vec::new() }
+    }
+
+    /// Adds a moment: the GiB written so far, and the used share (0..=1) of each group.
+    ///
+    /// # Panics
+    /// When there are not as many shares as groups.
+    pub fn sample(&mut self, gib: f64, used: impl Iterator<Item = f64>) {
+        let used: Vec<u16> = used.map(per_mille).collect();
+        assert_eq!(used.len(), self.groups, "a share for each group");
+        self.samples.push((gib, used));
+    }
+
+    /// A part of the run ended at the latest sample.
+    pub fn mark(&mut self, name: String) {
+        self.marks.push((self.samples.len(), name));
+    }
+
+    /// Mean share of the groups of row `row` of `rows`, at a sample.
+    fn share(&self, sample: usize, row: usize, rows: usize) -> f64 {
+        let (first, end) = (row * self.groups / rows, ((row + 1) * self.groups / rows).max(1));
+        let part = &self.samples[sample].1[first..end];
+        let sum: u32 = part.iter().map(|&share| u32::from(share)).sum();
+        f64::from(sum) / 1000.0 / f64::from(blockyard_disk::num::u32_from_usize(part.len().max(1)))
+    }
+
+    /// Lines of text: groups down, a character a sample, `|` where a part ends.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let rows = self.groups.min(TEXT_ROWS);
+        let mut text = format!("{}\n", self.title);
+        for row in 0..rows {
+            let _ = write!(text, "{:>7} |", row * self.groups / rows);
+            for sample in 0..self.samples.len() {
+                text.push(super::render::shade(self.share(sample, row, rows)));
+                if self.marks.iter().any(|(at, _)| *at == sample + 1) {
+                    text.push('|');
+                }
+            }
+            text.push('\n');
+        }
+        let ends = self.marks.iter().map(|(at, name)| {
+            let gib = self.samples.get(at - 1).map_or(0.0, |sample| sample.0);
+            format!("{name} ends at {gib:.2} GiB written")
+        });
+        let _ = writeln!(text, "  group   time: {}", ends.collect::<Vec<_>>().join(", "));
+        text
+    }
+
+    /// The picture as an `<svg>` element: a column a sample, a row a group (or several), darker where more is used.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        const LEFT: usize = 60;
+        const TOP: usize = 24;
+        const COLUMN: usize = 8;
+        let rows = self.groups.min(ROWS);
+        let height = (400 / rows.max(1)).clamp(2, 12);
+        let (width, bottom) = (LEFT + COLUMN * self.samples.len() + 10, TOP + height * rows);
+        let total = bottom + 44;
+        let title = crate::report::plot::escape(&self.title);
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {total}\" role=\"img\" \
+             font-family=\"sans-serif\" font-size=\"11\"><title>{title}</title>\
+             <text x=\"{LEFT}\" y=\"14\">{title}</text><rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{}\" height=\"{}\" \
+             fill=\"#f4f4f4\"/>",
+            COLUMN * self.samples.len(),
+            height * rows
+        );
+        for sample in 0..self.samples.len() {
+            let mut row = 0;
+            while row < rows {
+                let colour = super::render::step(self.share(sample, row, rows));
+                let run = (row..rows)
+                    .take_while(|&next| super::render::step(self.share(sample, next, rows)) == colour)
+                    .count();
+                if colour > 0 {
+                    let _ = write!(
+                        svg,
+                        "<rect x=\"{}\" y=\"{}\" width=\"{COLUMN}\" height=\"{}\" fill=\"{}\"/>",
+                        LEFT + COLUMN * sample,
+                        TOP + height * row,
+                        height * run,
+                        super::render::colour(super::Theme::Blue, colour)
+                    );
+                }
+                row += run;
+            }
+        }
+        self.axes(&mut svg, (LEFT, COLUMN), (TOP, bottom));
+        svg
+    }
+
+    fn axes(&self, svg: &mut String, (left, column): (usize, usize), (top, bottom): (usize, usize)) {
+        for (at, name) in &self.marks {
+            let x = left + column * at;
+            let gib = self.samples.get(at - 1).map_or(0.0, |sample| sample.0);
+            let _ = write!(
+                svg,
+                "<line x1=\"{x}\" x2=\"{x}\" y1=\"{top}\" y2=\"{}\" stroke=\"#d55e00\"/>\
+                 <text x=\"{x}\" y=\"{}\" text-anchor=\"end\">{}: {gib:.2} GiB</text>",
+                bottom + 4,
+                bottom + 16,
+                crate::report::plot::escape(name)
+            );
+        }
+        let _ = write!(
+            svg,
+            "<text x=\"{left}\" y=\"{}\">time, in GiB written since the start</text>\
+             <text x=\"{}\" y=\"{}\" text-anchor=\"end\">group 0</text>\
+             <text x=\"{}\" y=\"{bottom}\" text-anchor=\"end\">{}</text></svg>",
+            bottom + 34,
+            left - 4,
+            top + 10,
+            left - 4,
+            self.groups.saturating_sub(1)
+        );
+    }
+}
+
+#[allow(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the share is cut to 0..=1 first"
+)]
+fn per_mille(share: f64) -> u16 {
+    (share.clamp(0.0, 1.0) * 1000.0).round() as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timeline() -> Timeline {
+        let mut timeline = Timeline::new("a<b".into(), 2);
+        timeline.sample(0.0, [0.0, 0.0].into_iter());
+        timeline.sample(1.5, [1.0, 0.05].into_iter());
+        timeline.mark("copy 1".into());
+        timeline
+    }
+
+    #[test]
+    fn time_goes_right_and_groups_go_down() {
+        let text = timeline().text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[..3], ["a<b", "      0 | @|", "      1 | .|"]);
+        assert!(lines[3].ends_with("time: copy 1 ends at 1.50 GiB written"));
+    }
+
+    #[test]
+    fn the_picture_has_a_column_a_sample_and_an_axis() {
+        let svg = timeline().svg();
+        assert_eq!(svg.matches("rgb(").count(), 2);
+        for part in ["<title>a&lt;b</title>", "x=\"68\"", "copy 1: 1.50 GiB", "time, in GiB"] {
+            assert!(svg.contains(part), "{part}: {svg}");
+        }
+    }
+}
