@@ -11,6 +11,7 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::mkfs;
 use blockyard_engine::{BrokenRule, Fallocate, FileSystem, JournalUse, NewInode, OpContext, OpenOptions};
+use blockyard_sync::CpuSlot;
 use blockyard_testkit::{LoopMount, full_matrix, require, seed, tree};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -342,6 +343,57 @@ fn recycled_blocks_keep_their_owners() {
     for handles in HANDLES {
         recycled(None, handles).check(&plan(), ours, others);
     }
+}
+
+/// One of several threads: files of its own in a directory of its own, and names in the root.
+fn race(stage: &Stage, number: u32, rounds: u32) {
+    let ctx = context().on(CpuSlot::new(number));
+    let fs = &stage.fs;
+    let dir_name = format!("thread-{number}");
+    let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+    let dir = fs.create(&ctx, InodeNr::ROOT, dir_name.as_bytes(), &new).unwrap();
+    let steady = fs.create(&ctx, dir, b"steady", &regular()).unwrap();
+    let mut content = Vec::new();
+    for round in 0..rounds {
+        let byte = (number * 16 + round) as u8;
+        let name = format!("file-{number}-{round}");
+        let file = fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &regular()).unwrap();
+        fs.fallocate(&ctx, file, Fallocate::Allocate, 0, 40_000).unwrap();
+        fs.truncate(&ctx, file, 1000).unwrap();
+        for n in 0..6 {
+            fs.create(&ctx, dir, format!("{round}-{n}").as_bytes(), &regular()).unwrap();
+        }
+        let before = content.clone();
+        content.extend(vec![byte; 3000]);
+        let path = format!("/{dir_name}/steady");
+        let first = (round == 0).then_some(None);
+        let either: Vec<Option<&[u8]>> = [Some(&*before), Some(&*content)].into_iter().chain(first).collect();
+        stage.allow(&path, &either);
+        fs.write(&ctx, steady, before.len() as u64, &content[before.len()..]).unwrap();
+        fs.fsync(&ctx, steady).unwrap();
+        stage.allow(&path, &[Some(&content)]);
+        fs.unlink(&ctx, InodeNr::ROOT, name.as_bytes()).unwrap();
+        for n in 0..5 {
+            fs.unlink(&ctx, dir, format!("{round}-{n}").as_bytes()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn threads_leave_whole_transactions() {
+    if !require(&["root", "e2fsck"]) {
+        return;
+    }
+    let rounds = if full_matrix() { 12 } else { 6 };
+    let options = OpenOptions { cpus: 4, commit_point_handles: 31, ..OpenOptions::default() };
+    let recording = record(16 << 20, &small(), options, |stage| {
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                scope.spawn(move || race(stage, number, rounds));
+            }
+        });
+    });
+    recording.check(&plan(), 31, 60);
 }
 
 #[test]
