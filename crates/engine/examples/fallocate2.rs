@@ -1,14 +1,14 @@
-//! The fallocate2 workload on a memory image: `fallocate2 [WORKERS] [SECONDS] [IMAGE-GIB] [POLICY]`.
+//! The fallocate2 workload on a memory image: `fallocate2 [WORKERS] [SECONDS] [IMAGE-GIB] [POLICY] [on|off]`.
 //!
 //! Each worker allocates a file of 1 MiB in steps of 8 KiB, truncates it to nothing, and begins again. Prints
-//! operations a second; a truncate counts as one.
+//! operations a second; a truncate counts as one. The last argument: whether changes go through the journal (off).
 
 use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_engine::mkfs;
-use blockyard_engine::{Fallocate, FileSystem, NewInode, OpContext, OpenOptions, Result};
+use blockyard_engine::{Fallocate, FileSystem, JournalUse, NewInode, OpContext, OpenOptions, Result};
 use blockyard_sync::{AtomicBool, CpuSlot, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,10 +22,12 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let seconds: u64 = arguments.next().map_or(Ok(2), |text| text.parse())?;
     let gib: u64 = arguments.next().map_or(Ok(64), |text| text.parse())?;
     let policy = Policy::parse(&arguments.next().unwrap_or_else(|| "linux-6.18".to_owned()))?;
+    let journaled = arguments.next().is_some_and(|text| text == "on");
     let device = Arc::new(MemoryDevice::new(gib << 30));
     mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1_700_000_000))?;
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
-    let options = OpenOptions { cpus: workers, policy, ..OpenOptions::default() };
+    let journal = if journaled { JournalUse::Journaled } else { JournalUse::Ignored };
+    let options = OpenOptions { cpus: workers, policy, journal, ..OpenOptions::default() };
     let fs = FileSystem::open(shared, options, &OpContext::system())?;
     let stop = AtomicBool::new(false);
     let begin = Instant::now();

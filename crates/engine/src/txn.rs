@@ -18,11 +18,13 @@ mod flushes;
 mod gate;
 mod handle;
 mod journal;
+mod turn;
 
 pub(crate) use flushes::Flushes;
 pub(crate) use gate::Gate;
 pub(crate) use handle::Handle;
 pub(crate) use journal::{Image, Journal, NullJournal, write_home};
+pub(crate) use turn::{MyTurn, Turn};
 
 use crate::cache::{BlockKind, Buffer};
 use blockyard_disk::num::{high32, join32, low32, u64_from_usize};
@@ -77,8 +79,8 @@ pub(crate) struct Transactions {
     keeps_revokes: bool,
     /// The last transaction that is durable. Release when a commit ends pairs with the acquire of who asks.
     durable: AtomicU32,
-    /// One commit at a time; the value is the number of commits so far.
-    pub(crate) commit: Mutex<u64>,
+    /// One commit at a time.
+    pub(crate) turn: Turn,
 }
 
 /// What a transaction changed in the cache.
@@ -102,7 +104,7 @@ impl Transactions {
             revoked_count: AtomicU64::new(0),
             keeps_revokes: journal.keeps_promises(),
             durable: AtomicU32::new(journal.first().raw().wrapping_sub(1)),
-            commit: Mutex::new(rank::COMMIT, 0),
+            turn: Turn::new(),
         }
     }
 
@@ -139,7 +141,7 @@ impl Transactions {
         !tid.is_after(TxnId::new(self.durable.load(Ordering::Acquire)))
     }
 
-    /// A transaction is durable; the caller holds `commit`.
+    /// A transaction is durable; it is the caller's turn.
     pub(crate) fn note_durable(&self, tid: TxnId) {
         self.durable.store(tid.raw(), Ordering::Release);
     }

@@ -54,6 +54,8 @@ ranks! {
     RENAME = 200;
     /// One inode; several in ascending inode number (the order key).
     INODE = 300;
+    /// Whose turn it is to commit; waited for, never held while waiting for another.
+    COMMIT_TURN = 370;
     /// One commit at a time.
     COMMIT = 380;
     /// The ring of the journal: which transactions are in it, its tail.

@@ -2,11 +2,11 @@
 
 use super::FileSystem;
 use crate::inode::Inode;
-use crate::txn::{Epoch, Image, Taken};
+use crate::txn::{Epoch, Image, MyTurn, Taken};
 use crate::{Error, OpContext, Result};
 use blockyard_disk::superblock::FsState;
 use blockyard_disk::{GroupNr, InodeNr, TxnId};
-use blockyard_sync::{MutexGuard, Ordering};
+use blockyard_sync::Ordering;
 use std::sync::Arc;
 
 /// What a commit takes while the gate is closed: lists, no copies.
@@ -20,21 +20,19 @@ struct Snapshot {
 impl FileSystem {
     /// Ends the running transaction. Without a journal nothing is written: its frees become available.
     pub(crate) fn commit_point(&self, ctx: &OpContext) -> Result<()> {
-        let commits = self.txns.commit.lock();
-        self.end_transaction(ctx, self.journal.keeps_promises(), commits)
+        let durable = self.journal.keeps_promises();
+        self.txns.turn.wait(|| true).map_or(Ok(()), |turn| self.end_transaction(ctx, durable, turn))
     }
 
     /// As [`Self::commit_now`], unless `needed` is no longer true when it is this thread's turn: many may find at once
-    /// that too much is dirty, and one commit serves them all.
+    /// that a commit is needed, and one serves them all.
     pub(crate) fn commit_if(&self, ctx: &OpContext, needed: impl Fn() -> bool) -> Result<()> {
-        let commits = self.txns.commit.lock();
-        if needed() { self.end_transaction(ctx, true, commits) } else { Ok(()) }
+        self.txns.turn.wait(needed).map_or(Ok(()), |turn| self.end_transaction(ctx, true, turn))
     }
 
     /// Ends the running transaction and makes it durable.
     pub(crate) fn commit_now(&self, ctx: &OpContext) -> Result<()> {
-        let commits = self.txns.commit.lock();
-        self.end_transaction(ctx, true, commits)
+        self.commit_if(ctx, || true)
     }
 
     /// Makes a transaction durable, if it is not: with everybody who waits for it or an earlier one by one commit.
@@ -45,12 +43,13 @@ impl FileSystem {
         if self.txns.is_durable(tid) { Ok(()) } else { self.commit_if(ctx, || !self.txns.is_durable(tid)) }
     }
 
-    fn end_transaction(
-        &self,
-        ctx: &OpContext,
-        durable: bool,
-        mut commits: MutexGuard<'_, u64>,
-    ) -> Result<()> {
+    /// Transactions that ended so far; with a journal, each was written to it. Waits for a commit that is going on.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.txns.turn.commits()
+    }
+
+    fn end_transaction(&self, ctx: &OpContext, durable: bool, mut turn: MyTurn<'_>) -> Result<()> {
         self.check_writable()?;
         let closed = self.txns.gate.close();
         self.started.store(ctx.now.seconds.cast_unsigned(), Ordering::Relaxed);
@@ -66,7 +65,7 @@ impl FileSystem {
             self.txns.note_durable(tid);
         }
         self.space.committed(tid, ctx.cpu);
-        *commits += 1;
+        turn.count();
         Ok(())
     }
 

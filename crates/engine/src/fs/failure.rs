@@ -15,7 +15,7 @@ impl FileSystem {
         if self.read_only || self.failure_noted.swap(true, Ordering::Relaxed) {
             return;
         }
-        let _one = self.txns.commit.lock();
+        let _turn = self.txns.turn.wait(|| true);
         // Each is tried whatever became of the other; there is nobody left to tell.
         let _ = self.journal.abort();
         let _ = self.note_in_superblock(ctx);
