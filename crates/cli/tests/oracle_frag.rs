@@ -140,6 +140,44 @@ fn compare(image: &Path, what: &str) {
     }
 }
 
+/// The map of the image: as many used clusters in each group as dumpe2fs does not list as free.
+#[test]
+fn the_map_shows_the_used_clusters() {
+    if !require(&["mke2fs", "dumpe2fs"]) {
+        return;
+    }
+    for options in ["-t ext4 -b 1024", "-t ext4 -O bigalloc -C 16384", "-t ext2 -b 4096"] {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        mke2fs(&image, &options.split(' ').collect::<Vec<_>>(), "150M");
+        let name = image.to_str().unwrap();
+        let picture = folder.path().join("map.svg");
+        let map = |arguments: &[&str]| {
+            let output =
+                Command::new(env!("CARGO_BIN_EXE_blockyard")).arg("map").args(arguments).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let text = theirs("dumpe2fs", &[name]);
+        let free: Vec<u64> = text
+            .lines()
+            .map(|line| line.trim().replace(" free blocks, ", " free clusters, "))
+            .filter_map(|line| line.split_once(" free clusters, ").map(|(count, _)| count.parse().unwrap()))
+            .collect();
+        let groups: Vec<serde_json::Value> =
+            map(&["--json", name]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(groups.len(), free.len() + 1);
+        for (group, free) in groups.iter().zip(&free) {
+            let number = |key: &str| group[key].as_u64().unwrap();
+            assert_eq!(number("clusters") - number("used"), *free, "{options}: {group}");
+        }
+        assert_eq!(map(&["--svg", picture.to_str().unwrap(), name]), "");
+        let svg = std::fs::read_to_string(&picture).unwrap();
+        assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
+        assert!(map(&[name]).contains("clusters used"));
+    }
+}
+
 #[test]
 fn figures_equal_those_of_the_three_tools() {
     if !require(&["root", "mount", "mke2fs", "e2freefrag", "filefrag", "e4defrag"]) {

@@ -82,6 +82,12 @@ impl AllocationMap {
         self.rows.len()
     }
 
+    /// Used clusters of one group.
+    #[must_use]
+    pub fn used_in(&self, group: usize) -> u64 {
+        self.rows[group].used.iter().copied().map(u64::from).sum()
+    }
+
     /// Used share (0..=1) of the squares of one group that exist.
     #[must_use]
     pub fn shares(&self, group: usize) -> Vec<f64> {

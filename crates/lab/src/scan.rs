@@ -64,9 +64,20 @@ impl ImageScan {
     /// As [`Self::of`]; a chunk size that breaks the rules; what `visit` returns.
     pub fn watched(reader: &Reader, options: ScanOptions, visit: &mut FileVisit<'_>) -> Result<Self> {
         let geometry = *reader.superblock().geometry();
-        let block_size = u64_from_u32(1 << geometry.block_bits());
+        let mut free = FreeSpace::new(u64_from_u32(1 << geometry.block_bits()));
+        if let Some(bytes) = options.chunk_bytes {
+            free = free.with_chunks(bytes).map_err(anyhow::Error::msg)?;
+        }
+        let mut scan = Self::empty(reader, free);
+        scan.free_space(reader, options.as_e2freefrag && geometry.cluster_ratio_bits() > 0)?;
+        scan.files(reader, visit)?;
+        Ok(scan)
+    }
+
+    /// Nothing seen yet.
+    fn empty(reader: &Reader, free: FreeSpace) -> Self {
+        let geometry = *reader.superblock().geometry();
         let last = GroupNr::new(geometry.groups() - 1);
-        let free = FreeSpace::new(block_size);
         let empty_map = || {
             AllocationMap::new(
                 usize_from_u32(geometry.groups()),
@@ -74,11 +85,8 @@ impl ImageScan {
                 geometry.clusters_in_group(last),
             )
         };
-        let mut scan = Self {
-            free: match options.chunk_bytes {
-                Some(bytes) => free.with_chunks(bytes).map_err(anyhow::Error::msg)?,
-                None => free,
-            },
+        Self {
+            free,
             defrag: totals(reader),
             runs: 0,
             files: 0,
@@ -86,11 +94,8 @@ impl ImageScan {
             groups_touched: 0,
             map: empty_map(),
             file_map: empty_map(),
-            block_size,
-        };
-        scan.free_space(reader, options.as_e2freefrag && geometry.cluster_ratio_bits() > 0)?;
-        scan.files(reader, visit)?;
-        Ok(scan)
+            block_size: u64_from_u32(1 << geometry.block_bits()),
+        }
     }
 
     /// Free runs of all groups, joined across their borders.
@@ -193,6 +198,16 @@ impl ImageScan {
             count_as_f64(self.blocks * (self.block_size / 1024)) / count_as_f64(self.runs)
         }
     }
+}
+
+/// The map of an image's used clusters.
+///
+/// # Errors
+/// Of the device, and for structures that fail a check.
+pub fn map_of(reader: &Reader) -> Result<AllocationMap> {
+    let mut scan = ImageScan::empty(reader, FreeSpace::new(1));
+    scan.free_space(reader, false)?;
+    Ok(scan.map)
 }
 
 /// Called with a name, its inode, and the records of its content.

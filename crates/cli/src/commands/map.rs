@@ -1,13 +1,15 @@
-//! `blockyard map IMAGE PATH`: the extents of a file, in blocks.
+//! `blockyard map IMAGE [PATH]`: the extents of a file, in blocks, or the allocation map of the whole image.
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{Extent, Inode, InodeMap};
 use blockyard_engine::reader::Reader;
+use blockyard_lab::map::{AllocationMap, Theme};
 use serde_json::json;
 
 use super::{Output, image};
@@ -15,7 +17,13 @@ use super::{Output, image};
 /// Flags and keys, for the help.
 const KEYS: &str = "Flags: unwritten (allocated, reads as zeroes), eof (reaches the end of the file), last (no extent \
 follows).\n\nJSON: one object an extent: logical, physical, length (all in blocks), flags; for a file without blocks \
-of its own one object with map (none, inode).";
+of its own one object with map (none, inode).\n\nWithout PATH the map of the image: a row a group (rows that are alike \
+are told once), 32 squares a row, from blank (free) over . : + # to @ (full). JSON: one object a group: group, \
+first_block, clusters, used, squares (used share of each, 0 to 1); then one object map: boundaries (changes between used \
+and free squares), empty_groups, touched_groups, used_clusters.";
+
+/// Groups above each other in a picture.
+const GROUPS_PER_COLUMN: usize = 64;
 
 /// Arguments of `blockyard map`.
 #[derive(clap::Args)]
@@ -23,19 +31,66 @@ of its own one object with map (none, inode).";
 pub(crate) struct Args {
     /// The image
     image: PathBuf,
-    /// File or directory; a symbolic link at its end is not followed
-    path: OsString,
+    /// File or directory; a symbolic link at its end is not followed (default: the whole image)
+    path: Option<OsString>,
+    /// Write the map of the image as a picture
+    #[arg(long, value_name = "FILE", conflicts_with = "path")]
+    svg: Option<PathBuf>,
 }
 
 impl Args {
-    /// Prints the extents.
+    /// Prints the extents or the map.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let reader = image::open(&self.image)?;
-        image::print(&self.image, |out| {
-            let inode = reader.resolve(image::path_bytes(&self.path), false)?;
-            print(&reader, &inode, output.json, out)
+        image::print(&self.image, |out| match &self.path {
+            Some(path) => {
+                let inode = reader.resolve(image::path_bytes(path), false)?;
+                print(&reader, &inode, output.json, out)
+            }
+            None => self.whole(&reader, output, out),
         })
     }
+
+    fn whole(&self, reader: &Reader, output: &Output, out: &mut dyn Write) -> Result<()> {
+        let map = blockyard_lab::scan::map_of(reader)?;
+        if let Some(path) = &self.svg {
+            let title = self.image.display().to_string();
+            std::fs::write(path, map.svg(&title, Theme::Blue, GROUPS_PER_COLUMN) + "\n")
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if output.json {
+            return print_json(reader, &map, out);
+        }
+        if self.svg.is_some() || output.quiet {
+            return Ok(());
+        }
+        write!(out, "{}", map.text())?;
+        let figures = map.figures();
+        let clusters = reader.superblock().geometry().clusters_per_group();
+        Ok(writeln!(
+            out,
+            "{} groups of {clusters} clusters, {} of them empty; {} clusters used; {} boundaries",
+            map.groups(),
+            figures.empty_groups,
+            figures.used_clusters,
+            figures.boundaries
+        )?)
+    }
+}
+
+fn print_json(reader: &Reader, map: &AllocationMap, out: &mut dyn Write) -> Result<()> {
+    let geometry = reader.superblock().geometry();
+    for group in geometry.all_groups() {
+        let number = usize_from_u32(group.raw());
+        let object = json!({"group": group.raw(), "first_block": geometry.group_first_block(group).raw(),
+            "clusters": geometry.clusters_in_group(group), "used": map.used_in(number),
+            "squares": map.shares(number)});
+        writeln!(out, "{object}")?;
+    }
+    let figures = map.figures();
+    let object = json!({"map": {"boundaries": figures.boundaries, "empty_groups": figures.empty_groups,
+        "touched_groups": figures.touched_groups, "used_clusters": figures.used_clusters}});
+    Ok(writeln!(out, "{object}")?)
 }
 
 fn print(reader: &Reader, inode: &Inode, json: bool, out: &mut dyn Write) -> Result<()> {
