@@ -23,7 +23,7 @@ pub struct Attributes {
     pub gid: u32,
     /// Size in bytes.
     pub size: u64,
-    /// Allocated space in 512-byte units; delayed blocks count.
+    /// Allocated space in 512-byte units; delayed blocks count, and a file's data in the inode, as in the kernel.
     pub sectors: u64,
     /// Time of the last access.
     pub accessed: Timestamp,
@@ -74,6 +74,11 @@ impl FileSystem {
             return Err(Error::StaleInode(inode.number()));
         }
         let raw = core.slot.raw();
+        // The kernel shows a file's data in the inode as if it were on the device.
+        let inline = match (core.map, inode.kind()) {
+            (InodeMap::Inline, FileType::Regular) => core.size.div_ceil(512),
+            _ => 0,
+        };
         Ok(Attributes {
             inode: inode.number(),
             kind: inode.kind(),
@@ -82,7 +87,7 @@ impl FileSystem {
             uid: raw.uid(),
             gid: raw.gid(),
             size: core.size,
-            sectors: core.sectors + delayed,
+            sectors: core.sectors + delayed + inline,
             accessed: core.slot.accessed(),
             modified: core.slot.modified(),
             changed: core.slot.changed(),
@@ -134,7 +139,8 @@ impl FileSystem {
     /// Changes the flags that users may change (`chattr`): the others keep their value.
     ///
     /// # Errors
-    /// As [`FileSystem::attributes`].
+    /// [`Error::NotSupported`] for what is neither a file nor a directory (the kernel takes an immutable symbolic link
+    /// for damaged), and for flags of directories on files. As [`FileSystem::attributes`].
     pub fn set_flags(&self, ctx: &OpContext, inode: InodeNr, flags: u32) -> Result<()> {
         let settable = InodeFlags::SECRM
             | InodeFlags::UNRM
@@ -147,12 +153,19 @@ impl FileSystem {
             | InodeFlags::TOPDIR
             | InodeFlags::PROJINHERIT;
         let inode = self.inode(inode)?;
+        let wanted = InodeFlags::from_bits_retain(flags) & settable;
+        let of_directories = wanted.intersects(InodeFlags::DIRSYNC | InodeFlags::TOPDIR);
+        match inode.kind() {
+            FileType::Directory => {}
+            FileType::Regular if !of_directories => {}
+            _ => return Err(Error::NotSupported("these flags on this type of inode")),
+        }
         let _alone = inode.write();
         let handle = self.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();
         core.check_alive(inode.number())?;
         self.join_inode(&handle, &inode, &mut core)?;
-        let new = core.flags().difference(settable) | (InodeFlags::from_bits_retain(flags) & settable);
+        let new = core.flags().difference(settable) | wanted;
         core.slot.raw_mut().set_flags(new);
         core.slot.set_changed(ctx.now);
         Ok(())
