@@ -2,106 +2,21 @@
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
-use std::collections::BTreeMap;
+#[path = "support/view.rs"]
+mod view;
+#[path = "support/walk.rs"]
+mod walk;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use blockyard_device::FileDevice;
-use blockyard_disk::{FileType, Inode, InodeMap, Timestamp};
 use blockyard_engine::reader::Reader;
-use blockyard_testkit::tree::{Content, ContentHash, Node, Time, read_tree};
+use blockyard_testkit::tree::{Tree, assert_same, read_tree};
 use blockyard_testkit::{LoopMount, fill, full_matrix, mke2fs, require};
-
-type Tree = BTreeMap<Vec<u8>, Node>;
 
 fn open(image: &Path) -> Reader {
     Reader::open(Arc::new(FileDevice::open_read_only(image).unwrap())).unwrap()
-}
-
-fn time(at: Timestamp) -> Time {
-    (at.seconds, at.nanoseconds)
-}
-
-fn node(reader: &Reader, inode: &Inode) -> Node {
-    let raw = inode.slot().raw();
-    let content = match inode.file_type() {
-        FileType::Regular => {
-            let mut hash = ContentHash::default();
-            // An odd size makes reads begin and end inside blocks.
-            let mut buf = vec![0; 77_777];
-            let mut at = 0;
-            loop {
-                let read = reader.read(inode, at, &mut buf).unwrap();
-                if read == 0 {
-                    break;
-                }
-                hash.add(&buf[..read]);
-                at += read as u64;
-            }
-            Content::Hash(hash.finish())
-        }
-        FileType::Symlink => Content::Target(reader.symlink_target(inode).unwrap()),
-        _ => Content::None,
-    };
-    let device = match inode.map() {
-        InodeMap::Device(number) => (number.major, number.minor),
-        _ => (0, 0),
-    };
-    Node {
-        inode: inode.number().raw().into(),
-        mode: inode.mode().into(),
-        uid: raw.uid(),
-        gid: raw.gid(),
-        links: inode.links().into(),
-        size: inode.size(),
-        // The kernel counts a file's inline data as if it were on the device.
-        sectors: match (inode.map(), inode.file_type()) {
-            (InodeMap::Inline, FileType::Regular) => inode.sectors() + inode.size().div_ceil(512),
-            _ => inode.sectors(),
-        },
-        device,
-        accessed: time(inode.slot().accessed()),
-        modified: time(inode.slot().modified()),
-        changed: time(inode.slot().changed()),
-        created: inode.slot().created().map(time),
-        content,
-        xattrs: reader.xattrs(inode).unwrap().into_iter().map(|attr| (attr.name, attr.value)).collect(),
-    }
-}
-
-fn tree_of(reader: &Reader) -> Tree {
-    let mut tree = Tree::new();
-    let mut left = vec![(Vec::new(), reader.root().unwrap())];
-    while let Some((path, inode)) = left.pop() {
-        if inode.is_directory() {
-            for entry in reader.entries(&inode).unwrap() {
-                let entry = entry.unwrap();
-                if entry.name == b"." || entry.name == b".." {
-                    continue;
-                }
-                let mut below = path.clone();
-                if !below.is_empty() {
-                    below.push(b'/');
-                }
-                below.extend(&entry.name);
-                let child = reader.inode(entry.inode).unwrap();
-                assert!(entry.file_type.is_none_or(|kind| kind == child.file_type()));
-                left.push((below, child));
-            }
-        }
-        assert!(tree.insert(path, node(reader, &inode)).is_none(), "a name twice");
-    }
-    tree
-}
-
-/// Asserts that two trees are equal, naming the first paths that differ.
-fn assert_same(ours: &Tree, theirs: &Tree) {
-    let shown = |path: &[u8]| String::from_utf8_lossy(path).chars().take(80).collect::<String>();
-    for (path, node) in theirs {
-        let mine = ours.get(path).unwrap_or_else(|| panic!("{} is missing", shown(path)));
-        assert_eq!(mine, node, "{}: ours left, the kernel's right", shown(path));
-    }
-    assert_eq!(ours.len(), theirs.len(), "names that the kernel does not show");
 }
 
 /// Makes an image, lets `fill` fill it through a mount, and gives the tree that a read-only mount shows.
@@ -189,7 +104,7 @@ fn one_of_everything_reads_as_the_kernel_reads_it() {
             }
         });
         let reader = open(&image);
-        assert_same(&tree_of(&reader), &theirs);
+        assert_same(&walk::of_reader(&reader), &theirs);
         assert_paths_resolve(&reader, &theirs, 1);
     }
 }
@@ -202,7 +117,7 @@ fn symlinks_of_every_length_read_back() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
     let theirs = filled(&image, &["-t", "ext4", "-b", "4096"], "64M", |root| fill::symlinks(root, 1..4096));
-    assert_same(&tree_of(&open(&image)), &theirs);
+    assert_same(&walk::of_reader(&open(&image)), &theirs);
 }
 
 #[test]
@@ -221,7 +136,7 @@ fn a_three_level_index_finds_every_name() {
     let mut root = vec![0; 1024];
     reader.read(&indexed, 0, &mut root).unwrap();
     assert_eq!(root[30], 2, "the index has three levels (root, node, node)");
-    assert_same(&tree_of(&reader), &theirs);
+    assert_same(&walk::of_reader(&reader), &theirs);
     assert_paths_resolve(&reader, &theirs, if full_matrix() { 1 } else { 37 });
 }
 
@@ -237,7 +152,7 @@ fn sixty_five_thousand_subdirectories() {
     });
     let reader = open(&image);
     assert_eq!(reader.resolve(b"directories", false).unwrap().links(), 1, "the link count is given up");
-    assert_same(&tree_of(&reader), &theirs);
+    assert_same(&walk::of_reader(&reader), &theirs);
     assert_paths_resolve(&reader, &theirs, 101);
 }
 
@@ -255,7 +170,7 @@ fn extent_trees_of_depth_three() {
     let file = reader.resolve(b"fragmented", false).unwrap();
     assert_eq!(file.block_field()[6], 3, "depth of the root");
     assert_eq!(reader.extents(&file).count(), 32_000);
-    assert_same(&tree_of(&reader), &theirs);
+    assert_same(&walk::of_reader(&reader), &theirs);
 }
 
 #[test]
@@ -274,37 +189,7 @@ fn ext4_view_reads_the_same() {
         let _ = filled(&image, arguments, "128M", |root| {
             one_of_everything(root, 1024, true, 500);
         });
-        let ours = tree_of(&open(&image));
-        let view = ext4_view::Ext4::load_from_path(&image).unwrap();
-        for (path, node) in ours.iter().filter(|(path, _)| !path.is_empty()) {
-            let full = [b"/", &path[..]].concat();
-            let full = ext4_view::Path::try_from(&full[..]).unwrap();
-            let meta = view.symlink_metadata(full).unwrap();
-            let mine = (node.mode & 0o7777, node.uid, node.gid);
-            assert_eq!(mine, (u32::from(meta.mode()), meta.uid(), meta.gid()), "{}", full.display());
-            match &node.content {
-                // ext4-view 0.9 takes a hole of a block map for a damaged pointer.
-                Content::Hash(_) if arguments.contains(&"ext2") && node.size.div_ceil(512) > node.sectors => {
-                }
-                Content::Hash(hash) => {
-                    let mut theirs = ContentHash::default();
-                    theirs
-                        .add(&view.read(full).unwrap_or_else(|error| panic!("{}: {error}", full.display())));
-                    assert_eq!((*hash, node.size), (theirs.finish(), meta.len()), "{}", full.display());
-                }
-                Content::Target(target) => {
-                    assert_eq!(view.read_link(full).unwrap().as_ref(), &target[..]);
-                }
-                Content::None if meta.is_dir() => {
-                    let prefix = [&path[..], b"/"].concat();
-                    let below = ours.keys().filter(|name| {
-                        name.strip_prefix(&prefix[..]).is_some_and(|rest| !rest.contains(&b'/'))
-                    });
-                    let theirs = view.read_dir(full).unwrap().count();
-                    assert_eq!(below.count() + 2, theirs, "{}", full.display());
-                }
-                Content::None => {}
-            }
-        }
+        let ours = walk::of_reader(&open(&image));
+        view::assert_same(&image, &ours);
     }
 }

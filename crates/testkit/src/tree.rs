@@ -44,6 +44,24 @@ pub struct Node {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+/// A whole tree: nodes by path relative to its root, which has the empty path.
+pub type Tree = BTreeMap<Vec<u8>, Node>;
+
+/// Asserts that two trees are equal.
+///
+/// # Panics
+/// Naming the first path that differs, and how.
+pub fn assert_same(ours: &Tree, theirs: &Tree) {
+    let shown = |path: &[u8]| String::from_utf8_lossy(path).chars().take(80).collect::<String>();
+    for (path, node) in theirs {
+        let mine = ours.get(path).unwrap_or_else(|| panic!("{} is missing", shown(path)));
+        assert_eq!(mine, node, "{}: ours left, theirs right", shown(path));
+    }
+    if let Some(extra) = ours.keys().find(|path| !theirs.contains_key(*path)) {
+        panic!("{} is only in ours", shown(extra));
+    }
+}
+
 /// What a [`Node`] holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -77,8 +95,8 @@ impl ContentHash {
 /// # Panics
 /// When something cannot be read.
 #[must_use]
-pub fn read_tree(root: &Path) -> BTreeMap<Vec<u8>, Node> {
-    let mut tree = BTreeMap::new();
+pub fn read_tree(root: &Path) -> Tree {
+    let mut tree = Tree::new();
     let mut left = vec![Vec::new()];
     while let Some(path) = left.pop() {
         let full = root.join(std::ffi::OsStr::from_bytes(&path));

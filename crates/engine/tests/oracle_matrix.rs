@@ -1,0 +1,266 @@
+//! Parameter sets of mke2fs x random runs of eight threads over every operation, judged by all who can read the result:
+//! e2fsck, our checker, our reader, ext4-view and the kernel. Each run goes through several lives of the image, opened
+//! each time with other options. And the other way round: what the kernel filled is read, changed and judged.
+//!
+//! `cargo test -p blockyard-engine --test oracle_matrix` takes a sample that turns with the seed;
+//! `BLOCKYARD_FULL=1` runs every set at 20,000 operations. `SET=name` picks one set, `THREADS=1` makes a run repeatable,
+//! `OPERATIONS=n` sets the size.
+
+#![allow(clippy::as_conversions, clippy::unwrap_used)]
+
+#[path = "support/view.rs"]
+mod view;
+#[path = "support/walk.rs"]
+mod walk;
+#[path = "matrix/work.rs"]
+mod work;
+
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::Timestamp;
+use blockyard_engine::reader::Reader;
+use blockyard_engine::{FileSystem, OpContext, OpenOptions};
+use blockyard_testkit::tree::{Tree, assert_same, read_tree};
+use blockyard_testkit::{LoopMount, e2fsck_clean, fill, full_matrix, mke2fs, require, seed};
+use std::path::Path;
+use std::sync::Arc;
+use work::{Answers, Plan, Worker};
+
+/// A way of making an image, and who can judge it.
+#[derive(Clone, Copy)]
+struct Set {
+    name: &'static str,
+    options: &'static [&'static str],
+    mib: u64,
+    kernel: bool,
+    view: bool,
+}
+
+const fn set(name: &'static str, mib: u64, options: &'static [&'static str]) -> Set {
+    Set { name, options, mib, kernel: true, view: true }
+}
+
+/// ext4-view 0.9 does not read clusters, data or values in inodes, small inodes, meta groups, large directories, or
+/// directories that record no types.
+const fn unseen(set: Set) -> Set {
+    Set { view: false, ..set }
+}
+
+/// The kernel mounts blocks up to the size of a page only.
+const fn unmounted(set: Set) -> Set {
+    Set { kernel: false, ..set }
+}
+
+const SETS: &[Set] = &[
+    set("plain", 128, &["-b", "4096"]),
+    set("1k", 96, &["-b", "1024"]),
+    set("2k", 96, &["-b", "2048", "-G", "4"]),
+    unmounted(set("64k", 512, &["-b", "65536"])),
+    set("ext3", 96, &["-t", "ext3"]),
+    set("ext3-1k", 64, &["-t", "ext3", "-b", "1024"]),
+    set("ext2", 96, &["-t", "ext2"]),
+    set("ext2-1k", 64, &["-t", "ext2", "-b", "1024"]),
+    set("no-journal", 96, &["-O", "^has_journal"]),
+    set("no-csum", 96, &["-O", "^metadata_csum"]),
+    set("uninit_bg", 96, &["-b", "1024", "-O", "^metadata_csum,uninit_bg"]),
+    set("no-64bit", 96, &["-O", "^64bit"]),
+    set("no-flex", 96, &["-O", "^flex_bg", "-b", "1024"]),
+    unseen(set("inodes-128", 96, &["-I", "128"])),
+    set("inodes-512", 96, &["-I", "512"]),
+    set("inodes-4096", 96, &["-b", "4096", "-I", "4096", "-N", "3000"]),
+    unseen(set("cluster-2", 96, &["-b", "4096", "-O", "bigalloc", "-C", "8192"])),
+    unseen(set("cluster-2-1k", 64, &["-b", "1024", "-O", "bigalloc", "-C", "2048"])),
+    unseen(set("cluster-4", 128, &["-b", "4096", "-O", "bigalloc", "-C", "16384"])),
+    unseen(set("cluster-16", 256, &["-b", "4096", "-O", "bigalloc", "-C", "65536"])),
+    unseen(set("cluster-64-1k", 256, &["-b", "1024", "-O", "bigalloc", "-C", "65536"])),
+    unseen(set("cluster-256", 1024, &["-b", "4096", "-O", "bigalloc", "-C", "1048576"])),
+    unseen(set("inline", 96, &["-b", "4096", "-O", "inline_data"])),
+    unseen(set("inline-512", 96, &["-b", "1024", "-I", "512", "-O", "inline_data"])),
+    unseen(set("ea_inode", 96, &["-b", "1024", "-O", "ea_inode"])),
+    unseen(set("meta_bg", 96, &["-b", "1024", "-O", "meta_bg,^resize_inode"])),
+    unseen(set("large_dir", 96, &["-b", "1024", "-O", "large_dir"])),
+    set("orphan_file", 96, &["-O", "metadata_csum_seed,orphan_file"]),
+    set("sparse_super2", 96, &["-b", "1024", "-O", "sparse_super2"]),
+    set("stripe", 96, &["-b", "4096", "-E", "stride=4,stripe_width=16"]),
+    set("small-groups", 96, &["-b", "4096", "-g", "1024"]),
+    set("lazy", 96, &["-E", "lazy_itable_init=1"]),
+    unseen(set("no-dir_index", 64, &["-O", "^dir_index,^filetype,^large_file,^huge_file,^extra_isize"])),
+    set("full", 10, &["-b", "1024", "-m", "3", "-N", "1500"]),
+    set("full-4k", 24, &["-b", "4096", "-N", "2000"]),
+    set("full-ext3", 10, &["-t", "ext3", "-b", "1024"]),
+    unseen(set("full-cluster", 48, &["-b", "4096", "-O", "bigalloc", "-C", "32768"])),
+    unseen(set("full-inline", 10, &["-b", "1024", "-O", "inline_data,^has_journal"])),
+    set("few-inodes", 64, &["-b", "1024", "-N", "300"]),
+];
+
+/// Lives of the image in one run.
+const LIVES: u32 = 4;
+
+fn context() -> OpContext {
+    OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
+}
+
+fn number(variable: &str) -> Option<u32> {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok())
+}
+
+/// The sets of this run: all in full, otherwise `sampled` of them, others with each seed.
+fn chosen(seed: u64, sampled: usize) -> Vec<Set> {
+    if let Ok(name) = std::env::var("SET") {
+        return SETS.iter().filter(|set| set.name == name).copied().collect();
+    }
+    let first = usize::try_from(seed).unwrap() * sampled;
+    let count = if full_matrix() { SETS.len() } else { sampled };
+    (0..count).map(|n| SETS[(first + n) % SETS.len()]).collect()
+}
+
+fn operations() -> u32 {
+    number("OPERATIONS").unwrap_or(if full_matrix() { 20_000 } else { 1_600 })
+}
+
+fn make(set: &Set, image: &Path) {
+    let mut options = vec!["-U", "6a6a6a6a-1111-2222-3333-444444444444"];
+    if !set.options.contains(&"-t") {
+        options.extend(["-t", "ext4"]);
+    }
+    options.extend_from_slice(set.options);
+    mke2fs(image, &options, &format!("{}M", set.mib));
+}
+
+fn open(device: &Arc<MemoryDevice>, options: OpenOptions) -> FileSystem {
+    let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
+    FileSystem::open(shared, options, &context()).unwrap()
+}
+
+/// Other options in each life: little memory, no delay, everything by default.
+fn options_of(life: u32) -> OpenOptions {
+    let options = OpenOptions { cpus: 8, seed: u64::from(life), ..OpenOptions::default() };
+    match life % LIVES {
+        1 => OpenOptions {
+            cache_bytes: 1 << 20,
+            dirty_data_bytes: 1 << 20,
+            inodes_max: 40,
+            commit_point_handles: 50,
+            ..options
+        },
+        2 => OpenOptions { delayed_allocation: false, commit_point_handles: 500, ..options },
+        _ => options,
+    }
+}
+
+/// One life: all threads work, everything is synced and looked at, the image is closed.
+fn live(device: &Arc<MemoryDevice>, life: u32, seed: u64, answers: &mut Answers) -> Tree {
+    let threads = number("THREADS").unwrap_or(8);
+    let fs = open(device, options_of(life));
+    let geometry = fs.geometry();
+    let unit = (geometry.block_size() as u64) << geometry.cluster_ratio_bits();
+    let steps = operations() / LIVES / threads;
+    let plan = Plan { fs: &fs, seed: seed ^ (u64::from(life) << 48), unit, names: 60, steps };
+    let results: Vec<Answers> = std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..threads).map(|slot| scope.spawn(move || Worker::new(plan, slot).run())).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
+    for (name, (worked, refused)) in results.into_iter().flatten() {
+        let sum = answers.entry(name).or_default();
+        *sum = (sum.0 + worked, sum.1 + refused);
+    }
+    fs.sync(&context()).unwrap();
+    let tree = walk::of_engine(&fs);
+    fs.close(&context()).unwrap();
+    tree
+}
+
+/// Everybody looks at the image and sees `expected`.
+fn judge(set: &Set, device: &Arc<MemoryDevice>, image: &Path, expected: &Tree) {
+    device.save(image).unwrap();
+    e2fsck_clean(image);
+    let report = blockyard_check::check(&**device, &blockyard_check::Options::default()).unwrap();
+    assert!(
+        report.is_clean(),
+        "e2fsck finds nothing, our checker: {:?}",
+        &report.findings[..report.findings.len().min(10)]
+    );
+    let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
+    assert_same(expected, &walk::of_reader(&Reader::open(shared).unwrap()));
+    let again = open(device, OpenOptions { read_only: true, ..OpenOptions::default() });
+    assert_same(expected, &walk::of_engine(&again));
+    if set.kernel {
+        let mount = LoopMount::new(image, "ro,noatime").unwrap();
+        assert_same(expected, &read_tree(mount.path()));
+    }
+    if set.view {
+        view::assert_same(image, expected);
+    }
+}
+
+fn run(set: &Set, device: &Arc<MemoryDevice>, image: &Path, seed: u64) {
+    let mut answers = Answers::new();
+    for life in 0..LIVES {
+        let tree = live(device, life, seed, &mut answers);
+        println!("{}: life {life}: {} names", set.name, tree.len());
+        judge(set, device, image, &tree);
+    }
+    for (name, (worked, refused)) in &answers {
+        println!("  {name}: {worked} worked, {refused} refused");
+    }
+}
+
+#[test]
+fn random_runs_leave_what_everybody_reads_the_same() {
+    if !require(&["mke2fs", "e2fsck", "mount", "root"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let image = scratch.path().join("image");
+    let seed = seed(4);
+    for set in chosen(seed, 4) {
+        println!("{} {:?}", set.name, set.options);
+        make(&set, &image);
+        let device = Arc::new(MemoryDevice::load(&image).unwrap());
+        run(&set, &device, &image, seed);
+    }
+}
+
+/// Everything that the kernel can make on this kind of image, within its size.
+fn fill_by_the_kernel(set: &Set, image: &Path) -> Tree {
+    let mount = LoopMount::new(image, "").unwrap();
+    let root = mount.path();
+    let block_size = rustix::fs::statvfs(root).unwrap().f_bsize;
+    let narrow = set.options.contains(&"128") || set.options.contains(&"no-extra");
+    fill::sizes(root, block_size as usize);
+    fill::sparse(root, 3_000_000);
+    fill::fragmented(root, "fragmented", block_size as usize, 600);
+    fill::symlinks(root, [1, 58, 59, 60, 61, 200, 1000]);
+    fill::specials(root);
+    fill::owners(root);
+    fill::times(root, !narrow && !set.options.contains(&"ext3"));
+    fill::attributes(root, if set.options.contains(&"ea_inode") { 40_000 } else { 500 });
+    fill::access_lists(root);
+    fill::names(root);
+    fill::many_names(root, "many", 2000, 40);
+    fill::deep(root, 20);
+    drop(mount);
+    let mount = LoopMount::new(image, "ro,noatime").unwrap();
+    read_tree(mount.path())
+}
+
+#[test]
+fn what_the_kernel_filled_is_read_and_changed() {
+    if !require(&["mke2fs", "e2fsck", "mount", "root"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let image = scratch.path().join("image");
+    let seed = seed(11);
+    let sets = chosen(seed, 3);
+    for set in sets.into_iter().filter(|set| set.kernel && set.mib > 60 && set.name != "few-inodes") {
+        println!("{} {:?}", set.name, set.options);
+        make(&set, &image);
+        let theirs = fill_by_the_kernel(&set, &image);
+        let device = Arc::new(MemoryDevice::load(&image).unwrap());
+        let fs = open(&device, OpenOptions { read_only: true, ..OpenOptions::default() });
+        assert_same(&walk::of_engine(&fs), &theirs);
+        drop(fs);
+        run(&set, &device, &image, seed);
+    }
+}
