@@ -3,6 +3,7 @@
 mod calendar;
 mod cat;
 mod check;
+mod completions;
 mod frag;
 mod get;
 mod host;
@@ -58,6 +59,8 @@ pub(crate) enum Command {
     Cat(cat::Args),
     /// Verify an image without writing to it
     Check(check::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
     /// Show how fragmented free space and files are
     Frag(frag::Args),
     /// Copy files and trees of an image to the host
@@ -70,6 +73,8 @@ pub(crate) enum Command {
     Ls(ls::Args),
     /// Show where a file lies: its extents
     Map(map::Args),
+    /// Write the manual pages
+    Man(completions::ManArgs),
     /// Make directories in an image
     Mkdir(mkdir::Args),
     /// Make a file system: the layout of mke2fs 1.47 for the same parameters
@@ -111,6 +116,8 @@ impl Command {
             Self::Mv(args) => args.run(output),
             Self::Policy(args) => args.run(output),
             Self::Version(args) => args.run(output),
+            Self::Completions(args) => args.run(),
+            Self::Man(args) => args.run(),
         }
     }
 }
