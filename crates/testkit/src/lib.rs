@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod crash;
 pub mod fill;
 pub mod images;
 pub mod mutate;
@@ -13,5 +14,5 @@ pub mod oracle;
 pub mod seed;
 pub mod tree;
 
-pub use oracle::{LoopMount, e2fsck_clean, have_tool, is_root, mke2fs, require, run};
+pub use oracle::{LoopDevice, LoopMount, e2fsck_clean, have_tool, is_root, mke2fs, require, run};
 pub use seed::{full_matrix, seed};

@@ -88,6 +88,40 @@ pub fn e2fsck_clean(image: &Path) {
     );
 }
 
+/// A loop device that shows an image for reading and writing; detached when dropped.
+///
+/// A mount with `ro` through it still replays the journal, which it cannot through `mount -o loop,ro`.
+#[derive(Debug)]
+pub struct LoopDevice {
+    path: String,
+}
+
+impl LoopDevice {
+    /// Attaches an image.
+    ///
+    /// # Panics
+    /// When losetup fails.
+    #[must_use]
+    pub fn new(image: &Path) -> Self {
+        let image = image.to_str().expect("test images have UTF-8 names");
+        let output = run("losetup", &["--show", "-f", image]);
+        assert!(output.status.success(), "losetup {image}: {output:?}");
+        Self { path: String::from_utf8_lossy(&output.stdout).trim().to_owned() }
+    }
+
+    /// The device, such as `/dev/loop3`.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.path]).status();
+    }
+}
+
 /// An image mounted through a loop device; unmounted when dropped.
 #[derive(Debug)]
 pub struct LoopMount {
@@ -100,11 +134,23 @@ impl LoopMount {
     /// # Errors
     /// What `mount` printed, when the kernel refuses.
     pub fn new(image: &Path, options: &str) -> Result<Self, String> {
-        let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
         let all = if options.is_empty() { "loop".to_owned() } else { format!("loop,{options}") };
+        Self::mount(image, &all)
+    }
+
+    /// Mounts what a loop device shows; `options` must not be empty.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_device(device: &LoopDevice, options: &str) -> Result<Self, String> {
+        Self::mount(Path::new(device.path()), options)
+    }
+
+    fn mount(source: &Path, options: &str) -> Result<Self, String> {
+        let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
         let output = Command::new("mount")
-            .args(["-t", "ext4", "-o", &all])
-            .arg(image)
+            .args(["-t", "ext4", "-o", options])
+            .arg(source)
             .arg(directory.path())
             .output()
             .map_err(|error| error.to_string())?;
