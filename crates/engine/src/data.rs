@@ -49,6 +49,18 @@ impl FileData {
         Some(start..end)
     }
 
+    /// The runs of dirty blocks of a range, in ascending order.
+    pub(crate) fn runs_in(&self, range: Range<u32>) -> Vec<Range<u32>> {
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        for (&number, _) in self.blocks.range(range) {
+            match runs.last_mut() {
+                Some(run) if run.end == number => run.end += 1,
+                _ => runs.push(number..number + 1),
+            }
+        }
+        runs
+    }
+
     /// The first dirty block of a range.
     pub(crate) fn first_in(&self, range: Range<u32>) -> Option<u32> {
         self.blocks.range(range).next().map(|(&number, _)| number)
@@ -105,6 +117,7 @@ mod tests {
         assert_eq!(data.first_run(0, 100), Some(3..6));
         assert_eq!(data.first_run(4, 1), Some(4..5));
         assert_eq!(data.first_run(6, 100), Some(9..10));
+        assert_eq!(data.runs_in(4..20), [4..6, 9..10]);
         assert_eq!(data.drop_range(4..10), 3);
         assert_eq!(data.first_run(4, 100), None);
     }

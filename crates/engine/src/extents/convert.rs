@@ -37,7 +37,7 @@ impl<S: TreeStore> Tree<'_, S> {
     /// piece lies at that end, by splitting otherwise.
     fn convert_piece(&mut self, extent: &Extent, piece: Range<u32>, unwritten: bool) -> Result<()> {
         let whole = piece.start == extent.logical && piece.end == extent.end();
-        if !whole && self.move_boundary(extent, &piece, unwritten)? {
+        if !whole && self.has_room_for(extent.logical, 2)? && self.move_boundary(extent, &piece, unwritten)? {
             return Ok(());
         }
         self.split_at(piece.start)?;
@@ -46,6 +46,13 @@ impl<S: TreeStore> Tree<'_, S> {
         self.prepare_path(&path)?;
         self.flip(&path, unwritten);
         Ok(())
+    }
+
+    /// Whether the leaf of a logical block has this many free entries. Linux splits first and joins afterwards, which
+    /// leaves the same tree only when no entry has to go elsewhere.
+    fn has_room_for(&self, logical: u32, entries: usize) -> Result<bool> {
+        let path = self.find(logical)?;
+        Ok(path.leaf().count + entries <= path.leaf().max)
     }
 
     /// Flips the entry at the path's position and joins it with its neighbours in the leaf.

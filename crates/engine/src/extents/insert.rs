@@ -1,7 +1,8 @@
-//! Inserting an extent: merge, place, split, grow.
+//! Inserting an extent: merge, place, use the next leaf's room, split, grow, merge up (journal.md 9.4).
 //!
 //! A split allocates one block per level below the nearest ancestor with a free entry, before anything changes; an
-//! append therefore starts a fresh leaf and moves nothing, which keeps the leaves of sequential files full.
+//! append therefore starts a fresh leaf and moves nothing, which keeps the leaves of sequential files full. New tree
+//! blocks are asked for near the data of the extent that needs them.
 
 use super::{At, DEPTH_MAX, Extent, NodeBlock, Path, Tree, TreeStore, node};
 use crate::{Error, Result};
@@ -13,9 +14,30 @@ impl<S: TreeStore> Tree<'_, S> {
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
         if self.merge_into_neighbour(&path, &new) {
-            return Ok(());
+            return self.pull_into_root();
         }
-        self.insert_entry(path, new)
+        self.insert_entry(path, new)?;
+        self.pull_into_root()
+    }
+
+    /// [`Self::insert`] as Linux maps data that is written back: unwritten before the write, converted after it. The
+    /// extent needs an entry of its own meanwhile, which shows in the tree when the leaf is full.
+    pub(crate) fn insert_and_convert(&mut self, new: Extent) -> Result<()> {
+        let path = self.find(new.logical)?;
+        let leaf = path.leaf();
+        let unwritten = Extent { unwritten: true, ..new };
+        // An unwritten neighbour would take it in, and might not let go of it without another tree block.
+        let next = leaf.position.map_or(0, |position| position + 1);
+        let joins = self.read(&leaf.at, |bytes| {
+            let left =
+                leaf.position.is_some_and(|position| node::leaf_entry(bytes, position).joins(&unwritten));
+            left || (next < leaf.count && unwritten.joins(&node::leaf_entry(bytes, next)))
+        });
+        if leaf.count < leaf.max || joins {
+            return self.insert(new);
+        }
+        self.insert(unwritten)?;
+        self.set_state(new.logical..new.end(), false)
     }
 
     /// Maps an extent as an entry of its own. Where the entry before it reaches over its start, that one is cut: so a
@@ -35,7 +57,7 @@ impl<S: TreeStore> Tree<'_, S> {
                 self.place(&path, &new);
                 return Ok(());
             }
-            if self.make_room(&path, &new)? {
+            if self.use_next_leaf(&path, &new)? || self.make_room(&path, &new)? {
                 return Ok(());
             }
             path = self.find(new.logical)?;
@@ -105,6 +127,28 @@ impl<S: TreeStore> Tree<'_, S> {
         }
     }
 
+    /// Puts `new` first into the next leaf, when it belongs behind everything in its own, full one and the next has
+    /// room. True when it did.
+    fn use_next_leaf(&mut self, path: &Path<S::Node>, new: &Extent) -> Result<bool> {
+        let leaf = path.leaf();
+        let last = leaf.position.is_some_and(|position| position + 1 == leaf.count);
+        // Where an extent is split, the leaf still covers what the new entry covers.
+        let behind =
+            last && self.read(&leaf.at, |bytes| node::leaf_entry(bytes, leaf.count - 1).end() <= new.logical);
+        let Some(key) = path.next_leaf_key(self.root).filter(|_| behind) else { return Ok(false) };
+        let next = self.find(key)?;
+        if next.leaf().count >= next.leaf().max {
+            return Ok(false);
+        }
+        self.prepare_path(&next)?;
+        self.write(&next.leaf().at, |bytes| {
+            node::open_gap(bytes, 0);
+            node::set_leaf_entry(bytes, 0, new);
+        });
+        self.set_first_key(&next, new.logical);
+        Ok(true)
+    }
+
     /// Splits below the nearest ancestor with room, or makes the tree deeper. True when `new` was placed on the way.
     fn make_room(&mut self, path: &Path<S::Node>, new: &Extent) -> Result<bool> {
         let ancestor = (0..path.depth()).rev().find(|&index| {
@@ -142,7 +186,7 @@ impl<S: TreeStore> Tree<'_, S> {
     /// Splits the path's nodes below level `ancestor` right of the position followed.
     fn split(&mut self, path: &Path<S::Node>, ancestor: usize, new: &Extent) -> Result<bool> {
         let depth = path.depth();
-        let fresh = self.allocate_nodes(depth - ancestor, path)?;
+        let fresh = self.allocate_nodes(depth - ancestor, self.goal_beside(path, new.logical))?;
         let leaf = path.leaf();
         // An entry that belongs before all others stays with the first one: no node is left empty.
         let index = leaf.followed() + 1;
@@ -161,10 +205,25 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(appends)
     }
 
+    /// Where the data of a logical block would be looked for (mballoc.md 3.3).
+    fn goal_beside(&self, path: &Path<S::Node>, logical: u32) -> Option<BlockNr> {
+        let leaf = path.leaf();
+        if leaf.count == 0 {
+            return leaf.at.block();
+        }
+        let near = self.read(&leaf.at, |bytes| node::leaf_entry(bytes, leaf.position.unwrap_or(0)));
+        let distance = u64::from(logical.abs_diff(near.logical));
+        let goal = if logical >= near.logical {
+            near.physical + distance
+        } else {
+            near.physical.wrapping_sub(distance)
+        };
+        Some(BlockNr::new(goal))
+    }
+
     /// One new node for each level that is split; all or none.
-    fn allocate_nodes(&mut self, n: usize, path: &Path<S::Node>) -> Result<NewNodes<S::Node>> {
+    fn allocate_nodes(&mut self, n: usize, goal: Option<BlockNr>) -> Result<NewNodes<S::Node>> {
         let mut fresh: NewNodes<S::Node> = NewNodes::new();
-        let goal = path.leaf().at.block();
         for _ in 0..n {
             let made = self.store.allocate(goal, false).and_then(|(block, node)| {
                 self.store.prepare(&node)?;

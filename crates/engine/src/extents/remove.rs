@@ -15,7 +15,7 @@ impl<S: TreeStore> Tree<'_, S> {
     pub(crate) fn remove(&mut self, range: Range<u32>, mut freed: impl FnMut(Extent)) -> Result<()> {
         self.cut_at_end(&range, &mut freed)?;
         while self.remove_from_leaf(&range, &mut freed)? {}
-        self.pull_into_root()
+        Ok(())
     }
 
     /// Sees to it that no entry reaches over the end of `range`: drops the head of one that starts inside, splits
@@ -98,7 +98,9 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(())
     }
 
-    /// Pulls the only leaf of a tree of depth 1 back into the inode when its entries fit there.
+    /// Pulls the only leaf of a tree of depth 1 back into the inode when its entries fit there, as Linux does after
+    /// inserting and converting, not after removing. The tree is as good without it: where the leaf can not be freed,
+    /// it stays.
     pub(super) fn pull_into_root(&mut self) -> Result<()> {
         if node::depth(self.root) != 1 || node::count(self.root) != 1 {
             return Ok(());
@@ -106,7 +108,9 @@ impl<S: TreeStore> Tree<'_, S> {
         let path = self.find(0)?;
         let leaf = path.leaf();
         let Some(block) = leaf.at.block().filter(|_| leaf.count <= ROOT_ENTRIES) else { return Ok(()) };
-        self.prepare_removal(&path)?;
+        if self.prepare_removal(&path).is_err() {
+            return Ok(());
+        }
         let root = &mut *self.root;
         node::format(root, 0);
         if let super::At::Block(_, from) = &leaf.at {

@@ -16,8 +16,7 @@ impl<S: TreeStore> Tree<'_, S> {
         while let Some(start) = from {
             from = self.shift_leaf(start, |key| key - by)?;
         }
-        self.join_at(range.start)?;
-        self.pull_into_root()
+        self.join_at(range.start)
     }
 
     /// Opens a hole of `len` blocks at `at`. The caller has checked that the file's end does not pass the limit.

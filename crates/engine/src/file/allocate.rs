@@ -92,7 +92,8 @@ impl FileSystem {
                 .right
                 .filter(|_| core.map == InodeMap::Extents)
                 .map(|e| (e.logical, BlockNr::new(e.physical))),
-            file_size: core.size,
+            // At write time the size has not grown over what is being written yet.
+            file_size: if self.delays_allocation() { core.size } else { core.slot.raw().size() },
             reserved: how.reserved,
             exact: how.exact,
             indirect: core.map == InodeMap::Indirect,

@@ -32,6 +32,15 @@ pub enum Fallocate {
     InsertRange,
 }
 
+/// Bytes of a page where Linux rounds to pages.
+const PAGE: u64 = 4096;
+
+/// Where the piece of a range that starts at `at` ends: with its run of delayed blocks, or before the next one.
+fn piece_end(delayed: &[Range<u32>], at: u32, end: u32) -> u32 {
+    let next = delayed.iter().find(|run| run.end > at);
+    next.map_or(end, |run| if run.start <= at { run.end } else { run.start.min(end) })
+}
+
 impl FileSystem {
     /// Changes the allocation of `len` bytes at byte `offset`.
     ///
@@ -73,8 +82,8 @@ impl FileSystem {
         }
         let data = &mut *data;
         match what {
-            Fallocate::Allocate => self.allocate_range(ctx, &inode, offset..end, false),
-            Fallocate::AllocateKeepSize => self.allocate_range(ctx, &inode, offset..end, true),
+            Fallocate::Allocate => self.allocate_ahead(ctx, &inode, data, offset..end, false),
+            Fallocate::AllocateKeepSize => self.allocate_ahead(ctx, &inode, data, offset..end, true),
             Fallocate::PunchHole => self.punch(ctx, &inode, data, offset..end),
             Fallocate::ZeroRange => self.zero_range(ctx, &inode, data, offset..end, false),
             Fallocate::ZeroRangeKeepSize => self.zero_range(ctx, &inode, data, offset..end, true),
@@ -83,11 +92,27 @@ impl FileSystem {
         }
     }
 
-    /// Allocates every hole of the range as unwritten, one handle for each piece.
+    fn allocate_ahead(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        bytes: Range<u64>,
+        keep: bool,
+    ) -> Result<()> {
+        let (first, end) = self.touched_blocks(&bytes);
+        let delayed = data.runs_in(first..end);
+        self.allocate_range(ctx, inode, data, &delayed, bytes, keep)
+    }
+
+    /// Allocates every hole of the range as unwritten, one handle for each piece. As in Linux, a piece ends where
+    /// `delayed` blocks begin or end: those were to be allocated later, and need it no more.
     fn allocate_range(
         &self,
         ctx: &OpContext,
         inode: &Arc<Inode>,
+        data: &mut FileData,
+        delayed: &[Range<u32>],
         bytes: Range<u64>,
         keep: bool,
     ) -> Result<()> {
@@ -104,10 +129,18 @@ impl FileSystem {
             let here = self.lookup_block(inode, &core, at)?;
             let done = match here.found {
                 Some(extent) => extent.end().min(end),
-                None => match self.plan_blocks(ctx, inode, &core, &here, (at, end - at), how) {
+                None => match self.plan_blocks(
+                    ctx,
+                    inode,
+                    &core,
+                    &here,
+                    (at, piece_end(delayed, at, end) - at),
+                    how,
+                ) {
                     Ok(plan) => {
                         let done = plan.extent.end();
                         self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+                        self.end_reservations(ctx, data, &(at..done));
                         done
                     }
                     Err(Error::NoSpace) => {
@@ -170,6 +203,8 @@ impl FileSystem {
         Ok(())
     }
 
+    /// As in Linux (observed on 6.18) a hole ends with the page of the file's end, and one that starts behind the end
+    /// frees nothing: what was allocated ahead there stays.
     fn punch(
         &self,
         ctx: &OpContext,
@@ -177,6 +212,12 @@ impl FileSystem {
         data: &mut FileData,
         bytes: Range<u64>,
     ) -> Result<()> {
+        let size = inode.core().size;
+        let page = PAGE.max(u64_from_usize(self.block_size()));
+        let bytes = bytes.start..bytes.end.min(size.next_multiple_of(page));
+        if bytes.start >= size {
+            return self.touch_times(ctx, inode, data);
+        }
         self.zero_edges(ctx, inode, data, &bytes)?;
         let whole = self.whole_blocks(&bytes);
         if !whole.is_empty() {
@@ -193,17 +234,21 @@ impl FileSystem {
         bytes: Range<u64>,
         keep: bool,
     ) -> Result<()> {
-        // Dirty blocks first get their places, so that what follows sees one kind of block.
-        self.write_back(ctx, inode, data)?;
         self.zero_edges(ctx, inode, data, &bytes)?;
         let whole = self.whole_blocks(&bytes);
+        let (first, end) = self.touched_blocks(&bytes);
+        let delayed = data.runs_in(first..end);
         if !whole.is_empty() {
+            self.forget_dirty(data, whole.clone());
             let handle = self.begin(ctx, RUN_CREDITS)?;
             let mut core = inode.core_mut();
             self.join_inode(&handle, inode, &mut core)?;
             self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(whole.clone(), true))?;
         }
-        self.allocate_range(ctx, inode, bytes, keep)?;
+        self.allocate_range(ctx, inode, data, &delayed, bytes, keep)?;
+        if !whole.is_empty() {
+            self.settle_reservations(ctx, inode, data, whole)?;
+        }
         self.touch_times(ctx, inode, data)
     }
 
@@ -218,8 +263,9 @@ impl FileSystem {
         if bytes.end >= inode.core().size {
             return Err(Error::Invalid("the range reaches the end of the file"));
         }
-        self.write_back(ctx, inode, data)?;
+        // What moves must have its place. As in Linux what goes gets one too, which shows in the places of the rest.
         let blocks = self.whole_blocks(&bytes);
+        self.write_back_from(ctx, inode, data, blocks.start)?;
         self.free_range(ctx, inode, data, blocks.clone(), Why::Hole)?;
         let handle = self.begin(ctx, RUN_CREDITS)?;
         let mut core = inode.core_mut();
@@ -249,8 +295,9 @@ impl FileSystem {
         if size.checked_add(len).is_none_or(|size| size > self.size_limit(InodeMap::Extents)) {
             return Err(Error::FileTooLarge);
         }
-        self.write_back(ctx, inode, data)?;
         let blocks = self.whole_blocks(&bytes);
+        self.write_back_from(ctx, inode, data, blocks.start)?;
+        self.discard_preallocations(ctx, inode);
         let handle = self.begin(ctx, RUN_CREDITS)?;
         let mut core = inode.core_mut();
         let last = self.lookup_block(inode, &core, u32::MAX - 1)?;

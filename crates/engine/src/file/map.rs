@@ -68,6 +68,10 @@ impl FileSystem {
     ) -> Result<()> {
         inode.note_remapped(handle);
         match core.map {
+            // Without delayed allocation Linux maps blocks as written at once.
+            InodeMap::Extents if handle.is_write_back() && self.delays_allocation() => {
+                self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_and_convert(extent))
+            }
             InodeMap::Extents => self.edit_tree(ctx, handle, inode, core, |tree| tree.insert(extent)),
             InodeMap::Indirect => self.insert_indirect(ctx, handle, inode, core, &extent),
             _ => Err(Error::Invalid("this inode has no blocks")),

@@ -54,8 +54,16 @@ impl FileSystem {
             return self.truncate_inline(ctx, inode, data, size);
         }
         let keep = u32_from_u64(size.div_ceil(u64_from_usize(self.block_size())));
-        let shrinks = size < inode.core().size;
-        if shrinks {
+        let old_size = inode.core().size;
+        if size > old_size {
+            // As in Linux, what was allocated ahead behind the old end stays, and so do preallocations.
+            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let mut core = inode.core_mut();
+            self.join_inode(&handle, inode, &mut core)?;
+            self.set_new_size(ctx, &mut core, data, size);
+            return Ok(());
+        }
+        if size < old_size {
             self.zero_tail(ctx, inode, data, size)?;
         }
         // Blocks behind the end may be there even when the size does not fall: fallocate can keep the size.
@@ -245,7 +253,7 @@ impl FileSystem {
     }
 
     /// After blocks went: reservations follow what is left in the clusters of the range (bigalloc.md 7.1).
-    fn settle_reservations(
+    pub(crate) fn settle_reservations(
         &self,
         ctx: &OpContext,
         inode: &Inode,

@@ -120,11 +120,25 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Writes all dirty blocks of a file whose content lock the caller holds.
-    pub(crate) fn write_back(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
-        while let Some(run) = data.first_run(0, RUN_MAX) {
+    /// Writes the dirty blocks from a logical block on.
+    pub(crate) fn write_back_from(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        from: u32,
+    ) -> Result<()> {
+        // At write time Linux asks for one block after the other.
+        let most = if self.delays_allocation() { RUN_MAX } else { 1 };
+        while let Some(run) = data.first_run(from, most) {
             self.write_run(ctx, inode, data, run)?;
         }
+        Ok(())
+    }
+
+    /// Writes all dirty blocks of a file whose content lock the caller holds.
+    pub(crate) fn write_back(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
+        self.write_back_from(ctx, inode, data, 0)?;
         if data.reserved_len() == 0 && inode.writers.load(Ordering::Relaxed) == 0 {
             self.discard_preallocations(ctx, inode);
         }
@@ -196,7 +210,7 @@ impl FileSystem {
     }
 
     /// The clusters of mapped blocks need no reservation any more.
-    fn end_reservations(&self, ctx: &OpContext, data: &mut FileData, blocks: &Range<u32>) {
+    pub(crate) fn end_reservations(&self, ctx: &OpContext, data: &mut FileData, blocks: &Range<u32>) {
         let bits = self.geometry().cluster_ratio_bits();
         let clusters = blocks.start >> bits..((blocks.end - 1) >> bits) + 1;
         let ended = clusters.filter(|&cluster| data.take_reservation(cluster)).count();
