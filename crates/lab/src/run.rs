@@ -189,7 +189,11 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(usize, &str)) -> Result<Outcome
     }
     let cells: Vec<(usize, u32)> =
         (0..arms.len()).flat_map(|arm| plan.workers.iter().map(move |&workers| (arm, workers))).collect();
-    let mut judged = Judged { workload: plan.workload.name(), ..Judged::default() };
+    let workload = match plan.interleave {
+        Interleave::Threads => plan.workload.name(),
+        other => format!("{}, {}", plan.workload.name(), other.name()),
+    };
+    let mut judged = Judged { workload, ..Judged::default() };
     let mut rows = Vec::new();
     for (index, (repeat, cell)) in abba(cells.len(), plan.repeat).enumerate() {
         let (arm, workers) = cells[cell];

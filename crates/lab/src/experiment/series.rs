@@ -173,5 +173,6 @@ fn append64(running: &[&Row], overlapping: &[&Row]) -> Table {
 
 fn machine_note() -> &'static str {
     "base is Linux 6.16 and before (linux-6.16), patched 6.17 and after (linux-6.18). Published in July 2025, on a \
-     Kunpeng 920 (80 workers) and on 2 x AMD 9654 (96 workers), with one CPU for each worker. Compare ratios and shapes, not rates."
+     Kunpeng 920 (80 workers) and on 2 x AMD 9654 (96 workers), with one CPU for each worker; workers beyond the CPUs of \
+     this machine take turns and wait less for each other. Compare ratios and shapes, not rates."
 }

@@ -32,8 +32,8 @@ pub fn page(run: &Run, tables: &[Table]) -> String {
             body {
                 h1 { (title) }
                 ul { @for (name, value) in run.environment.lines() { li { (name) ": " code { (value) } } } }
-                @for (name, rows) in &workloads { (plots(name, rows)) }
                 @for table in tables { (table_markup(table)) }
+                @for (name, rows) in &workloads { (plots(name, rows)) }
                 @if !run.timelines.is_empty() { h2 { "Used space over time" } }
                 @for timeline in &run.timelines { figure { (PreEscaped(timeline.svg())) } }
                 @if !run.maps.is_empty() {
@@ -49,8 +49,11 @@ pub fn page(run: &Run, tables: &[Table]) -> String {
     .into_string()
 }
 
-/// Throughput and lock plots of one workload.
+/// Throughput, extents and locks of one workload over workers; nothing when there is only one number of workers.
 fn plots(workload: &str, rows: &[&Row]) -> Markup {
+    if rows.iter().all(|row| row.workers == rows[0].workers) {
+        return html! {};
+    }
     let charts: [summary::Column; 3] = [
         ("operations a second in all", |row| row.ops_per_s),
         ("extents a file", |row| row.extents_per_file),

@@ -11,10 +11,12 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-const WIDTH: f64 = 720.0;
+/// Where the frame ends on the right; the legend follows, as wide as its longest name.
+const FRAME: f64 = 530.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 80.0;
-const RIGHT: f64 = 190.0;
+/// Room for a letter of the legend.
+const LETTER: f64 = 7.5;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 45.0;
 /// Colours that stay apart for readers with colour vision deficiencies (Okabe and Ito).
@@ -28,11 +30,14 @@ pub fn line_chart(title: &str, x_label: &str, y_label: &str, series: &[Series]) 
     let x_max = points().map(|point| point.0).fold(2.0, f64::max);
     let x_min = points().map(|point| point.0).fold(f64::INFINITY, f64::min).min(x_max / 2.0);
     let y_max = nice_ceiling(points().map(|point| point.1).fold(0.0, f64::max));
-    let place_x = |x: f64| LEFT + (x / x_min).log2() / (x_max / x_min).log2() * (WIDTH - LEFT - RIGHT);
+    let place_x = |x: f64| LEFT + (x / x_min).log2() / (x_max / x_min).log2() * (FRAME - LEFT);
     let place_y = |y: f64| HEIGHT - BOTTOM - y / y_max * (HEIGHT - TOP - BOTTOM);
 
+    let letters = series.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
+    let letters = f64::from(u32::try_from(letters).unwrap_or(u32::MAX));
+    let width = FRAME + (40.0 + LETTER * letters).max(190.0);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {HEIGHT}\" role=\"img\" \
          font-family=\"sans-serif\" font-size=\"12\"><title>{}</title>",
         escape(title)
     );
@@ -43,7 +48,7 @@ pub fn line_chart(title: &str, x_label: &str, y_label: &str, series: &[Series]) 
             svg,
             "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            WIDTH - RIGHT,
+            FRAME,
             LEFT - 6.0,
             y + 4.0,
             super::table::figure(value)
@@ -67,7 +72,7 @@ pub fn line_chart(title: &str, x_label: &str, y_label: &str, series: &[Series]) 
         svg,
         "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
          <text x=\"12\" y=\"{TOP}\" dy=\"-12\">{}</text></svg>",
-        f64::midpoint(LEFT, WIDTH - RIGHT),
+        f64::midpoint(LEFT, FRAME),
         HEIGHT - 8.0,
         escape(x_label),
         escape(y_label)
@@ -99,8 +104,8 @@ fn draw_series(
         svg,
         "<rect x=\"{:.1}\" y=\"{row:.1}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\
          <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-        WIDTH - RIGHT + 12.0,
-        WIDTH - RIGHT + 30.0,
+        FRAME + 12.0,
+        FRAME + 30.0,
         row + 10.0,
         escape(&line.name)
     );
