@@ -160,6 +160,18 @@ fn lookup_in_root(root: &[u8; ROOT_BYTES], logical: u32) -> Lookup {
     }
 }
 
+/// Leaves from the one that holds `logical`, or would, to the last.
+pub(crate) fn leaves_from<S: TreeStore>(root: &[u8; ROOT_BYTES], store: &S, logical: u32) -> Result<usize> {
+    let mut leaves = 1;
+    let mut at = logical;
+    // Keys ascend in a sound tree; in any other the count just ends.
+    while let Some(next) = Path::find(root, store, at)?.next_leaf_key(root).filter(|next| *next > at) {
+        at = next;
+        leaves += 1;
+    }
+    Ok(leaves)
+}
+
 /// A tree open for changes: the root's bytes and the store of its other nodes.
 pub(crate) struct Tree<'a, S: TreeStore> {
     root: &'a mut [u8; ROOT_BYTES],

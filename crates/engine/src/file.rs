@@ -8,6 +8,7 @@ mod allocate;
 mod fallocate;
 mod map;
 mod read;
+mod steps;
 mod store;
 mod truncate;
 mod write;

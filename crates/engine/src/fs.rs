@@ -37,7 +37,7 @@ pub struct FileSystem {
     pub(crate) txns: Transactions,
     /// Held by renames between directories, so that no tree changes under the walk to the root.
     pub(crate) renames: Mutex<()>,
-    journal: Box<dyn Journal>,
+    pub(crate) journal: Box<dyn Journal>,
     pub(crate) space: crate::space::Space,
     options: OpenOptions,
     read_only: bool,

@@ -11,6 +11,7 @@ pub mod fill;
 pub mod images;
 pub mod mutate;
 pub mod oracle;
+pub mod repair;
 pub mod seed;
 pub mod tree;
 

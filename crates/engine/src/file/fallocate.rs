@@ -240,10 +240,7 @@ impl FileSystem {
         let delayed = data.runs_in(first..end);
         if !whole.is_empty() {
             self.forget_dirty(data, whole.clone());
-            let handle = self.begin(ctx, RUN_CREDITS)?;
-            let mut core = inode.core_mut();
-            self.join_inode(&handle, inode, &mut core)?;
-            self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(whole.clone(), true))?;
+            self.mark_unwritten(ctx, inode, whole.clone())?;
         }
         self.allocate_range(ctx, inode, data, &delayed, bytes, keep)?;
         if !whole.is_empty() {
@@ -266,8 +263,9 @@ impl FileSystem {
         // What moves must have its place. As in Linux what goes gets one too, which shows in the places of the rest.
         let blocks = self.whole_blocks(&bytes);
         self.write_back_from(ctx, inode, data, blocks.start)?;
+        let credits = self.shift_credits(inode, blocks.start)?;
         self.free_range(ctx, inode, data, blocks.clone(), Why::Hole)?;
-        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let handle = self.begin(ctx, credits)?;
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
         let shifted = self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.collapse(blocks, |_| {}));
@@ -298,7 +296,7 @@ impl FileSystem {
         let blocks = self.whole_blocks(&bytes);
         self.write_back_from(ctx, inode, data, blocks.start)?;
         self.discard_preallocations(ctx, inode);
-        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let handle = self.begin(ctx, self.shift_credits(inode, blocks.start)?)?;
         let mut core = inode.core_mut();
         let last = self.lookup_block(inode, &core, u32::MAX - 1)?;
         if last.found.or(last.left).is_some_and(|e| {

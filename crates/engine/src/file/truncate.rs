@@ -110,6 +110,7 @@ impl FileSystem {
         let mapped = self.map_block(inode, &core, logical, 1)?;
         if let Some(physical) = mapped.physical.filter(|_| !mapped.unwritten) {
             self.device.write_at((physical << bits) + u64_from_usize(inside), &vec![0; len])?;
+            inode.note_written(&self.flushes);
         }
         Ok(())
     }
@@ -169,7 +170,11 @@ impl FileSystem {
             return self.reserve_indirect_removal(handle, core, range);
         }
         let mut start = range.end;
-        for _ in 0..EXTENTS_MAX {
+        for extents in 0..EXTENTS_MAX {
+            // Each may be the only one of its leaf, whose block is then freed: node, bitmap, descriptor.
+            if extents > 0 && !handle.extend(RUN_CREDITS + 3 * extents) {
+                break;
+            }
             if start <= range.start {
                 return Ok((range.start < range.end).then_some(range.start));
             }

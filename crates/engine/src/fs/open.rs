@@ -15,7 +15,7 @@ use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock, Superblock};
 use blockyard_disk::{Compat, FeatureSet, Incompat, RoCompat};
-use blockyard_recovery::JournalPlace;
+use blockyard_recovery::{JournalPlace, Session};
 use blockyard_sync::{AtomicBool, AtomicU64, Mutex, rank};
 use std::fmt;
 use std::sync::Arc;
@@ -117,20 +117,42 @@ impl FileSystem {
     /// [`Error::UnsupportedFeatures`] by name, [`Error::Corrupt`] with the place, [`Error::Refused`] with the reason,
     /// [`Error::Device`]. Nothing has been written then.
     pub fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, ctx: &OpContext) -> Result<Self> {
+        Self::open_on(device, None, options, ctx)
+    }
+
+    /// As [`FileSystem::open`], for an image whose journal is on a device of its own.
+    ///
+    /// # Errors
+    /// As [`FileSystem::open`]; [`Error::Refused`] when `journal` is not the journal of this image.
+    pub fn open_with_journal(
+        device: Arc<dyn BlockDevice>,
+        journal: Arc<dyn BlockDevice>,
+        options: OpenOptions,
+        ctx: &OpContext,
+    ) -> Result<Self> {
+        Self::open_on(device, Some(journal), options, ctx)
+    }
+
+    fn open_on(
+        device: Arc<dyn BlockDevice>,
+        external: Option<Arc<dyn BlockDevice>>,
+        options: OpenOptions,
+        ctx: &OpContext,
+    ) -> Result<Self> {
         let (_, sb) = read_superblock(&*device)?;
         let read_only = options.read_only || device.is_read_only() || must_be_read_only(&sb);
         if !read_only {
-            refuse_unwritable(&sb)?;
+            refuse_unwritable(&sb, external.is_some())?;
         }
-        let device = recovered(device, &sb, read_only, options.recovery)?;
+        let device = recovered(device, external.as_ref(), &sb, read_only, options.recovery)?;
         // Replay may have brought another superblock home.
         let (raw, sb) = read_superblock(&*device)?;
         if !read_only {
-            refuse_unwritable(&sb)?;
+            refuse_unwritable(&sb, external.is_some())?;
         }
         let geometry = *sb.geometry();
         let block_size = geometry.block_size();
-        let place = if read_only { None } else { find_journal(&device, &options)? };
+        let place = if read_only { None } else { find_journal(&device, external.as_ref(), &options)? };
         let committed = Arc::new(Committed::new());
         let view: Arc<dyn BlockDevice> = match place {
             Some(_) => Arc::new(HomeView::new(Arc::clone(&device), Arc::clone(&committed), block_size)),
@@ -167,7 +189,7 @@ impl FileSystem {
             orphans: Orphans::none(),
         };
         if !read_only {
-            fs.start_writing(ctx, place, committed, blocks_max)?;
+            fs.start_writing(ctx, place.map(|place| (place, external)), committed, blocks_max)?;
         }
         Ok(fs)
     }
@@ -176,7 +198,7 @@ impl FileSystem {
     fn start_writing(
         &mut self,
         ctx: &OpContext,
-        place: Option<JournalPlace>,
+        place: Option<FoundJournal>,
         committed: Arc<Committed>,
         blocks_max: usize,
     ) -> Result<()> {
@@ -196,7 +218,7 @@ impl FileSystem {
     /// The image's journal, to write it. Its log is empty: it was recovered.
     fn open_journal(
         &self,
-        place: JournalPlace,
+        (place, log): FoundJournal,
         committed: Arc<Committed>,
         blocks_max: usize,
     ) -> Result<LogJournal> {
@@ -205,18 +227,28 @@ impl FileSystem {
             is_64bit: incompat.contains(Incompat::BIT64),
             has_checksums: ro_compat.contains(RoCompat::METADATA_CSUM),
         };
-        let devices =
-            Devices { home: Arc::clone(&self.device), flushes: Arc::clone(&self.flushes), log: None };
+        let devices = Devices { home: Arc::clone(&self.device), flushes: Arc::clone(&self.flushes), log };
         LogJournal::open(devices, place, wanted, committed, (blocks_max, self.options().broken_rule))
     }
 }
 
+/// Where a journal is, and its device when it has one of its own.
+type FoundJournal = (JournalPlace, Option<Arc<dyn BlockDevice>>);
+
 /// Where the image's journal is; `None` when there is none or it is not wanted.
-fn find_journal(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Option<JournalPlace>> {
+fn find_journal(
+    device: &Arc<dyn BlockDevice>,
+    external: Option<&Arc<dyn BlockDevice>>,
+    options: &OpenOptions,
+) -> Result<Option<JournalPlace>> {
     if options.journal == JournalUse::Ignored {
         return Ok(None);
     }
-    Ok(blockyard_recovery::Session::open(&**device)?.into_journal())
+    let session = match external {
+        Some(journal) => Session::open_with_journal(&**device, &**journal),
+        None => Session::open(&**device),
+    };
+    Ok(session?.into_journal())
 }
 
 fn read_superblock(device: &dyn BlockDevice) -> Result<(RawSuperblock, Superblock)> {
@@ -241,13 +273,14 @@ fn must_be_read_only(sb: &Superblock) -> bool {
 }
 
 /// Features that must be maintained when writing and are not.
-fn refuse_unwritable(sb: &Superblock) -> Result<()> {
+fn refuse_unwritable(sb: &Superblock, has_external: bool) -> Result<()> {
     let FeatureSet { incompat, ro_compat, compat } = *sb.features();
+    let is_external = compat.contains(Compat::HAS_JOURNAL) && sb.journal_inode().is_none();
     let refused = [
         (incompat.contains(Incompat::MMP), "mmp"),
         (incompat.contains(Incompat::CASEFOLD), "casefold"),
         (ro_compat.contains(RoCompat::QUOTA), "quota"),
-        (compat.contains(Compat::HAS_JOURNAL) && sb.raw().s_journal_dev.get() != 0, "an external journal"),
+        (is_external && !has_external, "an external journal that was not given"),
         (sb.desc_size() > 64, "group descriptors above 64 bytes"),
     ];
     if let Some((_, name)) = refused.iter().find(|(is, _)| *is) {

@@ -2,14 +2,15 @@
 
 use super::Recovery;
 use crate::{Error, Result};
-use blockyard_device::BlockDevice;
+use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::superblock::Superblock;
-use blockyard_recovery::{JournalState, inspect, replay_into_overlay, replay_to_device};
+use blockyard_recovery::{JournalState, Session};
 use std::sync::Arc;
 
 /// The device to go on with: recovered where that was needed. A read-only instance recovers into memory.
 pub(super) fn recovered(
     device: Arc<dyn BlockDevice>,
+    external: Option<&Arc<dyn BlockDevice>>,
     sb: &Superblock,
     read_only: bool,
     recovery: Recovery,
@@ -17,7 +18,7 @@ pub(super) fn recovered(
     if sb.journal_inode().is_none() && !sb.needs_recovery() {
         return Ok(device);
     }
-    let state = inspect(&*device)?.state;
+    let state = session(&*device, external)?.status().state;
     match state {
         JournalState::None | JournalState::Clean => Ok(device),
         JournalState::Unflagged if read_only => Ok(device),
@@ -25,20 +26,39 @@ pub(super) fn recovered(
             "the journal is not empty although the superblock does not ask for recovery: run a check first"
                 .to_owned(),
         )),
-        JournalState::FlagOnly | JournalState::NeedsReplay => replay(device, read_only, recovery),
+        JournalState::FlagOnly | JournalState::NeedsReplay => replay(device, external, read_only, recovery),
     }
 }
 
-fn replay(device: Arc<dyn BlockDevice>, read_only: bool, recovery: Recovery) -> Result<Arc<dyn BlockDevice>> {
+fn session<'a>(
+    device: &'a dyn BlockDevice,
+    external: Option<&'a Arc<dyn BlockDevice>>,
+) -> Result<Session<'a>> {
+    Ok(match external {
+        Some(journal) => Session::open_with_journal(device, &**journal),
+        None => Session::open(device),
+    }?)
+}
+
+fn replay(
+    device: Arc<dyn BlockDevice>,
+    external: Option<&Arc<dyn BlockDevice>>,
+    read_only: bool,
+    recovery: Recovery,
+) -> Result<Arc<dyn BlockDevice>> {
     if recovery == Recovery::Refuse {
         return Err(Error::Refused("the journal needs recovery".to_owned()));
     }
     let options = blockyard_recovery::Options::default();
     if read_only {
-        let (overlay, _) = replay_into_overlay(device, &options)?;
+        let overlay = OverlayDevice::new(device);
+        // The log is emptied at the end: in memory, too.
+        let log = external
+            .map(|journal| -> Arc<dyn BlockDevice> { Arc::new(OverlayDevice::new(Arc::clone(journal))) });
+        session(&overlay, log.as_ref())?.replay(&options)?;
         return Ok(Arc::new(overlay));
     }
-    replay_to_device(&*device, &options)?;
+    session(&*device, external)?.replay(&options)?;
     Ok(device)
 }
 

@@ -1,0 +1,72 @@
+//! Changes of long ranges, cut or sized to what a transaction holds.
+
+use super::store::ExtentStore;
+use super::write_back::RUN_CREDITS;
+use crate::extents;
+use crate::inode::{Inode, InodeCore};
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::inode::InodeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Extents that one handle converts at most.
+const EXTENTS_MAX: usize = 64;
+
+impl FileSystem {
+    /// Makes the mapped blocks of a range unwritten, in as many handles as it takes. After a crash in between, the
+    /// beginning of the range reads as zeroes.
+    pub(crate) fn mark_unwritten(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        range: Range<u32>,
+    ) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let mut core = inode.core_mut();
+            self.join_inode(&handle, inode, &mut core)?;
+            let mut end = at;
+            for extents in 0..EXTENTS_MAX {
+                // Each extent may be the only one of its leaf; the rest is for the ends of the range, which may split.
+                if end >= range.end || (extents > 0 && !handle.extend(RUN_CREDITS + extents)) {
+                    break;
+                }
+                end = self.extent_end(inode, &core, end)?.min(range.end);
+            }
+            self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(at..end, true))?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Where the extent or hole at `at` ends.
+    fn extent_end(&self, inode: &Inode, core: &InodeCore, at: u32) -> Result<u32> {
+        let here = self.lookup_block(inode, core, at)?;
+        Ok(match (here.found, here.right) {
+            (Some(extent), _) => extent.end(),
+            (None, Some(right)) => right.logical,
+            (None, None) => u32::MAX,
+        })
+    }
+
+    /// Credits for moving everything at and behind `from`, which must happen in one transaction: every leaf changes.
+    /// The caller holds the content lock, so the number stays right.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] when the journal is too small for that many.
+    pub(crate) fn shift_credits(&self, inode: &Inode, from: u32) -> Result<usize> {
+        let core = inode.core();
+        if core.map != InodeMap::Extents {
+            return Ok(RUN_CREDITS);
+        }
+        let store = ExtentStore::reader(self, inode, core.seed);
+        let leaves = extents::leaves_from(core.root(), &store, from)?;
+        // The nodes above the leaves are few: one for each 80 leaves at most, on at most four levels.
+        let credits = RUN_CREDITS + leaves + leaves / 40;
+        if credits > self.journal.blocks_max() {
+            return Err(Error::NotSupported("the file has more extents than the journal can move at once"));
+        }
+        Ok(credits)
+    }
+}

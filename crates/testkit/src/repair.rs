@@ -1,0 +1,51 @@
+//! `e2fsck -fy` with the codes of the problems that it met.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// What a repair took.
+#[derive(Clone, Debug)]
+pub struct Repair {
+    /// Exit code: 0 for nothing to do, 1 for all mended.
+    pub exit: Option<i32>,
+    /// Codes of the problems, as `0x05000f`.
+    pub codes: BTreeSet<String>,
+    /// What e2fsck printed.
+    pub output: String,
+}
+
+impl Repair {
+    /// Whether it did no more than recovery does: replay the journal, finish orphans, add up the two totals in the
+    /// superblock that nobody keeps exact, clear the mark of an orphan file that is empty (Linux leaves all of these).
+    #[must_use]
+    pub fn is_recovery_only(&self) -> bool {
+        let harmless = ["0x05000f", "0x05000d", "0x000020", "0x06000d"];
+        matches!(self.exit, Some(0 | 1)) && self.codes.iter().all(|code| harmless.contains(&code.as_str()))
+    }
+}
+
+/// Repairs an image; `journal` is its external journal. Replays the journal first, as e2fsck does.
+///
+/// # Panics
+/// When e2fsck cannot be run.
+#[must_use]
+pub fn repair(image: &Path, journal: Option<&Path>) -> Repair {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let (config, log) = (scratch.path().join("e2fsck.conf"), scratch.path().join("problems"));
+    let text = format!("[options]\nproblem_log_filename = {}\n", log.display());
+    std::fs::write(&config, text).expect("the scratch directory is writable");
+    let mut command = Command::new("e2fsck");
+    command.arg("-fy");
+    if let Some(journal) = journal {
+        command.arg("-j").arg(journal);
+    }
+    let output = command.arg(image).env("E2FSCK_CONFIG", &config).output().expect("e2fsck runs");
+    let found = std::fs::read_to_string(&log).unwrap_or_default();
+    let codes = found.split("<problem code=\"").skip(1).filter_map(|rest| rest.split('"').next());
+    Repair {
+        exit: output.status.code(),
+        codes: codes.map(str::to_owned).collect(),
+        output: String::from_utf8_lossy(&output.stdout).into_owned(),
+    }
+}
