@@ -1,87 +1,48 @@
-//! Allocate/free pairs in memory: 64 GiB (512 groups), events on, under each kernel preset and `yard`, with 1 to 64
-//! threads. The figure is time per pair over all threads, so a flat line is perfect scaling by CPU.
-//!
-//! A pair is one `fallocate` of 8 KiB that continues a file, and the free of what it got.
+//! Allocate/free pairs in memory: 64 GiB (512 groups), events on, under two kernel presets and `yard`, with 1 to 64
+//! threads. The figure is time per pair over all threads, so a flat line is perfect scaling by CPU; `blockyard lab
+//! pairs` prints CPU time and lock waits beside it.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::sync::{Arc, Barrier};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use blockyard_alloc::memory::MemoryBitmaps;
-use blockyard_alloc::{
-    AllocConfig, Allocator, BlockRequest, EventRings, FreeContext, InitMode, InodeAlloc, Neighbour, Policy,
-    RequestFlags,
-};
-use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
-use blockyard_sync::CpuSlot;
+use blockyard_alloc::pairs::{PairWorker, open};
+use blockyard_alloc::{Allocator, Policy};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
-/// Blocks a file holds when its pair is made: past the small-file limit.
-const SIZE: u32 = 64;
+/// Pairs each thread makes before the clock: its goal and its group are found, its lines are in the cache.
+const WARM_UP: u64 = 2000;
 
-fn open(policy: &str, cpus: u32) -> Allocator {
-    let geometry = MemoryBitmaps::plain_geometry(512, 4);
-    let disk = MemoryBitmaps::new(geometry, 600);
-    let config = AllocConfig {
-        policy: Policy::parse(policy).unwrap(),
-        cpus,
-        init: InitMode::AtOpen,
-        ..AllocConfig::new(geometry)
-    };
-    let facts = disk.facts();
-    Allocator::open(&config, disk, &facts)
-        .unwrap()
-        .with_events(EventRings::<blockyard_sync::Native>::new(cpus, 256))
-}
-
-/// `pairs` pairs on one CPU slot.
-fn work(allocator: &Allocator, cpu: u32, pairs: u64) {
-    let inode = InodeAlloc::new();
-    let slot = CpuSlot::new(cpu);
-    let mut left = None;
-    for _ in 0..pairs {
-        let request = BlockRequest {
-            left,
-            file_size: u64::from(SIZE) * 4096,
-            cpu: slot,
-            flags: RequestFlags::DATA | RequestFlags::NO_NORMALIZE,
-            ..BlockRequest::data(InodeNr::new(12 + cpu), GroupNr::ZERO, LogicalBlock::new(SIZE), 2)
-        };
-        let claim = allocator.allocate(&request, &inode).unwrap();
-        let first = claim.first_block();
-        claim.commit();
-        allocator.free(first, 2, FreeContext { cpu: slot, ..FreeContext::default() }).unwrap();
-        left =
-            Some(Neighbour { logical: LogicalBlock::new(SIZE - 1), physical: BlockNr::new(first.raw() - 1) });
-    }
-}
-
-/// Wall time of `pairs` pairs shared by `threads` threads.
-fn timed(allocator: &Arc<Allocator>, threads: u32, pairs: u64) -> Duration {
+/// Wall time of `pairs` pairs shared by `threads` threads: from the first start to the last end, by the threads' own
+/// clocks.
+fn timed(allocator: &Allocator, threads: u32, pairs: u64) -> Duration {
     let each = pairs.div_ceil(u64::from(threads));
-    let barrier = Barrier::new(usize::try_from(threads).unwrap() + 1);
-    std::thread::scope(|scope| {
-        for cpu in 0..threads {
-            let barrier = &barrier;
-            scope.spawn(move || {
-                barrier.wait();
-                work(allocator, cpu, each);
-            });
-        }
+    let barrier = Barrier::new(usize::try_from(threads).unwrap());
+    let run = |cpu| {
+        let mut worker = PairWorker::new(allocator, cpu);
+        worker.run(WARM_UP).unwrap();
         barrier.wait();
-        Instant::now()
-    })
-    .elapsed()
+        let start = Instant::now();
+        worker.run(each).unwrap();
+        (start, Instant::now())
+    };
+    let run = &run;
+    let spans: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|cpu| scope.spawn(move || run(cpu))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let start = spans.iter().map(|span| span.0).min().unwrap();
+    spans.iter().map(|span| span.1).max().unwrap() - start
 }
 
 fn pairs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("pairs");
-    group.throughput(Throughput::Elements(1)).sample_size(10).measurement_time(Duration::from_secs(2));
+    group.throughput(Throughput::Elements(1)).sample_size(10).measurement_time(Duration::from_secs(3));
     group.warm_up_time(Duration::from_millis(300));
     for policy in ["linux-6.16", "linux-6.18", "yard"] {
         for threads in [1, 2, 8, 64] {
-            let allocator = Arc::new(open(policy, 64));
+            let allocator = open(Policy::parse(policy).unwrap(), 64).unwrap();
             group.bench_with_input(BenchmarkId::new(policy, threads), &threads, |bencher, &threads| {
                 bencher.iter_custom(|pairs| timed(&allocator, threads, pairs));
             });

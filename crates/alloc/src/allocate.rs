@@ -11,9 +11,10 @@ use crate::claim::Claim;
 use crate::context::{Context, Extent};
 use crate::error::{AllocError, NoSpace, Result};
 use crate::events::{AllocEvent, EventKind};
+use crate::goals::lanes::lane;
 use crate::group::Group;
 use crate::normalize;
-use crate::policy::slots::{Neighbour, Normalise, Search};
+use crate::policy::slots::{Lanes, Neighbour, Normalise, Search};
 use crate::prealloc::Prealloc;
 use crate::prealloc::inode::InodeAlloc;
 use crate::prealloc::locality::LocalityGroup;
@@ -148,6 +149,9 @@ impl<B: Backend> Allocator<B> {
         if self.policy.neighbour == Neighbour::Always {
             self.continue_extent(context);
         }
+        if self.policy.lanes == Lanes::Cpu && context.is_data() && !context.has_neighbour() {
+            context.goal.group = lane(&self.table.geometry, context.goal.group, context.request.cpu);
+        }
         if !context.is_normalised() || self.policy.normalise == Normalise::Exact {
             return;
         }
@@ -181,7 +185,8 @@ impl<B: Backend> Allocator<B> {
 
     /// Searches; when there is nothing, drops preallocations or looks again with strict checks, at most twice.
     fn search_or_make_room(&self, context: &mut Context<'_, B>) -> Result<()> {
-        let mut changes = self.changes.sum();
+        // Looked at only from the second strict search on: a request that finds space must not read every CPU's count.
+        let mut changes = None;
         for retry in 0..=RETRIES {
             match self.policy.search {
                 Search::Ladder => self.search(context)?,
@@ -193,8 +198,8 @@ impl<B: Backend> Allocator<B> {
             if self.discard_preallocations(context.original.len, context.request.cpu) > 0 {
                 continue;
             }
-            let now = self.changes.sum();
-            if context.flags.contains(RequestFlags::STRICT_CHECK) && now == changes {
+            let now = Some(self.changes.sum());
+            if now == changes {
                 break;
             }
             changes = now;

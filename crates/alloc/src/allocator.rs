@@ -82,7 +82,7 @@ impl<B: Backend> Allocator<B> {
             source,
             tunables: Tunables::new(config),
             locality: (0..config.cpus).map(|_| locality()).collect(),
-            streams: StreamGoals::new(&policy, config.cpus, groups),
+            streams: StreamGoals::new(&policy, config.cpus, groups, config.geometry.flex_size()),
             cursors: Cursors::new(&policy.cursor, config.cpus, groups, config.seed),
             frees: Frees::new(policy.freed_merge, policy.free_pending, groups, config.cpus),
             admission: Admission::new(config, free),

@@ -150,6 +150,11 @@ impl<'a, B: Backend> Context<'a, B> {
         self.flags.contains(RequestFlags::DATA)
     }
 
+    /// Whether the file has a block before or after the ones asked for.
+    pub(crate) fn has_neighbour(&self) -> bool {
+        self.request.left.is_some() || self.request.right.is_some()
+    }
+
     /// Whether the request is normalised.
     pub(crate) fn is_normalised(&self) -> bool {
         self.is_data() && !self.flags.intersects(RequestFlags::GOAL_ONLY | RequestFlags::NO_NORMALIZE)

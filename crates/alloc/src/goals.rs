@@ -2,6 +2,7 @@
 
 pub(crate) mod cursors;
 pub(crate) mod inode;
+pub(crate) mod lanes;
 pub(crate) mod stream;
 
 pub use inode::{inode_goal, neighbour_goal};

@@ -40,7 +40,9 @@ const LOADED: u32 = 1 << 31;
 /// Residency: a model of overlapping operations holds the lock (see [`table::GroupTable::hold`]).
 const HELD: u32 = 1 << 30;
 
-/// One block group.
+/// One block group. On cache lines of its own (two, as processors fetch them in pairs): neighbouring groups serve
+/// different CPUs.
+#[repr(align(128))]
 pub(crate) struct Group<B: Backend> {
     // The summary: written under the lock, read by searches without it. Relaxed: what a search reads is checked
     // again under the lock.

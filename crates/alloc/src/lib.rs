@@ -27,6 +27,7 @@ pub mod inode;
 pub mod memory;
 mod normalize;
 pub mod overlap;
+pub mod pairs;
 pub mod policy;
 mod prealloc;
 mod request;

@@ -18,9 +18,9 @@ mod yard;
 
 pub use parse::PolicyError;
 use slots::{
-    Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, IndirectScan,
-    Init, InodeGroup, Ladder, Locks, Neighbour, Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search,
-    SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
+    Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, GoalGroup,
+    IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex, Rotation, Scan,
+    ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
 };
 
 /// A composition of decisions. Make one with [`Policy::parse`] or by changing a preset.
@@ -38,6 +38,10 @@ pub struct Policy {
     pub slot_lock: SlotLock,
     /// Where they stand at open.
     pub slot_start: SlotStart,
+    /// Where new files start inside their flex group.
+    pub lanes: Lanes,
+    /// Whether the goal's group is visited before the index is walked.
+    pub goal_group: GoalGroup,
     /// When a file's next block is tried first.
     pub neighbour: Neighbour,
     /// What they carry.

@@ -14,12 +14,13 @@ pub(crate) mod scan;
 pub(crate) mod take;
 pub(crate) mod visit;
 
+use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
 
 use crate::allocator::Allocator;
 use crate::context::{Context, NO_OFFSET};
 use crate::error::Result;
-use crate::policy::slots::{IndirectScan, Ladder, StreamGoal, Visit};
+use crate::policy::slots::{GoalGroup, IndirectScan, Ladder, StreamGoal, Visit};
 use crate::request::{Mapping, RequestFlags};
 use crate::tunables::Tunable;
 use candidates::Status;
@@ -173,6 +174,12 @@ impl<B: Backend> Allocator<B> {
             }
             return Ok(criterion.next());
         }
+        if self.policy.goal_group == GoalGroup::First {
+            self.visit_goal_first(context, criterion, start)?;
+            if context.selection.status != Status::Continue {
+                return Ok(Some(criterion));
+            }
+        }
         if self.policy.visit == Visit::Choose {
             return self.walk_choosing(context, criterion, start);
         }
@@ -184,6 +191,23 @@ impl<B: Backend> Allocator<B> {
             context.stats.useless_loops[criterion.index()] += 1;
         }
         Ok(next)
+    }
+
+    /// Visits the goal's group for data before any index is looked at (`goal_group=first`), in the first pass only.
+    fn visit_goal_first(&self, context: &mut Context<'_, B>, criterion: Criterion, start: u32) -> Result<()> {
+        let is_first =
+            criterion == Criterion::PowerOfTwo || (criterion == Criterion::GoalFast && context.order2 == 0);
+        if !is_first || !context.is_data() {
+            return Ok(());
+        }
+        let nr = GroupNr::new(start);
+        if !self.table.group(nr).summary().initialised()
+            && let Err(error) = self.table.load(nr, context.request.cpu, &*self.source)
+        {
+            context.first_error.get_or_insert(error);
+            return Ok(());
+        }
+        self.visit(context, nr, criterion)
     }
 
     /// Whether a pass picks groups from an index.

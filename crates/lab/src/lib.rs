@@ -5,6 +5,7 @@ pub mod copy;
 pub mod experiment;
 pub mod frag;
 pub mod map;
+pub mod pairs;
 pub mod published;
 pub mod report;
 pub mod row;

@@ -9,6 +9,7 @@ use blockyard_disk::{GroupNr, InodeNr};
 use blockyard_sync::{Atomic, Backend, CachePadded, CpuSlot, Ordering};
 
 use crate::frees::md::Md;
+use crate::goals::lanes::past_metadata;
 use crate::policy::Policy;
 use crate::policy::slots::{SlotLock, SlotStart, Slots};
 use crate::prealloc::inode::InodeAlloc;
@@ -30,14 +31,17 @@ pub(crate) struct StreamGoals<B: Backend> {
 }
 
 impl<B: Backend> StreamGoals<B> {
-    pub(crate) fn new(policy: &Policy, cpus: u32, groups: u32) -> Self {
+    pub(crate) fn new(policy: &Policy, cpus: u32, groups: u32, flex: u32) -> Self {
         let count = match policy.slots {
             Slots::One | Slots::Inode | Slots::None => 1,
             Slots::Hashed => cpus.min(groups.div_ceil(4)).max(1),
         };
         let first = |slot: u32| match policy.slot_start {
             SlotStart::Zero => 0,
-            SlotStart::Zones => u32_from_u64(u64_from_u32(slot) * u64_from_u32(groups) / u64_from_u32(count)),
+            SlotStart::Zones => {
+                let zone = u32_from_u64(u64_from_u32(slot) * u64_from_u32(groups) / u64_from_u32(count));
+                past_metadata(zone, flex, groups)
+            }
         };
         Self {
             kind: policy.slots,

@@ -14,9 +14,9 @@
 //! groups on rotating devices, otherwise 0), `mb_best_avail_max_trim_order` (3 orders).
 
 use super::slots::{
-    Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, IndirectScan,
-    Init, InodeGroup, Ladder, Locks, Neighbour, Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search,
-    SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
+    Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, GoalGroup,
+    IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex, Rotation, Scan,
+    ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
 };
 use super::{Cursor, Policy};
 
@@ -28,6 +28,8 @@ pub(super) const POLICY: Policy = Policy {
     slots: Slots::Hashed,
     slot_lock: SlotLock::None,
     slot_start: SlotStart::Zero,
+    lanes: Lanes::None,
+    goal_group: GoalGroup::Indexed,
     neighbour: Neighbour::Window,
     stream_goal: StreamGoal::GroupOnly,
     scan: Scan::Auto,

@@ -3,9 +3,9 @@
 use core::fmt;
 
 use super::slots::{
-    Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, IndirectScan,
-    Init, InodeGroup, Ladder, Locks, Neighbour, Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search,
-    SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
+    Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, GoalGroup,
+    IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex, Rotation, Scan,
+    ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
 };
 use super::{PRESETS, Policy, Preset};
 
@@ -88,6 +88,8 @@ const SLOTS: &[SlotText] = &[
     slot_text!("slots", Slots, slots),
     slot_text!("slot_lock", SlotLock, slot_lock),
     slot_text!("slot_start", SlotStart, slot_start),
+    slot_text!("lanes", Lanes, lanes),
+    slot_text!("goal_group", GoalGroup, goal_group),
     slot_text!("neighbour", Neighbour, neighbour),
     slot_text!("stream_goal", StreamGoal, stream_goal),
     slot_text!("scan", Scan, scan),

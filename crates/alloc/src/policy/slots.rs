@@ -90,6 +90,24 @@ slot! {
     }
 }
 slot! {
+    /// `lanes`: where a file's first data starts inside the flex group of its goal.
+    Lanes {
+        /// At the goal.
+        None = "none",
+        /// In a group that each CPU slot has for itself, as long as there are enough.
+        Cpu = "cpu",
+    }
+}
+slot! {
+    /// `goal_group`: how an index walk for data treats the group of its goal.
+    GoalGroup {
+        /// As any other: it is met where the index has it, if it was ever loaded.
+        Indexed = "indexed",
+        /// Visited first, and loaded for that.
+        First = "first",
+    }
+}
+slot! {
     /// `neighbour`: when the block right after the file's last one is tried first.
     Neighbour {
         /// When normalisation made a window that touches it.

@@ -1,9 +1,14 @@
 //! # `yard`: our own, on the mechanism of `linux-6.18`
 //!
 //! **Idea.** Keep Linux's ladder and windows; remove what makes parallel files touch each other, and what makes
-//! freeing share a lock. Three ideas, each a slot that can be switched off alone:
+//! freeing share a lock. Five ideas, each a slot that can be switched off alone:
 //! - `neighbour=always`: a request that continues an extent tries the very next block first. Linux does so only when
 //!   normalisation made a window, so small preallocating appends (`fallocate`) never do.
+//! - `lanes=cpu`: the first blocks of a file go to a group of the inode's flex group that its CPU slot has for itself
+//!   (15 lanes in flex groups of 16; slots beyond take the next flex group). Linux starts all files of a directory in one group, where their writers share a
+//!   lock and their extents interleave until each file is long enough to be a stream.
+//! - `goal_group=first`: the goal's group is visited, and loaded, before the index is walked. Linux's indexes hold only
+//!   groups that were loaded once: after a mount all writers gather in the few there are.
 //! - `slot_start=zones`: stream goals start spread over the file system, not all at group 0, so writers do not have to
 //!   collide before they part.
 //! - `freed_merge=by-group`: freed clusters wait in their group and are found again by a set of groups, so freeing
@@ -18,11 +23,13 @@
 
 use super::Policy;
 use super::linux_6_18;
-use super::slots::{FreedMerge, Neighbour, SlotStart};
+use super::slots::{FreedMerge, GoalGroup, Lanes, Neighbour, SlotStart};
 
 /// The composition.
 pub(super) const POLICY: Policy = Policy {
     preset: "yard",
+    lanes: Lanes::Cpu,
+    goal_group: GoalGroup::First,
     neighbour: Neighbour::Always,
     slot_start: SlotStart::Zones,
     freed_merge: FreedMerge::ByGroup,

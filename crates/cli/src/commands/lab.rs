@@ -1,6 +1,7 @@
 //! `blockyard lab`: workloads measured, reports made, traces written.
 
 mod agree;
+mod pairs;
 mod progress;
 mod report;
 mod run;
@@ -21,6 +22,8 @@ pub(crate) struct Args {
 enum Command {
     /// Compare block allocation with the running kernel's, decision by decision
     Agree(agree::Args),
+    /// Allocate and free in memory, in one or many threads: how far a policy scales
+    Pairs(pairs::Args),
     /// Run a workload under several policies and numbers of workers, and print what came out
     Run(Box<run::Args>),
     /// Print and write the reports of a run's folder
@@ -34,6 +37,7 @@ impl Args {
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Agree(args) => args.run(output),
+            Command::Pairs(args) => args.run(output),
             Command::Run(args) => args.run(output),
             Command::Report(args) => args.run(output),
             Command::Trace(args) => args.run(),

@@ -1,0 +1,61 @@
+//! Lanes: each CPU slot starts new files in a group of its own inside the flex group of their inode (`lanes=cpu`).
+//!
+//! Without lanes all new files of a directory start in the one group that their inodes point at, and writers on
+//! different CPUs share its lock until their files are long enough to be streams. A lane keeps the file within its
+//! flex group, so its inode and its neighbours in the directory stay near; slots that find no lane there left use the
+//! flex groups after it. The first group of a flex group is left to directories and metadata, as in the inode's own
+//! goal; slot 0 starts where the inode's own goal is.
+
+use blockyard_disk::num::{u32_from_u64, u64_from_u32};
+use blockyard_disk::{Geometry, GroupNr};
+use blockyard_sync::CpuSlot;
+
+/// Flex groups of fewer groups have no lanes, and no group that is left to metadata.
+const FLEX_MIN: u32 = 4;
+
+/// The group where a file near `goal` starts when it is written on `cpu`.
+pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr {
+    let flex = geometry.flex_size();
+    let whole_flex_groups = geometry.groups() / flex;
+    let home = goal.raw() / flex;
+    if flex < FLEX_MIN || home >= whole_flex_groups {
+        return goal;
+    }
+    let lanes = flex - 1;
+    let flex_group = (u64_from_u32(home) + u64_from_u32(cpu.raw() / lanes)) % u64_from_u32(whole_flex_groups);
+    GroupNr::new(u32_from_u64(flex_group) * flex + 1 + cpu.raw() % lanes)
+}
+
+/// `group`, or the one after it when that is a group left to metadata.
+pub(crate) fn past_metadata(group: u32, flex: u32, groups: u32) -> u32 {
+    let left_alone = flex >= FLEX_MIN && group.is_multiple_of(flex) && group + 1 < groups;
+    if left_alone { group + 1 } else { group }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryBitmaps;
+
+    #[test]
+    fn slots_part_inside_the_flex_group_and_leave_first_groups_alone() {
+        let geometry = MemoryBitmaps::plain_geometry(40, 4);
+        let lanes = |goal: u32, cpus: core::ops::Range<u32>| -> Vec<u32> {
+            cpus.map(|cpu| lane(&geometry, GroupNr::new(goal), CpuSlot::new(cpu)).raw()).collect()
+        };
+        assert_eq!(lanes(1, 0..15), (1..16).collect::<Vec<_>>());
+        assert_eq!(lanes(1, 15..18), [17, 18, 19], "the next flex group");
+        assert_eq!(lanes(20, 0..3), [17, 18, 19]);
+        assert_eq!(lanes(20, 15..17), [1, 2], "and around");
+        assert_eq!(lanes(33, 0..3), [33; 3], "no lanes in a short last flex group");
+        let plain = MemoryBitmaps::plain_geometry(40, 0);
+        assert_eq!(lane(&plain, GroupNr::new(7), CpuSlot::new(3)).raw(), 7, "no flex groups");
+    }
+
+    #[test]
+    fn zones_do_not_begin_in_groups_left_to_metadata() {
+        assert_eq!([0, 8, 16, 39].map(|group| past_metadata(group, 16, 40)), [1, 8, 17, 39]);
+        assert_eq!(past_metadata(16, 1, 40), 16);
+        assert_eq!(past_metadata(32, 16, 33), 32, "there is none after it");
+    }
+}

@@ -1,0 +1,110 @@
+//! The smallest load that scales or does not: allocate/free pairs in memory.
+//!
+//! A pair is one `fallocate` of 8 KiB that continues a file past the small-file limit, and the free of what it got:
+//! one decision, one claim, two changes of a group. Each worker has a file and a CPU slot of its own. Threads and
+//! clocks are the caller's.
+
+use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
+use blockyard_sync::{CpuSlot, Native};
+
+use crate::allocator::Allocator;
+use crate::config::{AllocConfig, InitMode};
+use crate::error::Result;
+use crate::events::EventRings;
+use crate::frees::FreeContext;
+use crate::memory::MemoryBitmaps;
+use crate::policy::Policy;
+use crate::prealloc::inode::InodeAlloc;
+use crate::request::{BlockRequest, Neighbour, RequestFlags};
+
+/// Blocks a file holds when its pair is made: past the small-file limit.
+const SIZE: u32 = 64;
+/// Blocks of a pair.
+const LENGTH: u32 = 2;
+/// Metadata clusters at the start of each group.
+const OVERHEAD: u32 = 600;
+/// Groups of 128 MiB: 64 GiB.
+const GROUPS: u32 = 512;
+/// Events kept for each CPU slot.
+const EVENTS: u32 = 256;
+
+/// The allocator of an empty file system of 64 GiB in memory, all groups loaded, events on.
+///
+/// # Errors
+/// [`crate::AllocError::BadConfig`] for no CPU or a policy that cannot work.
+pub fn open(policy: Policy, cpus: u32) -> Result<Allocator> {
+    let geometry = MemoryBitmaps::plain_geometry(GROUPS, 4);
+    let disk = MemoryBitmaps::new(geometry, OVERHEAD);
+    let facts = disk.facts();
+    let config = AllocConfig { policy, cpus, init: InitMode::AtOpen, ..AllocConfig::new(geometry) };
+    Ok(Allocator::open(&config, disk, &facts)?.with_events(EventRings::<Native>::new(cpus, EVENTS)))
+}
+
+/// One file and the CPU slot that works on it.
+#[derive(Debug)]
+pub struct PairWorker<'a> {
+    allocator: &'a Allocator,
+    inode: InodeAlloc<Native>,
+    cpu: u32,
+    left: Option<Neighbour>,
+}
+
+impl<'a> PairWorker<'a> {
+    /// The worker of a CPU slot.
+    #[must_use]
+    pub fn new(allocator: &'a Allocator, cpu: u32) -> Self {
+        Self { allocator, inode: InodeAlloc::new(), cpu, left: None }
+    }
+
+    /// Makes pairs, one after the other.
+    ///
+    /// # Errors
+    /// Of the allocator; none on a file system that has room for every worker.
+    pub fn run(&mut self, pairs: u64) -> Result<()> {
+        let slot = CpuSlot::new(self.cpu);
+        for _ in 0..pairs {
+            let request = BlockRequest {
+                left: self.left,
+                file_size: u64::from(SIZE) * 4096,
+                cpu: slot,
+                flags: RequestFlags::DATA | RequestFlags::NO_NORMALIZE,
+                ..BlockRequest::data(
+                    InodeNr::new(12 + self.cpu),
+                    GroupNr::ZERO,
+                    LogicalBlock::new(SIZE),
+                    LENGTH,
+                )
+            };
+            let claim = self.allocator.allocate(&request, &self.inode)?;
+            let first = claim.first_block();
+            claim.commit();
+            let context = FreeContext { cpu: slot, ..FreeContext::default() };
+            self.allocator.free(first, u64::from(LENGTH), context)?;
+            self.left = Some(Neighbour {
+                logical: LogicalBlock::new(SIZE - 1),
+                physical: BlockNr::new(first.raw() - 1),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every pair leaves the file system as it was, and no worker's pair needs a lock that all share.
+    #[test]
+    fn pairs_leave_nothing_behind() {
+        for policy in ["linux-6.16", "linux-6.18", "yard"] {
+            let allocator = open(Policy::parse(policy).unwrap(), 2).unwrap();
+            let before = allocator.free_clusters();
+            for cpu in [0, 1] {
+                PairWorker::new(&allocator, cpu).run(100).unwrap();
+            }
+            assert_eq!(allocator.free_clusters(), before);
+            let shared = allocator.lock_census().shared_acquisitions();
+            assert_eq!(shared > 0, policy == "linux-6.16", "{policy}: {shared}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `blockyard lab pairs`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use blockyard_lab::pairs::{self, PairsRow};
+use blockyard_lab::report::Table;
+
+use crate::commands::Output;
+
+/// Allocates 8 KiB and frees it again, in memory (64 GiB, 512 groups), in one or many threads.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Keys of --json, one object a row: policy, threads, pairs, pairs_per_s, wall_ns (a pair, all threads together), cpu_ns (CPU
+time a pair: unlike wall_ns it can be trusted on a busy machine), waits (group locks waited for, a pair), shared_locks
+(acquisitions of locks that the whole file system shares, a pair).")]
+pub(crate) struct Args {
+    /// Policy arms, parted by commas
+    #[arg(long, value_delimiter = ',', default_value = "linux-6.16,linux-6.18,yard")]
+    policy: Vec<String>,
+    /// Numbers of threads, parted by commas
+    #[arg(long, value_delimiter = ',', default_value = "1,2,8,64")]
+    workers: Vec<u32>,
+    /// Seconds of each row
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+}
+
+impl Args {
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        ensure!((0.0..=86_400.0).contains(&self.seconds), "--seconds takes 0 to 86400");
+        let rows = pairs::run(&self.policy, &self.workers, Duration::from_secs_f64(self.seconds))?;
+        if output.json {
+            for row in &rows {
+                println!("{}", serde_json::to_string(row)?);
+            }
+        } else if !output.quiet {
+            println!("{}", table(&rows).terminal());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn table(rows: &[PairsRow]) -> Table {
+    let mut table = Table::new(
+        "pairs of allocation and free",
+        ["policy", "threads", "M pairs/s", "wall ns/pair", "CPU ns/pair", "waits/pair", "shared locks/pair"],
+    );
+    for row in rows {
+        table.push([
+            row.policy.clone(),
+            row.threads.to_string(),
+            format!("{:.2}", row.pairs_per_s / 1e6),
+            format!("{:.0}", row.wall_ns),
+            row.cpu_ns.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0}")),
+            format!("{:.4}", row.waits),
+            format!("{:.2}", row.shared_locks),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,151 @@
+//! `lab pairs`: allocate/free pairs in memory, by policy and number of threads.
+//!
+//! The wall clock runs from the first thread's start to the last one's end, after a warm-up in each thread. CPU time a
+//! pair is taken from the scheduler: on a busy machine it still shows what threads cost each other, when wall-clock
+//! figures no longer do.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use blockyard_alloc::pairs::{PairWorker, open};
+use blockyard_alloc::{Allocator, Policy};
+use serde::Serialize;
+
+use crate::row::count_as_f64;
+
+/// Pairs each thread makes before the clock starts.
+const WARM_UP: u64 = 2000;
+/// Pairs between two looks at the clock.
+const CHUNK: u64 = 1000;
+/// CPU slots, whatever the number of threads.
+const CPUS: u32 = 64;
+
+/// The figures of one policy with one number of threads.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PairsRow {
+    /// The arm, as it was asked for.
+    pub policy: String,
+    /// Threads.
+    pub threads: u32,
+    /// Pairs made by all threads.
+    pub pairs: u64,
+    /// Pairs a second, all threads together.
+    pub pairs_per_s: f64,
+    /// Wall-clock nanoseconds a pair, all threads together.
+    pub wall_ns: f64,
+    /// CPU nanoseconds a pair; `None` where the scheduler does not tell.
+    pub cpu_ns: Option<f64>,
+    /// Group locks waited for, per pair.
+    pub waits: f64,
+    /// Acquisitions of locks that the whole file system shares, per pair.
+    pub shared_locks: f64,
+}
+
+/// What one thread did.
+struct Span {
+    start: Instant,
+    end: Instant,
+    pairs: u64,
+    cpu: Option<Duration>,
+}
+
+/// Makes pairs for about `time` under each policy with each number of threads.
+///
+/// # Errors
+/// An unknown policy, no or too many threads; what the allocator says.
+pub fn run(policies: &[String], threads: &[u32], time: Duration) -> Result<Vec<PairsRow>> {
+    ensure!(
+        !threads.is_empty() && threads.iter().all(|&count| (1..=CPUS).contains(&count)),
+        "--workers takes numbers from 1 to {CPUS}"
+    );
+    let parsed: Vec<Policy> = policies
+        .iter()
+        .map(|text| Policy::parse(text).with_context(|| format!("--policy {text}")))
+        .collect::<Result<_>>()?;
+    let mut rows = Vec::new();
+    for (name, policy) in policies.iter().zip(parsed) {
+        for &count in threads {
+            let allocator = open(policy, CPUS)?;
+            rows.push(measure(&allocator, name, count, time)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn measure(allocator: &Allocator, policy: &str, threads: u32, time: Duration) -> Result<PairsRow> {
+    let barrier = Barrier::new(usize::try_from(threads)?);
+    let before = allocator.lock_census();
+    let spans: Vec<Span> = std::thread::scope(|scope| {
+        let barrier = &barrier;
+        let started: Vec<_> =
+            (0..threads).map(|cpu| scope.spawn(move || work(allocator, cpu, barrier, time))).collect();
+        let joined =
+            started.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?);
+        joined.collect::<Result<_>>()
+    })?;
+    let after = allocator.lock_census();
+    let pairs: u64 = spans.iter().map(|span| span.pairs).sum();
+    let start = spans.iter().map(|span| span.start).min().context("at least one thread")?;
+    let end = spans.iter().map(|span| span.end).max().context("at least one thread")?;
+    let each = |total: f64| total / count_as_f64(pairs.max(1));
+    let seconds = (end - start).as_secs_f64().max(1e-9);
+    let cpu: Option<Duration> = spans.iter().map(|span| span.cpu).sum();
+    Ok(PairsRow {
+        policy: policy.to_owned(),
+        threads,
+        pairs,
+        pairs_per_s: count_as_f64(pairs) / seconds,
+        wall_ns: each(seconds * 1e9),
+        cpu_ns: cpu.map(|cpu| each(cpu.as_secs_f64() * 1e9)),
+        waits: each(count_as_f64(after.groups.waits - before.groups.waits)),
+        shared_locks: each(count_as_f64(after.shared_acquisitions() - before.shared_acquisitions())),
+    })
+}
+
+/// The life of one thread.
+fn work(allocator: &Allocator, cpu: u32, barrier: &Barrier, time: Duration) -> Result<Span> {
+    let mut worker = PairWorker::new(allocator, cpu);
+    let warm = worker.run(WARM_UP);
+    barrier.wait();
+    warm?;
+    let cpu_before = thread_cpu();
+    let start = Instant::now();
+    let mut pairs = 0;
+    let mut end = start;
+    while end - start < time {
+        worker.run(CHUNK)?;
+        pairs += CHUNK;
+        end = Instant::now();
+    }
+    let cpu = thread_cpu().zip(cpu_before).map(|(after, before)| after.saturating_sub(before));
+    Ok(Span { start, end, pairs, cpu })
+}
+
+/// CPU time of the calling thread so far.
+fn thread_cpu() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_arm_gets_its_figures() {
+        let arms = ["linux-6.16".to_owned(), "yard".to_owned()];
+        let rows = run(&arms, &[1, 2], Duration::from_millis(5)).unwrap();
+        assert_eq!(rows.len(), 4);
+        assert!(rows.iter().all(|row| row.pairs >= 1000 && row.wall_ns > 0.0));
+        assert!(rows[0].shared_locks >= 2.0 && rows[3].shared_locks == 0.0, "{rows:?}");
+    }
+
+    #[test]
+    fn bad_input_is_refused() {
+        let none = Duration::ZERO;
+        assert!(run(&["yard".into()], &[0], none).is_err());
+        assert!(run(&["yard".into()], &[65], none).is_err());
+        assert!(run(&["nonsense".into()], &[1], none).is_err());
+    }
+}
