@@ -2,10 +2,11 @@
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
-use blockyard_device::MemoryDevice;
+use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::{Error, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+use blockyard_testkit::{e2fsck_clean, require};
 use std::sync::Arc;
 
 const ROOT: InodeNr = InodeNr::ROOT;
@@ -16,14 +17,26 @@ fn context() -> OpContext {
     OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
 }
 
-fn open(options: &mkfs::Options, size: u64) -> FileSystem {
+fn open(options: &mkfs::Options, size: u64) -> (Arc<MemoryDevice>, FileSystem) {
     let device = Arc::new(MemoryDevice::new(size));
     mkfs::format(&*device, &options.clone().identity(1, 1)).unwrap();
-    FileSystem::open(device, OpenOptions::default(), &context()).unwrap()
+    let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
+    (device, FileSystem::open(shared, OpenOptions::default(), &context()).unwrap())
+}
+
+/// Closes and lets e2fsck judge.
+fn judge(fs: FileSystem, device: &MemoryDevice) {
+    fs.close(&context()).unwrap();
+    if require(&["e2fsck"]) {
+        let scratch = tempfile::tempdir().unwrap();
+        let image = scratch.path().join("image");
+        device.save(&image).unwrap();
+        e2fsck_clean(&image);
+    }
 }
 
 fn plain() -> FileSystem {
-    open(&mkfs::Options::ext4().block_size(4096), 32 << 20)
+    open(&mkfs::Options::ext4().block_size(4096), 32 << 20).1
 }
 
 fn make(fs: &FileSystem, name: &str, kind: FileType) -> InodeNr {
@@ -46,4 +59,23 @@ fn flags_are_for_files_and_directories() {
     assert!(matches!(fs.set_flags(&ctx, file, TOP_DIRECTORY), Err(Error::NotSupported(_))));
     fs.set_flags(&ctx, dir, TOP_DIRECTORY).unwrap();
     fs.set_flags(&ctx, file, IMMUTABLE).unwrap();
+}
+
+/// Inodes of creations that were undone for want of space had no deletion time; deletions early in 1970 had one that
+/// e2fsck takes for a link of the orphan list.
+#[test]
+fn what_is_deleted_has_a_deletion_time() {
+    let (device, fs) = open(&mkfs::Options::ext4().block_size(1024).features("^has_journal"), 2 << 20);
+    let early = OpContext::root_at(Timestamp::from_seconds(3));
+    let dir = make(&fs, "dir", FileType::Directory);
+    let file = make(&fs, "file", FileType::Regular);
+    while fs.append(&early, file, &[7; 1024]).is_ok() {}
+    let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+    let mut made = 0..;
+    let name = |n: u32| format!("{n:0>250}").into_bytes();
+    let refused = made.find(|&n| fs.create(&early, dir, &name(n), &new).is_err()).unwrap();
+    assert!(matches!(fs.create(&early, dir, &name(refused), &new), Err(Error::NoSpace)));
+    assert!(matches!(fs.lookup(dir, &name(refused)), Err(Error::NotFound)));
+    fs.unlink(&early, dir, &name(0)).unwrap();
+    judge(fs, &device);
 }

@@ -178,10 +178,16 @@ impl FileSystem {
     }
 
     /// Undoes [`Self::new_inode`] for an operation that failed before anything refers to the inode.
-    pub(crate) fn unmake_inode(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    pub(crate) fn unmake_inode(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+    ) -> Result<()> {
         let mut core = inode.core_mut_child();
         core.deleted = true;
         core.slot.raw_mut().i_links_count.set(0);
+        self.set_deletion_time(ctx, &mut core);
         drop(core);
         self.retire(handle, inode);
         self.free_inode_number(handle, inode)

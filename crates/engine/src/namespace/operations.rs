@@ -134,7 +134,7 @@ impl FileSystem {
             let mut data = crate::data::FileData::default();
             self.remove_and_free(ctx, handle, inode, &mut core, &mut data, 0..u32::MAX)?;
         }
-        self.unmake_inode(handle, inode)
+        self.unmake_inode(ctx, handle, inode)
     }
 
     /// Removes the name of anything but a directory; the inode goes with its last name and reference.

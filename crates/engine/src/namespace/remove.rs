@@ -2,7 +2,7 @@
 
 use crate::file::Why;
 use crate::fs::BrokenRule;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
 use crate::{FileSystem, OpContext, Result};
 use blockyard_disk::inode::InodeMap;
@@ -42,13 +42,19 @@ impl FileSystem {
         self.remove_orphan(&handle, &mut core);
         core.deleted = true;
         core.set_size(0);
-        // The deletion time doubles as the orphan list's link; the format keeps 32 bits of it.
-        core.slot.raw_mut().i_dtime.set(low32(ctx.now.seconds.cast_unsigned()));
+        self.set_deletion_time(ctx, &mut core);
         drop(core);
         self.retire(&handle, inode);
         let freed = self.free_inode_number(&handle, inode);
         self.apply(freed)?;
         Ok(())
+    }
+
+    /// The deletion time, of which the format keeps 32 bits. It doubles as the orphan list's link: one that could be an
+    /// inode number is taken for a link that was left behind, so it is raised above them.
+    pub(crate) fn set_deletion_time(&self, ctx: &OpContext, core: &mut InodeCore) {
+        let seconds = low32(ctx.now.seconds.cast_unsigned());
+        core.slot.raw_mut().i_dtime.set(seconds.max(self.geometry().inodes_count().saturating_add(1)));
     }
 
     /// Takes a deleted inode out of memory, before its number is given to somebody else: what is left to write is
