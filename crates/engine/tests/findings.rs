@@ -5,12 +5,13 @@
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
-use blockyard_engine::{Error, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, mkfs};
 use blockyard_testkit::{e2fsck_clean, require};
 use std::sync::Arc;
 
 const ROOT: InodeNr = InodeNr::ROOT;
 const IMMUTABLE: u32 = 0x10;
+const APPEND_ONLY: u32 = 0x20;
 const TOP_DIRECTORY: u32 = 0x2_0000;
 
 fn context() -> OpContext {
@@ -78,4 +79,36 @@ fn what_is_deleted_has_a_deletion_time() {
     assert!(matches!(fs.lookup(dir, &name(refused)), Err(Error::NotFound)));
     fs.unlink(&early, dir, &name(0)).unwrap();
     judge(fs, &device);
+}
+
+/// The reasons to refuse came in another order than Linux's, append-only directories lost names, and allocating inside
+/// a file left its time of modification.
+#[test]
+fn refusals_come_in_the_order_of_linux() {
+    let fs = plain();
+    let ctx = context();
+    let dir = make(&fs, "dir", FileType::Directory);
+    let deep = fs
+        .create(&ctx, dir, b"deep", &NewInode { kind: FileType::Directory, permissions: 0o755, device: None })
+        .unwrap();
+    let file = make(&fs, "file", FileType::Regular);
+    fs.link(&ctx, file, dir, b"link").unwrap();
+    fs.link(&ctx, file, deep, b"link").unwrap();
+    let rename = |from, to, mode| fs.rename(&ctx, from, to, mode);
+    let over = rename((deep, &b"link"[..]), (ROOT, &b"dir"[..]), RenameMode::Replace);
+    assert!(matches!(over, Err(Error::NotEmpty)), "a file over a directory above it");
+    let over = rename((deep, &b"link"[..]), (ROOT, &b"dir"[..]), RenameMode::Exchange);
+    assert!(matches!(over, Err(Error::Invalid(_))));
+    assert!(matches!(fs.link(&ctx, dir, ROOT, b"file"), Err(Error::Exists)));
+    fs.set_flags(&ctx, dir, APPEND_ONLY).unwrap();
+    assert!(matches!(fs.unlink(&ctx, dir, b"link"), Err(Error::NotPermitted)));
+    assert!(matches!(fs.unlink(&ctx, dir, b"deep"), Err(Error::NotPermitted)));
+    rename((ROOT, b"file"), (dir, b"file"), RenameMode::Replace).unwrap();
+    fs.set_flags(&ctx, dir, IMMUTABLE).unwrap();
+    let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+    assert!(matches!(fs.create(&ctx, dir, b"link", &new), Err(Error::Exists)));
+    assert!(matches!(fs.create(&ctx, dir, b"new", &new), Err(Error::NotPermitted)));
+    let later = OpContext::root_at(Timestamp::from_seconds(1_800_000_000));
+    fs.fallocate(&later, file, Fallocate::AllocateKeepSize, 0, 1).unwrap();
+    assert_eq!(fs.attributes(file).unwrap().modified, later.now);
 }

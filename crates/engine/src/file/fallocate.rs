@@ -155,8 +155,8 @@ impl FileSystem {
             let reached = (u64::from(done) << bits).min(bytes.end);
             if !keep && reached > core.size {
                 core.set_size(reached);
-                core.slot.set_modified(ctx.now);
             }
+            core.slot.set_modified(ctx.now);
             core.slot.set_changed(ctx.now);
             at = done;
         }

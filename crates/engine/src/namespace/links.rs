@@ -21,6 +21,22 @@ impl InodeCore {
     pub(crate) fn check_linked(&self) -> Result<()> {
         if self.links() == 0 { Err(Error::NotFound) } else { Ok(()) }
     }
+
+    /// Fails when a directory may not get a name.
+    pub(super) fn check_may_enter(&self) -> Result<()> {
+        self.check_linked()?;
+        if self.flags().contains(InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
+    }
+
+    /// Fails when a directory may not lose the name of `child`. The reasons come in the order of Linux: flags, then
+    /// types, then what is in the child.
+    pub(super) fn check_may_remove(&self, child: &Self) -> Result<()> {
+        let fixed = self.flags().union(child.flags());
+        if fixed.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        Ok(())
+    }
 }
 
 impl FileSystem {
@@ -56,23 +72,25 @@ impl FileSystem {
     pub fn link(&self, ctx: &OpContext, inode: InodeNr, parent: InodeNr, name: &[u8]) -> Result<()> {
         check_new_name(name)?;
         let inode = self.inode(inode)?;
-        if inode.kind() == FileType::Directory {
-            return Err(Error::NotPermitted);
-        }
         let parent = self.directory(parent)?;
         let _alone = parent.write();
         let handle = self.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();
         dir.check_alive(parent.number())?;
-        dir.check_linked()?;
+        if self.find_entry(&parent, &dir, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        dir.check_may_enter()?;
+        if inode.kind() == FileType::Directory {
+            return Err(Error::NotPermitted);
+        }
         let mut core = inode.core_mut_child();
         core.check_alive(inode.number())?;
+        if core.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
         if !core.nameable {
             core.check_linked()?;
-        }
-        let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-        if dir.flags().contains(InodeFlags::IMMUTABLE) || core.flags().intersects(fixed) {
-            return Err(Error::NotPermitted);
         }
         if core.links() >= LINKS_MAX {
             return Err(Error::TooManyLinks);

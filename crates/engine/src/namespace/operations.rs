@@ -9,7 +9,7 @@ use super::links::drop_dir_link;
 use crate::inode::Inode;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::InodeNr;
-use blockyard_disk::inode::{FileType, InodeFlags};
+use blockyard_disk::inode::FileType;
 use blockyard_sync::Ordering;
 use std::sync::Arc;
 
@@ -72,16 +72,13 @@ impl FileSystem {
         let handle = self.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();
         dir.check_alive(parent.number())?;
-        if dir.flags().contains(InodeFlags::IMMUTABLE) {
-            return Err(Error::NotPermitted);
-        }
-        let directory = new.kind == FileType::Directory;
-        dir.check_linked()?;
-        if directory {
-            self.check_dir_links(&dir)?;
-        }
         if self.find_entry(&parent, &dir, name)?.is_some() {
             return Err(Error::Exists);
+        }
+        dir.check_may_enter()?;
+        let directory = new.kind == FileType::Directory;
+        if directory {
+            self.check_dir_links(&dir)?;
         }
         self.join_inode(&handle, &parent, &mut dir)?;
         let inode = self.new_inode(ctx, &handle, (parent.number(), &mut dir), Some(name), new)?;
@@ -160,12 +157,7 @@ impl FileSystem {
             let _alone = parent.write();
             let found = self.find_entry(&parent, &parent.core(), name)?.ok_or(Error::NotFound)?;
             let child = self.inode(found.inode)?;
-            match (directory, child.kind() == FileType::Directory) {
-                (true, false) => return Err(Error::NotDirectory),
-                (false, true) => return Err(Error::IsDirectory),
-                _ => {}
-            }
-            self.remove_entry(ctx, &parent, &child, name)?;
+            self.remove_entry(ctx, &parent, &child, (name, directory))?;
             child
         };
         self.delete_if_unused(ctx, &child)
@@ -177,17 +169,19 @@ impl FileSystem {
         ctx: &OpContext,
         parent: &Arc<Inode>,
         child: &Arc<Inode>,
-        name: &[u8],
+        (name, directory): (&[u8], bool),
     ) -> Result<()> {
         let handle = self.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();
         dir.check_alive(parent.number())?;
         let mut core = child.core_mut_child();
-        let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-        if dir.flags().contains(InodeFlags::IMMUTABLE) || core.flags().intersects(fixed) {
-            return Err(Error::NotPermitted);
-        }
+        dir.check_may_remove(&core)?;
         let is_directory = child.kind() == FileType::Directory;
+        match (directory, is_directory) {
+            (true, false) => return Err(Error::NotDirectory),
+            (false, true) => return Err(Error::IsDirectory),
+            _ => {}
+        }
         if is_directory && !self.is_empty_directory(child, &core)? {
             return Err(Error::NotEmpty);
         }

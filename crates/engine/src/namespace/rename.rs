@@ -12,7 +12,7 @@ use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::InodeNr;
-use blockyard_disk::inode::{FileType, InodeFlags};
+use blockyard_disk::inode::FileType;
 use std::sync::Arc;
 
 /// What happens to a name that is there already.
@@ -79,14 +79,19 @@ impl FileSystem {
             let moved = Side { parent: Arc::clone(&old_parent), child: self.inode(source.inode)? };
             let other = target.map(|target| self.inode(target.inode)).transpose()?;
             self.check_move(&moved, &new_parent)?;
-            match (mode, other) {
+            let target = other.clone().map(|child| Side { parent: Arc::clone(&new_parent), child });
+            let above = target.as_ref().map_or(Ok(()), |target| self.check_move(target, &old_parent));
+            match (mode, target) {
                 (RenameMode::Exchange, Some(other)) => {
-                    let other = Side { parent: Arc::clone(&new_parent), child: other };
-                    self.check_move(&other, &old_parent)?;
+                    above?;
                     self.exchange(ctx, (&moved, from.1), (&other, to.1))?;
                     None
                 }
-                (_, other) => {
+                _ => {
+                    // The target holds the source, so it is not empty, whatever the source is.
+                    above.map_err(|error| {
+                        if matches!(error, Error::Invalid(_)) { Error::NotEmpty } else { error }
+                    })?;
                     self.move_name(ctx, (&moved, from.1), (&new_parent, to.1), other.as_ref())?;
                     other
                 }
@@ -147,27 +152,18 @@ impl FileSystem {
         victim: Option<&Arc<Inode>>,
     ) -> Result<()> {
         let is_directory = moved.child.kind() == FileType::Directory;
-        if let Some(victim) = victim {
-            match (is_directory, victim.kind() == FileType::Directory) {
-                (true, false) => return Err(Error::NotDirectory),
-                (false, true) => return Err(Error::IsDirectory),
-                _ => {}
-            }
-            // The target holds the source, so it is not empty.
-            if victim.number() == moved.parent.number() {
-                return Err(Error::NotEmpty);
-            }
-        }
         let crosses = moved.parent.number() != new_parent.number();
         let handle = self.begin(ctx, CREDITS)?;
         let mut parents = Parents::lock(&moved.parent, new_parent);
         let mut children = Children::lock(&moved.child, victim);
-        self.check_may_rename(&parents, &children)?;
-        if let (Some(victim), Some(core)) = (victim, &children.other)
-            && is_directory
-            && !self.is_empty_directory(victim, core)?
-        {
-            return Err(Error::NotEmpty);
+        check_may_rename(&mut parents, &children)?;
+        if let (Some(victim), Some(core)) = (victim, &children.other) {
+            match (is_directory, victim.kind() == FileType::Directory) {
+                (true, false) => return Err(Error::NotDirectory),
+                (false, true) => return Err(Error::IsDirectory),
+                (true, true) if !self.is_empty_directory(victim, core)? => return Err(Error::NotEmpty),
+                _ => {}
+            }
         }
         if is_directory && crosses && victim.is_none() {
             self.check_dir_links(parents.target())?;
@@ -228,7 +224,7 @@ impl FileSystem {
         let handle = self.begin(ctx, CREDITS)?;
         let mut parents = Parents::lock(&a.parent, &b.parent);
         let mut children = Children::lock(&a.child, Some(&b.child));
-        self.check_may_rename(&parents, &children)?;
+        check_may_rename(&mut parents, &children)?;
         if crosses && directories == [true, false] {
             self.check_dir_links(parents.target())?;
         }
@@ -277,22 +273,6 @@ impl FileSystem {
         Ok(())
     }
 
-    fn check_may_rename(&self, parents: &Parents<'_>, children: &Children<'_>) -> Result<()> {
-        let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-        for parent in [Some(&parents.old), parents.new.as_ref()].into_iter().flatten() {
-            parent.check_linked()?;
-            if parent.flags().intersects(fixed) {
-                return Err(Error::NotPermitted);
-            }
-        }
-        for child in [Some(&children.moved), children.other.as_ref()].into_iter().flatten() {
-            if child.flags().intersects(fixed) {
-                return Err(Error::NotPermitted);
-            }
-        }
-        Ok(())
-    }
-
     fn join_all(
         &self,
         handle: &Handle<'_>,
@@ -305,6 +285,15 @@ impl FileSystem {
             Some(core) => self.join_inode(handle, new, core),
             None => Ok(()),
         }
+    }
+}
+
+/// The flags of all that take part, in the order of Linux: what loses a name before what gets one.
+fn check_may_rename(parents: &mut Parents<'_>, children: &Children<'_>) -> Result<()> {
+    parents.old.check_may_remove(&children.moved)?;
+    match &children.other {
+        Some(other) => parents.target().check_may_remove(other),
+        None => parents.target().check_may_enter(),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Files without a name (`O_TMPFILE`): orphans from the start, until [`FileSystem::link`] gives them a name.
 
 use super::create::NewInode;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::{FileSystem, OpContext, Result};
 use blockyard_disk::InodeNr;
-use blockyard_disk::inode::{FileType, InodeFlags};
+use blockyard_disk::inode::FileType;
 use blockyard_sync::Ordering;
 
 /// Metadata blocks that making an inode may change.
@@ -21,10 +21,7 @@ impl FileSystem {
         let handle = self.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();
         dir.check_alive(parent.number())?;
-        dir.check_linked()?;
-        if dir.flags().contains(InodeFlags::IMMUTABLE) {
-            return Err(Error::NotPermitted);
-        }
+        dir.check_may_enter()?;
         let new = NewInode { kind: FileType::Regular, permissions, device: None };
         self.join_inode(&handle, &parent, &mut dir)?;
         let inode = self.new_inode(ctx, &handle, (parent.number(), &mut dir), None, &new)?;
