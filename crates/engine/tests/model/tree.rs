@@ -1,0 +1,475 @@
+//! What a file system should be: a tree in memory with the answers that Linux gives, in the order in which it looks for
+//! reasons to refuse. Errors are errno numbers. Nothing here knows how anything is stored.
+
+use blockyard_engine::{Fallocate, RenameMode, XattrMode};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) type Id = u32;
+pub(crate) type Answer<T = ()> = Result<T, i32>;
+
+pub(crate) const ROOT: Id = 0;
+pub(crate) const IMMUTABLE: u32 = 0x10;
+pub(crate) const APPEND: u32 = 0x20;
+/// The one of the flags used here that is inherited.
+const NO_DUMP: u32 = 0x40;
+
+pub(crate) const EPERM: i32 = 1;
+pub(crate) const ENOENT: i32 = 2;
+pub(crate) const EEXIST: i32 = 17;
+pub(crate) const ENOTDIR: i32 = 20;
+pub(crate) const EISDIR: i32 = 21;
+pub(crate) const EINVAL: i32 = 22;
+pub(crate) const ENOSPC: i32 = 28;
+pub(crate) const ENAMETOOLONG: i32 = 36;
+pub(crate) const ENOTEMPTY: i32 = 39;
+pub(crate) const ENODATA: i32 = 61;
+pub(crate) const EOPNOTSUPP: i32 = 95;
+
+/// What an inode is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    File(Vec<u8>),
+    Directory { entries: BTreeMap<Vec<u8>, Id>, parent: Id },
+    Symlink(Vec<u8>),
+    Pipe,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) body: Body,
+    pub(crate) permissions: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) links: u32,
+    pub(crate) opens: u32,
+    pub(crate) flags: u32,
+    /// Times of the last changes of content and inode, in seconds.
+    pub(crate) modified: i64,
+    pub(crate) changed: i64,
+    pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// Who asks, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who {
+    pub(crate) now: i64,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// What the image can do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) extents: bool,
+    pub(crate) block: u64,
+    pub(crate) cluster: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    pub(crate) nodes: BTreeMap<Id, Node>,
+    next: Id,
+    pub(crate) limits: Limits,
+}
+
+fn check_name(name: &[u8]) -> Answer {
+    match name {
+        _ if name.len() > 255 => Err(ENAMETOOLONG),
+        b"" | b"." | b".." => Err(EINVAL),
+        _ if name.contains(&b'/') => Err(EINVAL),
+        _ => Ok(()),
+    }
+}
+
+fn check(allowed: bool, errno: i32) -> Answer {
+    if allowed { Ok(()) } else { Err(errno) }
+}
+
+impl Node {
+    pub(crate) fn is_dir(&self) -> bool {
+        matches!(self.body, Body::Directory { .. })
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self.body, Body::File(_))
+    }
+
+    fn has(&self, flags: u32) -> bool {
+        self.flags & flags != 0
+    }
+
+    fn touch(&mut self, who: Who) {
+        (self.modified, self.changed) = (who.now, who.now);
+    }
+}
+
+impl Model {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let body = Body::Directory { entries: BTreeMap::new(), parent: ROOT };
+        let root = Node {
+            body,
+            permissions: 0o755,
+            uid: 0,
+            gid: 0,
+            links: 2,
+            opens: 0,
+            flags: 0,
+            modified: 0,
+            changed: 0,
+            xattrs: BTreeMap::new(),
+        };
+        Self { nodes: BTreeMap::from([(ROOT, root)]), next: 1, limits }
+    }
+
+    pub(crate) fn node(&self, id: Id) -> &Node {
+        &self.nodes[&id]
+    }
+
+    fn node_mut(&mut self, id: Id) -> &mut Node {
+        self.nodes.get_mut(&id).unwrap()
+    }
+
+    fn entries(&self, dir: Id) -> Answer<&BTreeMap<Vec<u8>, Id>> {
+        match &self.node(dir).body {
+            Body::Directory { entries, .. } => Ok(entries),
+            _ => Err(ENOTDIR),
+        }
+    }
+
+    fn entries_mut(&mut self, dir: Id) -> &mut BTreeMap<Vec<u8>, Id> {
+        match &mut self.node_mut(dir).body {
+            Body::Directory { entries, .. } => entries,
+            _ => unreachable!("checked before"),
+        }
+    }
+
+    pub(crate) fn lookup(&self, dir: Id, name: &[u8]) -> Answer<Id> {
+        self.entries(dir)?.get(name).copied().ok_or(ENOENT)
+    }
+
+    /// Whether a name may be made in a directory, which does not have it.
+    fn may_create(&self, dir: Id) -> Answer {
+        check(self.node(dir).links > 0, ENOENT)?;
+        check(!self.node(dir).has(IMMUTABLE), EPERM)
+    }
+
+    /// Whether a name of `child` may be taken out of a directory.
+    fn may_delete(&self, dir: Id, child: Id) -> Answer {
+        check(!self.node(dir).has(IMMUTABLE | APPEND), EPERM)?;
+        check(!self.node(child).has(IMMUTABLE | APPEND), EPERM)
+    }
+
+    pub(crate) fn create(
+        &mut self,
+        who: Who,
+        dir: Id,
+        name: &[u8],
+        body: Body,
+        permissions: u16,
+    ) -> Answer<Id> {
+        if let Body::Symlink(target) = &body {
+            check(!target.is_empty(), ENOENT)?;
+            check(target.len() < 4096.min(self.limits.block as usize), ENAMETOOLONG)?;
+        }
+        check_name(name)?;
+        if self.lookup(dir, name).is_ok() {
+            return Err(EEXIST);
+        }
+        self.entries(dir)?;
+        self.may_create(dir)?;
+        let is_dir = matches!(body, Body::Directory { .. });
+        let parent = self.node(dir);
+        let set_gid = parent.permissions & 0o2000 != 0;
+        let extra = if set_gid && is_dir { 0o2000 } else { 0 };
+        let node = Node {
+            body,
+            permissions: permissions | extra,
+            uid: who.uid,
+            gid: if set_gid { parent.gid } else { who.gid },
+            links: if is_dir { 2 } else { 1 },
+            opens: 0,
+            flags: parent.flags & NO_DUMP,
+            modified: who.now,
+            changed: who.now,
+            xattrs: BTreeMap::new(),
+        };
+        let id = self.next;
+        self.next += 1;
+        self.nodes.insert(id, node);
+        self.entries_mut(dir).insert(name.to_vec(), id);
+        self.node_mut(dir).touch(who);
+        if is_dir {
+            self.node_mut(dir).links += 1;
+        }
+        Ok(id)
+    }
+
+    pub(crate) fn link(&mut self, who: Who, id: Id, dir: Id, name: &[u8]) -> Answer {
+        check_name(name)?;
+        if self.lookup(dir, name).is_ok() {
+            return Err(EEXIST);
+        }
+        self.entries(dir)?;
+        self.may_create(dir)?;
+        check(!self.node(id).has(IMMUTABLE | APPEND), EPERM)?;
+        check(!self.node(id).is_dir(), EPERM)?;
+        check(self.node(id).links > 0, ENOENT)?;
+        self.entries_mut(dir).insert(name.to_vec(), id);
+        self.node_mut(dir).touch(who);
+        let node = self.node_mut(id);
+        node.links += 1;
+        node.changed = who.now;
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, who: Who, dir: Id, name: &[u8], directory: bool) -> Answer {
+        check_name(name)?;
+        let id = self.lookup(dir, name)?;
+        self.may_delete(dir, id)?;
+        match (directory, self.node(id).is_dir()) {
+            (true, false) => return Err(ENOTDIR),
+            (false, true) => return Err(EISDIR),
+            (true, true) => check(self.entries(id)?.is_empty(), ENOTEMPTY)?,
+            (false, false) => {}
+        }
+        self.entries_mut(dir).remove(name);
+        self.node_mut(dir).touch(who);
+        if directory {
+            self.node_mut(dir).links -= 1;
+        }
+        self.drop_name(who, id);
+        Ok(())
+    }
+
+    fn drop_name(&mut self, who: Who, id: Id) {
+        let node = self.node_mut(id);
+        node.links = if node.is_dir() { 0 } else { node.links - 1 };
+        node.changed = who.now;
+        self.forget_unused(id);
+    }
+
+    fn forget_unused(&mut self, id: Id) {
+        if self.node(id).links == 0 && self.node(id).opens == 0 {
+            self.nodes.remove(&id);
+        }
+    }
+
+    /// The directories from one up to the root.
+    fn above(&self, mut dir: Id) -> BTreeSet<Id> {
+        let mut all = BTreeSet::from([dir]);
+        while let Body::Directory { parent, .. } = self.node(dir).body
+            && dir != ROOT
+        {
+            dir = parent;
+            all.insert(dir);
+        }
+        all
+    }
+
+    pub(crate) fn rename(
+        &mut self,
+        who: Who,
+        from: (Id, &[u8]),
+        to: (Id, &[u8]),
+        mode: RenameMode,
+    ) -> Answer {
+        check_name(from.1)?;
+        check_name(to.1)?;
+        self.entries(from.0)?;
+        self.entries(to.0)?;
+        let source = self.lookup(from.0, from.1)?;
+        let target = self.lookup(to.0, to.1).ok();
+        check(mode != RenameMode::NoReplace || target.is_none(), EEXIST)?;
+        check(mode != RenameMode::Exchange || target.is_some(), ENOENT)?;
+        if from.0 != to.0 {
+            check(!self.above(to.0).contains(&source), EINVAL)?;
+            let errno = if mode == RenameMode::Exchange { EINVAL } else { ENOTEMPTY };
+            check(target.is_none_or(|target| !self.above(from.0).contains(&target)), errno)?;
+        }
+        if target == Some(source) {
+            return Ok(());
+        }
+        self.may_delete(from.0, source)?;
+        let is_dir = self.node(source).is_dir();
+        let Some(target) = target else {
+            self.may_create(to.0)?;
+            self.move_name(who, from, to, source);
+            return Ok(());
+        };
+        self.may_delete(to.0, target)?;
+        if mode == RenameMode::Exchange {
+            self.exchange(who, from, to, (source, target));
+            return Ok(());
+        }
+        match (is_dir, self.node(target).is_dir()) {
+            (true, false) => return Err(ENOTDIR),
+            (false, true) => return Err(EISDIR),
+            (true, true) => check(self.entries(target)?.is_empty(), ENOTEMPTY)?,
+            (false, false) => {}
+        }
+        if is_dir {
+            self.node_mut(to.0).links -= 1;
+        }
+        self.entries_mut(to.0).remove(to.1);
+        self.drop_name(who, target);
+        self.move_name(who, from, to, source);
+        Ok(())
+    }
+
+    fn move_name(&mut self, who: Who, from: (Id, &[u8]), to: (Id, &[u8]), id: Id) {
+        self.entries_mut(from.0).remove(from.1);
+        self.entries_mut(to.0).insert(to.1.to_vec(), id);
+        self.reparent(who, id, from.0, to.0);
+        self.node_mut(from.0).touch(who);
+        self.node_mut(to.0).touch(who);
+    }
+
+    fn reparent(&mut self, who: Who, id: Id, from: Id, to: Id) {
+        let node = self.node_mut(id);
+        node.changed = who.now;
+        if let Body::Directory { parent, .. } = &mut node.body {
+            *parent = to;
+            self.node_mut(from).links -= 1;
+            self.node_mut(to).links += 1;
+        }
+    }
+
+    fn exchange(&mut self, who: Who, from: (Id, &[u8]), to: (Id, &[u8]), (a, b): (Id, Id)) {
+        self.entries_mut(from.0).insert(from.1.to_vec(), b);
+        self.entries_mut(to.0).insert(to.1.to_vec(), a);
+        self.reparent(who, a, from.0, to.0);
+        self.reparent(who, b, to.0, from.0);
+        self.node_mut(from.0).touch(who);
+        self.node_mut(to.0).touch(who);
+    }
+
+    /// A regular file that may be changed.
+    fn writable(&self, id: Id) -> Answer {
+        match self.node(id).body {
+            Body::File(_) => check(!self.node(id).has(IMMUTABLE), EPERM),
+            Body::Directory { .. } => Err(EISDIR),
+            _ => Err(EINVAL),
+        }
+    }
+
+    pub(crate) fn content_mut(&mut self, id: Id) -> &mut Vec<u8> {
+        match &mut self.node_mut(id).body {
+            Body::File(content) => content,
+            _ => unreachable!("checked before"),
+        }
+    }
+
+    pub(crate) fn write(&mut self, who: Who, id: Id, at: u64, bytes: &[u8]) -> Answer {
+        self.writable(id)?;
+        let append = self.node(id).has(APPEND);
+        let content = self.content_mut(id);
+        check(!append || at == content.len() as u64, EPERM)?;
+        let end = at as usize + bytes.len();
+        content.resize(content.len().max(end), 0);
+        content[at as usize..end].copy_from_slice(bytes);
+        self.node_mut(id).touch(who);
+        Ok(())
+    }
+
+    pub(crate) fn append(&mut self, who: Who, id: Id, bytes: &[u8]) -> Answer {
+        self.writable(id)?;
+        self.content_mut(id).extend_from_slice(bytes);
+        self.node_mut(id).touch(who);
+        Ok(())
+    }
+
+    pub(crate) fn truncate(&mut self, who: Who, id: Id, size: u64) -> Answer {
+        self.writable(id)?;
+        check(!self.node(id).has(APPEND), EPERM)?;
+        self.content_mut(id).resize(size as usize, 0);
+        self.node_mut(id).touch(who);
+        Ok(())
+    }
+
+    pub(crate) fn fallocate(&mut self, who: Who, id: Id, what: Fallocate, at: u64, len: u64) -> Answer {
+        self.writable(id)?;
+        check(len > 0, EINVAL)?;
+        let allocates = matches!(what, Fallocate::Allocate | Fallocate::AllocateKeepSize);
+        check(allocates || !self.node(id).has(APPEND), EPERM)?;
+        check(self.limits.extents || what == Fallocate::PunchHole, EOPNOTSUPP)?;
+        let cluster = self.limits.cluster;
+        let aligned = at.is_multiple_of(cluster) && len.is_multiple_of(cluster);
+        let content = self.content_mut(id);
+        let (size, at, end) = (content.len(), at as usize, (at + len) as usize);
+        match what {
+            Fallocate::AllocateKeepSize => {}
+            Fallocate::Allocate => content.resize(size.max(end), 0),
+            Fallocate::ZeroRange => {
+                content.resize(size.max(end), 0);
+                content[at..end].fill(0);
+            }
+            Fallocate::PunchHole | Fallocate::ZeroRangeKeepSize => {
+                content[at.min(size)..end.min(size)].fill(0);
+            }
+            Fallocate::CollapseRange => {
+                check(aligned && end < size, EINVAL)?;
+                content.drain(at..end);
+            }
+            Fallocate::InsertRange => {
+                check(aligned && at < size, EINVAL)?;
+                content.splice(at..at, std::iter::repeat_n(0, len as usize));
+            }
+        }
+        self.node_mut(id).touch(who);
+        Ok(())
+    }
+
+    /// Whether attributes may be changed.
+    fn changeable(&self, id: Id) -> Answer {
+        check(!self.node(id).has(IMMUTABLE | APPEND), EPERM)
+    }
+
+    pub(crate) fn set_xattr(
+        &mut self,
+        who: Who,
+        id: Id,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Answer {
+        self.changeable(id)?;
+        let exists = self.node(id).xattrs.contains_key(name);
+        check(mode != XattrMode::Create || !exists, EEXIST)?;
+        check(mode != XattrMode::Replace || exists, ENODATA)?;
+        let node = self.node_mut(id);
+        node.xattrs.insert(name.to_vec(), value.to_vec());
+        node.changed = who.now;
+        Ok(())
+    }
+
+    pub(crate) fn remove_xattr(&mut self, who: Who, id: Id, name: &[u8]) -> Answer {
+        self.changeable(id)?;
+        let node = self.node_mut(id);
+        node.xattrs.remove(name).map(drop).ok_or(ENODATA)?;
+        node.changed = who.now;
+        Ok(())
+    }
+
+    pub(crate) fn chmod(&mut self, who: Who, id: Id, permissions: u16, gid: u32) -> Answer {
+        self.changeable(id)?;
+        let node = self.node_mut(id);
+        (node.permissions, node.gid, node.changed) = (permissions, gid, who.now);
+        Ok(())
+    }
+
+    pub(crate) fn set_flags(&mut self, who: Who, id: Id, flags: u32) -> Answer {
+        check(self.node(id).is_dir() || self.node(id).is_file(), EOPNOTSUPP)?;
+        let node = self.node_mut(id);
+        (node.flags, node.changed) = (flags, who.now);
+        Ok(())
+    }
+
+    pub(crate) fn open(&mut self, id: Id) {
+        self.node_mut(id).opens += 1;
+    }
+
+    pub(crate) fn release(&mut self, id: Id) {
+        self.node_mut(id).opens -= 1;
+        self.forget_unused(id);
+    }
+}
