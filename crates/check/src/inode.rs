@@ -126,6 +126,15 @@ fn check_unused(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     }
 }
 
+/// An inode in use was not deleted. Reserved inodes other than the root are not asked.
+fn check_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
+    let is_asked = role == Role::Root || cx.inode.raw() >= cx.scan.volume.first_inode();
+    if raw.i_dtime.get() != 0 && is_asked && !cx.scan.orphans.contains(&cx.inode.raw()) {
+        let code = if role == Role::Root { Code::ROOT_DTIME } else { Code::USED_DTIME };
+        cx.add(code, format!("i_dtime = {}", raw.i_dtime.get()));
+    }
+}
+
 fn examine_used(
     cx: &mut Examination<'_, '_, '_>,
     slot: &InodeSlot<&[u8]>,
@@ -134,10 +143,7 @@ fn examine_used(
 ) -> Kind {
     let raw = slot.raw();
     check_checksum(cx, slot);
-    if raw.i_dtime.get() != 0 && !cx.scan.orphans.contains(&cx.inode.raw()) {
-        let code = if role == Role::Root { Code::ROOT_DTIME } else { Code::USED_DTIME };
-        cx.add(code, format!("i_dtime = {}", raw.i_dtime.get()));
-    }
+    check_deletion_time(cx, raw, role);
     check_role(cx, raw, role);
     check_fields(cx, raw);
     let kind = raw.file_type();

@@ -61,8 +61,8 @@ pub(crate) struct Walk<'a, 'v> {
     pub(crate) sink: &'a mut Sink,
     pub(crate) claims: &'a mut dyn Claims,
     pub(crate) budget: &'a mut Budget,
-    /// The resize inode maps static metadata on purpose: that is neither claimed nor a fault. Its data is never
-    /// claimed: where it should be is checked by `check_resize_inode`.
+    /// The resize inode maps static metadata on purpose: that is neither claimed nor a fault. Only its double-indirect
+    /// block is claimed: where the others should be is checked by `check_resize_inode`.
     pub(crate) owns_metadata: bool,
     /// Whether runs are kept.
     pub(crate) keep_runs: bool,
@@ -139,7 +139,8 @@ impl<'a, 'v> Walk<'a, 'v> {
             self.fault(Code::MAP_IN_METADATA, site, "");
         }
         self.blocks += u64_from_u32(self.volume.geometry.cluster_ratio());
-        if !(metadata && self.owns_metadata) {
+        // Of the resize inode only the double-indirect block, which is the first to be entered.
+        if !self.owns_metadata || (self.visited.len() == 1 && !metadata) {
             let cluster = self.volume.geometry.cluster_of(block).raw();
             self.claims.claim(cluster, 1);
         }

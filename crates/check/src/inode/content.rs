@@ -139,11 +139,16 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums
     let bits = volume.geometry.block_bits();
     let size = raw.size();
     let verity = raw.flags().contains(InodeFlags::VERITY);
-    // One block that is written and begins past the end is tolerated: a crash between allocation and the new size.
-    if sums.end_written > 0 && size < (sums.end_written - 1) << bits && !verity {
+    let blocks = size.div_ceil(1 << bits);
+    if has_tree_blocks(raw) && sums.end_written > blocks && !verity {
+        let detail =
+            format!("written to logical block {}, the size ends before {blocks}", sums.end_written - 1);
+        cx.add(Code::EXTENT_BEYOND_PARENT, detail);
+    } else if sums.end_written > 0 && size < (sums.end_written - 1) << bits && !verity {
+        // Without tree blocks, one block that is written and begins past the end is tolerated: a crash between
+        // allocation and the new size.
         cx.add(Code::SIZE_WRONG, format!("{size}, the last written block is {}", sums.end_written - 1));
     }
-    let blocks = size.div_ceil(1 << bits);
     if blocks > blocks_max(raw, volume.block_size()) {
         cx.add(Code::SIZE_WRONG, format!("{size} is beyond what the map can hold"));
     }
@@ -151,6 +156,12 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums
     if size >= 1 << 31 && !large {
         cx.add(Code::LARGE_FILE_FEATURE, format!("{size} bytes"));
     }
+}
+
+/// Whether extents lie in blocks of their own: then e2fsck holds the last of them to the size.
+fn has_tree_blocks(raw: &RawInode) -> bool {
+    let [_, _, _, _, _, _, low, high, ..] = raw.i_block;
+    raw.flags().contains(InodeFlags::EXTENTS) && (low, high) != (0, 0)
 }
 
 /// Blocks that the map of an inode can address.
