@@ -114,6 +114,7 @@ fn every_option_changes_the_run_as_it_says() {
     assert_eq!(row(&["--cpus", "7"])["cpus"], 7);
     assert_eq!(row(&["--seed", "99"])["seed"], 99);
     assert_eq!(row(&["--interleave", "overlap"])["interleave"], "overlap");
+    assert_eq!(row(&["--journal"])["ops"], 80);
     // A smaller block makes more groups, so more free runs.
     let small = row(&["--mkfs", "-b 1024 -O ^has_journal"]);
     assert!(small["free_extents"].as_u64() > row(&[])["free_extents"].as_u64(), "{small}");
@@ -149,6 +150,41 @@ fn the_printed_tables_end_with_the_judges_and_the_seed() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// On a terminal (made by `script`) a run of more than a second says where it is; --quiet and a pipe say nothing.
+#[test]
+fn progress_shows_on_a_terminal_only() {
+    if !blockyard_testkit::require(&["script"]) {
+        return;
+    }
+    let run = |more: &str| {
+        let program = env!("CARGO_BIN_EXE_blockyard");
+        let line = format!(
+            "{program} lab run fallocate2 --memory 256M --workers 1 --seconds 2.5 --policy yard {more}"
+        );
+        let output = Command::new("script").args(["-qec", &line, "/dev/null"]).output().unwrap();
+        assert!(output.status.success(), "{}", stdout(&output));
+        stdout(&output)
+    };
+    let shown = run("");
+    assert!(shown.contains("1 of 1: fallocate2 yard x 1 (1 s)"), "{shown}");
+    assert!(shown.contains("passed our check"), "{shown}");
+    assert_eq!(run("--quiet"), "");
+    let piped = blockyard(&[
+        "lab",
+        "run",
+        "fallocate2",
+        "--memory",
+        "256M",
+        "--workers",
+        "1",
+        "--seconds",
+        "1.5",
+        "--policy",
+        "yard",
+    ]);
+    assert_eq!(stderr(&piped), "");
 }
 
 #[test]
@@ -356,7 +392,7 @@ fn a_report_is_made_again_in_every_form() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
     let out = out.to_str().unwrap();
-    assert_eq!(blockyard(&run_with(&["--out", out, "--quiet"])).status.code(), Some(0));
+    assert_eq!(blockyard(&run_with(&["--out", out, "--quiet", "--mkfs", "-b 4096"])).status.code(), Some(0));
     for name in ["run.json", "rows.jsonl", "report.md", "rows.csv", "report.html"] {
         assert!(Path::new(out).join(name).metadata().unwrap().len() > 100, "{name}");
     }
@@ -366,7 +402,15 @@ fn a_report_is_made_again_in_every_form() {
         stdout(&output)
     };
     let markdown = report("markdown");
-    for part in ["- machine: ", "- commit", "- seed: `1`", "- command: `", "--ops 40", "| yard | 2 |"] {
+    for part in [
+        "- machine: ",
+        "- commit",
+        "- seed: `1`",
+        "- command: `",
+        "--ops 40",
+        "--mkfs '-b 4096'",
+        "| yard | 2 |",
+    ] {
         let part = if part == "- commit" { "- blockyard: `" } else { part };
         assert!(markdown.contains(part), "{part}: {markdown}");
     }

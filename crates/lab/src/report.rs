@@ -24,7 +24,7 @@ use crate::experiment::Experiment;
 use crate::map::Timeline;
 use crate::row::Row;
 use crate::run::NamedMap;
-pub use environment::Environment;
+pub use environment::{Environment, shell_words};
 pub use table::Table;
 
 /// File name of the rows in a run's folder.

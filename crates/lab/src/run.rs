@@ -46,6 +46,8 @@ pub struct Plan {
     pub seed: u64,
     /// Whether the running kernel is an arm too.
     pub beside_kernel: bool,
+    /// Whether the engine writes the image's journal; without it metadata goes straight home.
+    pub journal: bool,
 }
 
 /// What came out of a plan.
@@ -228,6 +230,7 @@ mod tests {
             repeat: 1,
             seed: 7,
             beside_kernel: false,
+            journal: false,
         }
     }
 

@@ -65,7 +65,7 @@ pub fn run<'t, T: Target + 't>(
 ) -> Result<(Measured, Workers<'t, T>)> {
     match interleave {
         Interleave::Threads => run_threads(target, workers, cpus, limit),
-        Interleave::Lockstep | Interleave::Overlap => run_rounds(target, workers, limit),
+        Interleave::Lockstep | Interleave::Overlap => run_rounds(target, workers, cpus, limit),
     }
 }
 
@@ -137,7 +137,9 @@ pub fn finish<'t, T: Target + 't>(
             let mut is_filling = true;
             while is_filling {
                 is_filling = false;
-                for worker in &mut workers {
+                let mut slots = Slots::new(cpus);
+                for (index, worker) in workers.iter_mut().enumerate() {
+                    slots.take(target, index);
                     is_filling |= worker.fill(target)? != Step::Finished;
                 }
                 target.next_round();
@@ -178,6 +180,7 @@ fn drive<T: Target>(target: &T, worker: &mut (dyn Worker<T> + '_), limit: Limit)
 fn run_rounds<'t, T: Target + 't>(
     target: &T,
     mut workers: Workers<'t, T>,
+    cpus: u32,
     limit: Limit,
 ) -> Result<(Measured, Workers<'t, T>)> {
     let rounds = limit.ops_per_worker.unwrap_or(u64::MAX);
@@ -188,7 +191,9 @@ fn run_rounds<'t, T: Target + 't>(
     let mut round = 0;
     while round < rounds && !running.is_empty() {
         let mut still = Vec::with_capacity(running.len());
+        let mut slots = Slots::new(cpus);
         for &index in &running {
+            slots.take(target, index);
             match workers[index].step(target).with_context(|| format!("worker {index}"))? {
                 Step::Finished => continue,
                 Step::Done { bytes } => {
@@ -209,6 +214,29 @@ fn run_rounds<'t, T: Target + 't>(
     Ok((measured, workers))
 }
 
+/// The CPUs that are in the middle of an operation: a CPU runs one worker at a time, so a worker that finds its CPU taken
+/// waits for the next round.
+struct Slots {
+    cpus: usize,
+    /// Workers run in ascending order, so the last CPU says whether one was passed already.
+    last: Option<usize>,
+}
+
+impl Slots {
+    fn new(cpus: u32) -> Self {
+        Self { cpus: blockyard_disk::num::usize_from_u32(cpus.max(1)), last: None }
+    }
+
+    /// The worker with this number runs on its CPU.
+    fn take<T: Target>(&mut self, target: &T, worker: usize) {
+        let cpu = worker % self.cpus;
+        if self.last.is_some_and(|last| cpu <= last) {
+            target.next_round();
+        }
+        self.last = Some(cpu);
+    }
+}
+
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
@@ -227,7 +255,7 @@ mod tests {
         let limit = Limit { time: None, ops_per_worker: None };
         let (measured, _) = run(&log, workers, 2, Interleave::Lockstep, limit).unwrap();
         assert_eq!((measured.ops, measured.bytes), (4, 16_384));
-        let log = log.0.into_inner().unwrap();
+        let log = log.asked.into_inner().unwrap();
         assert_eq!(
             log[2..],
             ["0 fallocate 0 4096", "1 fallocate 0 4096", "0 fallocate 4096 4096", "1 fallocate 4096 4096"]
@@ -242,7 +270,7 @@ mod tests {
         let limit = Limit { time: None, ops_per_worker: Some(0) };
         let (_, workers) = run(&log, workers, 2, Interleave::Lockstep, limit).unwrap();
         finish(&log, workers, 2, Interleave::Lockstep).unwrap();
-        let lines = log.0.into_inner().unwrap();
+        let lines = log.asked.into_inner().unwrap();
         assert_eq!(
             lines[2..],
             [
@@ -265,7 +293,21 @@ mod tests {
         let (measured, workers) = run(&log, workers, 2, Interleave::Threads, limit).unwrap();
         assert_eq!((measured.ops, workers.len()), (4000, 4));
         assert_eq!(measured.latency_ns.len(), 4000);
-        assert_eq!(log.0.into_inner().unwrap().len(), 4004);
+        assert_eq!(log.asked.into_inner().unwrap().len(), 4004);
+    }
+
+    /// Five workers on two CPUs: three rounds for each to have a turn.
+    #[test]
+    fn a_cpu_runs_one_worker_at_a_time() {
+        let log = Log::default();
+        let workload = Workload::Append64 { size: 4096, step: 4096 };
+        let workers = workload.workers(&log, 5, 2).unwrap();
+        log.rounds.store(0, std::sync::atomic::Ordering::Relaxed);
+        let limit = Limit { time: None, ops_per_worker: Some(1) };
+        let (_, workers) = run(&log, workers, 2, Interleave::Overlap, limit).unwrap();
+        assert_eq!(log.rounds.load(std::sync::atomic::Ordering::Relaxed), 3);
+        finish(&log, workers, 5, Interleave::Overlap).unwrap();
+        assert_eq!(log.rounds.load(std::sync::atomic::Ordering::Relaxed), 4);
     }
 
     #[test]

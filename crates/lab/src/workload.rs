@@ -216,29 +216,35 @@ pub(crate) mod tests {
 
     /// A target that remembers what was asked of it.
     #[derive(Default)]
-    pub(crate) struct Log(pub(crate) Mutex<Vec<String>>);
+    pub(crate) struct Log {
+        pub(crate) asked: Mutex<Vec<String>>,
+        pub(crate) rounds: std::sync::atomic::AtomicU32,
+    }
 
     impl Target for Log {
         type File = String;
         fn create(&self, cpu: Cpu, name: &str) -> Result<String> {
-            self.0.lock().unwrap().push(format!("{cpu} create {name}"));
+            self.asked.lock().unwrap().push(format!("{cpu} create {name}"));
             Ok(name.to_owned())
         }
         fn fallocate(&self, cpu: Cpu, _: &String, offset: u64, length: u64) -> Result<()> {
-            self.0.lock().unwrap().push(format!("{cpu} fallocate {offset} {length}"));
+            self.asked.lock().unwrap().push(format!("{cpu} fallocate {offset} {length}"));
             Ok(())
         }
         fn truncate(&self, cpu: Cpu, _: &String, size: u64) -> Result<()> {
-            self.0.lock().unwrap().push(format!("{cpu} truncate {size}"));
+            self.asked.lock().unwrap().push(format!("{cpu} truncate {size}"));
             Ok(())
         }
         fn write(&self, cpu: Cpu, _: &String, offset: u64, data: &[u8]) -> Result<()> {
-            self.0.lock().unwrap().push(format!("{cpu} write {offset} {}", data.len()));
+            self.asked.lock().unwrap().push(format!("{cpu} write {offset} {}", data.len()));
             Ok(())
         }
         fn close(&self, cpu: Cpu, file: String) -> Result<()> {
-            self.0.lock().unwrap().push(format!("{cpu} close {file}"));
+            self.asked.lock().unwrap().push(format!("{cpu} close {file}"));
             Ok(())
+        }
+        fn next_round(&self) {
+            self.rounds.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
     }
 
@@ -251,7 +257,7 @@ pub(crate) mod tests {
         let mut worker = workers.pop().unwrap();
         while worker.fill(&log).unwrap() != Step::Finished {}
         worker.close(&log).unwrap();
-        log.0.into_inner().unwrap()
+        log.asked.into_inner().unwrap()
     }
 
     #[test]
@@ -312,7 +318,7 @@ pub(crate) mod tests {
     fn workers_share_the_cpus_that_there_are() {
         let log = Log::default();
         Workload::by_name("fallocate2", 1.0).unwrap().workers(&log, 3, 2).unwrap();
-        let cpus: Vec<_> = log.0.into_inner().unwrap().iter().map(|line| line.as_bytes()[0]).collect();
+        let cpus: Vec<_> = log.asked.into_inner().unwrap().iter().map(|line| line.as_bytes()[0]).collect();
         assert_eq!(cpus, *b"010");
     }
 }

@@ -23,6 +23,7 @@ fn append64(policy: &str, interleave: Interleave, scale: f64) -> Row {
         repeat: 1,
         seed: 1,
         beside_kernel: false,
+        journal: false,
     };
     let mut outcome = run(&plan, |_, _| ()).unwrap();
     assert!(outcome.verdict.is_clean(), "{policy}: {}", outcome.verdict.text());

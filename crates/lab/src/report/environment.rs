@@ -75,6 +75,20 @@ impl Environment {
     }
 }
 
+/// A command as a shell takes it: arguments in quotes where they need them.
+#[must_use]
+pub fn shell_words<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    let quoted = words.into_iter().map(|word| {
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=:,./^+%@".contains(letter);
+        if !word.is_empty() && word.chars().all(is_plain) {
+            word.to_owned()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
 /// The value behind `name :` in a file of such lines.
 fn line_value(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
@@ -97,6 +111,14 @@ fn commit() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_can_be_pasted_into_a_shell() {
+        assert_eq!(
+            shell_words(["lab", "run", "--mkfs", "-b 1024 -O ^has_journal", "it's", "", "yard:slots=one"]),
+            r"lab run --mkfs '-b 1024 -O ^has_journal' 'it'\''s' '' yard:slots=one"
+        );
+    }
 
     #[test]
     fn this_machine_has_a_kernel_and_memory() {

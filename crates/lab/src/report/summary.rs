@@ -59,7 +59,21 @@ pub fn throughput(workload: &str, rows: &[&Row]) -> Table {
         }));
         table.push(cells);
     }
+    if median_count(rows) > 1 {
+        table.note(
+            "medians; ± is half the interval that holds the true median with 95 % confidence (by order statistics), of fewer \
+             than six repetitions half their range.",
+        );
+    }
     table
+}
+
+/// The most repetitions of a cell.
+fn median_count(rows: &[&Row]) -> usize {
+    let repetitions = |row: &&Row| {
+        rows.iter().filter(|other| other.policy == row.policy && other.workers == row.workers).count()
+    };
+    rows.iter().map(repetitions).max().unwrap_or(0)
 }
 
 /// Latency of one operation in microseconds.

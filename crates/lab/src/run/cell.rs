@@ -60,8 +60,7 @@ impl Cell<'_> {
             cpus,
             policy: self.policy,
             seed: self.plan.seed,
-            // What is measured is allocation.
-            journal: JournalUse::Ignored,
+            journal: if self.plan.journal { JournalUse::Journaled } else { JournalUse::Ignored },
             ..OpenOptions::default()
         };
         if self.plan.interleave == Interleave::Overlap {

@@ -7,13 +7,14 @@ use anyhow::{Context, Result, bail, ensure};
 use blockyard_lab::Interleave;
 use blockyard_lab::copy::{CopyPlan, Tree};
 use blockyard_lab::experiment::{Experiment, Setup};
-use blockyard_lab::report::{Environment, Run};
+use blockyard_lab::report::{Environment, Run, shell_words};
 use blockyard_lab::run::{CAVEAT, ImageSource, KERNEL_ARM, Plan, Verdict};
 use blockyard_lab::runner::Limit;
 use blockyard_lab::workload::Workload;
 
 use super::progress::Progress;
 use crate::commands::Output;
+use crate::commands::image::refuse_in_use;
 
 /// Each cell (a policy with a number of workers) runs on its own file system: a fresh one in memory, without root and
 /// without files, or a copy-on-write view of an image.
@@ -72,6 +73,9 @@ pub(crate) struct Args {
     /// Write the result of the one cell to --image
     #[arg(long, requires = "image")]
     in_place: bool,
+    /// Write the image's journal as a mount does; without it metadata goes straight home, and allocation is what is measured
+    #[arg(long)]
+    journal: bool,
     /// Seconds of each cell [default: 1, unless --ops is given or the workload ends by itself]
     #[arg(long, allow_negative_numbers = true)]
     seconds: Option<f64>,
@@ -124,7 +128,8 @@ impl Args {
         if let Some(folder) = &self.out {
             check_folder(folder)?;
         }
-        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        let command = shell_words(std::iter::once("blockyard").chain(words.iter().map(String::as_str)));
         let mut environment = Environment::of_this_machine(command, String::new());
         environment.seed = self.seed;
         let (run, verdict) = match work {
@@ -183,6 +188,7 @@ impl Args {
             repeat: self.repeat,
             seed: self.seed,
             beside_kernel: self.beside.is_some(),
+            journal: self.journal,
         })
     }
 
@@ -193,6 +199,7 @@ impl Args {
             ("--cpus", self.cpus.is_some()),
             ("--beside", self.beside.is_some()),
             ("--in-place", self.in_place),
+            ("--journal", self.journal),
         ];
         refuse("a workload of its own", &given)?;
         let image = self.image.is_some() || self.memory.is_some() || self.mkfs.is_some();
@@ -217,6 +224,7 @@ impl Args {
             ("--beside", self.beside.is_some()),
             ("--in-place", self.in_place),
             ("--repeat", self.repeat > 1),
+            ("--journal", self.journal),
         ];
         refuse("the other workloads", &given)?;
         let tree = match &self.tree {
@@ -314,7 +322,12 @@ fn refuse(whose: &str, options: &[(&str, bool)]) -> Result<()> {
 }
 
 fn run_cells(plans: &[Plan], mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
-    plans.iter().try_for_each(Plan::check)?;
+    for plan in plans {
+        if let ImageSource::File { path, in_place: true } = &plan.image {
+            refuse_in_use(path)?;
+        }
+        plan.check()?;
+    }
     let images: Vec<String> = plans.iter().map(|plan| plan.image.description()).collect();
     environment.device = unique(images).join("; ");
     let mut run = Run::new(environment);
