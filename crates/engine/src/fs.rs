@@ -53,6 +53,8 @@ pub struct FileSystem {
     pub(crate) inodes_created: AtomicU64,
     /// Bytes of dirty file data. Relaxed: a threshold.
     pub(crate) dirty_bytes: AtomicU64,
+    /// Files that have become dirty so far. Relaxed: only the number matters.
+    pub(crate) dirtied: AtomicU64,
 }
 
 /// Sizes and counts of a file system, in the units of `statvfs`.
@@ -159,7 +161,7 @@ impl FileSystem {
     }
 
     /// Whether the running transaction is older than it should get, by the callers' clock.
-    fn is_commit_due(&self, ctx: &OpContext) -> bool {
+    pub(crate) fn is_commit_due(&self, ctx: &OpContext) -> bool {
         let started = self.started.load(Ordering::Relaxed).cast_signed();
         ctx.now.seconds.saturating_sub(started) >= self.options.commit_interval_seconds
             && self.journal.keeps_promises()

@@ -63,7 +63,7 @@ impl FileSystem {
         if !content.is_empty() {
             let mut block = vec![0; self.block_size()].into_boxed_slice();
             block[..content.len()].copy_from_slice(&content);
-            self.add_dirty(data, 0, block);
+            self.add_dirty(ctx, inode, data, 0, block);
             // Until the block is written the disk shows an empty file.
             core.slot.raw_mut().set_size(0);
         }

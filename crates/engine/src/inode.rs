@@ -10,6 +10,7 @@
 //! change it again before the commit came to it.
 
 mod attributes;
+mod dirty_since;
 mod load;
 mod table;
 
@@ -28,6 +29,7 @@ use blockyard_disk::{Checksums, GroupNr, InodeNr};
 use blockyard_sync::{
     AtomicBool, AtomicU32, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, rank,
 };
+use dirty_since::DirtySince;
 use std::sync::Arc;
 
 /// An inode in memory, shared by everybody who uses it.
@@ -53,6 +55,8 @@ pub(crate) struct Inode {
     pub(crate) opens: AtomicU32,
     /// Open references that may write.
     pub(crate) writers: AtomicU32,
+    /// When its data became dirty.
+    pub(crate) dirty_since: DirtySince,
     /// The allocator's state of this inode.
     pub(crate) space: InodeAlloc,
 }
@@ -201,6 +205,7 @@ impl Inode {
             lost_data: AtomicBool::new(false),
             opens: AtomicU32::new(0),
             writers: AtomicU32::new(0),
+            dirty_since: DirtySince::default(),
             space: InodeAlloc::new(),
         }
     }

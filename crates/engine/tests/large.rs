@@ -6,7 +6,9 @@ use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::mkfs;
+use blockyard_engine::reader::Reader;
 use blockyard_engine::{FileSystem, NewInode, OpContext, OpenOptions};
+use blockyard_testkit::full_matrix;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -37,4 +39,41 @@ fn opening_sixteen_tebibytes_is_cheap() {
     fs.read(&ctx, inode, (1 << 43) + 5, &mut read).unwrap();
     assert_eq!(&read, b"far");
     fs.close(&ctx).unwrap();
+}
+
+/// A file with a block in each group. In full all 131,072 of them, otherwise every 64th.
+#[test]
+fn writing_in_every_group_takes_little_memory() {
+    let step: u32 = if full_matrix() { 1 } else { 64 };
+    let device = Arc::new(MemoryDevice::new(16 << 40));
+    mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
+    let ctx = OpContext::root_at(Timestamp::from_seconds(1));
+    let (before, held_before) = (resident(), device.resident_bytes());
+    let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
+    // With seek times the search begins at the goal's group.
+    let options = OpenOptions { rotational: true, ..OpenOptions::default() };
+    let fs = FileSystem::open(shared, options, &ctx).unwrap();
+    let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+    let inode = fs.create(&ctx, InodeNr::ROOT, b"file", &new).unwrap();
+    let mut peak = 0;
+    // Blocks a group apart: the goal follows the first block at the same distance.
+    for number in (0..131_071u32).step_by(step as usize) {
+        fs.write(&ctx, inode, u64::from(number) << 27, b"here").unwrap();
+        fs.write_back_file(&ctx, inode).unwrap();
+        if number % 1024 == 0 {
+            let device_grew = device.resident_bytes() - held_before;
+            peak = peak.max(resident().saturating_sub(before).saturating_sub(device_grew));
+        }
+    }
+    let mut groups = std::collections::BTreeSet::new();
+    let size = fs.attributes(inode).unwrap().sectors;
+    fs.close(&ctx).unwrap();
+    let reader = Reader::open(device).unwrap();
+    let read = reader.inode(inode).unwrap();
+    for extent in reader.extents(&read) {
+        groups.insert(extent.unwrap().physical.raw() >> 15);
+    }
+    println!("{} groups, {size} sectors, {} MiB", groups.len(), peak >> 20);
+    assert!(groups.len() as u32 > 65_000 / step, "only {} groups", groups.len());
+    assert!(peak < 300 << 20, "{} MiB beside what the image holds", peak >> 20);
 }

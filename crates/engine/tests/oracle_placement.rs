@@ -24,6 +24,7 @@ use support::{ROOT, context, directory, file, like_the_kernel, make, open_with};
 enum Step {
     Write(usize, u64, u64),
     Sync(usize),
+    SyncAll,
     Truncate(usize, u64),
     Allocate(usize, Fallocate, u64, u64),
 }
@@ -43,6 +44,7 @@ impl Kernel {
                 true
             }
             Step::Sync(file) => self.files[file].sync_all().is_ok(),
+            Step::SyncAll => rustix::fs::syncfs(&self.files[0]).is_ok(),
             Step::Truncate(file, size) => self.files[file].set_len(size).is_ok(),
             Step::Allocate(file, what, at, len) => {
                 let flags = match what {
@@ -74,6 +76,7 @@ impl Ours<'_> {
                 true
             }
             Step::Sync(file) => self.fs.fsync(&self.ctx, self.files[file]).is_ok(),
+            Step::SyncAll => self.fs.sync(&self.ctx).is_ok(),
             Step::Truncate(file, size) => self.fs.truncate(&self.ctx, self.files[file], size).is_ok(),
             Step::Allocate(file, what, at, len) => {
                 self.fs.fallocate(&self.ctx, self.files[file], what, at, len).is_ok()
@@ -235,6 +238,21 @@ fn mixed(seed: u64, steps: usize, extents: bool) -> Vec<Step> {
     script
 }
 
+/// All files grow in turn; everything is written back at once, now and then.
+fn together(seed: u64) -> Vec<Step> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut script = Vec::new();
+    for round in 0..20u64 {
+        for _ in 0..rng.random_range(2..9) {
+            let file = rng.random_range(0..FILES);
+            let len = rng.random_range(1..60u64) * 4 * KIB;
+            script.push(Step::Write(file, round * 400 * KIB, len));
+        }
+        script.push(Step::SyncAll);
+    }
+    script
+}
+
 fn ready() -> bool {
     require(&["mke2fs", "e2fsck", "debugfs", "root"])
 }
@@ -267,6 +285,14 @@ fn scattered_writes_grow_the_same_trees() {
 fn mixed_operations_leave_the_same_extents() {
     if ready() {
         compare("mixed", &[], "512M", "", &mixed(1, 120, true));
+    }
+}
+
+#[test]
+fn files_are_written_back_in_the_order_in_which_they_became_dirty() {
+    if ready() {
+        compare("together", &[], "256M", "", &together(seed(1)));
+        compare("together", &["-O", "bigalloc", "-C", "16384"], "256M", "", &together(seed(1)));
     }
 }
 

@@ -114,7 +114,7 @@ impl FileSystem {
             for logical in [first, last] {
                 if !covered(logical) && data.block(logical).is_none() {
                     let old = self.read_block(inode, &core, logical)?;
-                    self.add_dirty(data, logical, old);
+                    self.add_dirty(ctx, inode, data, logical, old);
                 }
             }
         }
@@ -128,7 +128,7 @@ impl FileSystem {
                 None => {
                     let mut block = vec![0; block_size].into_boxed_slice();
                     block[inside..inside + n].copy_from_slice(part);
-                    self.add_dirty(data, logical, block);
+                    self.add_dirty(ctx, inode, data, logical, block);
                 }
             }
             at += u64_from_usize(n);
@@ -181,7 +181,19 @@ impl FileSystem {
         Ok(())
     }
 
-    pub(crate) fn add_dirty(&self, data: &mut FileData, logical: u32, block: Box<[u8]>) {
+    /// Adds a dirty block; the first one sets the file's place in the order of write-back.
+    pub(crate) fn add_dirty(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        data: &mut FileData,
+        logical: u32,
+        block: Box<[u8]>,
+    ) {
+        if data.is_empty() {
+            let order = self.dirtied.fetch_add(1, Ordering::Relaxed) + 1;
+            inode.dirty_since.set(order, ctx.now.seconds);
+        }
         self.dirty_bytes.fetch_add(u64_from_usize(block.len()), Ordering::Relaxed);
         data.insert(logical, block);
     }

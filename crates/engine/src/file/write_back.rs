@@ -72,25 +72,54 @@ impl FileSystem {
         self.write_back(ctx, &inode, &mut data)
     }
 
-    /// Writes the dirty data of all files, in ascending order of inode. What one file can not have written is also told
-    /// to its next fsync, and does not keep the others back.
+    /// Writes the dirty data of all files, in the order in which it became dirty. What one file can not have written
+    /// is also told to its next fsync, and does not keep the others back.
     ///
     /// # Errors
     /// The first one; as [`FileSystem::fsync`].
     pub fn write_back_all(&self, ctx: &OpContext) -> Result<()> {
-        if self.dirty_bytes.load(Ordering::Relaxed) == 0 {
-            return Ok(());
+        self.write_back_until(ctx, i64::MAX)
+    }
+
+    /// What the timer of a mount does, at the caller's time: writes back data that has been dirty for
+    /// [`OpenOptions::data_expires_seconds`](crate::OpenOptions::data_expires_seconds), and commits a transaction that
+    /// is [`OpenOptions::commit_interval_seconds`](crate::OpenOptions::commit_interval_seconds) old. Nothing calls it
+    /// but its user: an instance has no thread of its own.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write_back_all`] and [`FileSystem::sync`].
+    pub fn tick(&self, ctx: &OpContext) -> Result<()> {
+        self.check_writable()?;
+        let written =
+            self.write_back_until(ctx, ctx.now.seconds - i64::from(self.options().data_expires_seconds));
+        if self.is_commit_due(ctx) {
+            self.commit_if(ctx, || self.is_commit_due(ctx))?;
         }
+        written
+    }
+
+    /// Writes the files whose data became dirty at `seconds` or before.
+    fn write_back_until(&self, ctx: &OpContext, seconds: i64) -> Result<()> {
         let mut all = Ok(());
-        for inode in self.inodes.all() {
-            if inode.kind() == FileType::Regular {
-                let mut data = inode.write();
-                let written = self.write_back(ctx, &inode, &mut data);
-                inode.note_lost(&written);
-                all = all.and(written);
-            }
+        for inode in self.dirty_files(seconds) {
+            let mut data = inode.write();
+            let written = self.write_back(ctx, &inode, &mut data);
+            inode.note_lost(&written);
+            all = all.and(written);
         }
         all
+    }
+
+    /// Files whose data became dirty at `seconds` or before, in that order.
+    fn dirty_files(&self, seconds: i64) -> Vec<Arc<Inode>> {
+        if self.dirty_bytes.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let since = |inode: Arc<Inode>| Some((inode.dirty_since.get()?, inode));
+        let mut dirty: Vec<_> =
+            self.inodes.all().into_iter().filter_map(since).filter(|((_, at), _)| *at <= seconds).collect();
+        dirty.sort_by_key(|((order, _), _)| *order);
+        dirty.into_iter().map(|(_, inode)| inode).collect()
     }
 
     /// Writes back until `more` bytes fit under the limit: this file first, then others that nobody uses now.
@@ -107,7 +136,7 @@ impl FileSystem {
             self.write_back(ctx, inode, data)?;
         }
         if over() {
-            for other in self.inodes.all() {
+            for other in self.dirty_files(i64::MAX) {
                 let Some(mut data) = other.try_write() else { continue };
                 // Its error is not this file's: it is told to who syncs it.
                 other.note_lost(&self.write_back(ctx, &other, &mut data));
@@ -139,6 +168,7 @@ impl FileSystem {
     /// Writes all dirty blocks of a file whose content lock the caller holds.
     pub(crate) fn write_back(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
         self.write_back_from(ctx, inode, data, 0)?;
+        inode.dirty_since.clear();
         if data.reserved_len() == 0 && inode.writers.load(Ordering::Relaxed) == 0 {
             self.discard_preallocations(ctx, inode);
         }

@@ -60,12 +60,14 @@ pub struct OpenOptions {
     pub cache_bytes: usize,
     /// Bytes of file data that may wait for write-back.
     pub dirty_data_bytes: usize,
+    /// Age in seconds at which [`FileSystem::tick`] writes dirty data back.
+    pub data_expires_seconds: u32,
     /// Inodes to keep in memory when nobody uses them.
     pub inodes_max: usize,
     /// Handles on one CPU slot between two commit points; the clusters freed meanwhile wait.
     pub commit_point_handles: u64,
-    /// Age of a transaction, by the callers' clock, at which the next operation commits it. Without a journal nothing
-    /// is committed by age.
+    /// Age of a transaction, by the callers' clock, at which the next operation or [`FileSystem::tick`] commits it.
+    /// Without a journal nothing is committed by age.
     pub commit_interval_seconds: i64,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,
@@ -99,6 +101,7 @@ impl Default for OpenOptions {
             rotational: false,
             cache_bytes: 64 << 20,
             dirty_data_bytes: 64 << 20,
+            data_expires_seconds: 30,
             inodes_max: 16_384,
             commit_point_handles: 16_384,
             commit_interval_seconds: 5,
@@ -180,6 +183,7 @@ impl FileSystem {
             flushes: Arc::new(Flushes::new(Arc::clone(&device))),
             inodes_created: AtomicU64::new(0),
             dirty_bytes: AtomicU64::new(0),
+            dirtied: AtomicU64::new(0),
             device,
             sb,
             cache,

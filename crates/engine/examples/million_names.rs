@@ -1,0 +1,78 @@
+//! A directory that grows large: `million_names [NAMES] [BLOCK-SIZE]`.
+//!
+//! Makes NAMES (1,000,000) files in one directory of a memory image and prints, when it holds 10,000 names and at the
+//! end, how many names a second of CPU time were made and looked up, and the ratio of the two. Times are CPU time of
+//! this thread, so that other work on the machine counts little.
+
+use blockyard_device::MemoryDevice;
+use blockyard_disk::InodeNr;
+use blockyard_disk::inode::FileType;
+use blockyard_engine::{FileSystem, JournalUse, NewInode, OpContext, OpenOptions, mkfs};
+use std::sync::Arc;
+
+/// Names made, and looked up, for one figure.
+const SAMPLE: u32 = 10_000;
+
+type Answer<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Answer<()> {
+    let mut arguments = std::env::args().skip(1);
+    let names: u32 = arguments.next().map_or(Ok(1_000_000), |text| text.parse())?;
+    let block_size: u32 = arguments.next().map_or(Ok(4096), |text| text.parse())?;
+    let device = Arc::new(MemoryDevice::new(64 << 30));
+    let format =
+        mkfs::Options::ext4().block_size(block_size).features("large_dir").identity(1, 1_700_000_000);
+    mkfs::format(&*device, &format)?;
+    let ctx = OpContext::system();
+    let options = OpenOptions { journal: JournalUse::Ignored, ..OpenOptions::default() };
+    let fs = FileSystem::open(device, options, &ctx)?;
+    let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+    let dir = fs.create(&ctx, InodeNr::ROOT, b"large", &new)?;
+
+    make(&fs, dir, 0..SAMPLE)?;
+    let early = measure(&fs, dir, SAMPLE)?;
+    make(&fs, dir, 2 * SAMPLE..names.max(3 * SAMPLE) - SAMPLE)?;
+    let late = measure(&fs, dir, names.max(3 * SAMPLE) - SAMPLE)?;
+    println!("block size {block_size}: at {SAMPLE} names, at {names} names, ratio");
+    for (what, early, late) in [("creates", early.0, late.0), ("look-ups", early.1, late.1)] {
+        println!("{what} a second: {early:.0}, {late:.0}, {:.2}", late / early);
+    }
+    fs.close(&ctx)?;
+    Ok(())
+}
+
+fn name(number: u32) -> String {
+    // Spread, so that look-ups in order are no walk along the leaves.
+    format!("name-{:08x}", number.wrapping_mul(0x9E37_79B1))
+}
+
+fn make(fs: &FileSystem, dir: InodeNr, numbers: std::ops::Range<u32>) -> Answer<()> {
+    let ctx = OpContext::system();
+    let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+    for number in numbers {
+        fs.create(&ctx, dir, name(number).as_bytes(), &new)?;
+    }
+    Ok(())
+}
+
+/// Creates and look-ups a second of CPU time in a directory of `held` names.
+fn measure(fs: &FileSystem, dir: InodeNr, held: u32) -> Answer<(f64, f64)> {
+    let begin = cpu_seconds()?;
+    make(fs, dir, held..held + SAMPLE)?;
+    let created = cpu_seconds()?;
+    // All over the directory.
+    for number in 0..SAMPLE {
+        let picked = u32::try_from(u64::from(number) * 7919 % u64::from(held))?;
+        fs.lookup(dir, name(picked).as_bytes())?;
+    }
+    let found = cpu_seconds()?;
+    let rate = |from: f64, to: f64| f64::from(SAMPLE) / (to - from);
+    Ok((rate(begin, created), rate(created, found)))
+}
+
+/// CPU time of this thread so far.
+fn cpu_seconds() -> Answer<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanoseconds: f64 = text.split_whitespace().next().ok_or("schedstat is empty")?.parse()?;
+    Ok(nanoseconds / 1e9)
+}
