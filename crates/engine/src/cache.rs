@@ -18,21 +18,24 @@ use crate::txn::Epoch;
 use blockyard_device::BlockDevice;
 use blockyard_disk::BlockNr;
 use blockyard_disk::num::usize_from_u64;
-use blockyard_sync::{CachePadded, Mutex, rank};
+use blockyard_sync::{Backend, CachePadded, Mutex, Native, rank};
 use shard::Shard;
 use std::sync::Arc;
 
 /// Shards of the cache: enough that 64 threads seldom meet.
 const SHARDS: usize = 64;
 
+/// One shard under its lock.
+type LockedShard<B> = CachePadded<Mutex<Shard<B>, B>>;
+
 /// Blocks of metadata in memory.
-pub(crate) struct MetaCache {
+pub(crate) struct MetaCache<B: Backend = Native> {
     device: Arc<dyn BlockDevice>,
     block_size: usize,
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    shards: Box<[LockedShard<B>]>,
 }
 
-impl MetaCache {
+impl<B: Backend> MetaCache<B> {
     /// An empty cache of at most about `bytes_max` bytes.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, block_size: usize, bytes_max: usize) -> Self {
         let per_shard = (bytes_max / block_size / SHARDS).max(4);
@@ -46,7 +49,7 @@ impl MetaCache {
         block: BlockNr,
         kind: BlockKind,
         check: impl FnOnce(&[u8]) -> Result<()>,
-    ) -> Result<Arc<Buffer>> {
+    ) -> Result<Arc<Buffer<B>>> {
         let buffer = self.buffer(block);
         if !buffer.is_loaded() {
             buffer.load(kind, self.block_size, |bytes| {
@@ -59,12 +62,12 @@ impl MetaCache {
     }
 
     /// Empties a buffer whose old content does not matter.
-    pub(crate) fn reset(&self, buffer: &Buffer, kind: BlockKind) {
+    pub(crate) fn reset(&self, buffer: &Buffer<B>, kind: BlockKind) {
         buffer.reset(kind, self.block_size);
     }
 
     /// The buffer of a block when it is in memory.
-    pub(crate) fn cached(&self, block: BlockNr) -> Option<Arc<Buffer>> {
+    pub(crate) fn cached(&self, block: BlockNr) -> Option<Arc<Buffer<B>>> {
         self.shard(block).lock().find(block).filter(|buffer| buffer.is_loaded())
     }
 
@@ -77,11 +80,11 @@ impl MetaCache {
     }
 
     /// The buffer of a block, which may be empty.
-    pub(crate) fn buffer(&self, block: BlockNr) -> Arc<Buffer> {
+    pub(crate) fn buffer(&self, block: BlockNr) -> Arc<Buffer<B>> {
         self.shard(block).lock().find_or_insert(block)
     }
 
-    fn shard(&self, block: BlockNr) -> &Mutex<Shard> {
+    fn shard(&self, block: BlockNr) -> &Mutex<Shard<B>, B> {
         // Neighbouring blocks go to different shards; the multiplier spreads blocks that are a group apart.
         let mixed = block.raw().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58;
         &self.shards[usize_from_u64(mixed) % SHARDS]

@@ -30,7 +30,7 @@ use blockyard_disk::jbd2::CommitTime;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, Timestamp, TxnId};
 use blockyard_recovery::JournalPlace;
-use blockyard_sync::{Mutex, rank};
+use blockyard_sync::{Backend, Mutex, Native, rank};
 use log::Log;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -39,26 +39,26 @@ use std::sync::Arc;
 const ERRNO: u32 = 5_u32.wrapping_neg();
 
 /// Where a journal writes.
-pub(crate) struct Devices {
+pub(crate) struct Devices<B: Backend = Native> {
     /// The file system.
     pub(crate) home: Arc<dyn BlockDevice>,
     /// The flushes of `home`.
-    pub(crate) flushes: Arc<Flushes>,
+    pub(crate) flushes: Arc<Flushes<B>>,
     /// The log, when it is on a device of its own.
     pub(crate) log: Option<Arc<dyn BlockDevice>>,
 }
 
 /// A journal that is being written.
-pub(crate) struct LogJournal {
+pub(crate) struct LogJournal<B: Backend = Native> {
     home: Arc<dyn BlockDevice>,
-    flushes: Arc<Flushes>,
+    flushes: Arc<Flushes<B>>,
     broken_rule: Option<BrokenRule>,
-    committed: Arc<Committed>,
+    committed: Arc<Committed<B>>,
     /// Images in memory that a checkpoint is due at.
     committed_max: usize,
     blocks_max: usize,
     first: TxnId,
-    ring: Mutex<RingState>,
+    ring: Mutex<RingState, B>,
 }
 
 /// The log and what is in it. One commit at a time: nobody waits for this lock.
@@ -85,17 +85,17 @@ struct Logged {
     blocks: u32,
 }
 
-impl LogJournal {
+impl<B: Backend> LogJournal<B> {
     /// Takes over an empty log and sets its features, durably. `limits`: images in memory that a checkpoint is due at;
     /// and a rule to break.
     ///
     /// # Errors
     /// Of the device; [`Error::Refused`] when the log is not empty.
     pub(crate) fn open(
-        devices: Devices,
+        devices: Devices<B>,
         place: JournalPlace,
         wanted: Wanted,
-        committed: Arc<Committed>,
+        committed: Arc<Committed<B>>,
         limits: (usize, Option<BrokenRule>),
     ) -> Result<Self> {
         let (committed_max, broken_rule) = limits;
@@ -199,7 +199,7 @@ impl LogJournal {
     }
 }
 
-impl Journal for LogJournal {
+impl<B: Backend> Journal for LogJournal<B> {
     fn keeps_promises(&self) -> bool {
         true
     }

@@ -18,6 +18,8 @@ mod flushes;
 mod gate;
 mod handle;
 mod journal;
+#[cfg(test)]
+mod shuttle_tests;
 mod turn;
 
 pub(crate) use flushes::Flushes;
@@ -29,7 +31,7 @@ pub(crate) use turn::{MyTurn, Turn};
 use crate::cache::{BlockKind, Buffer};
 use blockyard_disk::num::{high32, join32, low32, u64_from_usize};
 use blockyard_disk::{BlockNr, TxnId};
-use blockyard_sync::{AtomicU32, AtomicU64, CachePadded, CpuSlot, Mutex, Ordering, rank};
+use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Mutex, Native, Ordering, rank};
 use credits::Credits;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,48 +64,48 @@ impl Epoch {
 }
 
 /// One CPU slot's list of changed buffers.
-type DirtyList = CachePadded<Mutex<Vec<Arc<Buffer>>>>;
+type DirtyList<B> = CachePadded<Mutex<Vec<Arc<Buffer<B>>>, B>>;
 
 /// The running transaction and the way to the next.
-pub(crate) struct Transactions {
+pub(crate) struct Transactions<B: Backend = Native> {
     /// Who is inside.
-    pub(crate) gate: Gate,
-    credits: Credits,
+    pub(crate) gate: Gate<B>,
+    credits: Credits<B>,
     /// Epoch (high half) and id of the running transaction. Changed while the gate is closed: a handle's view can not
     /// be torn.
-    running: AtomicU64,
-    dirty: Box<[DirtyList]>,
-    revoked: Mutex<BTreeSet<BlockNr>>,
+    running: B::AtomicU64,
+    dirty: Box<[DirtyList<B>]>,
+    revoked: Mutex<BTreeSet<BlockNr>, B>,
     /// Length of `revoked`. Relaxed: a block's revoke and its re-use are ordered by the block's owner.
-    revoked_count: AtomicU64,
+    revoked_count: B::AtomicU64,
     keeps_revokes: bool,
     /// The last transaction that is durable. Release when a commit ends pairs with the acquire of who asks.
-    durable: AtomicU32,
+    durable: B::AtomicU32,
     /// One commit at a time.
-    pub(crate) turn: Turn,
+    pub(crate) turn: Turn<B>,
 }
 
 /// What a transaction changed in the cache.
-pub(crate) struct Taken {
+pub(crate) struct Taken<B: Backend = Native> {
     /// In ascending order of block. Held until the images are where readers look: a buffer in use is not evicted.
-    pub(crate) buffers: Vec<Arc<Buffer>>,
+    pub(crate) buffers: Vec<Arc<Buffer<B>>>,
     /// Sorted.
     pub(crate) revoked: Vec<BlockNr>,
 }
 
-impl Transactions {
+impl<B: Backend> Transactions<B> {
     /// The first transaction of `journal` running, nothing changed, for `slots` CPU slots.
     pub(crate) fn new(slots: usize, journal: &dyn Journal) -> Self {
         let list = || CachePadded::new(Mutex::new(rank::JOURNAL_STATE, Vec::new()));
         Self {
             gate: Gate::new(slots),
             credits: Credits::new(u64_from_usize(journal.blocks_max()), slots),
-            running: AtomicU64::new(join32(Epoch::NONE.next().raw(), journal.first().raw())),
+            running: B::AtomicU64::new(join32(Epoch::NONE.next().raw(), journal.first().raw())),
             dirty: (0..slots.max(1)).map(|_| list()).collect(),
             revoked: Mutex::new(rank::JOURNAL_STATE, BTreeSet::new()),
-            revoked_count: AtomicU64::new(0),
+            revoked_count: B::AtomicU64::new(0),
             keeps_revokes: journal.keeps_promises(),
-            durable: AtomicU32::new(journal.first().raw().wrapping_sub(1)),
+            durable: B::AtomicU32::new(journal.first().raw().wrapping_sub(1)),
             turn: Turn::new(),
         }
     }
@@ -147,7 +149,7 @@ impl Transactions {
     }
 
     /// Joins a buffer to the transaction of `epoch`; gives its kind when it was not in it yet.
-    fn join(&self, buffer: &Arc<Buffer>, epoch: Epoch, slot: CpuSlot) -> Option<BlockKind> {
+    fn join(&self, buffer: &Arc<Buffer<B>>, epoch: Epoch, slot: CpuSlot) -> Option<BlockKind> {
         let kind = buffer.join(epoch)?;
         self.dirty[slot.index(self.dirty.len())].lock().push(Arc::clone(buffer));
         Some(kind)
@@ -160,7 +162,7 @@ impl Transactions {
     }
 
     /// Takes what changed; the gate must be closed.
-    pub(crate) fn take(&self) -> Taken {
+    pub(crate) fn take(&self) -> Taken<B> {
         let mut buffers = Vec::new();
         for list in &self.dirty {
             buffers.append(&mut list.lock());

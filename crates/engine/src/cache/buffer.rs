@@ -5,7 +5,7 @@ use crate::extents::NodeBlock;
 use crate::txn::Epoch;
 use blockyard_disk::checksum::{Checksums, seal_dir_leaf, seal_extent_block, seal_htree, seal_orphan_block};
 use blockyard_disk::{BlockNr, GroupNr};
-use blockyard_sync::{AtomicBool, AtomicU32, Ordering, RwLock, rank};
+use blockyard_sync::{Atomic, Backend, Native, Ordering, RwLock, rank};
 use std::sync::Arc;
 
 /// What a block holds: decides where its checksum goes.
@@ -30,16 +30,16 @@ pub(crate) enum BlockKind {
 }
 
 /// A cached block. See the module's text for who may change it when.
-pub(crate) struct Buffer {
+pub(crate) struct Buffer<B: Backend = Native> {
     block: BlockNr,
-    content: RwLock<Content>,
+    content: RwLock<Content, B>,
     /// Set with release after the first load, read with acquire: pairs the two.
-    loaded: AtomicBool,
+    loaded: B::AtomicBool,
     /// The [`Epoch`] in which the block changed. Set under the content lock, with release after the old content was set
     /// aside; the acquire of who finds the running epoch here pairs with it.
-    epoch: AtomicU32,
+    epoch: B::AtomicU32,
     /// Used since the hand passed. Relaxed: a hint.
-    used: AtomicBool,
+    used: B::AtomicBool,
 }
 
 struct Content {
@@ -55,7 +55,7 @@ pub(crate) struct Copied {
     kind: BlockKind,
 }
 
-impl Buffer {
+impl<B: Backend> Buffer<B> {
     /// A buffer without content.
     pub(super) fn new(block: BlockNr) -> Self {
         Self {
@@ -64,9 +64,9 @@ impl Buffer {
                 rank::BUFFER,
                 Content { bytes: Box::default(), kind: BlockKind::Plain, aside: None },
             ),
-            loaded: AtomicBool::new(false),
-            epoch: AtomicU32::new(Epoch::NONE.raw()),
-            used: AtomicBool::new(true),
+            loaded: B::AtomicBool::new(false),
+            epoch: B::AtomicU32::new(Epoch::NONE.raw()),
+            used: B::AtomicBool::new(true),
         }
     }
 

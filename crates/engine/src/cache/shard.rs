@@ -2,6 +2,7 @@
 
 use super::Buffer;
 use blockyard_disk::BlockNr;
+use blockyard_sync::Backend;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -9,24 +10,24 @@ use std::sync::Arc;
 const STEPS: usize = 8;
 
 /// The blocks of one shard.
-pub(super) struct Shard {
-    map: HashMap<u64, Arc<Buffer>, crate::numbers::NumberHasher>,
+pub(super) struct Shard<B: Backend> {
+    map: HashMap<u64, Arc<Buffer<B>>, crate::numbers::NumberHasher>,
     ring: VecDeque<u64>,
     capacity: usize,
 }
 
-impl Shard {
+impl<B: Backend> Shard<B> {
     pub(super) fn new(capacity: usize) -> Self {
         Self { map: HashMap::default(), ring: VecDeque::new(), capacity }
     }
 
-    pub(super) fn find(&self, block: BlockNr) -> Option<Arc<Buffer>> {
+    pub(super) fn find(&self, block: BlockNr) -> Option<Arc<Buffer<B>>> {
         let buffer = self.map.get(&block.raw())?;
         buffer.touch();
         Some(Arc::clone(buffer))
     }
 
-    pub(super) fn find_or_insert(&mut self, block: BlockNr) -> Arc<Buffer> {
+    pub(super) fn find_or_insert(&mut self, block: BlockNr) -> Arc<Buffer<B>> {
         if let Some(buffer) = self.find(block) {
             return buffer;
         }
@@ -39,7 +40,7 @@ impl Shard {
         buffer
     }
 
-    pub(super) fn remove(&mut self, block: BlockNr) -> Option<Arc<Buffer>> {
+    pub(super) fn remove(&mut self, block: BlockNr) -> Option<Arc<Buffer<B>>> {
         // The ring keeps the number until the hand meets it; `trim` bounds such leftovers.
         let removed = self.map.remove(&block.raw());
         if self.ring.len() > 2 * self.map.len() + STEPS {

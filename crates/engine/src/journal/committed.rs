@@ -7,13 +7,13 @@ use crate::txn::Image;
 use blockyard_device::{BlockDevice, Result};
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_disk::{BlockNr, TxnId};
-use blockyard_sync::{RwLock, rank};
+use blockyard_sync::{Backend, Native, RwLock, rank};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The newest committed image of each block that is not at home.
-pub(crate) struct Committed {
-    images: RwLock<BTreeMap<BlockNr, Entry>>,
+pub(crate) struct Committed<B: Backend = Native> {
+    images: RwLock<BTreeMap<BlockNr, Entry>, B>,
 }
 
 struct Entry {
@@ -21,7 +21,7 @@ struct Entry {
     bytes: Arc<[u8]>,
 }
 
-impl Committed {
+impl<B: Backend> Committed<B> {
     /// Nothing.
     pub(crate) fn new() -> Self {
         Self { images: RwLock::new(rank::COMMITTED, BTreeMap::new()) }
@@ -61,20 +61,20 @@ impl Committed {
 }
 
 /// The file system's device as it will be when everything committed is at home.
-pub(crate) struct HomeView {
+pub(crate) struct HomeView<B: Backend = Native> {
     home: Arc<dyn BlockDevice>,
-    committed: Arc<Committed>,
+    committed: Arc<Committed<B>>,
     block_size: usize,
 }
 
-impl HomeView {
+impl<B: Backend> HomeView<B> {
     /// A view of `home`.
-    pub(crate) fn new(home: Arc<dyn BlockDevice>, committed: Arc<Committed>, block_size: usize) -> Self {
+    pub(crate) fn new(home: Arc<dyn BlockDevice>, committed: Arc<Committed<B>>, block_size: usize) -> Self {
         Self { home, committed, block_size }
     }
 }
 
-impl BlockDevice for HomeView {
+impl<B: Backend> BlockDevice for HomeView<B> {
     fn size(&self) -> u64 {
         self.home.size()
     }

@@ -6,31 +6,31 @@
 //! Pools strand at most half of the budget; whoever finds too little left has the transaction committed, which gives
 //! everything back.
 
-use blockyard_sync::{AtomicU64, CachePadded, CpuSlot, Ordering};
+use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Native, Ordering};
 
 /// Credits of one transaction. All accesses are relaxed: what the numbers guard is ordered by the gate, inside which
 /// they are changed, and by its closing, under which they are reset.
-pub(super) struct Credits {
+pub(super) struct Credits<B: Backend = Native> {
     budget: u64,
-    left: CachePadded<AtomicU64>,
-    pools: Box<[CachePadded<AtomicU64>]>,
+    left: CachePadded<B::AtomicU64>,
+    pools: Box<[CachePadded<B::AtomicU64>]>,
     /// Credits that a pool draws at once.
     portion: u64,
     /// Used beyond what handles had asked for; comes off the budget.
-    overdrawn: CachePadded<AtomicU64>,
+    overdrawn: CachePadded<B::AtomicU64>,
 }
 
-impl Credits {
+impl<B: Backend> Credits<B> {
     /// A full budget for `slots` CPU slots.
     pub(super) fn new(budget: u64, slots: usize) -> Self {
-        let pool = || CachePadded::new(AtomicU64::new(0));
+        let pool = || CachePadded::new(B::AtomicU64::new(0));
         let slots_count = blockyard_disk::num::u64_from_usize(slots.max(1));
         Self {
             budget,
-            left: CachePadded::new(AtomicU64::new(budget)),
+            left: CachePadded::new(B::AtomicU64::new(budget)),
             pools: (0..slots.max(1)).map(|_| pool()).collect(),
             portion: budget / 2 / slots_count,
-            overdrawn: CachePadded::new(AtomicU64::new(0)),
+            overdrawn: CachePadded::new(B::AtomicU64::new(0)),
         }
     }
 
@@ -42,8 +42,8 @@ impl Credits {
     /// Takes credits; false when the transaction has no room for them.
     pub(super) fn take(&self, slot: CpuSlot, credits: u64) -> bool {
         let pool = &self.pools[slot.index(self.pools.len())];
-        let from = |left: &AtomicU64, n| {
-            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |has: u64| has.checked_sub(n)).is_ok()
+        let from = |left: &B::AtomicU64, n| {
+            left.update(Ordering::Relaxed, Ordering::Relaxed, |has: u64| has.checked_sub(n)).is_ok()
         };
         if from(pool, credits) {
             return true;
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_budget_is_never_passed_and_comes_back() {
-        let credits = Credits::new(100, 2);
+        let credits: Credits = Credits::new(100, 2);
         let [one, two] = [0, 1].map(CpuSlot::new);
         assert!(credits.take(one, 60), "all that is free may go to one handle");
         assert!(credits.take(two, 40));
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_handles_use_beyond_their_credits_comes_off_the_budget() {
-        let credits = Credits::new(100, 1);
+        let credits: Credits = Credits::new(100, 1);
         let slot = CpuSlot::ZERO;
         assert!(credits.take(slot, 10));
         credits.give_back(slot, 10, 40);

@@ -2,23 +2,23 @@
 
 use crate::Result;
 use blockyard_device::BlockDevice;
-use blockyard_sync::{AtomicU64, Ordering};
+use blockyard_sync::{Atomic, AtomicInt, Backend, Native, Ordering};
 use std::sync::Arc;
 
 /// The flushes of one device.
-pub(crate) struct Flushes {
+pub(crate) struct Flushes<B: Backend = Native> {
     device: Arc<dyn BlockDevice>,
     /// Number of the flush that began last. Sequentially consistent, as is `done`: a ticket orders a write before every
     /// flush with its number or a higher one.
-    begun: AtomicU64,
+    begun: B::AtomicU64,
     /// Highest number of a flush that ended well.
-    done: AtomicU64,
+    done: B::AtomicU64,
 }
 
-impl Flushes {
+impl<B: Backend> Flushes<B> {
     /// No flush yet.
     pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
-        Self { device, begun: AtomicU64::new(0), done: AtomicU64::new(0) }
+        Self { device, begun: B::AtomicU64::new(0), done: B::AtomicU64::new(0) }
     }
 
     /// For a write that has just returned: the number of the first flush that is sure to cover it.

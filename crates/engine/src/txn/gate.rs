@@ -4,33 +4,36 @@
 //! are sequentially consistent, so of an entering and a closing thread at least one sees the other: either the count
 //! is seen and waited for, or the flag is seen and the entry is taken back.
 
-use blockyard_sync::{AtomicBool, AtomicU64, CachePadded, Condvar, CpuSlot, Mutex, Ordering, rank};
+use blockyard_sync::{
+    Atomic, AtomicInt, Backend, CachePadded, Condvar, CpuSlot, Mutex, Native, Ordering, rank,
+};
 
 /// A count of handles that can be closed and drained.
-pub(crate) struct Gate {
-    inside: Box<[CachePadded<Slot>]>,
-    closed: AtomicBool,
-    state: Mutex<()>,
-    changed: Condvar,
+pub(crate) struct Gate<B: Backend = Native> {
+    inside: Box<[CachePadded<Slot<B>>]>,
+    closed: B::AtomicBool,
+    state: Mutex<(), B>,
+    changed: Condvar<B>,
 }
 
-struct Slot {
-    inside: AtomicU64,
+struct Slot<B: Backend> {
+    inside: B::AtomicU64,
     /// Handles begun on this slot. Relaxed: a threshold.
-    begun: AtomicU64,
+    begun: B::AtomicU64,
 }
 
 /// The gate is closed and empty while this lives.
 #[must_use = "dropping it opens the gate"]
-pub(crate) struct Closed<'a>(&'a Gate);
+pub(crate) struct Closed<'a, B: Backend = Native>(&'a Gate<B>);
 
-impl Gate {
+impl<B: Backend> Gate<B> {
     /// An open gate.
     pub(crate) fn new(slots: usize) -> Self {
-        let slot = || CachePadded::new(Slot { inside: AtomicU64::new(0), begun: AtomicU64::new(0) });
+        let slot =
+            || CachePadded::new(Slot::<B> { inside: B::AtomicU64::new(0), begun: B::AtomicU64::new(0) });
         Self {
             inside: (0..slots.max(1)).map(|_| slot()).collect(),
-            closed: AtomicBool::new(false),
+            closed: B::AtomicBool::new(false),
             state: Mutex::new(rank::JOURNAL_HANDLE, ()),
             changed: Condvar::new(),
         }
@@ -61,7 +64,7 @@ impl Gate {
     }
 
     /// Closes the gate and waits until nobody is inside. Only one thread may close at a time.
-    pub(crate) fn close(&self) -> Closed<'_> {
+    pub(crate) fn close(&self) -> Closed<'_, B> {
         self.closed.store(true, Ordering::SeqCst);
         let state = self.state.lock();
         drop(self.changed.wait_while(state, |()| self.count() != 0));
@@ -73,7 +76,7 @@ impl Gate {
     }
 }
 
-impl Drop for Closed<'_> {
+impl<B: Backend> Drop for Closed<'_, B> {
     fn drop(&mut self) {
         let state = self.0.state.lock();
         self.0.closed.store(false, Ordering::SeqCst);
@@ -90,7 +93,7 @@ mod tests {
 
     #[test]
     fn nobody_is_inside_while_the_gate_is_closed() {
-        let gate = Gate::new(2);
+        let gate: Gate = Gate::new(2);
         let inside = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for number in 0..3 {

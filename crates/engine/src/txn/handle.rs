@@ -5,7 +5,7 @@ use crate::Result;
 use crate::cache::{BlockKind, Buffer, MetaCache};
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::{BlockNr, TxnId};
-use blockyard_sync::CpuSlot;
+use blockyard_sync::{Backend, CpuSlot, Native};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ const REVOKES_PER_CREDIT: u64 = 100;
 /// A handle: what is changed through it lands in one transaction. Dropping it ends the operation.
 ///
 /// A handle belongs to one thread. It may wait for reads of metadata, never for a commit.
-pub(crate) struct Handle<'a> {
-    transactions: &'a Transactions,
-    cache: &'a MetaCache,
+pub(crate) struct Handle<'a, B: Backend = Native> {
+    transactions: &'a Transactions<B>,
+    cache: &'a MetaCache<B>,
     tid: TxnId,
     epoch: Epoch,
     slot: CpuSlot,
@@ -28,12 +28,12 @@ pub(crate) struct Handle<'a> {
     write_back: Cell<bool>,
 }
 
-impl<'a> Handle<'a> {
+impl<'a, B: Backend> Handle<'a, B> {
     /// Enters the running transaction with `credits`; `None` when it has no room for them. Also gives the number of
     /// entries on the slot so far.
     pub(crate) fn enter(
-        transactions: &'a Transactions,
-        cache: &'a MetaCache,
+        transactions: &'a Transactions<B>,
+        cache: &'a MetaCache<B>,
         slot: CpuSlot,
         credits: usize,
     ) -> Option<(Self, u64)> {
@@ -101,14 +101,14 @@ impl<'a> Handle<'a> {
         block: BlockNr,
         kind: BlockKind,
         check: impl FnOnce(&[u8]) -> Result<()>,
-    ) -> Result<Arc<Buffer>> {
+    ) -> Result<Arc<Buffer<B>>> {
         let buffer = self.cache.read(block, kind, check)?;
         self.join(&buffer);
         Ok(buffer)
     }
 
     /// Joins a buffer that was read before.
-    pub(crate) fn join(&self, buffer: &Arc<Buffer>) {
+    pub(crate) fn join(&self, buffer: &Arc<Buffer<B>>) {
         if let Some(kind) = self.transactions.join(buffer, self.epoch, self.slot) {
             self.charge(kind);
         }
@@ -121,7 +121,7 @@ impl<'a> Handle<'a> {
     }
 
     /// A zeroed buffer for a freshly allocated block, in the transaction.
-    pub(crate) fn create(&self, block: BlockNr, kind: BlockKind) -> Arc<Buffer> {
+    pub(crate) fn create(&self, block: BlockNr, kind: BlockKind) -> Arc<Buffer<B>> {
         self.transactions.cancel_revoke(block);
         let buffer = self.cache.buffer(block);
         // First join: what a commit still has to copy of the old content is copied then.
@@ -144,7 +144,7 @@ impl<'a> Handle<'a> {
     }
 }
 
-impl Drop for Handle<'_> {
+impl<B: Backend> Drop for Handle<'_, B> {
     fn drop(&mut self) {
         self.transactions.credits.give_back(self.slot, self.credits.get(), self.used.get());
         self.transactions.gate.leave(self.slot);
