@@ -325,12 +325,14 @@ corruption_kinds! {
     JournalCommitChecksum "commit block checksum does not match",
     /// A logged block does not match the checksum in its tag.
     JournalDataChecksum "logged block does not match its checksum",
+    /// The device cannot read a logged block.
+    JournalUnreadable "logged block cannot be read",
     /// A tag points outside the file system, or into the journal.
     JournalTarget "logged block belongs outside the file system or into the journal",
     /// The journal's inode is no regular file, or not in use, or has no valid size.
     JournalInode "journal inode is not a regular file of sufficient size",
-    /// A block of the journal's file is not mapped, is mapped twice, or lies outside the file system.
-    JournalMapping "journal file is not mapped completely to distinct blocks",
+    /// A block of the journal's file is not mapped, is mapped twice, or lies outside the file system or on metadata.
+    JournalMapping "journal file is not mapped completely to distinct blocks of its own",
 }
 
 #[cfg(test)]

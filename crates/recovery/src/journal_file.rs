@@ -4,6 +4,7 @@
 //! its map and size is the second source.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::extent::Child;
@@ -16,6 +17,7 @@ use blockyard_disk::{
 };
 
 use crate::error::{Error, Result};
+use crate::metadata;
 use crate::report::JournalSource;
 
 /// `s_jnl_backup_type` when `s_jnl_blocks` holds a copy of the inode's map.
@@ -79,8 +81,19 @@ impl JournalMap {
 
     /// Whether a block of the device belongs to the journal.
     pub(crate) fn contains(&self, block: BlockNr) -> bool {
-        let after = self.by_place.partition_point(|run| run.physical <= block);
-        after > 0 && block < self.by_place[after - 1].end()
+        self.overlaps(block, BlockCount::new(1))
+    }
+
+    /// Whether one of `count` blocks belongs to the journal.
+    pub(crate) fn overlaps(&self, start: BlockNr, count: BlockCount) -> bool {
+        let end = start.checked_add(count).unwrap_or(BlockNr::new(u64::MAX));
+        let before_end = self.by_place.partition_point(|run| run.physical < end);
+        before_end > 0 && start < self.by_place[before_end - 1].end()
+    }
+
+    /// The first blocks and lengths of the contiguous runs.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = Range<BlockNr>> {
+        self.runs.iter().map(|run| run.physical..run.end())
     }
 }
 
@@ -168,7 +181,7 @@ fn map(device: &dyn BlockDevice, sb: &Superblock, file: &FileMap) -> Result<Jour
     if blocks == 0 || blocks > u64::from(u32::MAX) {
         return Err(Corruption::new(CorruptionKind::JournalInode).into());
     }
-    let mut mapper = Mapper { device, sb, runs: Vec::new(), blocks: u32_from_u64(blocks) };
+    let mut mapper = Mapper { device, sb, runs: Vec::new(), tree: Vec::new(), blocks: u32_from_u64(blocks) };
     if file.is_extents {
         mapper.walk_extents(file)?;
     } else {
@@ -178,7 +191,10 @@ fn map(device: &dyn BlockDevice, sb: &Superblock, file: &FileMap) -> Result<Jour
         return Err(hole(mapper.next()).into());
     }
     let map = JournalMap::new(mapper.runs)?;
-    keep_off_metadata(sb, &map)?;
+    if let Some(shared) = mapper.tree.into_iter().find(|block| map.contains(*block)) {
+        return Err(Corruption::new(CorruptionKind::JournalMapping).in_block(shared).into());
+    }
+    metadata::keep_off(device, sb, &map)?;
     Ok(map)
 }
 
@@ -186,28 +202,13 @@ fn hole(logical: u32) -> Corruption {
     Corruption::new(CorruptionKind::JournalMapping).in_logical(LogicalBlock::new(logical))
 }
 
-/// No journal block may be a superblock or a descriptor.
-fn keep_off_metadata(sb: &Superblock, map: &JournalMap) -> Result<(), Corruption> {
-    let geometry = sb.geometry();
-    for run in &map.runs {
-        let last = BlockNr::new(run.end().raw() - 1);
-        let groups = geometry.group_of(run.physical).raw()..=geometry.group_of(last).raw();
-        for group in groups.map(blockyard_disk::GroupNr::new) {
-            let head = sb.head(group).blocks();
-            // A group without a copy has an empty head, which a run may well contain.
-            if !head.is_empty() && head.start < run.end() && run.physical < head.end {
-                return Err(Corruption::new(CorruptionKind::JournalMapping).in_block(head.start));
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Collects the runs of the first `blocks` blocks.
 struct Mapper<'a> {
     device: &'a dyn BlockDevice,
     sb: &'a Superblock,
     runs: Vec<Run>,
+    /// The blocks that hold the map itself.
+    tree: Vec<BlockNr>,
     blocks: u32,
 }
 
@@ -236,6 +237,7 @@ impl Mapper<'_> {
         let mut block = vec![0; geometry.block_size()];
         while let Some(child) = waiting.pop() {
             read(self.device, geometry.block_size(), child.block, 0, &mut block)?;
+            self.tree.push(child.block);
             let node = ExtentNode::parse_block(geometry, &block, child.bounds, file.checksum_seed)
                 .map_err(|found| found.in_block(child.block))?;
             self.take_node(&node, &mut waiting)?;
@@ -287,7 +289,8 @@ impl Mapper<'_> {
         indirect::pointer(self.sb.geometry(), raw)?.ok_or_else(|| hole(logical))
     }
 
-    fn read_pointers(&self, block: BlockNr) -> Result<Vec<u32>> {
+    fn read_pointers(&mut self, block: BlockNr) -> Result<Vec<u32>> {
+        self.tree.push(block);
         let mut bytes = vec![0; self.sb.geometry().block_size()];
         read(self.device, bytes.len(), block, 0, &mut bytes)?;
         Ok(indirect::pointers(&bytes).iter().map(|pointer| pointer.get()).collect())
@@ -300,7 +303,7 @@ fn word(i_block: &[u8; 60], index: usize) -> u32 {
 }
 
 /// Reads `buf` at a byte offset counted from the start of a block.
-fn read(
+pub(crate) fn read(
     device: &dyn BlockDevice,
     block_size: usize,
     block: BlockNr,

@@ -20,6 +20,7 @@ mod error;
 mod journal_file;
 mod journal_place;
 mod log;
+mod metadata;
 mod options;
 mod plan;
 mod report;

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::{BlockNr, CorruptionKind, TxnId};
 
-use crate::error::Result;
 use crate::log::Log;
 use crate::report::{Damage, note};
 use crate::scan::{LoggedBlock, Scan};
@@ -24,7 +23,7 @@ pub(crate) struct Plan {
 }
 
 /// Decides about every logged block. `is_possible` says whether a block may be a target.
-pub(crate) fn plan(log: &Log<'_>, scan: &Scan, is_possible: impl Fn(BlockNr) -> bool) -> Result<Plan> {
+pub(crate) fn plan(log: &Log<'_>, scan: &Scan, is_possible: impl Fn(BlockNr) -> bool) -> Plan {
     let revoked_until = revoke_table(scan);
     let mut plan = Plan { damage: scan.damage.clone(), ..Plan::default() };
     let mut block = vec![0; log.superblock.format().block_size()];
@@ -40,7 +39,7 @@ pub(crate) fn plan(log: &Log<'_>, scan: &Scan, is_possible: impl Fn(BlockNr) -> 
                 continue;
             }
             let wrong = if is_possible(target) {
-                verify(log, transaction.tid, logged, &mut block)?
+                verify(log, transaction.tid, logged, &mut block)
             } else {
                 Some(CorruptionKind::JournalTarget)
             };
@@ -52,7 +51,7 @@ pub(crate) fn plan(log: &Log<'_>, scan: &Scan, is_possible: impl Fn(BlockNr) -> 
             note(&mut plan.damage, Damage { kind, tid: transaction.tid, log_block, target: Some(target) });
         }
     }
-    Ok(plan)
+    plan
 }
 
 /// For each revoked block the last transaction that revoked it.
@@ -69,18 +68,12 @@ fn revoke_table(scan: &Scan) -> HashMap<BlockNr, TxnId> {
     table
 }
 
-/// What is wrong with a copy.
-fn verify(
-    log: &Log<'_>,
-    tid: TxnId,
-    logged: &LoggedBlock,
-    block: &mut [u8],
-) -> Result<Option<CorruptionKind>> {
-    let format = log.superblock.format();
-    if !format.has_block_checksums() {
-        return Ok(None);
+/// What is wrong with a copy. It is read in any case: one that cannot be read is damage before the first write, and no
+/// failure in the middle.
+fn verify(log: &Log<'_>, tid: TxnId, logged: &LoggedBlock, block: &mut [u8]) -> Option<CorruptionKind> {
+    if log.read(logged.log_block, block).is_err() {
+        return Some(CorruptionKind::JournalUnreadable);
     }
-    log.read(logged.log_block, block)?;
-    let is_good = format.verify_data(tid, &logged.tag, block);
-    Ok((!is_good).then_some(CorruptionKind::JournalDataChecksum))
+    let is_good = log.superblock.format().verify_data(tid, &logged.tag, block);
+    (!is_good).then_some(CorruptionKind::JournalDataChecksum)
 }

@@ -140,12 +140,12 @@ impl<'a> Session<'a> {
         let on_device = self.device.size() / u64_from_usize(geometry.block_size());
         let is_external = self.status.source == Some(JournalSource::External);
         let in_journal = |block| !is_external && log.map.contains(block);
-        let plan = plan::plan(log, scan, |block| block.raw() < on_device && !in_journal(block))?;
+        let plan = plan::plan(log, scan, |block| block.raw() < on_device && !in_journal(block));
         let after = apply::superblock_after(log, &plan, self.superblock.raw())?;
         let limit = after.blocks_count().raw().max(geometry.blocks_count().raw());
         match plan.copies.last_key_value() {
             Some((last, _)) if last.raw() >= limit => {
-                plan::plan(log, scan, |block| block.raw() < limit && !in_journal(block))
+                Ok(plan::plan(log, scan, |block| block.raw() < limit && !in_journal(block)))
             }
             _ => Ok(plan),
         }

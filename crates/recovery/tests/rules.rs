@@ -6,8 +6,9 @@
 mod support;
 
 use blockyard_device::{BlockDevice, CrashPlan, OverlayDevice, RecorderDevice};
+use blockyard_disk::group_desc::RawGroupDesc;
 use blockyard_disk::jbd2::{JournalFeatures, JournalIncompat};
-use blockyard_disk::{BlockCount, CorruptionKind, Incompat};
+use blockyard_disk::{BlockCount, BlockNr, CorruptionKind, Incompat};
 use blockyard_recovery::{
     Error, JournalState, OnDamage, Options, Report, Unflagged, inspect, replay_into_overlay, replay_to_device,
 };
@@ -381,6 +382,34 @@ fn the_copy_of_the_map_in_the_superblock_stands_in() {
     let report = replay(&image, &Options::default());
     assert_eq!(report.before.source.unwrap().name(), "superblock-backup");
     assert_eq!(byte(&image.device, 2000), 1);
+}
+
+#[test]
+fn a_journal_on_metadata_is_refused() {
+    let refused = |image: &Image| match inspect(&image.device) {
+        Err(Error::Disk(blockyard_disk::Error::Corrupt(found))) => found.kind,
+        other => panic!("{other:?}"),
+    };
+    let journal = |n: u64| BlockNr::new(JOURNAL + n);
+    let edits: [fn(&mut RawGroupDesc, BlockNr); 2] =
+        [|raw, block| raw.set_block_bitmap(block), |raw, block| raw.set_inode_bitmap(block)];
+    for edit in edits {
+        let image = Image::new(v3(), 1, 7);
+        let mut descriptor = RawGroupDesc::zeroed();
+        descriptor.set_inode_table(BlockNr::new(5));
+        edit(&mut descriptor, journal(700));
+        image.device.write_at(2 * BLOCK as u64, &descriptor.as_bytes()[..32]).unwrap();
+        assert_eq!(refused(&image), CorruptionKind::JournalMapping);
+    }
+    // The journal's inode in a table whose end is in the journal (128 inodes of 128 bytes are 16 blocks).
+    let image = Image::new(v3(), 1, 7);
+    let mut slot = [0; 128];
+    image.device.read_at(5 * BLOCK as u64 + 7 * 128, &mut slot).unwrap();
+    image.device.write_at((JOURNAL - 15) * BLOCK as u64 + 7 * 128, &slot).unwrap();
+    let mut descriptor = RawGroupDesc::zeroed();
+    descriptor.set_inode_table(BlockNr::new(JOURNAL - 15));
+    image.device.write_at(2 * BLOCK as u64, &descriptor.as_bytes()[..32]).unwrap();
+    assert_eq!(refused(&image), CorruptionKind::JournalMapping);
 }
 
 /// Every state that a cut during recovery can leave recovers to the same image.

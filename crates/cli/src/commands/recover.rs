@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use blockyard_device::FileDevice;
+use blockyard_device::{BlockDevice, FileDevice, OverlayDevice};
 use blockyard_recovery::{
-    Error, JournalState, JournalStatus, OnDamage, Options, Report, Unflagged, replay_into_overlay,
-    replay_to_device,
+    Error, JournalState, JournalStatus, OnDamage, Options, Report, Session, Unflagged, replay_to_device,
 };
 use serde_json::json;
 
@@ -30,6 +29,9 @@ const EXIT_DAMAGED: u8 = 4;
 pub(crate) struct Args {
     /// The image
     image: PathBuf,
+    /// The device or file that holds the journal, when it is not in the image
+    #[arg(short, long, value_name = "DEVICE")]
+    journal_device: Option<PathBuf>,
     /// Only say what a replay would do
     #[arg(short = 'n', long)]
     no: bool,
@@ -47,13 +49,7 @@ impl Args {
         } else {
             Options::default()
         };
-        let outcome = if self.no {
-            let device = FileDevice::open_read_only(&self.image)?;
-            replay_into_overlay(&device, &options).map(|(_, report)| report)
-        } else {
-            replay_to_device(&FileDevice::open(&self.image)?, &options)
-        };
-        match outcome {
+        match self.replay(&options)? {
             Ok(report) => {
                 self.print(&report, output);
                 Ok(ExitCode::SUCCESS)
@@ -64,6 +60,18 @@ impl Args {
             }
             Err(error) => Err(error).with_context(|| self.image.display().to_string()),
         }
+    }
+
+    /// Replays onto the devices, or with `-n` into memory.
+    fn replay(&self, options: &Options) -> anyhow::Result<Result<Report, Error>> {
+        let journal = self.journal_device.as_deref();
+        Ok(if self.no {
+            let open = |path| FileDevice::open_read_only(path).map(OverlayDevice::new);
+            replay_on(&open(&self.image)?, journal.map(open).transpose()?.as_ref(), options)
+        } else {
+            let image = FileDevice::open(&self.image)?;
+            replay_on(&image, journal.map(FileDevice::open).transpose()?.as_ref(), options)
+        })
     }
 
     fn print(&self, report: &Report, output: &Output) {
@@ -77,6 +85,13 @@ impl Args {
         if !output.quiet {
             println!("{}", text(report, self.no));
         }
+    }
+}
+
+fn replay_on<D: BlockDevice>(image: &D, journal: Option<&D>, options: &Options) -> Result<Report, Error> {
+    match journal {
+        Some(journal) => Session::open_with_journal(image, journal)?.replay(options),
+        None => replay_to_device(image, options),
     }
 }
 

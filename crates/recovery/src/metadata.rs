@@ -1,0 +1,67 @@
+//! What a journal must not lie on: superblocks, descriptors, bitmaps and inode tables. A commit would overwrite them, a
+//! replay would read them as a log.
+
+use blockyard_device::BlockDevice;
+use blockyard_disk::group_desc::RawGroupDesc;
+use blockyard_disk::{BlockCount, BlockNr, Corruption, CorruptionKind, GroupNr, Superblock};
+
+use crate::error::Result;
+use crate::journal_file::{JournalMap, read};
+
+/// Refuses a journal that shares a block with metadata of fixed place.
+pub(crate) fn keep_off(device: &dyn BlockDevice, sb: &Superblock, map: &JournalMap) -> Result<()> {
+    keep_off_heads(sb, map)?;
+    keep_off_tables(device, sb, map)
+}
+
+fn shared(block: BlockNr) -> Corruption {
+    Corruption::new(CorruptionKind::JournalMapping).in_block(block)
+}
+
+/// No journal block may be a superblock or a descriptor.
+fn keep_off_heads(sb: &Superblock, map: &JournalMap) -> Result<(), Corruption> {
+    let geometry = sb.geometry();
+    for run in map.runs() {
+        let last = BlockNr::new(run.end.raw() - 1);
+        let groups = geometry.group_of(run.start).raw()..=geometry.group_of(last).raw();
+        for group in groups.map(GroupNr::new) {
+            let head = sb.head(group).blocks();
+            // A group without a copy has an empty head, which a run may well contain.
+            if !head.is_empty() && head.start < run.end && run.start < head.end {
+                return Err(shared(head.start));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// No journal block may be in a bitmap or an inode table. A descriptor with a wrong checksum says nothing: the right
+/// one may be waiting in the log.
+fn keep_off_tables(device: &dyn BlockDevice, sb: &Superblock, map: &JournalMap) -> Result<()> {
+    let geometry = sb.geometry();
+    let table_blocks = BlockCount::new(geometry.inode_table_blocks());
+    let mut block = vec![0; geometry.block_size()];
+    let mut held = None;
+    for group in geometry.all_groups() {
+        let (number, offset) = sb.descriptor_place(group);
+        if held != Some(number) {
+            read(device, block.len(), number, 0, &mut block)?;
+            held = Some(number);
+        }
+        let bytes = &block[offset..offset + sb.desc_size()];
+        if sb.checksums().verify_group_desc(group, bytes).is_err() {
+            continue;
+        }
+        let descriptor = RawGroupDesc::from_disk(bytes);
+        let one = BlockCount::new(1);
+        let areas = [
+            (descriptor.block_bitmap(), one),
+            (descriptor.inode_bitmap(), one),
+            (descriptor.inode_table(), table_blocks),
+        ];
+        if let Some((start, _)) = areas.into_iter().find(|(start, count)| map.overlaps(*start, *count)) {
+            return Err(shared(start).in_group(group).into());
+        }
+    }
+    Ok(())
+}
