@@ -269,6 +269,30 @@ fn sequential_appends_fill_their_leaves() {
     assert_eq!(world.store.nodes.borrow().len(), 20);
 }
 
+/// Entries in an order that fills leaves badly, until the format's last level is reached and full.
+#[test]
+fn a_tree_grows_to_depth_five_and_no_further() {
+    let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
+    let mut refused = 0;
+    for n in 0..2600u32 {
+        let logical = n * 1_237 % 2_600 * 2;
+        let extent = Extent { logical, len: 1, physical: u64::from(logical) * 3, unwritten: n % 3 == 0 };
+        match world.tree(u32::MAX).insert(extent) {
+            Ok(()) => drop(world.model.insert(logical, (extent.physical, extent.unwritten))),
+            Err(Error::FileTooLarge) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!(node::depth(&world.root), super::DEPTH_MAX);
+    assert!(refused > 0 && world.model.len() > 1_000, "{refused} refused of {}", world.model.len());
+    assert_eq!(read_all(&world.root, &world.store), world.model);
+    world.set_state(500..900, false, u32::MAX);
+    world.remove(1_000..1_500);
+    assert_eq!(read_all(&world.root, &world.store), world.model);
+    world.remove(0..u32::MAX);
+    assert_eq!(world.root, empty_root());
+}
+
 #[test]
 fn a_full_written_extent_becomes_unwritten_in_two_pieces() {
     let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
