@@ -1,4 +1,4 @@
-//! A directory that grows large: `million_names [NAMES] [BLOCK-SIZE]`.
+//! A directory that grows large: `million_names [NAMES] [BLOCK-SIZE] [CACHE-MIB]`.
 //!
 //! Makes NAMES (1,000,000) files in one directory of a memory image and prints, when it holds 10,000 names and at the
 //! end, how many names a second of CPU time were made and looked up, and the ratio of the two. Times are CPU time of
@@ -24,7 +24,9 @@ fn main() -> Answer<()> {
         mkfs::Options::ext4().block_size(block_size).features("large_dir").identity(1, 1_700_000_000);
     mkfs::format(&*device, &format)?;
     let ctx = OpContext::system();
-    let options = OpenOptions { journal: JournalUse::Ignored, ..OpenOptions::default() };
+    let cache_mib: usize = arguments.next().map_or(Ok(64), |text| text.parse())?;
+    let options =
+        OpenOptions { cache_bytes: cache_mib << 20, journal: JournalUse::Ignored, ..OpenOptions::default() };
     let fs = FileSystem::open(device, options, &ctx)?;
     let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
     let dir = fs.create(&ctx, InodeNr::ROOT, b"large", &new)?;

@@ -9,7 +9,9 @@ use blockyard_device::{BlockDevice, Effect, Fault, FaultyDevice, MemoryDevice, O
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::mkfs;
-use blockyard_engine::{Fallocate, FileSystem, NewInode, OpContext, OpenOptions, Result};
+use blockyard_engine::{
+    Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, Result, XattrMode,
+};
 use blockyard_testkit::repair::repair;
 use blockyard_testkit::{e2fsck_clean, full_matrix, require, seed};
 use rand::{Rng, SeedableRng};
@@ -17,7 +19,13 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const OPERATIONS: u32 = 400;
+/// Operations of a run.
+fn operations() -> u32 {
+    if full_matrix() { 2_000 } else { 400 }
+}
+
+/// Bytes to which collapse and insert range keep.
+const UNIT: u64 = 1024;
 
 type Faulty = FaultyDevice<MemoryDevice>;
 
@@ -59,7 +67,7 @@ struct Script<'a> {
 
 impl Script<'_> {
     fn run(&mut self) {
-        for step in 0..OPERATIONS {
+        for step in 0..operations() {
             let name = format!("new-{}", self.rng.random_range(0..25));
             let Some((inode, content)) = self.known.remove(&name) else {
                 match self.fs.create(&context(), InodeNr::ROOT, name.as_bytes(), &regular()) {
@@ -86,7 +94,7 @@ impl Script<'_> {
         let ctx = context();
         let at = self.rng.random_range(0..150_000u64);
         let len = self.rng.random_range(1..20_000u64);
-        match self.rng.random_range(0..10) {
+        match self.rng.random_range(0..16) {
             0..=3 => {
                 self.fs.write(&ctx, inode, at, &vec![step as u8; len as usize])?;
                 content.resize(content.len().max((at + len) as usize), 0);
@@ -116,6 +124,56 @@ impl Script<'_> {
                     read.iter().all(|&byte| byte == (step % 30) as u8),
                     "an old file reads something else"
                 );
+            }
+            9 => {
+                self.fs.fallocate(&ctx, inode, Fallocate::ZeroRange, at, len)?;
+                content.resize(content.len().max((at + len) as usize), 0);
+                content[at as usize..(at + len) as usize].fill(0);
+            }
+            10 => self.fs.fallocate(&ctx, inode, Fallocate::AllocateKeepSize, at, len)?,
+            11 => {
+                let (at, len) = (at / UNIT * UNIT, len.next_multiple_of(UNIT));
+                if at + len < content.len() as u64 {
+                    self.fs.fallocate(&ctx, inode, Fallocate::CollapseRange, at, len)?;
+                    content.drain(at as usize..(at + len) as usize);
+                }
+            }
+            12 => {
+                let (at, len) = (at / UNIT * UNIT, len.next_multiple_of(UNIT));
+                if at < content.len() as u64 {
+                    self.fs.fallocate(&ctx, inode, Fallocate::InsertRange, at, len)?;
+                    let tail = content.split_off(at as usize);
+                    content.resize(content.len() + len as usize, 0);
+                    content.extend(tail);
+                }
+            }
+            13 => {
+                let value = vec![step as u8; 1 + len as usize % 700];
+                self.fs.set_xattr(&ctx, inode, b"user.some", &value, XattrMode::Set)?;
+                assert_eq!(self.fs.xattr(inode, b"user.some")?, value);
+            }
+            14 => {
+                let dir = format!("dir-{}", step % 7);
+                match self.fs.lookup(InodeNr::ROOT, dir.as_bytes()) {
+                    Ok(_) => self.fs.rmdir(&ctx, InodeNr::ROOT, dir.as_bytes())?,
+                    Err(Error::NotFound) => {
+                        let new = NewInode { kind: FileType::Directory, ..regular() };
+                        let dir = self.fs.create(&ctx, InodeNr::ROOT, dir.as_bytes(), &new)?;
+                        self.fs.rename(
+                            &ctx,
+                            (InodeNr::ROOT, name.as_bytes()),
+                            (dir, b"in"),
+                            RenameMode::Replace,
+                        )?;
+                        self.fs.rename(
+                            &ctx,
+                            (dir, b"in"),
+                            (InodeNr::ROOT, name.as_bytes()),
+                            RenameMode::Replace,
+                        )?;
+                    }
+                    Err(other) => return Err(other),
+                }
             }
             _ => {
                 let mut read = vec![0; content.len()];
