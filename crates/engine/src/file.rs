@@ -6,6 +6,7 @@
 
 mod allocate;
 mod fallocate;
+mod logged;
 mod map;
 mod read;
 mod steps;

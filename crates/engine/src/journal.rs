@@ -177,7 +177,7 @@ impl<B: Backend> LogJournal<B> {
     }
 
     fn write(&self, ring: &mut RingState, tid: TxnId, blocks: &records::Records) -> Result<()> {
-        let needed = u32_from_usize(blocks.len()) + 1;
+        let needed = u32_from_usize(blocks.len());
         self.make_room(ring, needed)?;
         let start = ring.head;
         if ring.log.is_marked_empty() {

@@ -8,13 +8,14 @@
 mod sources;
 
 use crate::cache::{BlockKind, Buffer};
-use crate::fs::BrokenRule;
+use crate::fs::{BrokenRule, DataMode};
 use crate::inode::Inode;
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_alloc::inode::{InodeAllocator, InodeClaim, InodeDirAlloc, InodeRequest};
 use blockyard_alloc::{
-    AllocError, Allocator, BlockRequest, Claim, FreeContext, InodeAlloc, Mapping, Neighbour, RequestFlags,
+    AllocError, Allocator, BlockRequest, Claim, FreeContext, FreedExtent, InodeAlloc, Mapping, Neighbour,
+    RequestFlags,
 };
 use blockyard_disk::num::u64_from_u32;
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock, TxnId};
@@ -159,12 +160,30 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Frees whole clusters: on disk now, for the allocator after the commit.
-    pub(crate) fn free_clusters(&self, handle: &Handle<'_>, first: BlockNr, clusters: u32) -> Result<()> {
+    /// Frees whole clusters: on disk now, for the allocator after the commit; plain data under
+    /// [`DataMode::Writeback`] at once.
+    pub(crate) fn free_clusters(
+        &self,
+        handle: &Handle<'_>,
+        first: BlockNr,
+        clusters: u32,
+        is_data: bool,
+    ) -> Result<()> {
         let blocks = self.groups.blocks_in(clusters);
+        let context = FreeContext { cpu: handle.slot(), ..FreeContext::default() };
+        let at_once = is_data && self.options().data == DataMode::Writeback;
+        if at_once || self.breaks(BrokenRule::EarlyRelease) {
+            let mut at = first;
+            let clear = |extent: FreedExtent| {
+                let part = self.groups.blocks_in(extent.count);
+                let cleared = self.groups.mark_free(handle, at, part);
+                at = BlockNr::new(at.raw() + part);
+                cleared
+            };
+            return self.space.blocks.free_with(first, blocks, context, clear).map(drop);
+        }
         // In core first: should the allocator have to load the group, it must see the clusters used.
-        let txn = (!self.breaks(BrokenRule::EarlyRelease)).then(|| handle.tid());
-        let context = FreeContext { txn, cpu: handle.slot(), ..FreeContext::default() };
+        let context = FreeContext { txn: Some(handle.tid()), ..context };
         self.space.blocks.free(first, blocks, context)?;
         self.groups.mark_free(handle, first, blocks)
     }
@@ -189,7 +208,7 @@ impl FileSystem {
         handle.forget(block);
         let ratio = u64_from_u32(self.geometry().cluster_ratio());
         let offset = (block.raw() - self.geometry().first_data_block().raw()) % ratio;
-        self.free_clusters(handle, BlockNr::new(block.raw() - offset), 1)
+        self.free_clusters(handle, BlockNr::new(block.raw() - offset), 1, false)
     }
 
     /// Reserves clusters for data that will be allocated at write-back.

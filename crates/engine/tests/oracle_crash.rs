@@ -10,7 +10,9 @@ use blockyard_device::{BlockDevice, CrashPlan, CrashState, Event, MemoryDevice, 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp, TxnId};
 use blockyard_engine::mkfs;
-use blockyard_engine::{BrokenRule, Fallocate, FileSystem, JournalUse, NewInode, OpContext, OpenOptions};
+use blockyard_engine::{
+    BrokenRule, DataMode, Fallocate, FileSystem, JournalUse, NewInode, OpContext, OpenOptions,
+};
 use blockyard_sync::CpuSlot;
 use blockyard_testkit::repair::repair;
 use blockyard_testkit::{LoopMount, full_matrix, require, seed, tree};
@@ -412,6 +414,45 @@ fn every_log_format_recovers() {
         println!("{name}");
         let options = OpenOptions { commit_point_handles: 13, ..OpenOptions::default() };
         record(16 << 20, &make, options, plain).check(&plan(), if full_matrix() { 1 } else { 37 }, 25);
+    }
+}
+
+/// Data in the log: blocks go from it to plain use and back, some begin like a record, and all of it survives cuts.
+#[test]
+fn logged_data_recovers() {
+    if !require(&["root", "e2fsck"]) {
+        return;
+    }
+    let options = OpenOptions { data: DataMode::Journal, commit_point_handles: 23, ..OpenOptions::default() };
+    let (ours, others) = if full_matrix() { (1, 10) } else { (17, 40) };
+    record(16 << 20, &small(), options.clone(), |stage| {
+        // Every block looks like a block of the log.
+        let escaped = [0xC0, 0x3B, 0x39, 0x98].repeat(256 * 5);
+        let file = stage.file("escaped", &escaped);
+        stage.promise(file, "/escaped", &escaped);
+        plain(stage);
+        let mut changed = escaped.clone();
+        changed[2000..2500].fill(1);
+        stage.allow("/escaped", &[Some(&escaped), Some(&changed)]);
+        stage.fs.write(&context(), file, 2000, &[1; 500]).unwrap();
+        stage.promise(file, "/escaped", &changed);
+        let mut bytes = vec![0; changed.len()];
+        stage.fs.read(&context(), file, 0, &mut bytes).unwrap();
+        assert_eq!(bytes, changed);
+    })
+    .check(&plan(), ours, others);
+    record(8 << 20, &small(), options, recycle).check(&plan(), ours, others);
+}
+
+#[test]
+fn writeback_keeps_the_structure() {
+    let options = OpenOptions { data: DataMode::Writeback, ..OpenOptions::default() };
+    let recording = record(8 << 20, &small(), options, recycle);
+    for state in recording.sample(&plan(), 11) {
+        // Contents of files whose removal did not commit may be anything.
+        if let Err(error) = recording.recover(&state) {
+            assert!(error.contains("/doomed holds"), "{error}");
+        }
     }
 }
 

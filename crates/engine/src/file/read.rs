@@ -61,6 +61,7 @@ impl FileSystem {
             let n = (usize_from_u32(mapped.len) * block_size - inside).min(usize_from_u64(end - at));
             let part = &mut buf[here..here + n];
             match mapped.physical.filter(|_| !mapped.unwritten) {
+                Some(physical) if self.logs_data(inode, core) => self.read_logged(physical, inside, part)?,
                 Some(physical) => self.device.read_at((physical << bits) + u64_from_usize(inside), part)?,
                 None => part.fill(0),
             }

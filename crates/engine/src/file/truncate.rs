@@ -93,7 +93,7 @@ impl FileSystem {
     /// lies inside the file.
     pub(crate) fn zero_bytes(
         &self,
-        _ctx: &OpContext,
+        ctx: &OpContext,
         inode: &Arc<Inode>,
         data: &mut FileData,
         bytes: Range<u64>,
@@ -106,11 +106,19 @@ impl FileSystem {
             block[inside..inside + len].fill(0);
             return Ok(());
         }
-        let core = inode.core();
-        let mapped = self.map_block(inode, &core, logical, 1)?;
-        if let Some(physical) = mapped.physical.filter(|_| !mapped.unwritten) {
-            self.device.write_at((physical << bits) + u64_from_usize(inside), &vec![0; len])?;
-            inode.note_written(&self.flushes);
+        let (mapped, logged) = {
+            let core = inode.core();
+            (self.map_block(inode, &core, logical, 1)?, self.logs_data(inode, &core))
+        };
+        match mapped.physical.filter(|_| !mapped.unwritten) {
+            Some(physical) if logged => {
+                self.zero_logged(ctx, inode, physical, self.inside_block(&bytes))?;
+            }
+            Some(physical) => {
+                self.device.write_at((physical << bits) + u64_from_usize(inside), &vec![0; len])?;
+                inode.note_written(&self.flushes);
+            }
+            None => {}
         }
         Ok(())
     }
@@ -240,14 +248,15 @@ impl FileSystem {
             return Ok(());
         }
         let place = BlockNr::new(base + (u64::from(first - (piece.logical >> bits)) << bits));
-        if inode.kind() != FileType::Regular {
-            // Directories and symbolic links are metadata: what the cache holds of them must not reach the device
+        let is_data = inode.kind() == FileType::Regular && !self.logs_data(inode, core);
+        if !is_data {
+            // Directories, symbolic links and logged data are metadata: what the cache holds of them must not reach the device
             // over their next owner.
             for block in 0..u64::from(piece.len) {
                 handle.forget(BlockNr::new(piece.physical + block));
             }
         }
-        self.free_clusters(handle, place, end - first)?;
+        self.free_clusters(handle, place, end - first, is_data)?;
         core.add_blocks(-(i64::from(end - first) << bits), geometry.block_bits());
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! asked for: fsync, sync, close, or when dirty data passes its limit.
 
 use super::allocate::How;
+use super::logged::LOGGED_MAX;
 use super::write::lower;
 use crate::data::FileData;
 use crate::inode::Inode;
@@ -195,8 +196,12 @@ impl FileSystem {
         data: &mut FileData,
         run: Range<u32>,
     ) -> Result<()> {
+        let (found, logged) = {
+            let core = inode.core();
+            (self.lookup_block(inode, &core, run.start)?.found, self.logs_data(inode, &core))
+        };
+        let run = if logged { run.start..run.end.min(run.start.saturating_add(LOGGED_MAX)) } else { run };
         let (logical, len) = (run.start, run.end - run.start);
-        let found = self.lookup_block(inode, &inode.core(), logical)?.found;
         let how = How { unwritten: false, reserved: true, exact: false };
         let plan = match found {
             Some(_) => None,
@@ -210,9 +215,15 @@ impl FileSystem {
             }
             (None, None) => return Ok(()),
         };
+        let unwritten = found.is_some_and(|extent| extent.unwritten);
+        if logged {
+            self.log_piece(ctx, inode, data, (piece.clone(), physical), (plan, unwritten))?;
+            self.end_reservations(ctx, data, &piece);
+            self.forget_dirty(data, piece);
+            return Ok(());
+        }
         self.write_blocks(data, piece.clone(), physical)?;
         inode.note_written(&self.flushes);
-        let unwritten = found.is_some_and(|extent| extent.unwritten);
         if plan.is_some() || unwritten {
             let handle = self.begin(ctx, RUN_CREDITS)?;
             handle.note_write_back();
@@ -232,7 +243,7 @@ impl FileSystem {
     }
 
     /// Raises the size on disk up to what has been written.
-    fn raise_disk_size(&self, core: &mut crate::inode::InodeCore, end: u32) {
+    pub(super) fn raise_disk_size(&self, core: &mut crate::inode::InodeCore, end: u32) {
         let written = u64::from(end) << self.geometry().block_bits();
         let on_disk = core.slot.raw().size();
         let size = core.size.min(on_disk.max(written));

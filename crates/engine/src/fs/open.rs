@@ -41,6 +41,20 @@ pub enum JournalUse {
     Ignored,
 }
 
+/// What the journal does about file data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DataMode {
+    /// Data of new blocks is on the device before the transaction that maps them commits: nobody reads what a block held
+    /// before.
+    #[default]
+    Ordered,
+    /// As ordered, but freed data blocks may be used again at once: after a crash a file whose removal was not committed
+    /// can show another file's data.
+    Writeback,
+    /// Data goes through the log, like metadata. Inodes with the flag `j` have it so in every mode.
+    Journal,
+}
+
 /// How to open an image.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -50,6 +64,8 @@ pub struct OpenOptions {
     pub recovery: Recovery,
     /// Whether changes go through the journal.
     pub journal: JournalUse,
+    /// What the journal does about file data.
+    pub data: DataMode,
     /// CPU slots: shards and per-CPU state are sized by it. At least 1.
     pub cpus: u32,
     /// The allocation policy.
@@ -96,6 +112,7 @@ impl Default for OpenOptions {
             read_only: false,
             recovery: Recovery::Replay,
             journal: JournalUse::Journaled,
+            data: DataMode::Ordered,
             cpus: 4,
             policy: Policy::default(),
             rotational: false,

@@ -1,5 +1,9 @@
-//! A transaction as log blocks: revoke records, then descriptors with the images that they describe. The commit
-//! record is not among them: it is written after a flush.
+//! A transaction as log blocks: revoke records, then descriptors with the images that they describe, then zeroes where
+//! the commit record will be, which is written after a flush.
+//!
+//! The zeroes are for a commit record of which only some sectors arrive. It fills one, and its checksum covers the block:
+//! over what the log held before, e2fsck 1.47 takes half a record for a corrupt transaction; over zeroes it is whole, or
+//! not there.
 
 use crate::txn::Image;
 use blockyard_disk::checksum::crc32_be;
@@ -39,10 +43,11 @@ impl Records {
             push_described(&mut bytes, format, tid, part, flipped);
         }
         let v1_checksum = if format.has_v1_checksum() { crc32_be(!0, &bytes[revokes_end..]) } else { 0 };
+        bytes.resize(bytes.len() + block_size, 0);
         Self { bytes, block_size, v1_checksum }
     }
 
-    /// Number of blocks.
+    /// Number of blocks, that of the commit record among them.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() / self.block_size
     }
