@@ -338,8 +338,19 @@ fn without_permission_nothing_runs() {
     let program = folder.path().join("blockyard");
     std::fs::copy(env!("CARGO_BIN_EXE_blockyard"), &program).unwrap();
     mode(&program, 0o755);
+    // So must the folder for temporary files, whatever this machine's own allows.
+    let temporary = folder.path().join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    mode(&temporary, 0o1777);
     let as_nobody = |arguments: &[&str]| {
-        Command::new(&program).args(arguments).uid(65_534).gid(65_534).current_dir("/").output().unwrap()
+        Command::new(&program)
+            .args(arguments)
+            .env("TMPDIR", &temporary)
+            .uid(65_534)
+            .gid(65_534)
+            .current_dir("/")
+            .output()
+            .unwrap()
     };
     mode(Path::new(&path), 0o600);
     let output = as_nobody(&run_image(&path, &[]));
@@ -352,7 +363,8 @@ fn without_permission_nothing_runs() {
     // Readable is enough for an overlay, not for --in-place.
     mode(Path::new(&path), 0o444);
     let before = std::fs::read(&path).unwrap();
-    assert_eq!(as_nobody(&run_image(&path, &[])).status.code(), Some(0));
+    let output = as_nobody(&run_image(&path, &[]));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(as_nobody(&run_image(&path, &["--in-place"])).status.code(), Some(8));
     assert_eq!(std::fs::read(&path).unwrap(), before);
     let output = as_nobody(&run_image(&path, &["--out", "/proc/nowhere"]));
