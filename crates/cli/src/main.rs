@@ -7,10 +7,11 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod examples;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{FromArgMatches, Parser};
 
 /// ext4 in user space, with the allocator in the open.
 #[derive(Parser)]
@@ -23,7 +24,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_arg_matches(&examples::command().get_matches()).unwrap_or_else(|error| error.exit());
     match cli.command.run(&cli.output) {
         Ok(code) => code,
         Err(error) => {

@@ -50,6 +50,45 @@ fn every_command_has_a_page_and_help() {
     }
 }
 
+/// The examples of the help, one after the other in an empty directory; none needs another program than a shell.
+#[test]
+fn the_examples_work() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("notes.txt"), "notes\n").unwrap();
+    std::fs::create_dir_all(folder.path().join("tree/below")).unwrap();
+    std::fs::write(folder.path().join("tree/below/file"), "content\n").unwrap();
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_blockyard"));
+    let path = format!("{}:/usr/bin:/bin", program.parent().unwrap().display());
+    let mut count = 0;
+    for line in include_str!("../src/examples.rs").lines() {
+        let Some((words, rest)) = line.strip_prefix("    (\"").and_then(|line| line.split_once("\", \""))
+        else {
+            continue;
+        };
+        let example = rest.trim_end_matches("\"),");
+        let run = |line: &str| {
+            let output = Command::new("sh")
+                .args(["-e", "-c", line])
+                .current_dir(folder.path())
+                .env("PATH", &path)
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+            assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{line}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        run(example);
+        for help in ["-h", "--help"] {
+            assert!(run(&format!("blockyard {words} {help}")).contains(example), "{words} {help}: {example}");
+        }
+        count += 1;
+    }
+    assert!(count > 20, "{count}");
+    assert_eq!(std::fs::read_to_string(folder.path().join("copy.txt")).unwrap(), "notes\n");
+    let copied = folder.path().join("srv/www/tree/below/file");
+    assert_eq!(std::fs::read_to_string(copied).unwrap(), "content\n");
+}
+
 #[test]
 fn every_shell_has_completions() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {

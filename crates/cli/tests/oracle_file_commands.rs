@@ -244,7 +244,7 @@ fn what_cannot_be_done_is_said_in_a_line_and_leaves_the_image() {
     let image = image.as_str();
     let before = std::fs::read(image).unwrap();
     fails(&["mkdir", "/nonexistent/image", "/a"], 8, "/nonexistent/image");
-    fails(&["mkdir", folder.path().to_str().unwrap(), "/a"], 8, "Is a directory");
+    fails(&["mkdir", folder.path().to_str().unwrap(), "/a"], 8, "is a directory");
     let text = folder.path().join("text");
     std::fs::write(&text, "no image").unwrap();
     fails(&["mkdir", text.to_str().unwrap(), "/a"], 8, "text");

@@ -38,7 +38,7 @@ impl ManArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         std::fs::create_dir_all(&self.directory)
             .with_context(|| format!("cannot make {}", self.directory.display()))?;
-        let command = crate::Cli::command().disable_help_subcommand(true);
+        let command = crate::examples::command().disable_help_subcommand(true);
         clap_mangen::generate_to(command, &self.directory)
             .with_context(|| format!("cannot write into {}", self.directory.display()))?;
         Ok(ExitCode::SUCCESS)

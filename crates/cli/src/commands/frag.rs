@@ -14,6 +14,7 @@ use blockyard_lab::frag::table::{self, FileTable};
 use blockyard_lab::scan::{ImageScan, Looked, ScanOptions, each_file, has_content, totals};
 use serde_json::{Value, json};
 
+use super::progress::Progress;
 use super::{Output, image};
 
 /// Meaning and keys, for the help.
@@ -56,6 +57,7 @@ impl Args {
             let mut report = Report {
                 reader: &reader,
                 args: &self,
+                output,
                 json: output.json,
                 tables: 0,
                 looked: Looked::default(),
@@ -73,6 +75,7 @@ impl Args {
 struct Report<'a> {
     reader: &'a Reader,
     args: &'a Args,
+    output: &'a Output,
     json: bool,
     /// Tables printed.
     tables: usize,
@@ -91,7 +94,12 @@ impl Report<'_> {
         let scan = if self.args.files || self.args.verbose {
             ImageScan::watched(reader, options, &mut |path, inode, records| self.file(path, inode, records))?
         } else {
-            ImageScan::watched(reader, options, &mut |_, _, _| Ok(()))?
+            let (mut progress, mut names) = (Progress::new(self.output), 0u64);
+            ImageScan::watched(reader, options, &mut |_, _, _| {
+                names += 1;
+                progress.show(|| format!("frag: {names} files"));
+                Ok(())
+            })?
         };
         let superblock = reader.superblock();
         let total = superblock.geometry().blocks_count().raw();

@@ -19,6 +19,7 @@ use blockyard_engine::reader::Reader;
 use rustix::fs::{CWD, FileType as HostType, Mode};
 use serde_json::json;
 
+use super::progress::Progress;
 use super::volume::{join, last_name};
 use super::{Output, host, image};
 
@@ -59,8 +60,16 @@ impl Args {
             });
         }
         let is_root = rustix::process::geteuid().is_root();
-        let mut copy =
-            Copy { reader: &reader, args: &self, output, is_root, linked: HashMap::new(), failures: 0 };
+        let mut copy = Copy {
+            reader: &reader,
+            args: &self,
+            output,
+            is_root,
+            progress: Progress::new(output),
+            names: 0,
+            linked: HashMap::new(),
+            failures: 0,
+        };
         let dest = Path::new(dest);
         if sources.len() > 1 && !dest.is_dir() {
             bail!("{}: not a directory, and several paths go into one", dest.display());
@@ -94,6 +103,8 @@ struct Copy<'r> {
     args: &'r Args,
     output: &'r Output,
     is_root: bool,
+    progress: Progress,
+    names: u64,
     /// Where inodes with several names went first.
     linked: HashMap<InodeNr, PathBuf>,
     failures: u64,
@@ -109,6 +120,7 @@ struct Item {
 impl Copy<'_> {
     fn settle<T>(&mut self, done: Result<T>) -> Option<T> {
         done.map_err(|failed| {
+            self.progress.clear();
             eprintln!("blockyard: {}: {}", self.args.image.display(), super::describe(&failed));
             self.failures += 1;
         })
@@ -285,7 +297,10 @@ impl Copy<'_> {
         host::set_times(&item.to, slot.accessed(), slot.modified()).with_context(at)
     }
 
-    fn done(&self, item: &Item) {
+    fn done(&mut self, item: &Item) {
+        self.names += 1;
+        let names = self.names;
+        self.progress.show(|| format!("get: {names} names"));
         if self.output.json {
             let kind = super::ls::type_word(item.inode.file_type());
             println!(

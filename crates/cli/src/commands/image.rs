@@ -1,14 +1,19 @@
 //! What the reading commands share: opening an image, output that stands a closed pipe, text of numbers and names.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use blockyard_device::FileDevice;
+use blockyard_device::{BlockDevice, FileDevice};
+use blockyard_disk::superblock;
 use blockyard_engine::reader::{Error, Reader};
 use blockyard_recovery::{Options, replay_into_overlay};
+use rustix::fs::Access;
+
+/// Where `s_magic` lies: byte 0x38 of the superblock, which begins at byte 1024.
+const MAGIC_AT: u64 = 1024 + 0x38;
 
 /// Exit code when a path does not exist in the image.
 pub(super) const EXIT_NOT_FOUND: u8 = 1;
@@ -19,9 +24,43 @@ pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 the path does not exi
 
 /// Opens an image as it stands, for commands that show its metadata.
 pub(super) fn open_as_is(path: &Path) -> Result<Reader> {
-    let device =
-        FileDevice::open_read_only(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let device = device(path, false)?;
     Reader::open(Arc::new(device)).with_context(|| path.display().to_string())
+}
+
+/// Opens the file or block device, for writing too when it `changes`. What cannot hold a file system at all is refused
+/// with what to do instead.
+pub(super) fn device(path: &Path, changes: bool) -> Result<FileDevice> {
+    let shown = path.display();
+    match std::fs::metadata(path) {
+        Ok(data) if data.is_dir() => bail!("{shown}: is a directory; an image or a block device is needed"),
+        Ok(data) if data.is_file() && data.len() == 0 => {
+            bail!("{shown}: is empty; `blockyard mkfs` makes a file system")
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            bail!("{shown}: no such file; `blockyard mkfs` makes an image")
+        }
+        _ => {}
+    }
+    if let Err(errno) = rustix::fs::access(path, Access::READ_OK) {
+        bail!("{shown}: {}; it must be readable", io::Error::from(errno));
+    }
+    let device = FileDevice::open_read_only(path)?;
+    let mut magic = [0; 2];
+    let read = device.read_at(MAGIC_AT, &mut magic);
+    if read.is_err() || u16::from_le_bytes(magic) != superblock::MAGIC {
+        bail!(
+            "{shown}: holds no ext2, ext3 or ext4 file system: superblock magic is not 0xEF53; `blockyard mkfs` makes one"
+        );
+    }
+    if !changes {
+        return Ok(device);
+    }
+    if let Err(errno) = rustix::fs::access(path, Access::WRITE_OK) {
+        bail!("{shown}: {}; it must be writable to be changed", io::Error::from(errno));
+    }
+    refuse_in_use(path)?;
+    Ok(FileDevice::open(path)?)
 }
 
 /// Opens an image for commands that show files: a journal that needs recovery is replayed in memory. When that is not

@@ -54,6 +54,7 @@ impl Args {
         let Some(name) = last_name(source).filter(|name| *name != b"..") else {
             bail!("{}: cannot be moved", String::from_utf8_lossy(source));
         };
+        volume.fs.lookup(from.0, from.1).at(source)?;
         let place = if self.exchange || self.no_target_directory {
             volume.exactly(dest)?
         } else {

@@ -305,6 +305,7 @@ impl Copy<'_, '_> {
         host::for_each_data(file, &mut buf, |offset, bytes| {
             self.volume.fs.write(&self.volume.ctx, inode, offset, bytes).at(path)?;
             self.bytes += u64_from_usize(bytes.len());
+            self.show();
             end = offset + u64_from_usize(bytes.len());
             Ok(())
         })
@@ -325,7 +326,13 @@ impl Copy<'_, '_> {
             }
             self.volume.fs.append(&self.volume.ctx, inode, &buf[..length]).at(path)?;
             self.bytes += u64_from_usize(length);
+            self.show();
         }
+    }
+
+    fn show(&mut self) {
+        let (names, bytes) = (self.names, self.bytes);
+        self.volume.progress.show(|| format!("put: {names} names, {} MiB", bytes >> 20));
     }
 
     /// Owner, permissions, extended attributes and times.
@@ -357,6 +364,7 @@ impl Copy<'_, '_> {
 
     fn done(&mut self, path: &[u8], inode: InodeNr) -> Result<()> {
         self.names += 1;
+        self.show();
         let attributes = self.volume.fs.attributes(inode).at(path)?;
         self.volume.json(|| {
             json!({"path": String::from_utf8_lossy(path), "inode": inode.raw(),

@@ -10,7 +10,7 @@ use blockyard_recovery::{
 };
 use serde_json::json;
 
-use super::Output;
+use super::{Output, image};
 
 /// Exit code when the log is damaged or doubtful and nothing was written.
 const EXIT_DAMAGED: u8 = 4;
@@ -67,9 +67,11 @@ impl Args {
         let journal = self.journal_device.as_deref();
         Ok(if self.no {
             let open = |path| FileDevice::open_read_only(path).map(OverlayDevice::new);
-            replay_on(&open(&self.image)?, journal.map(open).transpose()?.as_ref(), options)
+            let image = OverlayDevice::new(image::device(&self.image, false)?);
+            replay_on(&image, journal.map(open).transpose()?.as_ref(), options)
         } else {
-            let image = FileDevice::open(&self.image)?;
+            let image = image::device(&self.image, true)?;
+            journal.map(image::refuse_in_use).transpose()?;
             replay_on(&image, journal.map(FileDevice::open).transpose()?.as_ref(), options)
         })
     }

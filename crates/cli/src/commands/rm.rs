@@ -10,7 +10,7 @@ use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::DirEntry;
 use serde_json::json;
 
-use super::volume::{self, AtPath, Place, Volume, join};
+use super::volume::{self, AtPath, NameError, Place, Volume, join};
 use super::{Output, image};
 
 /// Arguments of `blockyard rm`.
@@ -61,21 +61,14 @@ impl Args {
     }
 
     fn remove(&self, volume: &mut Volume<'_>, path: &[u8]) -> Result<()> {
-        let (parent, name) = match volume.parent(path) {
+        let (parent, name, inode) = match find(volume, path) {
             Ok(found) => found,
-            Err(_) if self.force && volume::last_name(path).is_some() => return Ok(()),
+            Err(error) if self.force && error.is_missing() => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         if name == b".." {
             bail!("{}: '..' is not removed", String::from_utf8_lossy(path));
         }
-        let Some(inode) = volume.find(parent, name).at(path)? else {
-            return if self.force {
-                Ok(())
-            } else {
-                Err(blockyard_engine::Error::NotFound).at(path).map_err(Into::into)
-            };
-        };
         if volume.kind(inode).at(path)? != FileType::Directory {
             return file(volume, parent, name, path);
         }
@@ -88,6 +81,12 @@ impl Args {
         }
         directory(volume, parent, name, path)
     }
+}
+
+/// Directory, name and inode of a path.
+fn find<'p>(volume: &Volume<'_>, path: &'p [u8]) -> Result<(InodeNr, &'p [u8], InodeNr), NameError> {
+    let (parent, name) = volume.parent(path)?;
+    Ok((parent, name, volume.fs.lookup(parent, name).at(path)?))
 }
 
 fn file(volume: &Volume<'_>, parent: InodeNr, name: &[u8], path: &[u8]) -> Result<()> {

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use blockyard_alloc::Policy;
-use blockyard_device::FileDevice;
 use blockyard_disk::{FileType, InodeNr, Timestamp};
 use blockyard_engine::{DirEntry, Error, FileSystem, OpContext, OpenOptions};
 
+use super::progress::Progress;
 use super::{Output, image};
 
 /// Exit codes of the changing commands, for their help.
@@ -63,6 +63,13 @@ pub(super) struct NameError {
     error: Error,
 }
 
+impl NameError {
+    /// Whether the path leads nowhere, and nothing else is wrong.
+    pub(super) const fn is_missing(&self) -> bool {
+        matches!(self.error, Error::NotFound | Error::NotDirectory)
+    }
+}
+
 /// Puts the path to an engine error.
 pub(super) trait AtPath<T> {
     /// The error with the path it is about.
@@ -81,6 +88,7 @@ pub(super) struct Volume<'a> {
     pub(super) ctx: OpContext,
     image: &'a Path,
     output: &'a Output,
+    pub(super) progress: Progress,
     failures: u64,
 }
 
@@ -94,7 +102,8 @@ impl<'a> Volume<'a> {
     ) -> Result<ExitCode> {
         let mut volume = Self::open(path, options, output)?;
         let done = body(&mut volume);
-        let Self { fs, ctx, failures, .. } = volume;
+        let Self { fs, ctx, mut progress, failures, .. } = volume;
+        progress.clear();
         let closed = fs.close(&ctx).with_context(|| path.display().to_string());
         done.with_context(|| path.display().to_string())?;
         closed?;
@@ -102,8 +111,7 @@ impl<'a> Volume<'a> {
     }
 
     fn open(path: &'a Path, options: &Options, output: &'a Output) -> Result<Self> {
-        image::refuse_in_use(path)?;
-        let device = FileDevice::open(path)?;
+        let device = image::device(path, true)?;
         let mut ctx = OpContext::system();
         if let Some(seconds) = options.time {
             ctx.now = Timestamp { seconds, nanoseconds: 0 };
@@ -117,7 +125,7 @@ impl<'a> Volume<'a> {
                 path.display()
             );
         }
-        Ok(Self { fs, ctx, image: path, output, failures: 0 })
+        Ok(Self { fs, ctx, image: path, output, progress: Progress::new(output), failures: 0 })
     }
 
     /// Counts and reports a name that failed; what ends the work (the image can no longer be written) is given back.
@@ -125,6 +133,7 @@ impl<'a> Volume<'a> {
         if self.fs.has_failed() {
             return Err(failed);
         }
+        self.progress.clear();
         eprintln!("blockyard: {}: {}", self.image.display(), super::describe(&failed));
         self.failures += 1;
         Ok(())
@@ -146,8 +155,9 @@ impl<'a> Volume<'a> {
     }
 
     /// Prints a line of text, unless it is to be quiet or JSON.
-    pub(super) fn say(&self, line: impl FnOnce() -> String) {
+    pub(super) fn say(&mut self, line: impl FnOnce() -> String) {
         if !self.output.json && !self.output.quiet {
+            self.progress.clear();
             println!("{}", line());
         }
     }

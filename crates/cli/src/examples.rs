@@ -1,0 +1,86 @@
+//! Examples of each command, told once: `--help` and the manual pages show them, and a test runs them from first to
+//! last in an empty directory.
+//!
+//! They therefore build on each other: the first makes the image that the next ones fill.
+
+use clap::CommandFactory;
+
+/// Words of the command, and a line to try; lines that only make sense after others stand after them.
+const EXAMPLES: &[(&str, &str)] = &[
+    ("mkfs", "blockyard mkfs disk.img 64M"),
+    ("mkfs", "blockyard mkfs -b 1024 -O ^has_journal -L small small.img 8M"),
+    ("mkdir", "blockyard mkdir -p disk.img /srv/www /etc"),
+    ("put", "blockyard put disk.img notes.txt /etc"),
+    ("put", "blockyard put -r disk.img tree /srv/www"),
+    ("put", "echo hello | blockyard put disk.img - /etc/motd"),
+    ("ln", "blockyard ln -s disk.img motd /etc/issue"),
+    ("mv", "blockyard mv disk.img /etc/motd /etc/welcome"),
+    ("ls", "blockyard ls -l disk.img /etc"),
+    ("ls", "blockyard ls -R --json disk.img"),
+    ("cat", "blockyard cat disk.img /etc/notes.txt"),
+    ("stat", "blockyard stat disk.img"),
+    ("stat", "blockyard stat disk.img /etc/notes.txt"),
+    ("get", "blockyard get disk.img /etc/notes.txt copy.txt"),
+    ("get", "blockyard get -r disk.img /srv ."),
+    ("get", "blockyard get disk.img /etc/notes.txt - | wc -c"),
+    ("map", "blockyard map disk.img --svg map.svg"),
+    ("map", "blockyard map disk.img /etc/notes.txt"),
+    ("frag", "blockyard frag disk.img"),
+    ("frag", "blockyard frag -v disk.img /etc/notes.txt"),
+    ("rm", "blockyard rm -r disk.img /srv"),
+    ("check", "blockyard check -n disk.img"),
+    ("recover", "blockyard recover disk.img"),
+    ("policy list", "blockyard policy list"),
+    ("policy show", "blockyard policy show linux-6.18:busy=wait"),
+    ("completions", "blockyard completions bash > blockyard.bash"),
+    ("man", "blockyard man pages"),
+];
+
+/// The command line with the examples under each command's help.
+pub(crate) fn command() -> clap::Command {
+    let mut command = crate::Cli::command();
+    let mut done = "";
+    for (words, _) in EXAMPLES {
+        if *words != done {
+            command = under(command, words.split(' ').collect::<Vec<_>>().as_slice(), &text(words));
+            done = words;
+        }
+    }
+    command
+}
+
+fn text(words: &str) -> String {
+    let mut text = String::from("Examples:");
+    for (_, line) in EXAMPLES.iter().filter(|(of, _)| *of == words) {
+        text.push_str("\n  ");
+        text.push_str(line);
+    }
+    text
+}
+
+/// Adds the text to the help of the command that the words name.
+fn under(command: clap::Command, words: &[&str], text: &str) -> clap::Command {
+    if let Some((first, rest)) = words.split_first() {
+        return command.mut_subcommand(first, |inner| under(inner, rest, text));
+    }
+    let join = |old: Option<&clap::builder::StyledStr>| old.map(|old| format!("{old}\n\n{text}"));
+    let short = join(command.get_after_help()).unwrap_or_else(|| text.to_owned());
+    let long = join(command.get_after_long_help()).unwrap_or_else(|| short.clone());
+    command.after_help(short).after_long_help(long)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_are_understood() {
+        for (words, line) in EXAMPLES {
+            let (_, from) = line.split_at(line.find("blockyard").unwrap());
+            let arguments = from.split_whitespace().take_while(|word| !["|", ">"].contains(word));
+            command().try_get_matches_from(arguments).unwrap();
+            assert!(from.starts_with(&format!("blockyard {words}")), "{line}");
+        }
+        command().debug_assert();
+    }
+}
