@@ -15,6 +15,10 @@ pub(crate) struct FileData {
     blocks: BTreeMap<u32, Box<[u8]>>,
     /// Logical clusters with a reservation.
     reserved: BTreeSet<u32>,
+    /// Clusters reserved for the blocks of the mapping that write-back may have to add.
+    for_mapping: u64,
+    /// Extents that converting unwritten ones may add: counted with the reserved clusters.
+    conversions: usize,
 }
 
 impl FileData {
@@ -96,6 +100,37 @@ impl FileData {
     /// Reserved clusters in a range of clusters.
     pub(crate) fn reserved_in(&self, clusters: Range<u32>) -> Vec<u32> {
         self.reserved.range(clusters).copied().collect()
+    }
+
+    /// The first reserved cluster of a range.
+    pub(crate) fn first_reserved_in(&self, clusters: Range<u32>) -> Option<u32> {
+        self.reserved.range(clusters).next().copied()
+    }
+
+    /// Clusters reserved for the mapping.
+    pub(crate) fn reserved_for_mapping(&self) -> u64 {
+        self.for_mapping
+    }
+
+    /// Notes clusters reserved for the mapping, and how many parts of unwritten extents are about to be written: what
+    /// is left of such an extent on both sides stays.
+    pub(crate) fn note_reserved_for_mapping(&mut self, clusters: u64, converted: usize) {
+        self.for_mapping += clusters;
+        self.conversions += 2 * converted;
+    }
+
+    /// Forgets what was reserved for the mapping, once no data waits for it; the caller gives that many back.
+    pub(crate) fn take_mapping_reservation(&mut self) -> u64 {
+        if !self.reserved.is_empty() || !self.blocks.is_empty() {
+            return 0;
+        }
+        self.conversions = 0;
+        std::mem::take(&mut self.for_mapping)
+    }
+
+    /// Extents that write-back may add.
+    pub(crate) fn extents_to_come(&self) -> usize {
+        self.reserved.len() + self.conversions
     }
 
     /// Clusters reserved.

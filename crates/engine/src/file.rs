@@ -8,6 +8,7 @@ mod allocate;
 mod fallocate;
 mod logged;
 mod map;
+mod mapping_reserve;
 mod read;
 mod steps;
 mod store;

@@ -112,3 +112,50 @@ fn refusals_come_in_the_order_of_linux() {
     fs.fallocate(&later, file, Fallocate::AllocateKeepSize, 0, 1).unwrap();
     assert_eq!(fs.attributes(file).unwrap().modified, later.now);
 }
+
+/// Indirect blocks were not reserved with the data that needed them: sync ran out of space that write had promised.
+#[test]
+fn space_for_the_mapping_is_promised_with_the_data() {
+    for features in ["^has_journal,^extents,^64bit", "^has_journal"] {
+        let (device, fs) = open(&mkfs::Options::ext4().block_size(1024).features(features), 1 << 20);
+        let ctx = context();
+        // The directory keeps what it grew by.
+        let spare = || fs.statistics().blocks_free + fs.attributes(ROOT).unwrap().sectors / 2;
+        let free = spare();
+        let mut made = 0;
+        'full: for number in 0.. {
+            let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+            let Ok(file) = fs.create(&ctx, ROOT, format!("{number}").as_bytes(), &new) else {
+                made = number;
+                break;
+            };
+            // Blocks behind as many indirect blocks.
+            for block in (12..2000u64).step_by(256) {
+                if fs.write(&ctx, file, block * 1024, &[1; 1024]).is_err() {
+                    made = number + 1;
+                    break 'full;
+                }
+            }
+        }
+        fs.sync(&ctx).unwrap();
+        for number in 0..made {
+            fs.unlink(&ctx, ROOT, format!("{number}").as_bytes()).unwrap();
+        }
+        fs.sync(&ctx).unwrap();
+        assert_eq!(spare(), free, "{features}");
+        judge(fs, &device);
+    }
+}
+
+/// Zeroing a range that did not fit dropped the dirty blocks in it and kept their reservations for ever.
+#[test]
+fn what_a_refused_zero_range_dropped_is_given_back() {
+    let (device, fs) = open(&mkfs::Options::ext4().block_size(1024).features("^has_journal"), 2 << 20);
+    let ctx = context();
+    let file = make(&fs, "file", FileType::Regular);
+    fs.write(&ctx, file, 6 << 20, &[1; 50 << 10]).unwrap();
+    assert!(matches!(fs.fallocate(&ctx, file, Fallocate::ZeroRange, 0, 8 << 20), Err(Error::NoSpace)));
+    fs.sync(&ctx).unwrap();
+    assert_eq!(fs.allocator().free_clusters().delayed, 0);
+    judge(fs, &device);
+}

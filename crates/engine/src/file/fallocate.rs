@@ -239,13 +239,15 @@ impl FileSystem {
         let (first, end) = self.touched_blocks(&bytes);
         let delayed = data.runs_in(first..end);
         if !whole.is_empty() {
-            self.forget_dirty(data, whole.clone());
+            // This may split an extent, for which there may be no room: then nothing has changed.
             self.mark_unwritten(ctx, inode, whole.clone())?;
+            self.forget_dirty(data, whole.clone());
         }
-        self.allocate_range(ctx, inode, data, &delayed, bytes, keep)?;
+        let allocated = self.allocate_range(ctx, inode, data, &delayed, bytes, keep);
         if !whole.is_empty() {
             self.settle_reservations(ctx, inode, data, whole)?;
         }
+        allocated?;
         self.touch_times(ctx, inode, data)
     }
 

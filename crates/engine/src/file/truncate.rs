@@ -133,12 +133,20 @@ impl FileSystem {
         range: Range<u32>,
         why: Why,
     ) -> Result<()> {
-        self.forget_dirty(data, range.clone());
+        // Cutting off needs no new block. A hole may split an extent, for which there may be no room: then nothing has
+        // changed, the dirty blocks included.
+        if why != Why::Hole {
+            self.forget_dirty(data, range.clone());
+        }
         self.discard_preallocations(ctx, inode);
         let mut end = range.end;
         let mut first = true;
         loop {
             let handle = self.begin(ctx, RUN_CREDITS)?;
+            if why == Why::Hole {
+                // Who frees blocks may use the reserve for the node of a split.
+                handle.note_write_back();
+            }
             let mut core = inode.core_mut();
             let start = self.reserve_removal(&handle, inode, &core, range.start..end)?;
             self.join_inode(&handle, inode, &mut core)?;
@@ -162,6 +170,7 @@ impl FileSystem {
                 break;
             }
         }
+        self.forget_dirty(data, range.clone());
         self.settle_reservations(ctx, inode, data, range)
     }
 
@@ -284,6 +293,7 @@ impl FileSystem {
             }
         }
         self.unreserve(ctx, ended);
+        self.settle_mapping_reserve(ctx, data);
         // A border cluster that lost its mapped blocks but keeps dirty ones needs a reservation again; the clusters
         // just freed cover it.
         if bits > 0 {

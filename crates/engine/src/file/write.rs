@@ -159,12 +159,14 @@ impl FileSystem {
     ) -> Result<()> {
         let bits = self.geometry().cluster_ratio_bits();
         let mut needed = Vec::new();
+        let mut converted = 0;
         let mut logical = blocks.start;
         while logical < blocks.end {
             let mapped = self.map_block(inode, core, logical, blocks.end - logical)?;
             let run = logical..logical + mapped.len;
             logical = run.end;
             if mapped.physical.is_some() {
+                converted += usize::from(mapped.unwritten && data.block(run.start).is_none());
                 continue;
             }
             for cluster in run.start >> bits..((run.end - 1) >> bits) + 1 {
@@ -174,9 +176,11 @@ impl FileSystem {
                 }
             }
         }
-        if !needed.is_empty() {
-            self.reserve(ctx, u64_from_usize(needed.len()))?;
+        if !needed.is_empty() || converted > 0 {
+            let mapping = self.mapping_blocks(core, data, &needed, converted);
+            self.reserve(ctx, u64_from_usize(needed.len()) + mapping)?;
             needed.into_iter().for_each(|cluster| data.note_reserved(cluster));
+            data.note_reserved_for_mapping(mapping, converted);
         }
         Ok(())
     }

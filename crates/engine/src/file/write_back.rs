@@ -160,8 +160,13 @@ impl FileSystem {
     ) -> Result<()> {
         // At write time Linux asks for one block after the other.
         let most = if self.delays_allocation() { RUN_MAX } else { 1 };
+        let mut tries = 0;
         while let Some(run) = data.first_run(from, most) {
-            self.write_run(ctx, inode, data, run)?;
+            match self.write_run(ctx, inode, data, run) {
+                // There is room for the mapping, but it was freed in the running transaction.
+                Err(Error::NoSpace) => self.retry_after_commit(ctx, &mut tries)?,
+                other => other?,
+            }
         }
         Ok(())
     }
@@ -170,6 +175,7 @@ impl FileSystem {
     pub(crate) fn write_back(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
         self.write_back_from(ctx, inode, data, 0)?;
         inode.dirty_since.clear();
+        self.settle_mapping_reserve(ctx, data);
         if data.reserved_len() == 0 && inode.writers.load(Ordering::Relaxed) == 0 {
             self.discard_preallocations(ctx, inode);
         }

@@ -68,6 +68,10 @@ impl<'a> Worker<'a> {
                     | Error::ReadOnly
                     | Error::Refused(_)),
                 ) => panic!("thread {} step {step}: {name}: {error}", self.slot),
+                // Who wrote was told that there is space.
+                Err(error @ Error::NoSpace) if matches!(name, "sync" | "write_back") => {
+                    panic!("thread {} step {step}: {name}: {error}", self.slot)
+                }
                 Err(_) => count.1 += 1,
             }
             assert!(!self.plan.fs.has_failed(), "thread {} step {step}: {name} failed half-way", self.slot);
