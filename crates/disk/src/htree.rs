@@ -203,7 +203,25 @@ struct Span {
 }
 
 impl Span {
+    /// Checks everything.
     fn check(block: &[u8], kind: IndexKind, layout: &DirLayout, blocks: u32) -> Result<Self, HtreeDefect> {
+        let span = Self::head(block, kind, layout)?;
+        let mut previous = 0;
+        for index in 0..span.count {
+            let entry = span.entry(block, index);
+            if entry.key < previous {
+                return Err(HtreeDefect::Order(index));
+            }
+            if entry.block == 0 || entry.block >= blocks {
+                return Err(HtreeDefect::Block(index));
+            }
+            previous = entry.key;
+        }
+        Ok(span)
+    }
+
+    /// Checks what stands before the entries: where the array lies.
+    fn head(block: &[u8], kind: IndexKind, layout: &DirLayout) -> Result<Self, HtreeDefect> {
         if block.len() != layout.block_size || block.len() < 1024 {
             return Err(HtreeDefect::BlockSize);
         }
@@ -226,19 +244,7 @@ impl Span {
         if count == 0 || count > limit {
             return Err(HtreeDefect::Count(raw_count));
         }
-        let span = Self { start, limit, count };
-        let mut previous = 0;
-        for index in 0..count {
-            let entry = span.entry(block, index);
-            if entry.key < previous {
-                return Err(HtreeDefect::Order(index));
-            }
-            if entry.block == 0 || entry.block >= blocks {
-                return Err(HtreeDefect::Block(index));
-            }
-            previous = entry.key;
-        }
-        Ok(span)
+        Ok(Self { start, limit, count })
     }
 
     #[inline]
@@ -286,10 +292,31 @@ impl<'a> Index<'a> {
         Ok(Self { block, span: Span::check(block, kind, layout, blocks)? })
     }
 
+    /// Takes an index block whose entries [`Self::parse`] checked when it was read: checks its head only, in constant
+    /// time. With entries that nobody checked, lookups miss names, and no more.
+    ///
+    /// # Errors
+    /// The first [`HtreeDefect`] of the head.
+    pub fn checked(block: &'a [u8], kind: IndexKind, layout: &DirLayout) -> Result<Self, HtreeDefect> {
+        Ok(Self { block, span: Span::head(block, kind, layout)? })
+    }
+
     /// Number of entries; at least 1.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.span.count
+    }
+
+    /// The block that the entry at an index below [`Self::count`] leads to, of a directory of `blocks` blocks.
+    ///
+    /// # Errors
+    /// [`HtreeDefect::Block`] when it is none below the root.
+    ///
+    /// # Panics
+    /// When there is no such entry.
+    pub fn below(&self, index: usize, blocks: u32) -> Result<u32, HtreeDefect> {
+        let block = self.entry(index).block;
+        if block == 0 || block >= blocks { Err(HtreeDefect::Block(index)) } else { Ok(block) }
     }
 
     /// Whether no entry fits any more.

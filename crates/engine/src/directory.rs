@@ -47,7 +47,7 @@ pub(crate) trait DirectoryStore {
     /// Length of the directory in blocks; at least 1.
     fn blocks(&self) -> u32;
 
-    /// Reads a logical block, whose checksum must be right for the role.
+    /// Reads a logical block, whose checksum must be right for the role, and whose entries those of an index block.
     fn load(&self, logical: u32, role: Role) -> Result<Self::Block>;
 
     /// Joins a block to the transaction before it is written.

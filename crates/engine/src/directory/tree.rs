@@ -6,7 +6,7 @@
 use super::{Directory, DirectoryStore, Entry, Role};
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
-use blockyard_disk::dirblock::{self, NewEntry};
+use blockyard_disk::dirblock::{self, NewEntry, Slot};
 use blockyard_disk::dirhash::DirHasher;
 use blockyard_disk::htree::{self, HtreeDefect, Index, IndexEntry, IndexKind, IndexMut, RootInfo};
 
@@ -22,10 +22,13 @@ pub(super) struct Level<B> {
 }
 
 /// The way from the root to the leaf of a hash.
+#[derive(Clone)]
 pub(super) struct Path<B> {
     levels: Vec<Level<B>>,
     pub(super) leaf: u32,
     pub(super) hasher: DirHasher,
+    /// The hash that led here.
+    major: u32,
 }
 
 /// How often an insert may split before the directory counts as damaged: once is enough for any sound leaf.
@@ -51,7 +54,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
             (level, below) = self.level(block, below, IndexKind::Node, |index| index.find(major))?;
         }
         levels.push(level);
-        Ok(Path { levels, leaf: below, hasher })
+        Ok(Path { levels, leaf: below, hasher, major })
     }
 
     /// An index block with a position in it, and the block that the entry there leads to.
@@ -63,9 +66,10 @@ impl<S: DirectoryStore> Directory<'_, S> {
         choose: impl FnOnce(&Index<'_>) -> usize,
     ) -> Result<(Level<S::Block>, u32)> {
         let seen = block.read(|bytes| {
-            let index = Index::parse(bytes, kind, &self.rules.layout, self.store.blocks())?;
+            let index = Index::checked(bytes, kind, &self.rules.layout)?;
             let position = choose(&index);
-            Ok((position, index.count(), index.is_full(), index.entry(position).block))
+            let below = index.below(position, self.store.blocks())?;
+            Ok((position, index.count(), index.is_full(), below))
         });
         let (position, count, full, below) =
             seen.map_err(|defect: HtreeDefect| self.damaged(logical, &defect))?;
@@ -74,11 +78,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
 
     /// Moves a path to the next leaf and gives that leaf's key; `None` after the last leaf.
     pub(super) fn advance(&self, path: &mut Path<S::Block>) -> Result<Option<u32>> {
-        let Some(turn) = path.levels.iter().rposition(|level| level.position + 1 < level.count) else {
-            return Ok(None);
-        };
+        let Some((turn, entry)) = self.next_entry(path)? else { return Ok(None) };
         path.levels[turn].position += 1;
-        let entry = self.current(&path.levels[turn])?;
         let mut below = entry.block;
         for depth in turn + 1..path.levels.len() {
             let block = self.store.load(below, Role::Index(IndexKind::Node))?;
@@ -88,68 +89,85 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(Some(entry.key))
     }
 
-    fn current(&self, level: &Level<S::Block>) -> Result<IndexEntry> {
+    /// The entry that leads to the leaf after a path's, and the level it is in.
+    fn next_entry(&self, path: &Path<S::Block>) -> Result<Option<(usize, IndexEntry)>> {
+        let Some(turn) = path.levels.iter().rposition(|level| level.position + 1 < level.count) else {
+            return Ok(None);
+        };
+        let level = &path.levels[turn];
         let entry = level.block.read(|bytes| {
-            Index::parse(bytes, level.kind, &self.rules.layout, self.store.blocks())
-                .map(|index| index.entry(level.position.min(index.count() - 1)))
+            let index = Index::checked(bytes, level.kind, &self.rules.layout)?;
+            let position = (level.position + 1).min(index.count() - 1);
+            index.below(position, self.store.blocks())?;
+            Ok(index.entry(position))
         });
-        entry.map_err(|defect| self.damaged(level.logical, &defect))
+        match entry {
+            Ok(entry) => Ok(Some((turn, entry))),
+            Err::<_, HtreeDefect>(defect) => Err(self.damaged(level.logical, &defect)),
+        }
     }
 
     pub(super) fn lookup_in_tree(&self, name: &[u8]) -> Result<Option<Entry>> {
         let path = self.path(|hasher| hasher.hash(name).major)?;
-        self.find_along(path, name)
+        let (found, _) = self.search_leaf(path.leaf, name)?;
+        if found.is_some() { Ok(found) } else { self.find_behind(&path, name) }
     }
 
-    /// Searches the leaf of a path and those that continue it.
-    fn find_along(&self, mut path: Path<S::Block>, name: &[u8]) -> Result<Option<Entry>> {
-        let major = path.hasher.hash(name).major;
-        loop {
-            let block = self.store.load(path.leaf, Role::Leaf)?;
-            let found = block
-                .read(|bytes| dirblock::find(bytes, self.rules.layout, name))
-                .map_err(|defect| self.damaged(path.leaf, &defect))?;
-            if let Some(found) = found {
-                return Ok(Some(self.entry_at(path.leaf, found)));
-            }
-            match self.advance(&mut path)? {
-                Some(key) if (IndexEntry { key, block: 0 }).continues(major) => {}
-                _ => return Ok(None),
+    /// The entry of a name in a leaf, and a slot that would hold it.
+    fn search_leaf(&self, logical: u32, name: &[u8]) -> Result<(Option<Entry>, Option<Slot>)> {
+        let block = self.store.load(logical, Role::Leaf)?;
+        let search = block
+            .read(|bytes| dirblock::search(bytes, self.rules.layout, name))
+            .map_err(|defect| self.damaged(logical, &defect))?;
+        Ok((search.found.map(|found| self.entry_at(logical, found)), search.slot))
+    }
+
+    /// Searches the leaves that continue the one of a path.
+    fn find_behind(&self, path: &Path<S::Block>, name: &[u8]) -> Result<Option<Entry>> {
+        if !self.is_continued(path)? {
+            return Ok(None);
+        }
+        let mut path = path.clone();
+        while self.is_continued(&path)? {
+            self.advance(&mut path)?;
+            let (found, _) = self.search_leaf(path.leaf, name)?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
+        Ok(None)
+    }
+
+    /// Whether names of the path's hash may go on in the next leaf.
+    fn is_continued(&self, path: &Path<S::Block>) -> Result<bool> {
+        Ok(self.next_entry(path)?.is_some_and(|(_, entry)| entry.continues(path.major)))
     }
 
     pub(super) fn insert_in_tree(&self, entry: &NewEntry<'_>) -> Result<()> {
-        if self.lookup_in_tree(entry.name)?.is_some() {
-            return Err(Error::Exists);
-        }
-        for _ in 0..SPLITS_MAX {
+        for attempt in 0..SPLITS_MAX {
             let path = self.path(|hasher| hasher.hash(entry.name).major)?;
-            if self.insert_in_leaf(path.leaf, entry)? {
-                return Ok(());
+            let (found, slot) = self.search_leaf(path.leaf, entry.name)?;
+            // Splitting brings no new name, so the leaves behind are searched once.
+            if found.is_some() || attempt == 0 && self.find_behind(&path, entry.name)?.is_some() {
+                return Err(Error::Exists);
             }
-            self.split_leaf(path)?;
+            let Some(slot) = slot else {
+                self.split_leaf(path)?;
+                continue;
+            };
+            let block = self.store.load(path.leaf, Role::Leaf)?;
+            self.store.prepare(&block)?;
+            block.write(|bytes| dirblock::insert_at(bytes, self.rules.layout, slot, entry));
+            return Ok(());
         }
         Err(self.damaged(0, &"names do not fit after splitting their leaf"))
-    }
-
-    /// Adds a name to a leaf; `false` when the leaf has no slot for it.
-    fn insert_in_leaf(&self, logical: u32, entry: &NewEntry<'_>) -> Result<bool> {
-        let block = self.store.load(logical, Role::Leaf)?;
-        let search = block
-            .read(|bytes| dirblock::search(bytes, self.rules.layout, entry.name))
-            .map_err(|defect| self.damaged(logical, &defect))?;
-        let Some(slot) = search.slot else { return Ok(false) };
-        self.store.prepare(&block)?;
-        block.write(|bytes| dirblock::insert_at(bytes, self.rules.layout, slot, entry));
-        Ok(true)
     }
 
     /// Splits the leaf of a path, making room in the index first.
     ///
     /// The split is computed on copies before a block is appended: a leaf that cannot be split changes nothing.
     fn split_leaf(&self, path: Path<S::Block>) -> Result<()> {
-        let Path { mut levels, leaf: logical, hasher } = path;
+        let Path { mut levels, leaf: logical, hasher, .. } = path;
         let leaf = self.store.load(logical, Role::Leaf)?;
         let mut lower = leaf.read(<[u8]>::to_vec);
         let mut upper = vec![0; self.rules.layout.block_size];

@@ -27,6 +27,9 @@ struct Shard {
     map: HashMap<u32, Arc<Inode>, NumberHasher>,
     /// Inodes removed so far: who read an inode from its table block before a removal must read again.
     removals: u64,
+    /// Number of inodes at which unused ones are looked for again: above the bound while most are in use, so that
+    /// looking costs a constant per inode entered.
+    sweep_at: usize,
 }
 
 impl InodeTable {
@@ -106,11 +109,12 @@ impl InodeTable {
 
 impl Shard {
     fn insert(&mut self, inode: &Arc<Inode>, per_shard: usize) {
-        if self.map.len() >= per_shard {
+        if self.map.len() >= per_shard.max(self.sweep_at) {
             let before = self.map.len();
             // Unused means: nobody holds it, nothing to encode, no data to write, no reference.
             self.map.retain(|_, inode| Arc::strong_count(inode) > 1 || !inode.is_idle());
             self.removals += u64::from(self.map.len() < before);
+            self.sweep_at = self.map.len() + self.map.len() / 2;
         }
         self.map.insert(inode.number().raw(), Arc::clone(inode));
     }

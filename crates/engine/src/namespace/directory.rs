@@ -11,6 +11,7 @@ use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::checksum::{verify_dir_leaf, verify_htree};
 use blockyard_disk::dirblock::{self, DirLayout};
 use blockyard_disk::dirhash::{HashSeed, HashVersion};
+use blockyard_disk::htree::Index;
 use blockyard_disk::inline_data::{InlineData, XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u64};
@@ -293,7 +294,15 @@ impl FileSystem {
                 Role::Leaf => verify_dir_leaf(core.seed, bytes),
                 Role::Index(kind) => verify_htree(core.seed, bytes, kind.entries_at()),
             };
-            verified.map_err(|found| found.in_inode(inode.number()).in_block(block).into())
+            verified.map_err(|found| Error::from(found.in_inode(inode.number()).in_block(block)))?;
+            let Role::Index(kind) = role else { return Ok(()) };
+            // Once here, so that a lookup need not go through all entries.
+            let checked = Index::parse(bytes, kind, &self.dir_layout(), self.dir_blocks(core));
+            checked.map(|_| ()).map_err(|defect| Error::Directory {
+                inode: inode.number(),
+                block: logical,
+                rule: defect.to_string(),
+            })
         })
     }
 
