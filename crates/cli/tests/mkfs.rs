@@ -69,6 +69,20 @@ fn a_refusal_makes_no_file() {
 }
 
 #[test]
+fn zero_asks_for_the_default_as_with_mke2fs() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("default.img");
+    let made = |more: &[&str]| {
+        let _ = std::fs::remove_file(&image);
+        let all = [&["64M", "--seed", "1", "--time", "1700000000"], more].concat();
+        assert!(mkfs(&all, &image).status.success(), "{more:?}");
+        std::fs::read(&image).unwrap()
+    };
+    let plain = made(&[]);
+    assert!(made(&["-N", "0"]) == plain && made(&["-J", "size=0"]) == plain);
+}
+
+#[test]
 fn sizes_follow_mke2fs() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("size.img");

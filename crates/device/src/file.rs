@@ -54,8 +54,16 @@ impl FileDevice {
             if std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device()) {
                 return Self::open_writable(path);
             }
+            let is_new = !path.exists();
             let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
             let mut device = Self::finish_open(opened, path, false)?;
+            // A size that the file cannot have must not cost its content, or leave an empty file.
+            if let Err(error) = device.file.set_len(size) {
+                if is_new {
+                    let _ = std::fs::remove_file(path);
+                }
+                return Err(error);
+            }
             device.file.set_len(0)?;
             device.file.set_len(size)?;
             device.size = size;

@@ -293,3 +293,14 @@ fn neighbours_in_a_page_do_not_disturb_each_other() {
     assert_eq!(content(&overlay)[9 * 100], 0x5A);
     assert!(content(&base).iter().all(|&byte| byte == 0x5A));
 }
+
+#[test]
+fn an_impossible_size_costs_no_file_its_content() {
+    let directory = tempfile::tempdir().unwrap();
+    let (old, new) = (directory.path().join("old"), directory.path().join("new"));
+    std::fs::write(&old, b"content").unwrap();
+    for path in [&old, &new] {
+        assert!(matches!(FileDevice::create(path, u64::MAX), Err(DeviceError::Open { .. })));
+    }
+    assert!(std::fs::read(&old).unwrap() == b"content" && !new.exists());
+}

@@ -145,7 +145,8 @@ impl Args {
             features: self.features.clone(),
             flex_groups: self.flex_groups,
             blocks_per_group: self.blocks_per_group,
-            inodes: self.inodes,
+            // 0 asks for the default, as it does of mke2fs.
+            inodes: self.inodes.filter(|inodes| *inodes > 0),
             bytes_per_inode: self
                 .bytes_per_inode
                 .as_deref()

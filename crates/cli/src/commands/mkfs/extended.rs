@@ -54,7 +54,8 @@ pub(super) fn journal(options: &mut Options, list: &str) -> Result<()> {
         let (name, value) = split(item);
         let context = format!("-J {name}=");
         match name {
-            "size" => options.journal_mib = Some(number(&context, value)?),
+            // 0 asks for the default.
+            "size" => options.journal_mib = Some(number(&context, value)?).filter(|size| *size > 0),
             "fast_commit_size" => options.fast_commit_kib = Some(number(&context, value)?),
             "location" => options.journal_location = Some(amount(&context, needed(&context, value)?)?),
             "device" => bail!("-J device: external journals are not supported; use -J size="),
