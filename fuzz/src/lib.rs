@@ -96,15 +96,20 @@ pub fn edited_image(data: &[u8]) -> Arc<dyn BlockDevice> {
     let mut input = Input(data);
     let bases = bases();
     let base = &bases[usize::from(input.byte()) % bases.len()];
+    Arc::new(edit(base, input, 0))
+}
+
+/// A base with the edits of the input, their offsets counted from `from`.
+pub fn edit(base: &Arc<MemoryDevice>, mut input: Input<'_>, from: u64) -> OverlayDevice<Arc<MemoryDevice>> {
     let image = OverlayDevice::new(Arc::clone(base));
     while !input.0.is_empty() {
         let head = input.word();
         let length = usize::try_from(head >> 30).expect("two bits") + 1;
-        let offset = u64::from(head & 0x3FFF_FFFF) % image.size();
+        let offset = (from + u64::from(head & 0x3FFF_FFFF)) % image.size();
         let bytes = input.block(length);
         if offset + bytes.len() as u64 <= image.size() {
             image.write_at(offset, &bytes).expect("memory can be written");
         }
     }
-    Arc::new(image)
+    image
 }
