@@ -23,8 +23,8 @@ struct Case {
     mke2fs: &'static [&'static str],
     mount: &'static str,
     is_external: bool,
-    /// Whether our engine finishes the orphans. It does not take external journals, and keeps values of attributes
-    /// in inodes of their own when their file is deleted.
+    /// Whether our engine finishes the orphans. It keeps values of attributes in inodes of their own when their file
+    /// is deleted.
     by_engine: bool,
 }
 
@@ -37,7 +37,7 @@ const CASES: &[Case] = &[
     case("ext4", &["-b", "4096", "-J", "size=4"], ""),
     case("1k-journal-data", &["-b", "1024", "-J", "size=1"], "data=journal"),
     case("fast-commit", &["-b", "4096", "-O", "fast_commit"], ""),
-    Case { is_external: true, by_engine: false, ..case("external", &["-b", "4096"], "") },
+    Case { is_external: true, ..case("external", &["-b", "4096"], "") },
     case("1k", &["-b", "1024"], ""),
     case("2k", &["-b", "2048", "-J", "size=4"], ""),
     case("1k-tiny", &["-b", "1024", "-J", "size=1"], ""),
@@ -200,9 +200,16 @@ impl Dirty {
 
 /// The tree after our engine has opened and closed the image: it finishes the orphans.
 fn finish_orphans(dirty: &Dirty) {
-    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(&dirty.image).unwrap());
+    let open = |path: &Path| -> Arc<dyn BlockDevice> { Arc::new(FileDevice::open(path).unwrap()) };
     let context = OpContext::root_at(blockyard_disk::Timestamp::from_seconds(1_700_000_000));
-    let fs = FileSystem::open(device, OpenOptions::default(), &context).unwrap();
+    let device = open(&dirty.image);
+    let fs = match &dirty.journal {
+        None => FileSystem::open(device, OpenOptions::default(), &context),
+        Some(journal) => {
+            FileSystem::open_with_journal(device, open(journal), OpenOptions::default(), &context)
+        }
+    };
+    let fs = fs.unwrap();
     fs.close(&context).unwrap();
 }
 
