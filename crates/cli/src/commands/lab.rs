@@ -21,7 +21,7 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     /// Compare block allocation with the running kernel's, decision by decision
-    Agree(agree::Args),
+    Agree(Box<agree::Args>),
     /// Allocate and free in memory, in one or many threads: how far a policy scales
     Pairs(pairs::Args),
     /// Run a workload under several policies and numbers of workers, and print what came out

@@ -64,7 +64,7 @@ pub fn missing() -> Option<String> {
 }
 
 /// Runs a program; its output is the value.
-fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+pub(super) fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(program)
         .args(arguments)
         .env("LC_ALL", "C")
@@ -81,7 +81,7 @@ fn try_run(program: &str, arguments: &[&str]) {
     let _ = Command::new(program).args(arguments).output();
 }
 
-fn text(path: &Path) -> anyhow::Result<&str> {
+pub(super) fn text(path: &Path) -> anyhow::Result<&str> {
     path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
@@ -122,10 +122,10 @@ fn take_down(directory: &Path) {
 }
 
 /// The directory of one session and all that hangs on it.
-struct WorkDirectory(PathBuf);
+pub(super) struct WorkDirectory(pub(super) PathBuf);
 
 impl WorkDirectory {
-    fn new(scratch: &Path) -> anyhow::Result<Self> {
+    pub(super) fn new(scratch: &Path) -> anyhow::Result<Self> {
         let pid = std::process::id();
         for number in 0..1000 {
             let path = scratch.join(format!("{PREFIX}{pid}-{number}"));

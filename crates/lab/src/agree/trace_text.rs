@@ -73,15 +73,15 @@ impl Default for Rules {
 }
 
 /// One line cut into its parts.
-struct Record<'a> {
+pub(super) struct Record<'a> {
     pid: u32,
     cpu: u32,
-    event: &'a str,
-    fields: &'a str,
+    pub(super) event: &'a str,
+    pub(super) fields: &'a str,
 }
 
 impl<'a> Record<'a> {
-    fn split(line: &'a str) -> Option<Self> {
+    pub(super) fn split(line: &'a str) -> Option<Self> {
         let bracket = line.match_indices(" [").find(|(at, _)| {
             line.get(at + 2..at + 6)
                 .is_some_and(|text| text.ends_with(']') && text[..3].bytes().all(|b| b.is_ascii_digit()))
@@ -94,7 +94,7 @@ impl<'a> Record<'a> {
     }
 
     /// The word after the label `name`.
-    fn word(&self, name: &str) -> anyhow::Result<&'a str> {
+    pub(super) fn word(&self, name: &str) -> anyhow::Result<&'a str> {
         let mut words = self.fields.split_whitespace();
         words
             .find(|word| word.trim_end_matches(':') == name)
@@ -102,20 +102,20 @@ impl<'a> Record<'a> {
             .with_context(|| format!("field {name} is missing"))
     }
 
-    fn number<T: std::str::FromStr>(&self, name: &str) -> anyhow::Result<T> {
+    pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> anyhow::Result<T> {
         let word = self.word(name)?;
         word.parse().ok().with_context(|| format!("field {name} is {word:?}"))
     }
 
     /// The flag names after `flags`; there may be none at all.
-    fn flags(&self) -> anyhow::Result<u32> {
+    pub(super) fn flags(&self) -> anyhow::Result<u32> {
         let after =
             self.fields.split_once("flags ").map(|(_, after)| after).context("field flags is missing")?;
         let names = after.split(' ').next().unwrap_or("");
         Ok(names.split('|').filter(|name| !name.is_empty()).map(flag).sum())
     }
 
-    fn spot(&self, name: &str) -> anyhow::Result<Spot> {
+    pub(super) fn spot(&self, name: &str) -> anyhow::Result<Spot> {
         spot(self.word(name)?).with_context(|| format!("place {name}"))
     }
 }
@@ -133,7 +133,7 @@ fn spot(text: &str) -> anyhow::Result<Spot> {
     Ok(Spot(next()?.parse()?, next()?.parse()?, next()?.parse()?, logical.parse()?))
 }
 
-fn criterion(name: &str) -> anyhow::Result<u8> {
+pub(super) fn criterion(name: &str) -> anyhow::Result<u8> {
     if let Some(index) = CRITERIA.iter().position(|known| *known == name) {
         return Ok(u8::try_from(index)?);
     }

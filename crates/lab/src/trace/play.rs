@@ -1,5 +1,6 @@
 //! Playing a trace: whoever plays answers each operation with success or an errno, and both sides are compared.
 
+pub mod engine;
 pub mod kernel;
 
 use anyhow::Result;

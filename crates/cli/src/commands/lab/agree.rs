@@ -1,5 +1,7 @@
 //! `blockyard lab agree`.
 
+mod operations;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,8 +18,8 @@ const EXIT_BELOW: u8 = 1;
 /// Records decisions of the running kernel's allocator on loop images (root), replays them and compares each one.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What is compared: 1 = requests into the block allocator
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
+    /// What is compared: 1 = requests into the block allocator, 2 = whole operations (implied by --trace and --make)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     level: u8,
     /// Only this load (repeatable)
     #[arg(long = "load")]
@@ -25,28 +27,39 @@ pub(crate) struct Args {
     /// Only this image kind (repeatable)
     #[arg(long = "image")]
     images: Vec<String>,
-    /// Seed of the loads
+    /// Seed of the loads, of the content and of made traces
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Operations of each load, about
+    /// Operations of each load or made trace, about
     #[arg(long, default_value_t = 300)]
     ops: u32,
     /// Take only every n-th pair of load and image kind
     #[arg(long, default_value_t = 1)]
     every: usize,
-    /// Keep the recordings (JSON Lines) in this directory
+    /// Keep the recordings (JSON Lines), or both images with their decisions, in this directory
     #[arg(long)]
     keep: Option<PathBuf>,
     /// Replay these recordings instead of making new ones (needs neither root nor ext4)
     #[arg(long, num_args = 1.., conflicts_with_all = ["loads", "images", "keep"])]
     replay: Vec<PathBuf>,
-    /// Exit with 1 when fewer per cent of the placements are equal
+    /// Exit with 1 when fewer per cent of the placements (level 2: of the extents) are equal
     #[arg(long, default_value_t = 0.0)]
     at_least: f64,
+    #[command(flatten)]
+    operations: operations::OperationArgs,
 }
 
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        if self.level == 2 || self.operations.are_given() {
+            let common = operations::Common {
+                seed: self.seed,
+                ops: self.ops,
+                keep: self.keep,
+                at_least: self.at_least,
+            };
+            return self.operations.run(&common, output);
+        }
         let show = |result: &Agreement| {
             if output.json {
                 println!("{}", serde_json::json!(result));

@@ -1,0 +1,143 @@
+//! `blockyard lab agree --trace`: whole operations on the kernel and in the engine.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use blockyard_lab::agree::operations::{Agreement, Loading, Other, Plan, Session};
+use blockyard_lab::trace::{Line, make, read};
+
+use super::EXIT_BELOW;
+use crate::commands::Output;
+
+/// Options of level 2.
+#[derive(clap::Args)]
+pub(crate) struct OperationArgs {
+    /// Play this operation trace (JSON Lines) on the kernel and in the engine
+    #[arg(long, conflicts_with_all = ["loads", "images", "replay", "every"])]
+    trace: Option<PathBuf>,
+    /// Make a trace of this kind instead (see `lab trace make`)
+    #[arg(long, conflicts_with_all = ["trace", "loads", "images", "replay", "every"])]
+    make: Option<String>,
+    /// Arguments of mke2fs for the start image
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    mkfs: String,
+    /// Size of the start image in MiB; the file is sparse
+    #[arg(long, default_value_t = 4096)]
+    mib: u64,
+    /// MiB of file space that a made trace may fill
+    #[arg(long, default_value_t = 256)]
+    space: u64,
+    /// Mount options of the kernel's side
+    #[arg(long, default_value = "")]
+    mount: String,
+    /// Play this trace on the start image first, by the kernel
+    #[arg(long)]
+    age: Option<PathBuf>,
+    /// Load bitmaps as they are needed, not all after each mount
+    #[arg(long)]
+    lazy: bool,
+    /// Compare the kernel with the kernel: the most that can be reached
+    #[arg(long)]
+    ceiling: bool,
+    /// Folder of the images [default: /dev/shm where it exists, else the folder for temporary files]
+    #[arg(long)]
+    scratch: Option<PathBuf>,
+}
+
+/// Options that both levels have.
+pub(crate) struct Common {
+    pub(crate) seed: u64,
+    pub(crate) ops: u32,
+    pub(crate) keep: Option<PathBuf>,
+    pub(crate) at_least: f64,
+}
+
+impl OperationArgs {
+    /// Whether level 2 is meant.
+    pub(crate) fn are_given(&self) -> bool {
+        self.trace.is_some() || self.make.is_some()
+    }
+
+    pub(crate) fn run(self, common: &Common, output: &Output) -> Result<ExitCode> {
+        let lines = self.lines(common)?;
+        let scratch = self.scratch.clone().unwrap_or_else(fast_scratch);
+        let plan = Plan {
+            mke2fs: self.mkfs.clone(),
+            size: self.mib << 20,
+            mount: self.mount.clone(),
+            loading: if self.lazy { Loading::Lazy } else { Loading::All },
+            seed: common.seed,
+            other: if self.ceiling { Other::Kernel } else { Other::Engine },
+            ageing: self.age.as_deref().map(read_trace).transpose()?,
+            scratch: scratch.clone(),
+            keep: common.keep.clone(),
+        };
+        let agreement = Session::start(&scratch)?.compare(&plan, &lines)?;
+        if output.json {
+            println!("{}", serde_json::json!(agreement));
+        } else {
+            show(&agreement, output.quiet);
+        }
+        let reached = agreement.shares.extents.percent() >= common.at_least;
+        Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
+    }
+
+    fn lines(&self, common: &Common) -> Result<Vec<Line>> {
+        match (&self.trace, &self.make) {
+            (Some(path), _) => read_trace(path),
+            (None, Some(kind)) => {
+                let recipe =
+                    make::Recipe { seed: common.seed, ops: common.ops.into(), space: self.space << 20 };
+                make::make(kind, &recipe)
+            }
+            (None, None) => bail!("level 2 needs a trace: --trace FILE, or --make KIND"),
+        }
+    }
+}
+
+/// A memory file system when there is one.
+fn fast_scratch() -> PathBuf {
+    let shared = Path::new("/dev/shm");
+    if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() }
+}
+
+fn read_trace(path: &Path) -> Result<Vec<Line>> {
+    let file = std::fs::File::open(path).with_context(|| format!("open {}", path.display()))?;
+    read(std::io::BufReader::new(file)).with_context(|| path.display().to_string())
+}
+
+fn show(agreement: &Agreement, quiet: bool) {
+    let shares = &agreement.shares;
+    let decisions = &agreement.decisions;
+    let rows = [
+        ("inode numbers", shares.inodes),
+        ("extents", shares.extents),
+        ("bytes", shares.bytes),
+        ("directory extents", shares.directory_extents),
+        ("tree blocks", shares.tree_blocks),
+        ("block bitmaps", shares.block_bitmaps),
+        ("inode bitmaps", shares.inode_bitmaps),
+        ("placements", decisions.placements),
+        ("criteria", decisions.criteria),
+        ("whole decisions", decisions.all),
+    ];
+    println!("{} lines, {} ended differently", agreement.lines, agreement.outcomes_differ);
+    for (name, share) in rows {
+        println!("{name:18} {:>8} %  {} of {}", share.text(), share.equal, share.of);
+    }
+    if agreement.own_commits > 0 {
+        println!("{} commits that the trace does not ask for", agreement.own_commits);
+    }
+    if quiet {
+        return;
+    }
+    println!("{:44} {:>12} {:>12}", "mb_stats", "kernel", "other");
+    for (name, (theirs, ours)) in &agreement.stats {
+        println!("{name:44} {theirs:>12} {ours:>12}{}", if theirs == ours { "" } else { "  differs" });
+    }
+    if let Some(first) = &agreement.first {
+        println!("first difference: {first}");
+    }
+    agreement.files.iter().for_each(|file| println!("differs: {file}"));
+}

@@ -1,0 +1,375 @@
+//! Agreement with the kernel's ext4, level 2: the same operations, image by image and decision by decision.
+//!
+//! One start image is copied; a trace is played on one copy by the running kernel (loop mount, root) and on the other by
+//! the engine under `linux-6.18`; then both images are compared from their bytes, and the kernel's decision records with
+//! our events. [`Other::Kernel`] plays the second copy by the kernel, too: how far it agrees with itself is the ceiling.
+//!
+//! What makes the sides comparable: no write-back but where the trace says so ([`write_back`]), a commit interval of a
+//! day, one CPU for each worker, bitmaps loaded the same way ([`Loading`]), a device without seek times; and the engine
+//! is told what it cannot know: possible CPUs, the player's process colour, the time of each line, and the commits that
+//! the kernel made of its own accord.
+
+pub mod compare;
+pub mod decisions;
+pub mod layout;
+
+mod mounted;
+mod write_back;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use blockyard_alloc::{Policy, Tunable};
+
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::num::u32_from_usize;
+use blockyard_engine::reader::Reader;
+use blockyard_engine::{Events, OpenOptions};
+use serde::Serialize;
+
+use self::compare::{Difference, Shares};
+use self::decisions::{Collector, Decision, DecisionShares};
+use self::layout::Layout;
+use self::mounted::{Mounted, Played};
+use self::write_back::Quiet;
+use super::kernel::{self, run, text};
+use crate::trace::play::engine::EnginePlayer;
+use crate::trace::play::{Outcome, Player};
+use crate::trace::{Line, Op};
+
+/// When the groups' bitmaps are brought into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Loading {
+    /// All after each mount.
+    All,
+    /// As they are needed.
+    Lazy,
+}
+
+/// Who plays beside the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Other {
+    /// The engine.
+    Engine,
+    /// The kernel once more: the ceiling.
+    Kernel,
+}
+
+/// A comparison.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Arguments of mke2fs, blank-separated.
+    pub mke2fs: String,
+    /// Bytes of the image.
+    pub size: u64,
+    /// Mount options of the kernel's side, comma-separated.
+    pub mount: String,
+    /// When bitmaps are loaded.
+    pub loading: Loading,
+    /// Seed of the content.
+    pub seed: u64,
+    /// Who plays beside the kernel.
+    pub other: Other,
+    /// Played by the kernel before, on the image that both start from.
+    pub ageing: Option<Vec<Line>>,
+    /// Where images are made; each comparison makes a directory of its own there.
+    pub scratch: PathBuf,
+    /// Where both images are kept, as `theirs` and `ours`.
+    pub keep: Option<PathBuf>,
+}
+
+/// What came out.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Agreement {
+    /// Lines played.
+    pub lines: usize,
+    /// Lines that ended differently.
+    pub outcomes_differ: usize,
+    /// Of the images.
+    pub shares: Shares,
+    /// Of the decisions.
+    pub decisions: DecisionShares,
+    /// Commits that the kernel made where the trace has no commit point.
+    pub own_commits: usize,
+    /// Counters of `mb_stats`: the kernel's, ours.
+    pub stats: BTreeMap<String, (u64, u64)>,
+    /// The first difference explained.
+    pub first: Option<String>,
+    /// The first files that differ.
+    pub files: Vec<String>,
+}
+
+/// Files that differ which are named at most.
+const NAMED_MAX: usize = 12;
+
+/// One side after the trace.
+struct Side {
+    outcomes: Vec<Outcome>,
+    decisions: Vec<Decision>,
+    stats: String,
+    device: Arc<dyn BlockDevice>,
+}
+
+/// Keeps other comparisons and the flusher away while comparisons run.
+pub struct Session {
+    _quiet: Quiet,
+}
+
+impl Session {
+    /// Waits for its turn.
+    ///
+    /// # Errors
+    /// With what is missing on this machine: root, ext4, loop devices, tracefs, a program.
+    pub fn start(scratch: &Path) -> Result<Self> {
+        if let Some(missing) = kernel::missing() {
+            bail!("cannot compare with the kernel here: missing {missing}");
+        }
+        kernel::clean_leftovers(scratch);
+        Ok(Self { _quiet: Quiet::start()? })
+    }
+
+    /// Plays a trace on both sides and compares.
+    ///
+    /// # Errors
+    /// What a program or the kernel refused; where the trace cannot be played.
+    pub fn compare(&self, plan: &Plan, lines: &[Line]) -> Result<Agreement> {
+        let start = self.start_image(plan)?;
+        let (theirs, played, commits) = on_kernel(plan, &start, lines)?;
+        let own = own_commits(lines, &commits);
+        let ours = match plan.other {
+            Other::Kernel => on_kernel(plan, &start, lines)?.0,
+            Other::Engine => on_engine(plan, start.duplicate(), lines, &played, &own)?,
+        };
+        let mut agreement = judge(&start, &theirs, &ours, lines)?;
+        agreement.own_commits = own.len();
+        if let Some(directory) = &plan.keep {
+            keep(directory, &theirs, &ours)?;
+        }
+        Ok(agreement)
+    }
+
+    /// The image that both sides start from.
+    fn start_image(&self, plan: &Plan) -> Result<Arc<MemoryDevice>> {
+        let folder = tempfile::Builder::new().prefix("blockyard-start-").tempdir_in(&plan.scratch)?;
+        let path = folder.path().join("image");
+        std::fs::File::create(&path)?.set_len(plan.size)?;
+        let mut arguments = vec!["-q", "-F", "-t", "ext4", "-U", "6a6a6a6a-1111-2222-3333-444444444444"];
+        arguments.extend([
+            "-E",
+            "nodiscard,lazy_itable_init=1,lazy_journal_init=1,hash_seed=6a6a6a6a-5555-6666-7777-888888888888",
+        ]);
+        arguments.extend(plan.mke2fs.split_whitespace());
+        arguments.push(text(&path)?);
+        run("mke2fs", &arguments)?;
+        let device = MemoryDevice::load(&path)?;
+        let Some(ageing) = &plan.ageing else { return Ok(Arc::new(device)) };
+        let mounted = Mounted::start(&device, mounting(plan, &device)?, &plan.scratch)?;
+        mounted.play(ageing, plan.seed).context("age the image")?;
+        Ok(Arc::new(mounted.finish()?))
+    }
+}
+
+fn mounting<'p>(plan: &'p Plan, image: &MemoryDevice) -> Result<(&'p str, Loading, bool)> {
+    let reader = Reader::open(Arc::new(image.duplicate()))?;
+    Ok((&plan.mount, plan.loading, reader.superblock().journal_inode().is_some()))
+}
+
+fn on_kernel(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side, Played, Vec<u32>)> {
+    let mut mounted = Mounted::start(start, mounting(plan, start)?, &plan.scratch)?;
+    mounted.observe()?;
+    let played = mounted.play(lines, plan.seed)?;
+    let recorded = decisions::parse(&mounted.recorded()?)?;
+    let stats = mounted.stats()?;
+    let side = Side {
+        outcomes: played.outcomes.clone(),
+        decisions: recorded.decisions,
+        stats,
+        device: Arc::new(mounted.finish()?),
+    };
+    Ok((side, played, recorded.commits))
+}
+
+/// Lines in which the kernel committed although the operation asks for no commit.
+fn own_commits(lines: &[Line], commits: &[u32]) -> Vec<u32> {
+    let asks =
+        |line: &Line| matches!(line.op, Op::Sync | Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Remount);
+    let is_own = |at: &&u32| {
+        let line = lines.get(blockyard_disk::num::usize_from_u32(**at));
+        line.is_some_and(|line| !asks(line))
+    };
+    commits.iter().filter(is_own).copied().collect()
+}
+
+fn on_engine(
+    plan: &Plan,
+    image: MemoryDevice,
+    lines: &[Line],
+    theirs: &Played,
+    commits: &[u32],
+) -> Result<Side> {
+    let device: Arc<dyn BlockDevice> = Arc::new(image);
+    let collector = Arc::new(Collector::default());
+    let options = OpenOptions { events: Some(Events(Arc::<Collector>::clone(&collector))), ..like(plan)? };
+    let loading = plan.loading;
+    let prepare = move |fs: &blockyard_engine::FileSystem| {
+        let allocator = fs.allocator();
+        allocator.set_tunable(Tunable::Stats, 1)?;
+        if loading == Loading::All {
+            allocator.groups()?;
+        }
+        Ok(())
+    };
+    let identity = (plan.seed, theirs.colour);
+    let mut player = EnginePlayer::new(Arc::clone(&device), options, Box::new(prepare), identity);
+    player.set_time(theirs.times.first().copied().unwrap_or(0));
+    player.file_system()?;
+    let mut commits = commits.iter().copied().peekable();
+    let mut outcomes = Vec::with_capacity(lines.len());
+    for (number, line) in lines.iter().enumerate() {
+        collector.begin_line(number);
+        player.set_time(theirs.times.get(number).copied().unwrap_or(0));
+        while commits.next_if_eq(&u32_from_usize(number)).is_some() {
+            player.commit()?;
+        }
+        let outcome = player.play(line).with_context(|| format!("trace line {}: {line:?}", number + 1))?;
+        outcomes.push(outcome);
+    }
+    let stats = player.file_system()?.allocator().mb_stats();
+    player.close()?;
+    drop(player);
+    Ok(Side { outcomes, decisions: collector.take(), stats, device })
+}
+
+/// Options under which the engine decides as a kernel with this mount does.
+fn like(plan: &Plan) -> Result<OpenOptions> {
+    let has = |option: &str| plan.mount.split(',').any(|word| word == option);
+    let policy = match (has("mb_optimize_scan=0"), has("mb_optimize_scan=1")) {
+        (true, _) => "linux-6.18:scan=linear",
+        (_, true) => "linux-6.18:scan=optimized",
+        _ => "linux-6.18",
+    };
+    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let last: u32 = possible.trim().rsplit(['-', ',']).next().unwrap_or("0").parse()?;
+    Ok(OpenOptions {
+        cpus: last + 1,
+        policy: Policy::parse(policy)?,
+        rotational: false,
+        cache_bytes: 1 << 30,
+        dirty_data_bytes: 6 << 30,
+        inodes_max: 1 << 20,
+        commit_point_handles: u64::MAX,
+        commit_interval_seconds: i64::MAX,
+        delayed_allocation: !has("nodelalloc"),
+        ..OpenOptions::default()
+    })
+}
+
+fn judge(start: &Arc<MemoryDevice>, theirs: &Side, ours: &Side, lines: &[Line]) -> Result<Agreement> {
+    let layouts = [
+        Layout::of(Arc::<MemoryDevice>::clone(start)).context("the start image")?,
+        Layout::of(Arc::clone(&theirs.device)).context("the kernel's image")?,
+        Layout::of(Arc::clone(&ours.device)).context("the other image")?,
+    ];
+    let (shares, differences) = compare::compare(&layouts[0], &layouts[1], &layouts[2]);
+    let (decisions, parted) = decisions::compare(&theirs.decisions, &ours.decisions);
+    let unequal = |(at, (a, b)): (usize, (&Outcome, &Outcome))| (a != b).then_some(at);
+    let outcomes: Vec<usize> =
+        theirs.outcomes.iter().zip(&ours.outcomes).enumerate().filter_map(unequal).collect();
+    let first = outcomes.first().map(|&at| {
+        let [a, b] = [theirs, ours].map(|side| side.outcomes[at]);
+        format!("line {}: {}: ended {a:?} / {b:?}", at + 1, show(lines, at))
+    });
+    let part = parted.map(|(a, b)| explain(lines, theirs.decisions.get(a), ours.decisions.get(b)));
+    let name = |difference: &Difference| format!("{}: {}", difference.path, difference.what);
+    Ok(Agreement {
+        lines: lines.len(),
+        outcomes_differ: outcomes.len(),
+        shares,
+        decisions,
+        own_commits: 0,
+        stats: beside(&theirs.stats, &ours.stats),
+        first: part.or(first).or_else(|| differences.first().map(name)),
+        files: differences.iter().take(NAMED_MAX).map(name).collect(),
+    })
+}
+
+fn show(lines: &[Line], at: usize) -> String {
+    lines.get(at).and_then(|line| serde_json::to_string(line).ok()).unwrap_or_default()
+}
+
+/// Where two lists of decisions part, in words.
+fn explain(lines: &[Line], theirs: Option<&Decision>, ours: Option<&Decision>) -> String {
+    let at = [theirs, ours].into_iter().flatten().map(|decision| decision.line).min().unwrap_or(0);
+    let at = blockyard_disk::num::usize_from_u32(at);
+    let side = |decision: Option<&Decision>| match decision {
+        Some(decision) => format!("(line {}) {decision}", decision.line + 1),
+        None => "no more decisions".to_owned(),
+    };
+    format!("line {}: {}\n  kernel: {}\n  other:  {}", at + 1, show(lines, at), side(theirs), side(ours))
+}
+
+/// The counters of two texts of `mb_stats`, with the section before the name.
+fn beside(theirs: &str, ours: &str) -> BTreeMap<String, (u64, u64)> {
+    let mut both = BTreeMap::new();
+    for (name, count) in counters(theirs) {
+        both.entry(name).or_insert((0, 0)).0 = count;
+    }
+    for (name, count) in counters(ours) {
+        both.entry(name).or_insert((0, 0)).1 = count;
+    }
+    both
+}
+
+fn counters(text: &str) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    let mut section = "";
+    for line in text.lines() {
+        let Some((name, value)) = line.trim().split_once(':') else { continue };
+        let value = value.trim();
+        if name == "buddies_time_used" {
+            // Nanoseconds, which the engine does not take.
+        } else if value.is_empty() {
+            section = name;
+        } else if let Some(count) = value.split(['/', ' ']).next().and_then(|word| word.parse().ok()) {
+            let prefix = if line.starts_with("\t\t") { format!("{section}.") } else { String::new() };
+            found.push((format!("{prefix}{name}"), count));
+        }
+    }
+    found
+}
+
+fn keep(directory: &Path, theirs: &Side, ours: &Side) -> Result<()> {
+    std::fs::create_dir_all(directory)?;
+    for (side, name) in [(theirs, "theirs"), (ours, "ours")] {
+        let path = directory.join(name);
+        let file = blockyard_device::FileDevice::create(&path, side.device.size())?;
+        copy(&*side.device, &file)?;
+        let mut text = String::new();
+        for decision in &side.decisions {
+            text.push_str(&format!("line {} {decision}\n", decision.line + 1));
+        }
+        std::fs::write(directory.join(format!("{name}.decisions")), text)?;
+        std::fs::write(directory.join(format!("{name}.mb_stats")), &side.stats)?;
+    }
+    Ok(())
+}
+
+/// Copies a device, leaving holes where there are only zeroes.
+fn copy(from: &dyn BlockDevice, to: &dyn BlockDevice) -> Result<()> {
+    const STEP: usize = 1 << 20;
+    let mut bytes = vec![0; STEP];
+    let mut at = 0;
+    while at < from.size() {
+        let len = STEP.min(blockyard_disk::num::usize_from_u64(from.size() - at));
+        from.read_at(at, &mut bytes[..len])?;
+        if bytes[..len].iter().any(|&byte| byte != 0) {
+            to.write_at(at, &bytes[..len])?;
+        }
+        at += blockyard_disk::num::u64_from_usize(len);
+    }
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! Decisions of both sides, line by line of the trace.
+//!
+//! The kernel's come from its tracepoints, with a marker before each line; ours are the allocator's events. Within a
+//! line they are taken in order as long as they are about the same request; what comes after is matched with nothing.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use blockyard_alloc::{AllocEvent, EventExtent, EventKind, EventSink, RequestFlags};
+use blockyard_disk::num::{low16, low32, u32_from_usize};
+use blockyard_sync::CpuSlot;
+
+use super::compare::Share;
+use crate::agree::recording::Spot;
+use crate::agree::trace_text::{Record, criterion};
+
+/// One served request of the block allocator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Line of the trace, from 0.
+    pub line: u32,
+    /// Inode.
+    pub inode: u32,
+    /// Whether the groups were searched; otherwise a preallocation served.
+    pub searched: bool,
+    /// The request, with the place its caller wished.
+    pub orig: Spot,
+    /// The goal after normalisation and stream replacement (searches only).
+    pub goal: Spot,
+    /// What was found.
+    pub result: Spot,
+    /// Candidates, modulo 65,536.
+    pub found: u16,
+    /// Groups scanned, modulo 65,536.
+    pub groups: u16,
+    /// Criterion, 0 to 5.
+    pub criterion: u8,
+    /// Final flags, low 16 bits.
+    pub flags: u16,
+}
+
+impl Decision {
+    /// Whether both answer the same request.
+    fn is_about(&self, other: &Self) -> bool {
+        self.inode == other.inode && self.orig.3 == other.orig.3 && self.orig.2 == other.orig.2
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spot = |Spot(group, start, len, logical): Spot| format!("{group}/{start}/{len}@{logical}");
+        write!(f, "inode {} orig {} ", self.inode, spot(self.orig))?;
+        if self.searched {
+            write!(
+                f,
+                "goal {} result {} criterion {} found {} groups {} flags {:#x}",
+                spot(self.goal),
+                spot(self.result),
+                self.criterion,
+                self.found,
+                self.groups,
+                self.flags
+            )
+        } else {
+            write!(f, "preallocated {} flags {:#x}", spot(self.result), self.flags)
+        }
+    }
+}
+
+/// What the kernel's trace says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// Decisions in order.
+    pub decisions: Vec<Decision>,
+    /// Lines in which transactions ended, once for each.
+    pub commits: Vec<u32>,
+}
+
+/// Reads the kernel's trace.
+///
+/// # Errors
+/// Where an event does not look as documented.
+pub fn parse(text: &str) -> anyhow::Result<Recorded> {
+    let mut recorded = Recorded::default();
+    let mut line = 0;
+    for text in text.lines().filter(|text| !text.starts_with('#') && !text.is_empty()) {
+        let Some(record) = Record::split(text) else { continue };
+        let decision = |searched| -> anyhow::Result<Decision> {
+            Ok(Decision {
+                line,
+                inode: record.number("inode")?,
+                searched,
+                orig: record.spot("orig")?,
+                goal: if searched { record.spot("goal")? } else { Spot::default() },
+                result: record.spot("result")?,
+                found: if searched { low16(record.number("blks")?) } else { 0 },
+                groups: if searched { low16(record.number("grps")?) } else { 0 },
+                criterion: if searched { criterion(record.word("cr")?)? } else { 0 },
+                flags: if searched { low16(record.flags()?) } else { 0 },
+            })
+        };
+        match record.event {
+            "tracing_mark_write" => {
+                if let Some(number) = record.fields.trim().strip_prefix("by line ") {
+                    line = number.parse().with_context(|| format!("trace line {text:?}"))?;
+                }
+            }
+            "ext4_mballoc_alloc" => {
+                recorded.decisions.push(decision(true).with_context(|| format!("trace line {text:?}"))?);
+            }
+            "ext4_mballoc_prealloc" => {
+                recorded.decisions.push(decision(false).with_context(|| format!("trace line {text:?}"))?);
+            }
+            "jbd2_end_commit" => recorded.commits.push(line),
+            _ => {}
+        }
+    }
+    Ok(recorded)
+}
+
+/// Collects our events.
+#[derive(Debug, Default)]
+pub struct Collector {
+    inside: Mutex<(u32, Vec<Decision>)>,
+}
+
+impl Collector {
+    /// The line that the next events belong to.
+    pub fn begin_line(&self, line: usize) {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).0 = u32_from_usize(line);
+    }
+
+    /// Takes what was collected.
+    #[must_use]
+    pub fn take(self: &Arc<Self>) -> Vec<Decision> {
+        std::mem::take(&mut self.inside.lock().unwrap_or_else(PoisonError::into_inner).1)
+    }
+}
+
+impl EventSink for Collector {
+    fn emit(&self, _: CpuSlot, event: &AllocEvent) {
+        if event.kind == EventKind::NoSpace {
+            return;
+        }
+        let spot =
+            |extent: EventExtent| Spot(extent.group, extent.start.cast_signed(), extent.len, extent.logical);
+        let searched = event.kind == EventKind::Search;
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = inside.0;
+        inside.1.push(Decision {
+            line,
+            inode: event.inode,
+            searched,
+            orig: spot(event.original),
+            goal: if searched { spot(event.goal) } else { Spot::default() },
+            result: spot(event.result),
+            found: if searched { low16(low32(event.found.into())) } else { 0 },
+            groups: if searched { event.scanned } else { 0 },
+            criterion: if searched { event.criterion } else { 0 },
+            // The kernel asks for the caller's privilege elsewhere.
+            flags: if searched { event.flags & !low16(RequestFlags::USE_ROOT.bits()) } else { 0 },
+        });
+    }
+}
+
+/// How far decisions agree.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct DecisionShares {
+    /// Decisions with equal results.
+    pub placements: Share,
+    /// Searches that ended by the same criterion.
+    pub criteria: Share,
+    /// Decisions equal in every field.
+    pub all: Share,
+}
+
+/// Compares two lists of decisions; also gives the first place where they part, as positions in both lists.
+#[must_use]
+pub fn compare(theirs: &[Decision], ours: &[Decision]) -> (DecisionShares, Option<(usize, usize)>) {
+    let mut shares = DecisionShares::default();
+    let mut first = None;
+    let (mut a, mut b) = (0, 0);
+    while a < theirs.len() || b < ours.len() {
+        let line = [theirs.get(a), ours.get(b)].into_iter().flatten().map(|decision| decision.line).min();
+        let of_line = |list: &[Decision], from: usize| {
+            list[from..].iter().take_while(|decision| Some(decision.line) == line).count()
+        };
+        let (in_a, in_b) = (of_line(theirs, a), of_line(ours, b));
+        let (theirs, ours) = (&theirs[a..a + in_a], &ours[b..b + in_b]);
+        if let Some(at) = add_line(&mut shares, theirs, ours) {
+            first = first.or(Some((a + at, b + at)));
+        }
+        (a, b) = (a + in_a, b + in_b);
+    }
+    (shares, first)
+}
+
+/// Adds the decisions of one line; gives the first place where they differ in what was chosen.
+fn add_line(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision]) -> Option<usize> {
+    let mut first = None;
+    let mut paired = 0;
+    let count = |yes: bool| Share { equal: u64::from(yes), of: 1 };
+    for (a, b) in theirs.iter().zip(ours) {
+        if !a.is_about(b) {
+            break;
+        }
+        let same_place = a.searched == b.searched && a.result == b.result;
+        shares.placements.add(count(same_place));
+        shares.all.add(count(a == b));
+        if a.searched || b.searched {
+            shares.criteria.add(count(a.searched == b.searched && a.criterion == b.criterion));
+        }
+        if !same_place {
+            first = first.or(Some(paired));
+        }
+        paired += 1;
+    }
+    let rest = theirs.len().max(ours.len()) - paired;
+    if rest > 0 {
+        first = first.or(Some(paired));
+        let missing = Share { equal: 0, of: blockyard_disk::num::u64_from_usize(rest) };
+        shares.placements.add(missing);
+        shares.all.add(missing);
+        shares.criteria.add(missing);
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "\
+# tracer: nop
+  lab-28456   [000] .....    1: tracing_mark_write: by line 3
+  lab-28456   [000] .....    2: ext4_mballoc_alloc: dev 7,0 inode 12 orig 1/0/74@0 goal 0/-1/128@0 result 1/256/128@0 blks 1 grps 1 cr CR_POWER2_ALIGNED flags HINT_DATA|DELALLOC_RESV|STREAM_ALLOC|USE_RESV tail 0 broken 128
+  lab-28456   [000] .....    3: tracing_mark_write: by line 4
+  lab-28456   [000] .....    4: ext4_mballoc_prealloc: dev 7,0 inode 12 orig 1/74/1@74 result 1/330/1@74
+  jbd2/loop0-8-28452   [000] .....   5: jbd2_end_commit: dev 7,0 transaction 2 sync 0 head 2
+";
+
+    #[test]
+    fn decisions_and_commits_belong_to_lines() {
+        let recorded = parse(TRACE).unwrap();
+        assert_eq!(recorded.commits, [4]);
+        let lines: Vec<_> = recorded.decisions.iter().map(|one| (one.line, one.searched)).collect();
+        assert_eq!(lines, [(3, true), (4, false)]);
+        assert_eq!(recorded.decisions[0].goal, Spot(0, -1, 128, 0));
+    }
+
+    #[test]
+    fn what_one_side_lacks_counts_as_different() {
+        let theirs = parse(TRACE).unwrap().decisions;
+        let mut ours = theirs.clone();
+        ours[0].criterion = 1;
+        let (shares, first) = compare(&theirs, &ours);
+        assert_eq!((shares.placements.equal, shares.criteria, first), (2, Share { equal: 0, of: 1 }, None));
+        let (shares, first) = compare(&theirs, &ours[..1]);
+        assert_eq!((shares.placements, first), (Share { equal: 1, of: 2 }, Some((1, 1))));
+    }
+}

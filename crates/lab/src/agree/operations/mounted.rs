@@ -1,0 +1,200 @@
+//! The kernel's side: a copy of the start image on a loop device, mounted, observed, and played on.
+//!
+//! Everything hangs on one work directory of the form that level 1 uses, so that what a killed run left behind is taken
+//! down by the next one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use blockyard_device::MemoryDevice;
+
+use super::Loading;
+use crate::agree::kernel::{WorkDirectory, run, text};
+use crate::trace::Line;
+use crate::trace::play::kernel::KernelPlayer;
+use crate::trace::play::{Outcome, Player};
+
+/// Options of every mount. The inode tables stay as they are, bitmaps are read when needed, times of access are not
+/// written.
+const COMMON: &str = "no_prefetch_block_bitmaps,noinit_itable,noatime";
+
+/// Seconds between commits that nobody asked for.
+const COMMIT_SECONDS: u32 = 86_400;
+
+/// Events that are recorded.
+const EVENTS: [&str; 3] = ["ext4/ext4_mballoc_alloc", "ext4/ext4_mballoc_prealloc", "jbd2/jbd2_end_commit"];
+
+/// KiB of trace buffer for each CPU.
+const BUFFER_KIB: u32 = 192 * 1024;
+
+/// What the kernel answered, and what of its surroundings the other side must know.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Played {
+    /// The outcome of each line.
+    pub(super) outcomes: Vec<Outcome>,
+    /// Unix seconds before each line.
+    pub(super) times: Vec<i64>,
+    /// Thread id of the player modulo 16.
+    pub(super) colour: u32,
+}
+
+/// How the image is mounted, again and again.
+#[derive(Clone, Debug)]
+struct Mount {
+    device: String,
+    point: PathBuf,
+    options: String,
+    loading: Loading,
+}
+
+impl Mount {
+    fn mount(&self) -> Result<()> {
+        let node = format!("/dev/{}", self.device);
+        run("mount", &["-t", "ext4", "-o", &self.options, &node, text(&self.point)?])?;
+        fs::write(format!("/sys/fs/ext4/{}/mb_stats", self.device), "1")?;
+        if self.loading == Loading::All {
+            // Reading the file initialises every group.
+            fs::read(format!("/proc/fs/ext4/{}/mb_groups", self.device))?;
+        }
+        Ok(())
+    }
+
+    fn unmount(&self) -> Result<()> {
+        run("umount", &[text(&self.point)?]).map(drop)
+    }
+}
+
+/// A mounted image.
+pub(super) struct Mounted {
+    work: WorkDirectory,
+    mount: Mount,
+    observed: bool,
+}
+
+impl Mounted {
+    /// Writes `image` under `scratch` and mounts it.
+    ///
+    /// # Errors
+    /// What the program or the kernel that refused said.
+    pub(super) fn start(
+        image: &MemoryDevice,
+        (options, loading, journal): (&str, Loading, bool),
+        scratch: &Path,
+    ) -> Result<Self> {
+        let work = WorkDirectory::new(scratch)?;
+        let path = work.0.join("image");
+        image.save(&path)?;
+        for name in ["mnt", "trace"] {
+            fs::create_dir(work.0.join(name))?;
+        }
+        let node = run("losetup", &["--find", "--show", text(&path)?])?;
+        let device = node.trim().trim_start_matches("/dev/").to_owned();
+        fs::write(format!("/sys/block/{device}/queue/rotational"), "0")?;
+        let journal = if journal { format!(",commit={COMMIT_SECONDS}") } else { String::new() };
+        let comma = if options.is_empty() { "" } else { "," };
+        let options = format!("{COMMON}{journal}{comma}{options}");
+        let mount = Mount { device, point: work.0.join("mnt"), options, loading };
+        mount.mount()?;
+        Ok(Self { work, mount, observed: false })
+    }
+
+    /// Begins to record decisions.
+    ///
+    /// # Errors
+    /// Of tracefs.
+    pub(super) fn observe(&mut self) -> Result<()> {
+        run("mount", &["-t", "tracefs", "none", text(&self.work.0.join("trace"))?])?;
+        let instance = self.instance();
+        fs::create_dir(&instance).context("cannot make a trace instance")?;
+        let set = |file: &str, value: &str| {
+            fs::write(instance.join(file), value).with_context(|| format!("trace file {file}"))
+        };
+        set("trace_clock", "counter")?;
+        set("buffer_size_kb", &BUFFER_KIB.to_string())?;
+        let number = fs::read_to_string(format!("/sys/block/{}/dev", self.mount.device))?;
+        let (major, minor) = number.trim().split_once(':').context("device number")?;
+        let kernel_number = (major.parse::<u32>()? << 20) | minor.parse::<u32>()?;
+        for event in EVENTS {
+            set(&format!("events/{event}/filter"), &format!("dev=={kernel_number}"))?;
+            set(&format!("events/{event}/enable"), "1")?;
+        }
+        self.observed = true;
+        Ok(())
+    }
+
+    fn instance(&self) -> PathBuf {
+        self.work.0.join("trace/instances").join(self.work.0.file_name().unwrap_or_default())
+    }
+
+    /// Plays the lines in a thread of its own, with a marker in the trace before each.
+    ///
+    /// # Errors
+    /// Where the trace can not be played.
+    pub(super) fn play(&self, lines: &[Line], seed: u64) -> Result<Played> {
+        let marker = self.instance().join("trace_marker");
+        let marker =
+            if self.observed { Some(fs::OpenOptions::new().write(true).open(marker)?) } else { None };
+        let mount = self.mount.clone();
+        std::thread::scope(|scope| {
+            let played = scope.spawn(move || play(&mount, marker, lines, seed));
+            played.join().map_err(|_| anyhow::anyhow!("the player panicked"))?
+        })
+    }
+
+    /// The recorded events so far.
+    ///
+    /// # Errors
+    /// When the buffer was too small.
+    pub(super) fn recorded(&self) -> Result<String> {
+        fs::write(self.instance().join("tracing_on"), "0")?;
+        for cpu in fs::read_dir(self.instance().join("per_cpu"))? {
+            let stats = fs::read_to_string(cpu?.path().join("stats"))?;
+            let mut lost = stats.lines().filter(|line| line.contains("overrun") || line.contains("dropped"));
+            if lost.any(|line| !line.ends_with(": 0")) {
+                bail!("the kernel's trace buffer overflowed: take a shorter trace");
+            }
+        }
+        Ok(fs::read_to_string(self.instance().join("trace"))?)
+    }
+
+    /// The text of `mb_stats`.
+    ///
+    /// # Errors
+    /// When it can not be read.
+    pub(super) fn stats(&self) -> Result<String> {
+        let path = format!("/proc/fs/ext4/{}/mb_stats", self.mount.device);
+        fs::read_to_string(&path).with_context(|| path)
+    }
+
+    /// Unmounts and gives the image.
+    ///
+    /// # Errors
+    /// Of unmounting and reading.
+    pub(super) fn finish(self) -> Result<MemoryDevice> {
+        self.mount.unmount()?;
+        Ok(MemoryDevice::load(&self.work.0.join("image"))?)
+    }
+}
+
+fn play(mount: &Mount, marker: Option<fs::File>, lines: &[Line], seed: u64) -> Result<Played> {
+    let again = mount.clone();
+    let remount = move || {
+        again.unmount()?;
+        again.mount()?;
+        Ok(again.point.clone())
+    };
+    let mut player = KernelPlayer::new(&mount.point, seed, Some(Box::new(remount)));
+    let colour = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned() % 16;
+    let mut played = Played { colour, ..Played::default() };
+    for (number, line) in lines.iter().enumerate() {
+        if let Some(mut marker) = marker.as_ref() {
+            std::io::Write::write_all(&mut marker, format!("by line {number}\n").as_bytes())?;
+        }
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        played.times.push(i64::try_from(now.as_secs())?);
+        let outcome = player.play(line).with_context(|| format!("trace line {}: {line:?}", number + 1))?;
+        played.outcomes.push(outcome);
+    }
+    Ok(played)
+}

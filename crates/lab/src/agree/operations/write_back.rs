@@ -1,0 +1,75 @@
+//! Write-back only where a trace says so: the kernel's flusher is put to rest, and runs on the first CPU when called.
+//!
+//! Key decision: a small shell process, the keeper, changes the settings. It waits for its turn (one comparison at a
+//! time on a machine), ignores the terminal's signals, and puts everything back when its input ends: at the end, after
+//! an error or a panic, and when this process is killed, because the pipe closes with it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// `$1`: a file to lock.
+const KEEPER: &str = r#"
+trap '' INT TERM HUP QUIT
+exec 9>"$1" || exit 1
+flock 9 || exit 1
+vm=/proc/sys/vm
+queue=/sys/devices/virtual/workqueue/writeback/cpumask
+for name in dirty_background_bytes dirty_background_ratio dirty_bytes dirty_ratio dirty_expire_centisecs \
+    dirty_writeback_centisecs; do
+    eval "$name=$(cat $vm/$name)"
+done
+cpus=$(cat $queue 2>/dev/null)
+set_pair() {
+    if [ "$2" -gt 0 ]; then echo "$2" > $vm/$1_bytes; else echo "$3" > $vm/$1_ratio; fi
+}
+echo $((8 << 30)) > $vm/dirty_bytes && echo $((6 << 30)) > $vm/dirty_background_bytes &&
+    echo 8640000 > $vm/dirty_expire_centisecs && echo 0 > $vm/dirty_writeback_centisecs && echo ready
+[ -n "$cpus" ] && echo 1 > $queue
+while read -r word; do :; done
+set_pair dirty "$dirty_bytes" "$dirty_ratio"
+set_pair dirty_background "$dirty_background_bytes" "$dirty_background_ratio"
+echo "$dirty_expire_centisecs" > $vm/dirty_expire_centisecs
+echo "$dirty_writeback_centisecs" > $vm/dirty_writeback_centisecs
+[ -n "$cpus" ] && echo "$cpus" > $queue
+"#;
+
+/// The flusher rests while this lives.
+pub(super) struct Quiet {
+    process: Child,
+    /// Closed to end the keeper.
+    words: Option<ChildStdin>,
+}
+
+impl Quiet {
+    /// Waits until no other comparison runs on this machine, and stops periodic write-back.
+    ///
+    /// # Errors
+    /// What the shell could not set.
+    pub(super) fn start() -> Result<Self> {
+        let lock = std::env::temp_dir().join("blockyard-agree.lock");
+        let mut process = Command::new("sh")
+            .args(["-c", KEEPER, "blockyard-agree"])
+            .arg(&lock)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start a shell that keeps the write-back settings")?;
+        let words = process.stdin.take();
+        let answers = process.stdout.take().context("the keeper has an output")?;
+        let quiet = Self { process, words };
+        let mut line = String::new();
+        BufReader::new(answers).read_line(&mut line).context("the keeper is gone")?;
+        ensure!(line.trim_end() == "ready", "the write-back settings under /proc/sys/vm can not be changed");
+        Ok(quiet)
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        self.words = None;
+        // It puts the settings back before it ends.
+        let _ = self.process.wait();
+    }
+}

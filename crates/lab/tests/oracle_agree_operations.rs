@@ -1,0 +1,61 @@
+//! The level-2 instrument on the running kernel: the same operations leave the same image and are decided alike.
+
+#![allow(clippy::unwrap_used)]
+
+use blockyard_lab::agree::operations::{Agreement, Loading, Other, Plan, Session};
+use blockyard_lab::trace::make::{Recipe, make};
+use blockyard_testkit::{full_matrix, require, seed};
+
+fn agree(kind: &str, mke2fs: &str, mount: &str, other: Other) -> Option<Agreement> {
+    if !require(&["root", "mke2fs", "dumpe2fs", "losetup"]) {
+        return None;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let seed = seed(1);
+    let plan = Plan {
+        mke2fs: mke2fs.to_owned(),
+        size: 1 << 30,
+        mount: mount.to_owned(),
+        loading: Loading::All,
+        seed,
+        other,
+        ageing: None,
+        scratch: scratch.path().to_owned(),
+        keep: None,
+    };
+    let ops = if full_matrix() { 4000 } else { 500 };
+    let lines = make(kind, &Recipe { seed, ops, space: 64 << 20 }).unwrap();
+    let agreement = Session::start(scratch.path()).unwrap().compare(&plan, &lines).unwrap();
+    println!("{kind} [{mke2fs}] [{mount}]: {}", agreement.shares.extents.text());
+    assert_eq!(agreement.outcomes_differ, 0, "{kind}: {:?}", agreement.first);
+    Some(agreement)
+}
+
+fn assert_equal(kind: &str, mke2fs: &str, mount: &str) {
+    let Some(agreement) = agree(kind, mke2fs, mount, Other::Engine) else { return };
+    let what = format!("{kind} [{mke2fs}] [{mount}]: {:?} {:#?}", agreement.first, agreement.files);
+    for share in [
+        agreement.shares.inodes,
+        agreement.shares.extents,
+        agreement.shares.tree_blocks,
+        agreement.shares.block_bitmaps,
+        agreement.decisions.placements,
+        agreement.decisions.criteria,
+    ] {
+        assert_eq!(share.equal, share.of, "{what}");
+    }
+    assert!(agreement.shares.inodes.of > 50, "{what}");
+}
+
+#[test]
+fn small_files_lie_where_linux_puts_them() {
+    assert_equal("untar", "", "mb_optimize_scan=1");
+    assert_equal("small-fsync", "", "mb_optimize_scan=0");
+}
+
+#[test]
+fn the_kernel_agrees_with_itself() {
+    if let Some(agreement) = agree("untar", "", "", Other::Kernel) {
+        assert_eq!(agreement.shares.extents.equal, agreement.shares.extents.of, "{:?}", agreement.first);
+    }
+}
