@@ -15,8 +15,10 @@ pub struct Verdict {
     pub check_errors: u64,
     /// Images checked.
     pub images: u64,
-    /// Whether e2fsck found the images clean that it looked at; `None` where it is not installed.
+    /// Whether e2fsck found the images clean that it looked at; `None` where it looked at none.
     pub e2fsck_clean: Option<bool>,
+    /// Why an image could not be shown to e2fsck, although it is installed.
+    pub not_shown: Option<String>,
 }
 
 impl Verdict {
@@ -37,9 +39,13 @@ impl Verdict {
         let theirs = match self.e2fsck_clean {
             Some(true) => "e2fsck -fn found nothing in the last one",
             Some(false) => "e2fsck -fn found errors",
+            None if self.not_shown.is_some() => "e2fsck was not asked",
             None => "e2fsck is not installed",
         };
-        format!("{ours}; {theirs}")
+        match &self.not_shown {
+            Some(why) => format!("{ours}; {theirs} ({why})"),
+            None => format!("{ours}; {theirs}"),
+        }
     }
 
     /// Both verdicts together.
@@ -50,6 +56,9 @@ impl Verdict {
             (Some(a), Some(b)) => Some(a && b),
             (one, None) | (None, one) => one,
         };
+        if self.not_shown.is_none() {
+            self.not_shown.clone_from(&other.not_shown);
+        }
     }
 
     pub(crate) fn check(&mut self, device: &dyn BlockDevice) -> Result<()> {
@@ -60,10 +69,20 @@ impl Verdict {
     }
 
     pub(crate) fn e2fsck(&mut self, device: &CellDevice) -> Result<()> {
-        let folder = tempfile::tempdir().context("a folder for the image that e2fsck looks at")?;
-        let image = folder.path().join("image");
         let Some(program) = e2fsck_program() else { return Ok(()) };
-        device.save(&image).context("save the image for e2fsck")?;
+        // The figures stand without it: where there is no room for the image, say so and go on.
+        let folder = match tempfile::tempdir() {
+            Ok(folder) => folder,
+            Err(error) => {
+                self.not_shown = Some(format!("no folder for the image: {error}"));
+                return Ok(());
+            }
+        };
+        let image = folder.path().join("image");
+        if let Err(error) = device.save(&image) {
+            self.not_shown = Some(format!("the image cannot be saved: {error:#}"));
+            return Ok(());
+        }
         self.e2fsck_file(program, &image)
     }
 
@@ -80,4 +99,24 @@ pub(super) fn e2fsck_program() -> Option<&'static str> {
     ["e2fsck", "/sbin/e2fsck", "/usr/sbin/e2fsck"]
         .into_iter()
         .find(|program| Command::new(program).arg("-V").output().is_ok_and(|output| output.status.success()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_that_nobody_else_saw_is_told() {
+        let mut all = Verdict { images: 2, ..Verdict::default() };
+        assert!(all.text().ends_with("; e2fsck is not installed"));
+        all.add(&Verdict { not_shown: Some("no room".to_owned()), ..Verdict::default() });
+        assert!(all.text().ends_with("; e2fsck was not asked (no room)"), "{}", all.text());
+        all.add(&Verdict { e2fsck_clean: Some(true), ..Verdict::default() });
+        assert!(
+            all.text().ends_with("; e2fsck -fn found nothing in the last one (no room)"),
+            "{}",
+            all.text()
+        );
+        assert!(all.is_clean());
+    }
 }
