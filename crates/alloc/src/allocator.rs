@@ -83,7 +83,7 @@ impl<B: Backend> Allocator<B> {
             tunables: Tunables::new(config),
             locality: (0..config.cpus).map(|_| locality()).collect(),
             streams: StreamGoals::new(&policy, config.cpus, groups, config.geometry.flex_size()),
-            cursors: Cursors::new(&policy.cursor, config.cpus, groups, config.seed),
+            cursors: Cursors::new(config),
             frees: Frees::new(policy.freed_merge, policy.free_pending, groups, config.cpus),
             admission: Admission::new(config, free),
             stats: Stats::new(config.cpus),
@@ -239,6 +239,13 @@ impl<B: Backend> Allocator<B> {
 
     pub(crate) fn note_change(&self, cpu: CpuSlot) {
         self.changes.add(cpu, 1);
+    }
+
+    /// Where the cursors of a round-robin policy stand; empty without rotation. Kept over a close by the caller, they
+    /// go back in through [`AllocConfig::cursors`].
+    #[must_use]
+    pub fn cursors(&self) -> Vec<GroupNr> {
+        self.cursors.positions()
     }
 
     /// The counts of `mb_stats`, collected while that tunable is on.

@@ -63,6 +63,9 @@ pub struct AllocConfig {
     pub memory_max: u64,
     /// Seed of every random choice.
     pub seed: u64,
+    /// Where the cursors stood when the file system was closed ([`Allocator::cursors`](crate::Allocator::cursors)),
+    /// for `cursor_start=remembered`; empty for none.
+    pub cursors: Vec<GroupNr>,
 }
 
 impl AllocConfig {
@@ -81,6 +84,7 @@ impl AllocConfig {
             init: InitMode::Lazy,
             memory_max: 128 << 20,
             seed: 0,
+            cursors: Vec::new(),
         }
     }
 

@@ -6,6 +6,7 @@
 //! so it happens exactly when the ladder would.
 
 use blockyard_disk::GroupNr;
+use blockyard_disk::num::u64_from_u32;
 use blockyard_sync::Backend;
 
 use crate::allocator::Allocator;
@@ -145,6 +146,17 @@ impl<B: Backend> Allocator<B> {
             Advance::OnFill => group,
             Advance::PerInode if through_inode => return,
             Advance::PerInode => self.cursors.after(group),
+            Advance::PerBytes => {
+                let geometry = &self.table.geometry;
+                let bytes =
+                    u64_from_u32(find.found.len) << (geometry.block_bits() + geometry.cluster_ratio_bits());
+                let most = u64_from_u32(policy.advance_bytes);
+                if self.cursors.spend(context.request.cpu, bytes, most) {
+                    self.cursors.after(group)
+                } else {
+                    group
+                }
+            }
         };
         self.cursors.write(context.request.cpu, group);
     }

@@ -18,9 +18,9 @@ mod yard;
 
 pub use parse::PolicyError;
 use slots::{
-    Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, GoalGroup,
-    IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex, Rotation, Scan,
-    ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
+    Accept, Advance, Busy, Choose, CursorStart, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups,
+    GoalGroup, IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex,
+    Rotation, Scan, ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
 };
 
 /// A composition of decisions. Make one with [`Policy::parse`] or by changing a preset.
@@ -108,8 +108,10 @@ pub struct Cursor {
     pub floor: u32,
     /// Groups that are passed over for being below the floor before any length is accepted.
     pub patience: u32,
-    /// Whether cursors start at places drawn from the seed instead of the fixed zones.
-    pub seeded_start: bool,
+    /// Where cursors stand at open.
+    pub start: CursorStart,
+    /// Bytes after which a cursor moves on, for [`Advance::PerBytes`].
+    pub advance_bytes: u32,
     /// Whether an inode's cursor at group 0 counts as none, as published.
     pub zero_is_unset: bool,
 }

@@ -165,6 +165,7 @@ fn space_ends_only_when_every_cluster_is_used() {
         "inode-cursor",
         "rralloc",
         "rralloc:advance=per-inode",
+        "rralloc:advance=per-bytes:advance_bytes=65536",
     ] {
         let bench = Bench::new(policy);
         let mut taken = 0;
@@ -178,4 +179,34 @@ fn space_ends_only_when_every_cluster_is_used() {
         assert!(matches!(error, AllocError::NoSpace(_)), "{policy}: {error}");
         assert_eq!(taken, u64::from(GROUPS * (32768 - OVERHEAD)), "{policy}");
     }
+}
+
+/// Switch h: after so many bytes a cursor moves on by one group, whether or not the group is full.
+#[test]
+fn a_cursor_moves_on_after_so_many_bytes() {
+    let bench = Bench::new("rralloc-v2:sticky_inode=off:advance=per-bytes:advance_bytes=262144");
+    let groups: Vec<u32> = (0..6).map(|_| bench.exact(0, 32, &InodeAlloc::new()).0).collect();
+    assert_eq!(groups, [0, 0, 1, 1, 2, 2], "256 KiB are two requests of 32 blocks");
+    assert_eq!(bench.exact(1, 32, &InodeAlloc::new()).0, 8, "each CPU counts its own");
+    assert!(Policy::parse("rralloc-v2:advance=per-bytes").is_err(), "how many bytes?");
+}
+
+/// Switch j: where cursors stand at open.
+#[test]
+fn remembered_cursors_go_on_where_they_stood() {
+    let open = |policy: &str, cursors: Vec<GroupNr>| {
+        let mut config = AllocConfig::new(MemoryBitmaps::plain_geometry(GROUPS, 4));
+        config.policy = Policy::parse(policy).unwrap();
+        config.cpus = 2;
+        config.cursors = cursors;
+        let disk = MemoryBitmaps::new(config.geometry, OVERHEAD);
+        Allocator::<blockyard_sync::Native>::open(&config, disk.clone(), &disk.facts()).unwrap().cursors()
+    };
+    let groups = |numbers: &[u32]| numbers.iter().copied().map(GroupNr::new).collect::<Vec<_>>();
+    let kept = groups(&[5, 12]);
+    assert_eq!(open("rralloc-v2:cursor_start=remembered", kept.clone()), kept);
+    assert_eq!(open("rralloc-v2:cursor_start=remembered", Vec::new()), groups(&[0, 8]), "nothing was kept");
+    assert_eq!(open("rralloc-v2:cursor_start=remembered", groups(&[99])), groups(&[0, 8]), "a smaller image");
+    assert_eq!(open("rralloc-v2", kept), groups(&[0, 8]), "fixed, as published");
+    assert_eq!(open("rotalloc-v1:cursor_start=remembered", groups(&[3])), groups(&[3]));
 }

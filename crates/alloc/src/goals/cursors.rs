@@ -3,11 +3,12 @@
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
 use blockyard_sync::{
-    Atomic, Backend, CachePadded, CpuSlot, LockClass, LockClassFigures, Mutex, Ordering, rank,
+    Atomic, AtomicInt, Backend, CachePadded, CpuSlot, LockClass, LockClassFigures, Mutex, Ordering, rank,
 };
 
+use crate::config::AllocConfig;
 use crate::policy::Cursor;
-use crate::policy::slots::{Rotation, Zones};
+use crate::policy::slots::{CursorStart, Rotation, Zones};
 
 /// The cursors of a file system. A cursor is a group number.
 pub(crate) struct Cursors<B: Backend> {
@@ -16,15 +17,30 @@ pub(crate) struct Cursors<B: Backend> {
     locks: LockClass,
     /// Relaxed: hints, each mostly used by one CPU.
     cpus: Box<[CachePadded<B::AtomicU32>]>,
+    /// Bytes found since each cursor moved on. Relaxed: a distance that may be off by one find.
+    spent: Box<[CachePadded<B::AtomicU64>]>,
     groups: u32,
 }
 
 impl<B: Backend> Cursors<B> {
-    pub(crate) fn new(policy: &Cursor, cpus: u32, groups: u32, seed: u64) -> Self {
-        let start = |cpu: u32| first_group(policy, cpu, cpus, groups, seed);
+    pub(crate) fn new(config: &AllocConfig) -> Self {
+        let policy = &config.policy.cursor;
+        let (cpus, groups) = (config.cpus, config.geometry.groups());
+        let remembered = |cpu: u32| {
+            let kept = config.cursors.get(usize_from_u32(cpu)).filter(|group| group.raw() < groups);
+            kept.filter(|_| policy.start == CursorStart::Remembered).map(|group| group.raw())
+        };
+        let start =
+            |cpu: u32| remembered(cpu).unwrap_or_else(|| first_group(policy, cpu, cpus, groups, config.seed));
+        let global = match policy.start {
+            CursorStart::Fixed => 0,
+            CursorStart::Remembered => remembered(0).unwrap_or(0),
+            CursorStart::Seeded => start(0),
+        };
         Self {
             rotation: policy.rotation,
-            global: Mutex::new(rank::GOAL, 0),
+            global: Mutex::new(rank::GOAL, global),
+            spent: (0..cpus).map(|_| CachePadded::new(B::AtomicU64::new(0))).collect(),
             locks: LockClass::new("rotating cursor", usize_from_u32(cpus)),
             cpus: (0..cpus).map(|cpu| CachePadded::new(B::AtomicU32::new(start(cpu)))).collect(),
             groups,
@@ -49,6 +65,28 @@ impl<B: Backend> Cursors<B> {
         }
     }
 
+    /// Where the cursors stand: what a caller keeps over a close for `cursor_start=remembered`.
+    pub(crate) fn positions(&self) -> Vec<GroupNr> {
+        match self.rotation {
+            Rotation::None => Vec::new(),
+            Rotation::Global => vec![GroupNr::new(*self.global.lock())],
+            Rotation::PerCpu => {
+                self.cpus.iter().map(|cursor| GroupNr::new(cursor.load(Ordering::Relaxed))).collect()
+            }
+        }
+    }
+
+    /// Counts `bytes` found through the caller's cursor; true when that makes `most` since it moved on.
+    pub(crate) fn spend(&self, cpu: CpuSlot, bytes: u64, most: u64) -> bool {
+        let cursor = if self.rotation == Rotation::Global { CpuSlot::ZERO } else { cpu };
+        let spent = &self.spent[cursor.index(self.spent.len())];
+        if spent.fetch_add(bytes, Ordering::Relaxed) + bytes < most {
+            return false;
+        }
+        spent.store(0, Ordering::Relaxed);
+        true
+    }
+
     /// The group after `group`, wrapping.
     pub(crate) fn after(&self, group: GroupNr) -> GroupNr {
         GroupNr::new(if group.raw() + 1 >= self.groups { 0 } else { group.raw() + 1 })
@@ -65,7 +103,7 @@ impl<B: Backend> Cursors<B> {
 
 /// Where the cursor of a CPU stands at open.
 fn first_group(policy: &Cursor, cpu: u32, cpus: u32, groups: u32, seed: u64) -> u32 {
-    if policy.seeded_start {
+    if policy.start == CursorStart::Seeded {
         return u32_from_u64(mix(seed ^ u64_from_u32(cpu)) % u64_from_u32(groups));
     }
     match policy.zones {
@@ -89,18 +127,24 @@ fn mix(n: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::Policy;
+    use crate::memory::MemoryBitmaps;
     use blockyard_sync::Native;
 
     #[test]
     fn zones_start_apart_and_are_as_many_as_the_policy_says() {
         let starts = |text: &str, cpus| {
-            let policy = Policy::parse(text).unwrap();
-            let cursors = Cursors::<Native>::new(&policy.cursor, cpus, 100, 1);
+            let config = AllocConfig {
+                policy: Policy::parse(text).unwrap(),
+                cpus,
+                seed: 1,
+                ..AllocConfig::new(MemoryBitmaps::plain_geometry(100, 4))
+            };
+            let cursors = Cursors::<Native>::new(&config);
             (0..cpus).map(|cpu| cursors.read(CpuSlot::new(cpu)).unwrap().raw()).collect::<Vec<_>>()
         };
         assert_eq!(starts("rralloc-v2", 4), [0, 25, 50, 75]);
         assert_eq!(starts("rralloc-v2", 101), [0; 101], "more CPUs than groups");
         assert_eq!(starts("rralloc", 50)[..3], [0, 4, 8]);
-        assert_eq!(starts("rralloc:seeded_start=on", 3), starts("rralloc:seeded_start=on", 3));
+        assert_eq!(starts("rralloc:cursor_start=seeded", 3), starts("rralloc:cursor_start=seeded", 3));
     }
 }

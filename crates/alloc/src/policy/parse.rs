@@ -3,9 +3,9 @@
 use core::fmt;
 
 use super::slots::{
-    Accept, Advance, Busy, Choose, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups, GoalGroup,
-    IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex, Rotation, Scan,
-    ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
+    Accept, Advance, Busy, Choose, CursorStart, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups,
+    GoalGroup, IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex,
+    Rotation, Scan, ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
 };
 use super::{PRESETS, Policy, Preset};
 
@@ -117,10 +117,11 @@ const SLOTS: &[SlotText] = &[
     switch_text!("sticky_inode", cursor.sticky_inode),
     switch_text!("neighbour_first", cursor.neighbour_first),
     switch_text!("inode_moves_cpu", cursor.inode_moves_cpu),
-    switch_text!("seeded_start", cursor.seeded_start),
+    slot_text!("cursor_start", CursorStart, cursor.start),
     switch_text!("zero_is_unset", cursor.zero_is_unset),
     number_text!("floor", cursor.floor),
     number_text!("patience", cursor.patience),
+    number_text!("advance_bytes", cursor.advance_bytes),
 ];
 
 fn known_presets() -> String {
@@ -190,6 +191,10 @@ impl Policy {
         rule(
             self.cursor.accept != Accept::Floor || self.cursor.floor > 0,
             "accept=floor needs floor=CLUSTERS above 0",
+        )?;
+        rule(
+            self.cursor.advance != Advance::PerBytes || self.cursor.advance_bytes > 0,
+            "advance=per-bytes needs advance_bytes=BYTES above 0",
         )
     }
 
@@ -248,12 +253,18 @@ mod tests {
 
     #[test]
     fn every_preset_is_possible_and_documented() {
+        let page = include_str!("../../../../docs/policies/presets.md");
         for preset in PRESETS {
             assert_eq!(preset.policy.check(), Ok(()), "{}", preset.policy.preset);
             let text = preset.documentation().collect::<Vec<_>>().join("\n");
             for part in ["**Idea.**", "**When it wins.**", "**When it loses.**", "**Parameters.**"] {
                 assert!(text.contains(part), "{} lacks {part}", preset.policy.preset);
             }
+            assert!(
+                page.contains(&text),
+                "docs/policies/presets.md tells another story of {}",
+                preset.policy.preset
+            );
         }
     }
 }

@@ -10,7 +10,9 @@
 //! **When it loses.** On a rotating disk, against any policy that keeps a directory's files together.
 //!
 //! **Parameters.** `floor` 64 clusters: the shortest run accepted at first; `patience` 32 groups: how many groups with
-//! shorter runs are passed over; `zones=bounded`: `min(CPUs, groups / 4)`.
+//! shorter runs are passed over; `zones=bounded`: `min(CPUs, groups / 4)`. Switches of the same search: `advance`
+//! (`on-fill`, `per-inode`, or `per-bytes` with `advance_bytes`), `cursor_start` (`fixed`, `remembered` over a close by
+//! the caller, `seeded`).
 
 use super::slots::{Accept, Exempt, Neighbour, Rotation, Search, Zones};
 use super::{Cursor, Policy, linux_6_18};

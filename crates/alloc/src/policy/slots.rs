@@ -281,6 +281,19 @@ slot! {
         OnFill = "on-fill",
         /// One group further with every new inode.
         PerInode = "per-inode",
+        /// One group further after every `advance_bytes` bytes found through it.
+        PerBytes = "per-bytes",
+    }
+}
+slot! {
+    /// `cursor_start`: where the cursors stand when a file system is opened.
+    CursorStart {
+        /// At the start of their zones.
+        Fixed = "fixed",
+        /// Where they stood at the last close, if the caller kept that; else at the start of their zones.
+        Remembered = "remembered",
+        /// At places drawn from the seed.
+        Seeded = "seeded",
     }
 }
 slot! {

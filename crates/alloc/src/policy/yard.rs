@@ -5,8 +5,8 @@
 //! - `neighbour=always`: a request that continues an extent tries the very next block first. Linux does so only when
 //!   normalisation made a window, so small preallocating appends (`fallocate`) never do.
 //! - `lanes=cpu`: the first blocks of a file go to a group of the inode's flex group that its CPU slot has for itself
-//!   (15 lanes in flex groups of 16; slots beyond take the next flex group). Linux starts all files of a directory in one group, where their writers share a
-//!   lock and their extents interleave until each file is long enough to be a stream.
+//!   (15 lanes in flex groups of 16; slots beyond take the next flex group). Linux starts all files of a directory in
+//!   one group, where their writers share a lock and their extents interleave until each is long enough to be a stream.
 //! - `goal_group=first`: the goal's group is visited, and loaded, before the index is walked. Linux's indexes hold only
 //!   groups that were loaded once: after a mount all writers gather in the few there are.
 //! - `slot_start=zones`: stream goals start spread over the file system, not all at group 0, so writers do not have to
@@ -16,10 +16,13 @@
 //!
 //! **When it wins.** Many files appended in parallel: extents as long as a group allows; freeing beside allocating.
 //!
-//! **When it loses.** A file that shrinks and grows keeps its old neighbourhood although a better place may exist;
-//! files of one directory start in zones apart, so reading a directory's large files in order seeks more.
+//! **When it loses.** Files that several CPUs write into one directory lie in as many groups of its flex group, so a
+//! scan of the directory in order of names seeks between them, and small files touch more groups. A file that
+//! shrinks and grows keeps its old neighbourhood although a better place may exist. Large files of one directory start
+//! in zones apart, so reading them one after the other seeks more.
 //!
-//! **Parameters.** As `linux-6.18`; the number of zones is `min(CPUs, groups / 4)`.
+//! **Parameters.** As `linux-6.18`; the number of zones is `min(CPUs, groups / 4)`, that of lanes the groups of a flex
+//! group less one (none in flex groups of fewer than 4).
 
 use super::Policy;
 use super::linux_6_18;
