@@ -15,11 +15,13 @@ pub struct ImageKind {
     pub rotational: bool,
     /// Space taken by one big file before the load starts, in per cent of the free space.
     pub filled: u32,
+    /// Whether groups are loaded as they are needed, as right after a mount; otherwise all before the load starts.
+    pub lazy: bool,
 }
 
 impl ImageKind {
     const fn new(name: &'static str, mib: u64, mke2fs: &'static str, mount: &'static str) -> Self {
-        Self { name, mib, mke2fs, mount, rotational: false, filled: 0 }
+        Self { name, mib, mke2fs, mount, rotational: false, filled: 0, lazy: false }
     }
 
     const fn rotational(self) -> Self {
@@ -28,6 +30,10 @@ impl ImageKind {
 
     const fn filled(self, percent: u32) -> Self {
         Self { filled: percent, ..self }
+    }
+
+    const fn lazy(self) -> Self {
+        Self { lazy: true, ..self }
     }
 
     /// Whether files are mapped by indirect blocks.
@@ -43,8 +49,8 @@ impl ImageKind {
     }
 }
 
-/// All kinds: block sizes, flex groups, stripe, rotation, both scan modes, bigalloc, journal, near full.
-pub const IMAGES: [ImageKind; 20] = [
+/// All kinds: block sizes, flex groups, stripe, rotation, both scan modes, bigalloc, journal, near full, right after mount.
+pub const IMAGES: [ImageKind; 23] = [
     ImageKind::new("flex16", 4096, "", "mb_optimize_scan=1"),
     ImageKind::new("flex16-linear", 4096, "", "mb_optimize_scan=0"),
     ImageKind::new("flex16-disk", 4096, "", "mb_optimize_scan=1").rotational(),
@@ -70,6 +76,11 @@ pub const IMAGES: [ImageKind; 20] = [
     ImageKind::new("near-full-linear", 256, "-g 8192 -m 2 -O ^has_journal", "mb_optimize_scan=0").filled(95),
     ImageKind::new("nodelalloc-writeback", 4096, "", "mb_optimize_scan=1,nodelalloc,data=writeback"),
     ImageKind::new("indirect", 2500, "-O ^extent,^64bit,^flex_bg", "mb_optimize_scan=1"),
+    ImageKind::new("lazy-flex16", 4096, "-O ^has_journal", "mb_optimize_scan=1").lazy(),
+    ImageKind::new("lazy-noflex-disk", 4096, "-O ^has_journal,^flex_bg", "mb_optimize_scan=1")
+        .rotational()
+        .lazy(),
+    ImageKind::new("lazy-1k", 512, "-b 1024 -O ^has_journal", "mb_optimize_scan=1").lazy(),
 ];
 
 /// The kind of that name.

@@ -172,8 +172,10 @@ impl Session {
         let mut session = Self { work, device, kind, image };
         session.mount()?;
         session.read_tunables()?;
-        // Reading the file initialises every group.
-        session.check_start()?;
+        if !kind.lazy {
+            // Reading mb_groups initialises every group.
+            session.check_start()?;
+        }
         session.observe()?;
         Ok(session)
     }
@@ -217,6 +219,8 @@ impl Session {
     /// # Errors
     /// When a file of `/proc/fs/ext4` is missing or reads otherwise than documented.
     pub fn end(&self) -> anyhow::Result<End> {
+        // First, as it initialises the groups that were not: the rest is about all of them.
+        let groups = self.groups()?;
         let summary = self.proc_file("mb_structs_summary")?;
         let half = |name: &str| -> Vec<u32> {
             let lines = summary.lines().skip_while(move |line| !line.contains(name)).skip(1);
@@ -225,7 +229,7 @@ impl Session {
                 .collect()
         };
         Ok(End {
-            groups: self.groups()?,
+            groups,
             largest: half("max_free_order_lists"),
             average: half("avg_fragment_size_lists"),
             stats: self.proc_file("mb_stats")?.lines().map(str::to_owned).collect(),
@@ -281,6 +285,7 @@ impl Session {
         self.image = Image {
             format: FORMAT,
             image: self.kind.name.to_owned(),
+            lazy: self.kind.lazy,
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
             possible_cpus: last + 1,
             optimize_scan: summary.contains("optimize_scan: 1"),
@@ -383,6 +388,9 @@ fn describe(image: &str) -> anyhow::Result<Image> {
         ..Image::default()
     };
     described.free = free_extents(&dump, &described)?;
+    let heads = dump.lines().filter(|line| line.starts_with("Group ") && line.contains(": (Blocks "));
+    described.block_uninit =
+        (0..).zip(heads).filter(|(_, head)| head.contains("BLOCK_UNINIT")).map(|(group, _)| group).collect();
     Ok(described)
 }
 

@@ -230,12 +230,11 @@ fn untar(driver: &mut Driver) -> anyhow::Result<()> {
     for number in 0..driver.operations {
         match driver.below(12) {
             0 => {
-                directory = format!("tree-{number}");
-                driver.make_directory(&directory)?;
+                enter(driver, &mut directory, format!("tree-{number}"))?;
             }
             1 if directory.len() < 60 && !directory.is_empty() => {
-                directory = format!("{directory}/sub-{number}");
-                driver.make_directory(&directory)?;
+                let below = format!("{directory}/sub-{number}");
+                enter(driver, &mut directory, below)?;
             }
             2 => {
                 let len = usize::try_from(driver.below(120) + 1)?;
@@ -251,6 +250,14 @@ fn untar(driver: &mut Driver) -> anyhow::Result<()> {
         }
     }
     driver.sync_all().map(drop)
+}
+
+/// Makes a directory and goes on in it; where there is no space for it the old one stays.
+fn enter(driver: &mut Driver, directory: &mut String, path: String) -> anyhow::Result<()> {
+    if driver.make_directory(&path)? {
+        *directory = path;
+    }
+    Ok(())
 }
 
 fn directories(driver: &mut Driver) -> anyhow::Result<()> {

@@ -86,25 +86,29 @@ fn recording_path(directory: &Path, image: &str, load: &str) -> PathBuf {
 pub fn table(results: &[Agreement]) -> String {
     let mut text = String::from(
         "| image | load | scan | requests | searches | placements % | criteria % | candidates % | groups % | \
-         decisions % | mb_groups | summary |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+         decisions % | mb_groups | summary | mb_stats |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let yes = |equal: bool| if equal { "equal" } else { "differs" };
     for one in results {
         let scan = if one.optimize_scan { "optimized" } else { "linear" };
-        row(&mut text, &[&one.image, &one.load, scan, yes(one.mb_groups), yes(one.summary)], one);
+        row(
+            &mut text,
+            &[&one.image, &one.load, scan, yes(one.mb_groups), yes(one.summary), yes(one.stats)],
+            one,
+        );
     }
     let all = total(results);
-    row(&mut text, &["all", "all", "both", yes(all.mb_groups), yes(all.summary)], &all);
+    row(&mut text, &["all", "all", "both", yes(all.mb_groups), yes(all.summary), yes(all.stats)], &all);
     text
 }
 
-fn row(text: &mut String, words: &[&str; 5], one: &Agreement) {
-    let [image, load, scan, groups, summary] = words;
+fn row(text: &mut String, words: &[&str; 6], one: &Agreement) {
+    let [image, load, scan, groups, summary, stats] = words;
     let of = |part| share(part, one.searches);
     // Writing to a string can not fail.
     let _ = writeln!(
         text,
-        "| {image} | {load} | {scan} | {} | {} | {:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {groups} | {summary} |",
+        "| {image} | {load} | {scan} | {} | {} | {:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {groups} | {summary} | {stats} |",
         one.requests,
         one.searches,
         one.percent(),
@@ -118,7 +122,7 @@ fn row(text: &mut String, words: &[&str; 5], one: &Agreement) {
 /// The sum of all results; its `first` is the first difference of any.
 #[must_use]
 pub fn total(results: &[Agreement]) -> Agreement {
-    let mut all = Agreement { mb_groups: true, summary: true, ..Agreement::default() };
+    let mut all = Agreement { mb_groups: true, summary: true, stats: true, ..Agreement::default() };
     for one in results {
         all.requests += one.requests;
         all.searches += one.searches;
@@ -129,6 +133,7 @@ pub fn total(results: &[Agreement]) -> Agreement {
         all.decisions += one.decisions;
         all.mb_groups &= one.mb_groups;
         all.summary &= one.summary;
+        all.stats &= one.stats;
         all.overlaps += one.overlaps;
         all.first = all.first.or_else(|| one.first.clone());
     }

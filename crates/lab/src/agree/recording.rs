@@ -10,6 +10,7 @@
 //! | `req` | [`Request`]: one block request, inputs and outcome |
 //! | `drop` | [`DropInode`]: all preallocations of an inode are given back (close, truncate, eviction ...) |
 //! | `free` | [`Free`]: clusters freed in one group |
+//! | `inode` | [`NewInode`]: an inode was created; its group's block bitmap is written with it |
 //! | `commit` | [`Commit`]: a transaction is durable, what it freed may be used again |
 //! | `delayed` | [`Delayed`]: the count of reserved-but-unallocated clusters changed |
 //! | `end` | [`End`] |
@@ -25,7 +26,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 /// Version of the format, in every [`Image`] line.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// One line of a recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub enum Line {
     Drop(DropInode),
     /// Clusters freed.
     Free(Free),
+    /// An inode created.
+    Inode(NewInode),
     /// A transaction committed.
     Commit(Commit),
     /// Reserved-but-unallocated clusters.
@@ -94,6 +97,10 @@ pub struct Image {
     pub tunables: Tunables,
     /// Free extents of every group: (first cluster, clusters), ascending.
     pub free: Vec<Vec<(u32, u32)>>,
+    /// Whether groups were loaded as they were needed; otherwise all were before the load started.
+    pub lazy: bool,
+    /// Groups whose block bitmap was never written, ascending.
+    pub block_uninit: Vec<u32>,
 }
 
 /// The allocator's tunables, as `/sys/fs/ext4/<dev>/` gives them.
@@ -221,6 +228,13 @@ pub struct Free {
     pub tid: Option<u32>,
 }
 
+/// An inode is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewInode {
+    /// Inode number.
+    pub ino: u32,
+}
+
 /// A transaction is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commit {
@@ -323,6 +337,7 @@ mod tests {
                     ..Request::default()
                 }),
                 Line::Free(Free { ino: 12, group: 1, start: 2, len: 3, tid: Some(4) }),
+                Line::Inode(NewInode { ino: 13 }),
                 Line::Commit(Commit { tid: 4 }),
                 Line::Drop(DropInode { ino: 12, released: vec![(9, 1)] }),
                 Line::Delayed(Delayed { delta: -2 }),

@@ -1,9 +1,9 @@
 //! Replay of a recording into `blockyard_alloc`, decision by decision.
 //!
-//! The allocator is opened on the recorded bitmaps with every group loaded, under `linux-6.18` and the recorded
-//! tunables. Each recorded event is applied in order; our own outcome is applied too, so a first difference can cause
-//! later ones. Requests ran as root, so the blocks reserved for root are not held back. The counts that
-//! the tracepoint keeps in 16 bits are compared modulo 65,536.
+//! The allocator is opened on the recorded bitmaps under `linux-6.18` and the recorded tunables, with every group loaded
+//! unless the recording began right after a mount. Each recorded event is applied in order; our own outcome is applied
+//! too, so a first difference can cause later ones. Requests ran as root, so the blocks reserved for root are not held
+//! back. The counts that the tracepoint keeps in 16 bits are compared modulo 65,536.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use blockyard_alloc::{
     FreeContext, InitMode, InodeAlloc, Mapping, Neighbour, Policy, RequestFlags, Tunable,
 };
 use blockyard_disk::geometry::GeometryFields;
-use blockyard_disk::num::{low16, low32};
+use blockyard_disk::num::{low16, low32, usize_from_u32};
 use blockyard_disk::{BlockCount, BlockNr, ClusterOffset, Geometry, GroupNr, InodeNr, LogicalBlock, TxnId};
 use blockyard_sync::CpuSlot;
 use serde::Serialize;
 
-use super::recording::{Delayed, Free, Image, Line, Recording, Request, Spot, Via};
+use super::recording::{Delayed, End, Free, Image, Line, Recording, Request, Spot, Via};
 
 /// How far a replay agreed with its recording.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -51,6 +51,8 @@ pub struct Agreement {
     pub mb_groups: bool,
     /// Whether `mb_structs_summary` is equal at the end.
     pub summary: bool,
+    /// Whether the counts of `mb_stats` are equal at the end.
+    pub stats: bool,
     /// Requests that overlapped in time, so that their order is uncertain.
     pub overlaps: u32,
     /// The first difference, explained.
@@ -110,17 +112,23 @@ impl Replay {
             root_reserved: 0,
             reserved: Some(image.reserved_clusters),
             extents: image.extents,
-            init: InitMode::AtOpen,
+            init: if image.lazy { InitMode::Lazy } else { InitMode::AtOpen },
             memory_max: u64::MAX,
             ..AllocConfig::new(geometry)
         };
         let rings = Arc::new(EventRings::new(config.cpus, 16));
-        let allocator =
-            Allocator::open(&config, disk.clone(), &disk.facts())?.with_events(Arc::clone(&rings));
-        // Full groups are loaded too, as the kernel does when mb_groups is read.
-        allocator.groups()?;
+        let mut facts = disk.facts();
+        for &group in &image.block_uninit {
+            facts.get_mut(usize_from_u32(group)).context("a group that is not there")?.block_uninit = true;
+        }
+        let allocator = Allocator::open(&config, disk.clone(), &facts)?.with_events(Arc::clone(&rings));
+        if !image.lazy {
+            // Full groups are loaded too, as the kernel does when mb_groups is read.
+            allocator.groups()?;
+        }
         let t = image.tunables;
         for (tunable, value) in [
+            (Tunable::Stats, 1),
             (Tunable::MaxToScan, t.max_to_scan),
             (Tunable::MinToScan, t.min_to_scan),
             (Tunable::Order2Req, t.order2_req),
@@ -153,6 +161,11 @@ impl Replay {
             }
             Line::Free(free) => {
                 self.free(*free);
+                Ok(())
+            }
+            Line::Inode(made) => {
+                let group = made.ino.saturating_sub(1) / self.geometry.inodes_per_group();
+                self.allocator.note_bitmap_written(GroupNr::new(group));
                 Ok(())
             }
             Line::Commit(commit) => {
@@ -271,12 +284,20 @@ impl Replay {
     }
 
     fn finish(mut self, recording: &Recording) -> anyhow::Result<Agreement> {
+        self.compare_groups(&recording.end)?;
+        self.compare_summary(&recording.end);
+        self.compare_stats(&recording.end);
+        self.agreement.overlaps = recording.end.overlaps;
+        Ok(self.agreement)
+    }
+
+    fn compare_groups(&mut self, end: &End) -> anyhow::Result<()> {
         let lines = self.allocator.groups()?;
         let ours: Vec<Vec<u32>> = lines
             .iter()
             .map(|line| [&[line.free, line.fragments, line.first_free][..], &line.chunks].concat())
             .collect();
-        let theirs = &recording.end.groups;
+        let theirs = &end.groups;
         // The kernel prints zero columns above the largest order.
         let equal = |(ours, theirs): (&Vec<u32>, &Vec<u32>)| {
             let width = ours.len().max(theirs.len());
@@ -287,8 +308,11 @@ impl Replay {
         if let Some(at) = wrong {
             self.differ(|| format!("mb_groups, group {at}: kernel {:?}, ours {:?}", theirs[at], ours[at]));
         }
+        Ok(())
+    }
+
+    fn compare_summary(&mut self, end: &End) {
         let summary = self.allocator.structs_summary();
-        let end = &recording.end;
         self.agreement.summary =
             summary.max_free_order == end.largest && summary.avg_fragment_size == end.average;
         if !self.agreement.summary {
@@ -296,8 +320,19 @@ impl Replay {
                 format!("mb_structs_summary: kernel {:?} {:?}, ours {summary:?}", end.largest, end.average)
             });
         }
-        self.agreement.overlaps = end.overlaps;
-        Ok(self.agreement)
+    }
+
+    /// The counts of `mb_stats`, but for those of buddies: when they are built depends on the kernel's page cache.
+    fn compare_stats(&mut self, end: &End) {
+        let ours = self.allocator.mb_stats();
+        let counts = |line: &&str| !line.contains("buddies");
+        let ours: Vec<&str> = ours.lines().filter(counts).map(str::trim).collect();
+        let theirs: Vec<&str> = end.stats.iter().map(String::as_str).filter(counts).map(str::trim).collect();
+        self.agreement.stats = ours == theirs;
+        if let Some((theirs, ours)) = theirs.iter().zip(&ours).find(|(theirs, ours)| theirs != ours) {
+            let text = format!("mb_stats: kernel {theirs:?}, ours {ours:?}");
+            self.differ(|| text);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use anyhow::Context;
 
-use super::recording::{Commit, Delayed, DropInode, Free, Line, Outcome, Request, Spot, Via};
+use super::recording::{Commit, Delayed, DropInode, Free, Line, NewInode, Outcome, Request, Spot, Via};
 
 const HINT_DATA: u32 = 0x20;
 
@@ -189,6 +189,7 @@ impl Parser {
                 let ino = record.number("ino")?;
                 self.sizes.insert(ino, 0);
                 self.writers.remove(&ino);
+                self.events.push(Line::Inode(NewInode { ino }));
                 Ok(())
             }
             "ext4_da_write_end" | "ext4_write_end" => {
