@@ -2,22 +2,25 @@
 //! threads. The figure is time per pair over all threads, so a flat line is perfect scaling by CPU; `blockyard lab
 //! pairs` prints CPU time and lock waits beside it.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::as_conversions, clippy::cast_precision_loss)]
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use blockyard_alloc::pairs::{PairWorker, open};
 use blockyard_alloc::{Allocator, Policy};
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 
 /// Pairs each thread makes before the clock: its goal and its group are found, its lines are in the cache.
 const WARM_UP: u64 = 2000;
 
+/// Pairs of one measurement, at least: some 100 ms, so that waking the threads does not count.
+const LEAST: u64 = 1_000_000;
+
 /// Wall time of `pairs` pairs shared by `threads` threads: from the first start to the last end, by the threads' own
-/// clocks.
+/// clocks, which start when the barrier has released all of them. Few pairs are scaled down from [`LEAST`].
 fn timed(allocator: &Allocator, threads: u32, pairs: u64) -> Duration {
-    let each = pairs.div_ceil(u64::from(threads));
+    let each = pairs.max(LEAST).div_ceil(u64::from(threads));
     let barrier = Barrier::new(usize::try_from(threads).unwrap());
     let run = |cpu| {
         let mut worker = PairWorker::new(allocator, cpu);
@@ -33,13 +36,14 @@ fn timed(allocator: &Allocator, threads: u32, pairs: u64) -> Duration {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let start = spans.iter().map(|span| span.0).min().unwrap();
-    spans.iter().map(|span| span.1).max().unwrap() - start
+    let all = spans.iter().map(|span| span.1).max().unwrap() - start;
+    all.mul_f64(pairs as f64 / (each * u64::from(threads)) as f64)
 }
 
 fn pairs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("pairs");
     group.throughput(Throughput::Elements(1)).sample_size(10).measurement_time(Duration::from_secs(3));
-    group.warm_up_time(Duration::from_millis(300));
+    group.warm_up_time(Duration::from_millis(300)).sampling_mode(SamplingMode::Flat);
     for policy in ["linux-6.16", "linux-6.18", "yard"] {
         for threads in [1, 2, 8, 64] {
             let allocator = open(Policy::parse(policy).unwrap(), 64).unwrap();

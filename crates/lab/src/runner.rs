@@ -29,7 +29,7 @@ pub struct Measured {
     pub ops: u64,
     /// Bytes allocated or written by all workers.
     pub bytes: u64,
-    /// Wall-clock seconds that the slowest worker took.
+    /// Wall-clock seconds from the first worker's start to the last one's end.
     pub seconds: f64,
     /// Latency of each operation in nanoseconds, 1 ns to an hour, three digits.
     pub latency_ns: Histogram<u64>,
@@ -84,25 +84,38 @@ fn run_threads<'t, T: Target + 't>(
                 scope.spawn(move || {
                     target.enter_worker(index % cpus.max(1));
                     start.wait();
-                    let measured = drive(target, &mut *worker, limit);
-                    (measured.with_context(|| format!("worker {index}")), worker)
+                    let driven = drive(target, &mut *worker, limit);
+                    (driven.with_context(|| format!("worker {index}")), worker)
                 })
             })
             .collect();
         threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
     });
     let mut all = Measured::new();
+    let mut spans = Vec::with_capacity(ended.len());
     let mut workers: Workers<'t, T> = Vec::with_capacity(ended.len());
     for joined in ended {
-        let (measured, worker) = joined.map_err(|_| anyhow!("a worker panicked"))?;
-        let measured = measured?;
+        let (driven, worker) = joined.map_err(|_| anyhow!("a worker panicked"))?;
+        let (measured, span) = driven?;
         all.ops += measured.ops;
         all.bytes += measured.bytes;
-        all.seconds = all.seconds.max(measured.seconds);
         all.latency_ns.add(&measured.latency_ns).context("latency histograms have one shape")?;
+        spans.push(span);
         workers.push(worker);
     }
+    all.seconds = seconds_of_all(&spans);
     Ok((all, workers))
+}
+
+/// When a worker began its first and ended its last operation.
+type Span = (Instant, Instant);
+
+/// Seconds from the first start to the last end. On few CPUs many workers take turns, so each one's own time may be much
+/// shorter.
+fn seconds_of_all(spans: &[Span]) -> f64 {
+    let first = spans.iter().map(|span| span.0).min();
+    let last = spans.iter().map(|span| span.1).max();
+    first.zip(last).map_or(0.0, |(first, last)| (last - first).as_secs_f64())
 }
 
 /// Brings every file to its full size, uncounted, in the manner of the run, and closes all of them in order.
@@ -153,7 +166,7 @@ pub fn finish<'t, T: Target + 't>(
 const CLOCK_EVERY: u64 = 64;
 
 /// One worker's loop: one clock reading an operation, the end of one being the start of the next.
-fn drive<T: Target>(target: &T, worker: &mut (dyn Worker<T> + '_), limit: Limit) -> Result<Measured> {
+fn drive<T: Target>(target: &T, worker: &mut (dyn Worker<T> + '_), limit: Limit) -> Result<(Measured, Span)> {
     let mut measured = Measured::new();
     let most = limit.ops_per_worker.unwrap_or(u64::MAX);
     let began = Instant::now();
@@ -173,8 +186,7 @@ fn drive<T: Target>(target: &T, worker: &mut (dyn Worker<T> + '_), limit: Limit)
             break;
         }
     }
-    measured.seconds = (last - began).as_secs_f64();
-    Ok(measured)
+    Ok((measured, (began, last)))
 }
 
 fn run_rounds<'t, T: Target + 't>(
@@ -308,6 +320,14 @@ mod tests {
         assert_eq!(log.rounds.load(std::sync::atomic::Ordering::Relaxed), 3);
         finish(&log, workers, 5, Interleave::Overlap).unwrap();
         assert_eq!(log.rounds.load(std::sync::atomic::Ordering::Relaxed), 4);
+    }
+
+    #[test]
+    fn workers_that_took_turns_took_the_time_of_both() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        assert!((seconds_of_all(&[(at(0), at(10)), (at(10), at(25))]) - 0.025).abs() < 1e-9);
+        assert!(seconds_of_all(&[]).abs() < 1e-9);
     }
 
     #[test]
