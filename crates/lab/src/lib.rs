@@ -1,6 +1,7 @@
 //! Workloads, policies and geometries measured; agreement with the kernel.
 
 pub mod agree;
+pub mod census;
 pub mod copy;
 pub mod experiment;
 pub mod frag;

@@ -83,3 +83,30 @@ fn two_patches_together_part_the_writers() {
     // Patch 1 alone hands out lists' groups in turn: better, and far from parted for most files.
     assert!(extents("linux-6.16:busy=skip") > 2.0 * parted, "1 alone");
 }
+
+/// Without overlap the running kernel interleaves the files block by block too, and so do both presets.
+#[test]
+fn in_turn_the_kernel_gives_one_extent_a_block() {
+    if !blockyard_testkit::require(&["root", "mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scale = 0.002;
+    let plan = Plan {
+        workload: Workload::by_name("append64", scale).unwrap(),
+        policies: vec!["linux-6.16".to_owned(), "linux-6.18".to_owned()],
+        workers: vec![64],
+        cpus: None,
+        interleave: Interleave::Lockstep,
+        image: ImageSource::memory(4 * GIB, 1),
+        limit: Limit { time: None, ops_per_worker: None },
+        repeat: 1,
+        seed: 1,
+        beside_kernel: true,
+    };
+    let outcome = run(&plan, |_, _| ()).unwrap();
+    assert_eq!(outcome.rows.len(), 3);
+    for row in &outcome.rows {
+        println!("append64 x {scale}, lockstep, {}: {:.1} extents a file", row.policy, row.extents_per_file);
+        assert!(row.extents_per_file >= 0.99 * blocks(scale), "{row:?}");
+    }
+}

@@ -1,6 +1,7 @@
 //! `blockyard lab`: workloads measured, reports made, traces written.
 
 mod agree;
+mod census;
 mod pairs;
 mod progress;
 mod report;
@@ -22,6 +23,8 @@ pub(crate) struct Args {
 enum Command {
     /// Compare block allocation with the running kernel's, decision by decision
     Agree(Box<agree::Args>),
+    /// Count the locks that allocation and freeing share, patch by patch
+    Census(census::Args),
     /// Allocate and free in memory, in one or many threads: how far a policy scales
     Pairs(pairs::Args),
     /// Run a workload under several policies and numbers of workers, and print what came out
@@ -37,6 +40,7 @@ impl Args {
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Agree(args) => args.run(output),
+            Command::Census(args) => args.run(output),
             Command::Pairs(args) => args.run(output),
             Command::Run(args) => args.run(output),
             Command::Report(args) => args.run(output),

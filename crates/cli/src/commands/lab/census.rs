@@ -1,0 +1,38 @@
+//! `blockyard lab census`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use blockyard_lab::census;
+
+use crate::commands::Output;
+
+/// Counts acquisitions of locks that the whole file system shares, for each patch of the scalability series turned alone.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Keys of --json, one object a row: arm, allocations, freed, allocating, freeing and committing (each: md and lists,
+acquisitions), allocation_most and free_most (of one allocation, of one freed extent).")]
+pub(crate) struct Args {
+    /// Seed of the load
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print Markdown, as in docs/experiments/lock-census.md
+    #[arg(long)]
+    markdown: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        let rows = census::run(self.seed)?;
+        if output.json {
+            for row in &rows {
+                println!("{}", serde_json::to_string(row)?);
+            }
+        } else if self.markdown {
+            print!("{}", census::table(&rows).markdown());
+        } else if !output.quiet {
+            print!("{}", census::table(&rows).terminal());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
