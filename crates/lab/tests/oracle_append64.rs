@@ -102,6 +102,7 @@ fn in_turn_the_kernel_gives_one_extent_a_block() {
         repeat: 1,
         seed: 1,
         beside_kernel: true,
+        journal: false,
     };
     let outcome = run(&plan, |_, _| ()).unwrap();
     assert_eq!(outcome.rows.len(), 3);
