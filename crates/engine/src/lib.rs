@@ -28,8 +28,6 @@
 //! core, group, buffer. Nobody waits for a commit inside a handle. docs/locking.md has the whole table.
 
 #![forbid(unsafe_code)]
-// The superblock's and the cache's seams for orphans, attributes and the journal are there before their users.
-#![allow(dead_code)]
 
 mod cache;
 mod context;

@@ -120,11 +120,6 @@ impl<B: Backend> Buffer<B> {
         self.content.write_ordered(self.block.raw()).kind = kind;
     }
 
-    /// What the block holds.
-    pub(crate) fn kind(&self) -> BlockKind {
-        self.content.read_ordered(self.block.raw()).kind
-    }
-
     /// The epoch in which the block changed.
     fn epoch(&self) -> Epoch {
         Epoch::from_raw(self.epoch.load(Ordering::Acquire))
@@ -161,11 +156,6 @@ impl<B: Backend> Buffer<B> {
             content.set_aside();
         }
         self.epoch.store(Epoch::NONE.raw(), Ordering::Release);
-    }
-
-    /// Whether the block has changed after `epoch`, or not at all.
-    pub(crate) fn has_left(&self, epoch: Epoch) -> bool {
-        self.epoch() != epoch
     }
 
     /// Runs `f` on the bytes that belong to `epoch`: those set aside, and the present ones. For owners of a part of the

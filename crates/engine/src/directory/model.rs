@@ -2,7 +2,6 @@
 
 #![allow(clippy::as_conversions)]
 
-use super::readdir::COOKIE_START;
 use super::{Directory, DirectoryRules, DirectoryStore, Role};
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
@@ -140,7 +139,7 @@ fn names_by_walk(store: &Store, rules: &DirectoryRules, indexed: bool) -> BTreeM
 }
 
 fn read_all(directory: &Directory<'_, Store>, at_least: usize) -> Vec<(Vec<u8>, u32)> {
-    let mut cookie = COOKIE_START;
+    let mut cookie = 0;
     let mut all = Vec::new();
     loop {
         let batch = directory.read(cookie, at_least).unwrap();
@@ -255,7 +254,7 @@ fn three_levels_need_large_directories() {
         let levels = store.blocks.borrow()[0].read(|bytes| RootInfo::read(bytes).unwrap().indirect_levels);
         assert_eq!((levels, inserted == 60_000), if large { (2, true) } else { (1, false) }, "{inserted}");
         assert_eq!(names_by_walk(&store, &rules, true).len(), inserted);
-        let mut cookie = COOKIE_START;
+        let mut cookie = 0;
         let mut read = 0;
         while let Some(last) = directory.read(cookie, 1000).unwrap().last() {
             read += directory.read(cookie, 1000).unwrap().len();
@@ -277,7 +276,7 @@ fn cookies_survive_changes() {
         directory.insert(&name(number), InodeNr::new(100 + number), FileType::Regular).unwrap();
     }
     let mut seen = Vec::new();
-    let mut cookie = COOKIE_START;
+    let mut cookie = 0;
     for round in 0..1000u32 {
         let batch = directory.read(cookie, 3).unwrap();
         let Some(last) = batch.last() else { break };

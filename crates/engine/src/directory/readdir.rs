@@ -14,9 +14,6 @@ use blockyard_disk::dirhash::{DirHasher, NameHash};
 use blockyard_disk::htree::CONTINUES;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{high32, u64_from_usize};
-
-/// The cookie at which every read begins.
-pub(crate) const COOKIE_START: u64 = 0;
 /// Cookies 1 and 2 stand behind `.` and `..`; the place `p` of another entry has the cookie `p + FIRST_PLACE + 1`.
 const FIRST_PLACE: u64 = 2;
 
