@@ -32,6 +32,8 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("recover", "blockyard recover disk.img"),
     ("policy list", "blockyard policy list"),
     ("policy show", "blockyard policy show linux-6.18:busy=wait"),
+    ("lab crash", "blockyard lab crash --workload names,append --states 20"),
+    ("lab crash", "blockyard lab crash --mutant list"),
     ("completions", "blockyard completions bash > blockyard.bash"),
     ("man", "blockyard man pages"),
 ];

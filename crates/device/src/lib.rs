@@ -27,7 +27,7 @@ pub use faulty::{Effect, Fault, FaultyDevice, Operation, OperationCounts, When};
 pub use file::FileDevice;
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
-pub use recorder::{CrashPlan, CrashState, Event, RecorderDevice, Step, WriteLog};
+pub use recorder::{CrashPlan, CrashState, Event, Piece, RecorderDevice, Step, WriteLog};
 
 /// Errors of a device, with the operation and the place.
 #[derive(Debug, thiserror::Error)]

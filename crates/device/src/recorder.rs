@@ -11,7 +11,7 @@ use blockyard_sync::{Mutex, rank};
 
 mod crash;
 
-pub use crash::{CrashPlan, CrashState, Step};
+pub use crash::{CrashPlan, CrashState, Piece, Step};
 
 /// One recorded change.
 #[derive(Clone, PartialEq, Eq)]

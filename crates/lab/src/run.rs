@@ -21,6 +21,7 @@ use cell::Cell;
 pub(crate) use image::CellDevice;
 pub use image::{ImageSource, default_mkfs};
 pub use judge::Verdict;
+pub(crate) use judge::e2fsck_program;
 pub use kernel::CAVEAT;
 
 /// What to run.

@@ -2,6 +2,7 @@
 
 mod agree;
 mod census;
+mod crash;
 mod pairs;
 mod progress;
 mod report;
@@ -25,6 +26,8 @@ enum Command {
     Agree(Box<agree::Args>),
     /// Count the locks that allocation and freeing share, patch by patch
     Census(census::Args),
+    /// Cut the power at every write of a workload, and judge what three recoveries make of it
+    Crash(crash::Args),
     /// Allocate and free in memory, in one or many threads: how far a policy scales
     Pairs(pairs::Args),
     /// Run a workload under several policies and numbers of workers, and print what came out
@@ -41,6 +44,7 @@ impl Args {
         match self.command {
             Command::Agree(args) => args.run(output),
             Command::Census(args) => args.run(output),
+            Command::Crash(args) => args.run(output),
             Command::Pairs(args) => args.run(output),
             Command::Run(args) => args.run(output),
             Command::Report(args) => args.run(output),

@@ -95,20 +95,54 @@ impl CrashState {
 
 /// Applies the chosen sectors of an event.
 fn apply_torn(event: &Event, sectors: &[bool], device: &dyn BlockDevice) -> Result<()> {
-    for (index, _) in sectors.iter().enumerate().filter(|(_, kept)| **kept) {
+    torn_pieces(event, sectors).try_for_each(|(offset, piece)| match piece {
+        Piece::Bytes(bytes) => device.write_at(offset, bytes),
+        Piece::Zeroes(length) => device.write_zeroes(offset, length),
+    })
+}
+
+/// What a step puts at one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// So many zeroes.
+    Zeroes(u64),
+}
+
+impl super::WriteLog {
+    /// What a step changes, by first byte; nothing for flushes, marks and discards (whose content is undefined).
+    ///
+    /// # Panics
+    /// When the step is not of this log.
+    #[must_use]
+    pub fn pieces(&self, step: &Step) -> Vec<(u64, Piece<'_>)> {
+        let event = &self.events[step.event];
+        match (&step.sectors, event) {
+            (Some(sectors), _) => torn_pieces(event, sectors).collect(),
+            (None, Event::Write { offset, data, .. }) => vec![(*offset, Piece::Bytes(data))],
+            (None, Event::Zero { offset, length }) => vec![(*offset, Piece::Zeroes(*length))],
+            (None, Event::Discard { .. } | Event::Flush | Event::Mark(_)) => Vec::new(),
+        }
+    }
+}
+
+/// The chosen sectors of an event.
+fn torn_pieces<'a>(event: &'a Event, sectors: &[bool]) -> impl Iterator<Item = (u64, Piece<'a>)> {
+    let chosen = sectors.iter().enumerate().filter(|(_, kept)| **kept);
+    chosen.filter_map(move |(index, _)| {
         let start = u64_from_usize(index) * SECTOR;
         match event {
             Event::Write { offset, data, .. } => {
                 let end = (start + SECTOR).min(u64_from_usize(data.len()));
-                device.write_at(offset + start, &data[usize_from_u64(start)..usize_from_u64(end)])?;
+                Some((offset + start, Piece::Bytes(&data[usize_from_u64(start)..usize_from_u64(end)])))
             }
             Event::Zero { offset, length } => {
-                device.write_zeroes(offset + start, SECTOR.min(length - start))?;
+                Some((offset + start, Piece::Zeroes(SECTOR.min(length - start))))
             }
-            Event::Discard { .. } | Event::Flush | Event::Mark(_) => {}
+            Event::Discard { .. } | Event::Flush | Event::Mark(_) => None,
         }
-    }
-    Ok(())
+    })
 }
 
 /// A cut: the epoch's first event, the events issued, and what may or must have arrived.

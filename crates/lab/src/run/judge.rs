@@ -95,7 +95,7 @@ impl Verdict {
 }
 
 /// e2fsck, where it is installed.
-pub(super) fn e2fsck_program() -> Option<&'static str> {
+pub(crate) fn e2fsck_program() -> Option<&'static str> {
     ["e2fsck", "/sbin/e2fsck", "/usr/sbin/e2fsck"]
         .into_iter()
         .find(|program| Command::new(program).arg("-V").output().is_ok_and(|output| output.status.success()))

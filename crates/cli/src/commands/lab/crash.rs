@@ -1,0 +1,202 @@
+//! `blockyard lab crash`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use blockyard_lab::crash::{self, Judges, Plan, Row};
+use blockyard_lab::report::Table;
+
+use super::progress::Progress;
+use crate::commands::Output;
+
+/// Records the writes and flushes of a workload, builds the images that a power cut could have left, and has each
+/// recovered by blockyard, by e2fsck -fy and by a mount: all must be clean, equal, and keep what fsync promised.
+#[derive(clap::Args)]
+#[command(after_help = "\
+A state is what is on the device after a cut: all that was flushed, and any part of what was not, in any order, writes
+torn at sectors of 512 bytes. States are drawn by the seed, distinct by content, most of them inside commits and
+checkpoints. --workload list prints the workloads, --mutant list the rules of durability that can be broken to see that
+it is noticed. Without root or e2fsprogs it says who is missing, and the others judge.
+
+Keys of --json, one object a workload: workload, events, bytes_written, facts, tried, distinct, in_windows, in_recovery,
+left_out, failures (each: workload, state, description, judge, found, repeat); then one object: states, in_windows,
+in_recovery, failures, seed, mutant, missing.
+
+Exit codes: 0 no failures; 2 wrong usage, nothing ran; 4 failures; 8 it could not be done.")]
+pub(crate) struct Args {
+    /// Workloads, parted by commas; all of them, or list to name them
+    #[arg(long, value_delimiter = ',', default_value = "all")]
+    workload: Vec<String>,
+    /// Seed of the workloads and of the sample
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Distinct crash states over all workloads
+    #[arg(long, default_value_t = 500)]
+    states: usize,
+    /// Break this rule of durability: failures are expected
+    #[arg(long)]
+    mutant: Option<String>,
+    /// Threads that judge [default: as many as CPUs]
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Cut the recovery, too, of one state in so many; 0: of none
+    #[arg(long, default_value_t = 8)]
+    recovery_cuts: usize,
+    /// Only the state of this number, of the one workload
+    #[arg(long)]
+    state: Option<usize>,
+    /// Stop at the first failure
+    #[arg(long)]
+    first: bool,
+    /// Write the images of failures to this folder
+    #[arg(long)]
+    keep: Option<PathBuf>,
+    /// Only our own recovery and checker judge
+    #[arg(long)]
+    ours_only: bool,
+}
+
+/// Exit code when nothing ran because of what was asked for.
+const EXIT_USAGE: u8 = 2;
+/// Exit code when a state was not recovered as it should be.
+const EXIT_FAILURES: u8 = 4;
+
+impl Args {
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        if self.workload == ["list"] {
+            crash::names().for_each(|(name, about)| println!("{name:12} {about}"));
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.mutant.as_deref() == Some("list") {
+            crash::mutants().for_each(|name| println!("{name}"));
+            return Ok(ExitCode::SUCCESS);
+        }
+        let plan = self.plan();
+        if let Err(error) = plan.check() {
+            eprintln!("blockyard: {}", crate::commands::describe(&error));
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+        let mut progress = Progress::new(output, plan.workloads.len());
+        let (rows, judges) = crash::run(
+            &plan,
+            |number, name| progress.begin(number, name),
+            |row| {
+                if output.json
+                    && let Ok(line) = serde_json::to_string(row)
+                {
+                    println!("{line}");
+                }
+            },
+        )?;
+        drop(progress);
+        let total = Total::of(&rows);
+        if output.json {
+            println!("{}", total.json(&plan, &judges));
+        } else {
+            show(&rows, &total, &plan, &judges, output.quiet);
+        }
+        Ok(if total.failures == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_FAILURES) })
+    }
+
+    fn plan(self) -> Plan {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let all = self.workload == ["all"];
+        Plan {
+            workloads: if all {
+                crash::names().map(|(name, _)| name.to_owned()).collect()
+            } else {
+                self.workload
+            },
+            states: self.states,
+            seed: self.seed,
+            mutant: self.mutant,
+            jobs: self.jobs.unwrap_or(cpus),
+            recovery_cuts: self.recovery_cuts,
+            stop_at_first: self.first,
+            only: self.state,
+            keep: self.keep,
+            ours_only: self.ours_only,
+        }
+    }
+}
+
+/// Sums over all workloads.
+#[derive(Default)]
+struct Total {
+    states: usize,
+    in_windows: usize,
+    in_recovery: usize,
+    failures: usize,
+}
+
+impl Total {
+    fn of(rows: &[Row]) -> Self {
+        rows.iter().fold(Self::default(), |sum, row| Self {
+            states: sum.states + row.distinct,
+            in_windows: sum.in_windows + row.in_windows,
+            in_recovery: sum.in_recovery + row.in_recovery,
+            failures: sum.failures + row.failures.len(),
+        })
+    }
+
+    fn json(&self, plan: &Plan, judges: &Judges) -> serde_json::Value {
+        serde_json::json!({
+            "states": self.states,
+            "in_windows": self.in_windows,
+            "in_recovery": self.in_recovery,
+            "failures": self.failures,
+            "seed": plan.seed,
+            "mutant": plan.mutant,
+            "missing": judges.missing,
+        })
+    }
+}
+
+fn show(rows: &[Row], total: &Total, plan: &Plan, judges: &Judges, quiet: bool) {
+    for failure in rows.iter().flat_map(|row| &row.failures) {
+        println!("{} state {}: {}: {}", failure.workload, failure.state, failure.judge, failure.found);
+        println!("  {}\n  {}", failure.description, failure.repeat);
+    }
+    if quiet {
+        return;
+    }
+    println!("{}", table(rows).terminal());
+    for missing in &judges.missing {
+        println!("not judged by {missing}");
+    }
+    let share = (total.in_windows * 100).checked_div(total.states).unwrap_or(0);
+    println!(
+        "seed {}: {} crash states, {share} % inside a commit or checkpoint, and {} inside a recovery: {} failures",
+        plan.seed, total.states, total.in_recovery, total.failures
+    );
+}
+
+fn table(rows: &[Row]) -> Table {
+    let columns = [
+        "workload",
+        "events",
+        "MiB written",
+        "facts",
+        "tried",
+        "states",
+        "in windows",
+        "in recovery",
+        "failures",
+    ];
+    let mut table = Table::new("power cuts", columns);
+    for row in rows {
+        table.push([
+            row.workload.clone(),
+            row.events.to_string(),
+            (row.bytes_written >> 20).to_string(),
+            row.facts.to_string(),
+            row.tried.to_string(),
+            row.distinct.to_string(),
+            row.in_windows.to_string(),
+            row.in_recovery.to_string(),
+            row.failures.len().to_string(),
+        ]);
+    }
+    table
+}

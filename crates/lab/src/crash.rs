@@ -1,0 +1,328 @@
+//! `lab crash`: power cuts at every write of a workload, and what three recoveries make of each.
+//!
+//! A workload runs on the engine, journal on, over a device that records writes and flushes. From the recording come
+//! images that a power cut could have left: after any write, with any part of what was not flushed, in any order, writes
+//! torn at sectors. Each is recovered by our engine, by `e2fsck -fy` and by a mount; each result must pass our checker
+//! and `e2fsck -fn`, all three must be the same tree, and the tree must keep every promise made before the cut. Some
+//! recoveries are cut themselves, and recovered again.
+//!
+//! Key decision: a state is named by its number in a fixed enumeration, so workload, seed and number repeat it; images
+//! are built from their predecessors, and never twice.
+
+mod facts;
+mod image;
+mod judges;
+mod stage;
+mod states;
+mod trial;
+mod walk;
+mod workloads;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail, ensure};
+use blockyard_engine::BrokenRule;
+use serde::Serialize;
+
+use judges::Bench;
+pub use judges::Judges;
+use stage::Recording;
+use states::Sample;
+use trial::Trial;
+use workloads::{WORKLOADS, Workload};
+
+/// What to try.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Names of workloads, from [`names`].
+    pub workloads: Vec<String>,
+    /// Distinct states over all workloads.
+    pub states: usize,
+    /// Seed of the workloads and of the sample.
+    pub seed: u64,
+    /// A rule of durability for the engine to break, by name: to see that it is noticed.
+    pub mutant: Option<String>,
+    /// Threads that judge.
+    pub jobs: usize,
+    /// Of how many states one has its recovery cut, too; 0 for none.
+    pub recovery_cuts: usize,
+    /// End a workload at its first failure.
+    pub stop_at_first: bool,
+    /// Only the state of this number, of the one workload.
+    pub only: Option<usize>,
+    /// A folder for the images of failures.
+    pub keep: Option<PathBuf>,
+    /// Only our own recovery and checker judge.
+    pub ours_only: bool,
+}
+
+/// What came out for one workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The workload.
+    pub workload: String,
+    /// Events that were recorded: writes, flushes and marks.
+    pub events: usize,
+    /// Bytes that were written.
+    pub bytes_written: u64,
+    /// Facts that it was promised.
+    pub facts: usize,
+    /// Crash states that were built.
+    pub tried: usize,
+    /// Crash states that were judged; all have different contents.
+    pub distinct: usize,
+    /// Those of them inside a commit or a checkpoint.
+    pub in_windows: usize,
+    /// Crash states of recoveries that were judged.
+    pub in_recovery: usize,
+    /// States left out because the write of the superblock itself is torn: no one recovers those without a backup.
+    pub left_out: usize,
+    /// What went wrong.
+    pub failures: Vec<Failure>,
+}
+
+/// A state that was not recovered as it should be.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failure {
+    /// The workload.
+    pub workload: String,
+    /// The number of the state.
+    pub state: usize,
+    /// What the state is.
+    pub description: String,
+    /// Who found it.
+    pub judge: String,
+    /// What was found.
+    pub found: String,
+    /// The command that repeats it.
+    pub repeat: String,
+}
+
+/// Names and descriptions of the workloads.
+pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    WORKLOADS.iter().map(|workload| (workload.name, workload.about))
+}
+
+/// Names of the rules that can be broken.
+pub fn mutants() -> impl Iterator<Item = String> {
+    BrokenRule::ALL.iter().map(|rule| mutant_name(*rule))
+}
+
+/// `NoPreflush` as `no-preflush`.
+fn mutant_name(rule: BrokenRule) -> String {
+    let mut name = String::new();
+    for letter in format!("{rule:?}").chars() {
+        if letter.is_ascii_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
+}
+
+impl Plan {
+    /// Refuses what cannot work, before anything runs.
+    ///
+    /// # Errors
+    /// What is wrong and what to do.
+    pub fn check(&self) -> Result<()> {
+        self.parsed().map(drop)
+    }
+
+    fn parsed(&self) -> Result<(Vec<&'static Workload>, Option<BrokenRule>)> {
+        ensure!(self.states > 0 && self.jobs > 0, "--states and --jobs take numbers from 1 up");
+        let find = |name: &String| {
+            let known: Vec<&str> = names().map(|(name, _)| name).collect();
+            WORKLOADS
+                .iter()
+                .find(|workload| workload.name == name)
+                .with_context(|| format!("workload {name:?} is unknown: use {} or all", known.join(", ")))
+        };
+        let workloads = self.workloads.iter().map(find).collect::<Result<Vec<_>>>()?;
+        if self.only.is_some() && workloads.len() != 1 {
+            bail!("--state: give the one workload that it belongs to");
+        }
+        let rule = self.mutant.as_ref().map(|name| {
+            let known: Vec<String> = mutants().collect();
+            let found = BrokenRule::ALL.into_iter().find(|rule| mutant_name(*rule) == *name);
+            found.with_context(|| format!("mutant {name:?} is unknown: use {}", known.join(", ")))
+        });
+        Ok((workloads, rule.transpose()?))
+    }
+}
+
+/// Runs the plan. `progress` is told of each workload before it runs; `done` gets each row as it is ready.
+///
+/// # Errors
+/// Those of [`Plan::check`]; of the engine while a workload runs; of the judges' tools. A state that is not recovered is
+/// a [`Failure`], not an error.
+pub fn run(
+    plan: &Plan,
+    mut progress: impl FnMut(usize, &str),
+    mut done: impl FnMut(&Row),
+) -> Result<(Vec<Row>, Judges)> {
+    let (workloads, rule) = plan.parsed()?;
+    let scratch = scratch()?;
+    let judges = Judges::find(scratch.path());
+    let mut rows = Vec::new();
+    let mut left = plan.states;
+    for (index, workload) in workloads.iter().enumerate() {
+        progress(index + 1, workload.name);
+        let count = left.div_ceil(workloads.len() - index);
+        let judging = Judging { plan, judges: &judges, folder: scratch.path(), workload };
+        let row = judging.run(rule, count).with_context(|| workload.name.to_owned())?;
+        left = left.saturating_sub(row.distinct);
+        done(&row);
+        let has_failed = !row.failures.is_empty();
+        rows.push(row);
+        if has_failed && plan.stop_at_first {
+            break;
+        }
+    }
+    Ok((rows, judges))
+}
+
+/// A folder for images: in memory, where that is usual.
+fn scratch() -> Result<tempfile::TempDir> {
+    let builder = || tempfile::Builder::new().prefix("blockyard-crash-").to_owned();
+    builder().tempdir_in("/dev/shm").or_else(|_| builder().tempdir()).context("a folder for images")
+}
+
+/// One workload being judged.
+struct Judging<'a> {
+    plan: &'a Plan,
+    judges: &'a Judges,
+    folder: &'a std::path::Path,
+    workload: &'static Workload,
+}
+
+/// What the threads share.
+#[derive(Default)]
+struct Shared {
+    next: usize,
+    in_recovery: usize,
+    failures: Vec<Failure>,
+    seen: HashSet<u64>,
+}
+
+impl Judging<'_> {
+    fn run(&self, rule: Option<BrokenRule>, count: usize) -> Result<Row> {
+        let recording = self.workload.record(self.plan.seed, rule)?;
+        let sample = states::draw(&recording, count, self.plan.seed, self.plan.only)?;
+        let shared = Mutex::new(Shared::default());
+        let jobs = self.plan.jobs.min(sample.states.len()).max(1);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..jobs)
+                .map(|job| {
+                    let (recording, sample, shared) = (&recording, &sample, &shared);
+                    scope.spawn(move || self.judge(job, recording, sample, shared))
+                })
+                .collect();
+            threads.into_iter().try_for_each(|thread| match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+        })?;
+        let mut shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+        shared.failures.sort_by_key(|failure| failure.state);
+        Ok(Row {
+            workload: self.workload.name.to_owned(),
+            events: recording.log.events().len(),
+            bytes_written: states::bytes_written(&recording.log),
+            facts: recording.facts.len(),
+            tried: sample.tried,
+            distinct: sample.states.len().min(shared.next),
+            in_windows: sample.states.iter().filter(|candidate| candidate.in_window).count(),
+            in_recovery: shared.in_recovery,
+            left_out: sample.left_out,
+            failures: shared.failures,
+        })
+    }
+
+    /// One thread: takes states in turn, each built on the one before.
+    fn judge(
+        &self,
+        job: usize,
+        recording: &Recording,
+        sample: &Sample,
+        shared: &Mutex<Shared>,
+    ) -> Result<()> {
+        let size = recording.base.bytes().len();
+        let folder = self.folder.join(format!("{}-{job}", self.workload.name));
+        let bench = if self.plan.ours_only {
+            None
+        } else {
+            Some(Bench::new(self.judges, folder, blockyard_disk::num::u64_from_usize(size))?)
+        };
+        let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut image = recording.base.clone();
+        let mut at = 0;
+        loop {
+            let index = {
+                let mut shared = lock();
+                if self.plan.stop_at_first && !shared.failures.is_empty() {
+                    return Ok(());
+                }
+                shared.next += 1;
+                shared.next - 1
+            };
+            let Some(candidate) = sample.states.get(index) else { return Ok(()) };
+            image.advance(&recording.log, at..candidate.state.base);
+            at = candidate.state.base;
+            let known = recording.facts.known_at(candidate.state.point);
+            let trial = Trial { bench: bench.as_ref(), facts: &recording.facts, known };
+            let nested = match self.plan.recovery_cuts {
+                0 => 0,
+                every => usize::from(index.is_multiple_of(every)) * 2,
+            };
+            let seed = self.plan.seed ^ blockyard_disk::num::u64_from_usize(candidate.number);
+            let is_new = |content| lock().seen.insert(content);
+            let verdict = image.with_steps(&recording.log, &candidate.state.steps, |image| {
+                let verdict = trial.judge(image.bytes(), nested, seed, is_new);
+                if !matches!(&verdict, Ok((_, None))) {
+                    self.keep(candidate.number, image.bytes())?;
+                }
+                verdict
+            });
+            let (in_recovery, fault) = verdict?;
+            let mut shared = lock();
+            shared.in_recovery += in_recovery;
+            if let Some((judge, found)) = fault {
+                shared.failures.push(self.failure(candidate, judge, found));
+            }
+        }
+    }
+
+    fn keep(&self, state: usize, bytes: &[u8]) -> Result<()> {
+        let Some(folder) = &self.plan.keep else { return Ok(()) };
+        std::fs::create_dir_all(folder)?;
+        let path = folder.join(format!("{}-{}-{state}.img", self.workload.name, self.plan.seed));
+        std::fs::write(&path, bytes).with_context(|| path.display().to_string())
+    }
+
+    fn failure(&self, candidate: &states::Candidate, judge: String, found: String) -> Failure {
+        let Plan { seed, mutant, .. } = self.plan;
+        let mutant = mutant.as_ref().map_or_else(String::new, |name| format!(" --mutant {name}"));
+        let name = self.workload.name;
+        let repeat = if self.workload.repeats {
+            format!(
+                "blockyard lab crash --workload {name} --seed {seed}{mutant} --state {}",
+                candidate.number
+            )
+        } else {
+            format!(
+                "blockyard lab crash --workload {name} --seed {seed}{mutant} --keep DIR (its threads do not repeat)"
+            )
+        };
+        Failure {
+            workload: name.to_owned(),
+            state: candidate.number,
+            description: candidate.state.to_string().chars().take(400).collect(),
+            judge,
+            found: found.chars().take(2000).collect(),
+            repeat,
+        }
+    }
+}

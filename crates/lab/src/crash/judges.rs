@@ -1,0 +1,313 @@
+//! Who recovers an image, and who looks at what came out.
+//!
+//! Three recover: our engine, `e2fsck -fy` and a mount by the running kernel. Each result is looked at by our checker and
+//! by `e2fsck -fn`, and all three must be the same tree. What is missing (e2fsprogs, root, loop devices) is said, and the
+//! others judge alone.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use blockyard_device::{BlockDevice, FileDevice};
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::walk::{self, Tree, difference};
+use crate::run::e2fsck_program;
+
+/// Who can judge on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judges {
+    /// The program, where e2fsprogs is installed.
+    e2fsck: Option<&'static str>,
+    /// Whether the kernel can mount images.
+    kernel: bool,
+    /// Who is missing, and why.
+    pub missing: Vec<String>,
+}
+
+/// Problems that `e2fsck -fy` may report on an image before recovery: what every recovery mends. The totals in the
+/// superblock, which nobody keeps exact; orphans; and, where there is an orphan file, that it is not empty yet and its
+/// mark: e2fsck 1.47 says so of what Linux leaves, too.
+const HARMLESS: [&str; 5] = ["0x05000f", "0x05000d", "0x000020", "0x06000c", "0x06000d"];
+
+/// Bytes that are compared and copied at once.
+const CHUNK: usize = 64 << 10;
+
+impl Judges {
+    /// Looks who is there. `scratch` is a folder to try a loop device in.
+    pub(super) fn find(scratch: &Path) -> Self {
+        let mut missing = Vec::new();
+        let e2fsck = e2fsck_program();
+        if e2fsck.is_none() {
+            missing.push("e2fsck: e2fsprogs is not installed".to_owned());
+        }
+        let kernel = match try_kernel(scratch) {
+            Ok(()) => true,
+            Err(error) => {
+                missing.push(format!("the kernel: {error:#}"));
+                false
+            }
+        };
+        Self { e2fsck, kernel, missing }
+    }
+
+    /// Whether all are there.
+    #[must_use]
+    pub fn are_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+}
+
+fn try_kernel(scratch: &Path) -> Result<()> {
+    ensure!(rustix::process::geteuid().is_root(), "mounting needs root");
+    let image = scratch.join("trial");
+    File::create(&image)?.set_len(1 << 20)?;
+    let tried = Loop::attach(&image).map(drop);
+    std::fs::remove_file(&image)?;
+    tried
+}
+
+/// The place where one thread has images judged.
+pub(super) struct Bench {
+    judges: Judges,
+    folder: PathBuf,
+    file: File,
+    attached: RefCell<Option<Loop>>,
+}
+
+/// Who found a fault, and what.
+pub(super) type Fault = (&'static str, String);
+
+impl Bench {
+    /// A bench in a new folder, for images of `size` bytes.
+    pub(super) fn new(judges: &Judges, folder: PathBuf, size: u64) -> Result<Self> {
+        std::fs::create_dir_all(folder.join("mount")).context("a folder for images")?;
+        let file =
+            File::options().read(true).write(true).create(true).truncate(true).open(folder.join("image"))?;
+        file.set_len(size)?;
+        let problems = folder.join("problems");
+        std::fs::write(
+            folder.join("e2fsck.conf"),
+            format!("[options]\nproblem_log_filename = {}\n", problems.display()),
+        )?;
+        Ok(Self { judges: judges.clone(), folder, file, attached: RefCell::new(None) })
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.join("image")
+    }
+
+    /// Recovers `image` by the others and compares with what we made of it: the device and its tree.
+    pub(super) fn compare(&self, image: &[u8], ours: &dyn BlockDevice, tree: &Tree) -> Result<Option<Fault>> {
+        if let Some(e2fsck) = self.judges.e2fsck {
+            self.write_device(ours)?;
+            if let Some(found) = self.e2fsck_finds(e2fsck)? {
+                return Ok(Some(("e2fsck -fn after ours", found)));
+            }
+            self.write(image)?;
+            if let Some(fault) = self.by_e2fsck(e2fsck, tree)? {
+                return Ok(Some(fault));
+            }
+        }
+        match self.loop_device(image)? {
+            Some(device) => self.by_kernel(&device, tree),
+            None => Ok(None),
+        }
+    }
+
+    /// A loop device that shows `image`; `None` where the kernel does not judge.
+    ///
+    /// The cache of a block device outlives a change of the file behind it while anybody has the device open, and
+    /// programs that list loop devices open them all. So the device is read before it is used, and replaced if it shows
+    /// something else.
+    fn loop_device(&self, image: &[u8]) -> Result<Option<std::cell::Ref<'_, Loop>>> {
+        if !self.judges.kernel {
+            return Ok(None);
+        }
+        self.write(image)?;
+        for _ in 0..20 {
+            let ready = self.attached.borrow().as_ref().map_or(Ok(false), |device| device.shows(image))?;
+            if ready {
+                return Ok(std::cell::Ref::filter_map(self.attached.borrow(), Option::as_ref).ok());
+            }
+            self.attached.replace(None);
+            self.attached.replace(Some(Loop::attach(&self.image())?));
+        }
+        bail!("no loop device shows what was written to its file")
+    }
+
+    fn by_e2fsck(&self, e2fsck: &str, tree: &Tree) -> Result<Option<Fault>> {
+        if let Some(found) = self.repair(e2fsck)? {
+            return Ok(Some(("e2fsck -fy", found)));
+        }
+        if let Some(found) = self.e2fsck_finds(e2fsck)? {
+            return Ok(Some(("e2fsck -fn after e2fsck -fy", found)));
+        }
+        let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open_read_only(&self.image())?);
+        if let Some(found) = check(&*device)? {
+            return Ok(Some(("our check after e2fsck -fy", found)));
+        }
+        let theirs = match walk::of_device(device) {
+            Ok(theirs) => theirs,
+            Err(error) => return Ok(Some(("our reader after e2fsck -fy", format!("{error:#}")))),
+        };
+        Ok(difference(tree, &theirs).map(|found| ("the tree after e2fsck -fy", found)))
+    }
+
+    fn by_kernel(&self, device: &Loop, tree: &Tree) -> Result<Option<Fault>> {
+        let target = self.folder.join("mount");
+        let mounted = patiently(|| mount(&device.0, &target, "ext4", MountFlags::NOATIME, None));
+        if let Err(error) = mounted {
+            return Ok(Some(("the kernel's mount", error.to_string())));
+        }
+        let theirs = walk::of_mount(&target);
+        patiently(|| unmount(&target, UnmountFlags::empty()))
+            .with_context(|| format!("unmount {}", device.0))?;
+        device.wait_until_free()?;
+        match theirs {
+            Err(error) => return Ok(Some(("the kernel's tree", format!("{error:#}")))),
+            Ok(theirs) => {
+                if let Some(found) = difference(tree, &theirs) {
+                    return Ok(Some(("the kernel's tree", found)));
+                }
+            }
+        }
+        if let Some(e2fsck) = self.judges.e2fsck
+            && let Some(found) = self.e2fsck_finds(e2fsck)?
+        {
+            return Ok(Some(("e2fsck -fn after the kernel", found)));
+        }
+        let found = check(&FileDevice::open_read_only(&self.image())?)?;
+        Ok(found.map(|found| ("our check after the kernel", found)))
+    }
+
+    /// Repairs the image; says what was repaired beyond what every recovery does.
+    fn repair(&self, e2fsck: &str) -> Result<Option<String>> {
+        let problems = self.folder.join("problems");
+        let _ = std::fs::remove_file(&problems);
+        let output = Command::new(e2fsck)
+            .arg("-fy")
+            .arg(self.image())
+            .env("E2FSCK_CONFIG", self.folder.join("e2fsck.conf"))
+            .output()
+            .context("run e2fsck")?;
+        let log = std::fs::read_to_string(&problems).unwrap_or_default();
+        let codes = log.split("<problem code=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let harmful: Vec<&str> = codes.filter(|code| !HARMLESS.contains(code)).collect();
+        let exit = output.status.code();
+        if matches!(exit, Some(0 | 1)) && harmful.is_empty() {
+            return Ok(None);
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok(Some(format!("exit code {exit:?}, problems {}: {}", harmful.join(" "), text.trim())))
+    }
+
+    /// What `e2fsck -fn` finds in the image.
+    fn e2fsck_finds(&self, e2fsck: &str) -> Result<Option<String>> {
+        let output = Command::new(e2fsck).arg("-fn").arg(self.image()).output().context("run e2fsck")?;
+        if output.status.success() {
+            return Ok(None);
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok(Some(format!("exit code {:?}: {}", output.status.code(), text.trim())))
+    }
+
+    /// Makes the image file these bytes, writing what differs.
+    fn write(&self, bytes: &[u8]) -> Result<()> {
+        let mut old = vec![0; CHUNK];
+        for (index, new) in bytes.chunks(CHUNK).enumerate() {
+            let at = u64_from_usize(index * CHUNK);
+            let old = &mut old[..new.len()];
+            self.file.read_exact_at(old, at)?;
+            if old != new {
+                self.file.write_all_at(new, at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_device(&self, device: &dyn BlockDevice) -> Result<()> {
+        let mut bytes = vec![0; usize_from_u64(device.size())];
+        device.read_at(0, &mut bytes)?;
+        self.write(&bytes)
+    }
+}
+
+/// What our checker finds on a device.
+pub(super) fn check(device: &dyn BlockDevice) -> Result<Option<String>> {
+    let report = blockyard_check::check(device, &blockyard_check::Options { threads: Some(1) })?;
+    if report.is_clean() {
+        return Ok(None);
+    }
+    let shown: Vec<String> = report.findings.iter().take(5).map(|finding| format!("{finding:?}")).collect();
+    Ok(Some(format!("{} errors: {}", report.errors, shown.join("; "))))
+}
+
+/// Tries again for a while what is busy: a program that another thread is just starting holds our files for a moment.
+fn patiently(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+    for _ in 0..2000 {
+        match call() {
+            Err(rustix::io::Errno::BUSY) => std::thread::sleep(std::time::Duration::from_millis(1)),
+            other => return other,
+        }
+    }
+    call()
+}
+
+/// A loop device that shows a file; detached when dropped.
+struct Loop(String);
+
+impl Loop {
+    fn attach(image: &Path) -> Result<Self> {
+        let output =
+            Command::new("losetup").args(["--find", "--show"]).arg(image).output().context("losetup")?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "losetup: {}", text.trim());
+        Ok(Self(String::from_utf8_lossy(&output.stdout).trim().to_owned()))
+    }
+
+    /// Opens the device for nobody else; `None` while it is mounted.
+    fn open_alone(&self) -> Result<Option<File>> {
+        let flags = rustix::fs::OFlags::EXCL.bits().cast_signed();
+        match File::options().read(true).custom_flags(flags).open(&self.0) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => Ok(None),
+            Err(error) => Err(error).with_context(|| self.0.clone()),
+        }
+    }
+
+    /// After unmounting: whoever shares our mounts may keep the file system a little longer.
+    fn wait_until_free(&self) -> Result<()> {
+        for _ in 0..2000 {
+            if self.open_alone()?.is_some() {
+                return Ok(());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        bail!("{} stays mounted", self.0)
+    }
+
+    fn shows(&self, image: &[u8]) -> Result<bool> {
+        let Some(file) = self.open_alone()? else { return Ok(false) };
+        let mut found = vec![0; CHUNK];
+        for (index, expected) in image.chunks(CHUNK).enumerate() {
+            let found = &mut found[..expected.len()];
+            file.read_exact_at(found, u64_from_usize(index * CHUNK))?;
+            if found != expected {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}

@@ -1,0 +1,149 @@
+//! Where a workload runs: an open file system on a recording device, and the facts that it was promised.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use blockyard_device::{BlockDevice, MemoryDevice, RecorderDevice, WriteLog};
+use blockyard_disk::InodeNr;
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::u64_from_usize;
+use blockyard_engine::{FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::facts::{Fact, Facts, POISON, Value, Want, stamps};
+use super::image::Image;
+use super::walk;
+use crate::target::Cpu;
+use crate::target::engine::context;
+
+/// A device that records.
+type Recorder = RecorderDevice<MemoryDevice>;
+
+/// An open file system whose writes are recorded.
+pub(super) struct Stage {
+    pub(super) fs: FileSystem,
+    pub(super) seed: u64,
+    device: Arc<Recorder>,
+    facts: Mutex<Vec<Fact>>,
+}
+
+/// What a run left: the image from before, the writes, the promises.
+pub(super) struct Recording {
+    pub(super) base: Image,
+    pub(super) log: WriteLog,
+    pub(super) facts: Facts,
+}
+
+/// What a workload runs on.
+pub(super) struct Setup {
+    /// Bytes of the image.
+    pub(super) size: u64,
+    pub(super) mkfs: mkfs::Options,
+    pub(super) open: OpenOptions,
+}
+
+/// Makes an image, lets `work` run on it, and closes it.
+pub(super) fn record(setup: Setup, seed: u64, work: impl FnOnce(&Stage) -> Result<()>) -> Result<Recording> {
+    let device = MemoryDevice::new(setup.size);
+    // What no file owns shows when a file reads it.
+    device.write_at(0, &stamps(POISON, 0, 0, setup.size))?;
+    let mkfs = mkfs::Options { no_discard: true, lazy_itable_init: Some(false), ..setup.mkfs };
+    mkfs::format(&device, &mkfs.identity(seed, 1)).context("make the image")?;
+    let base = Image::of_device(&device)?;
+    let device = Arc::new(Recorder::new(device));
+    let shared: Arc<dyn BlockDevice> = Arc::<Recorder>::clone(&device);
+    let fs = FileSystem::open(shared, setup.open, &context(0)).context("open the image")?;
+    let stage = Stage { fs, seed, device: Arc::clone(&device), facts: Mutex::default() };
+    work(&stage).context("the workload")?;
+    stage.fs.close(&context(0)).context("close the image")?;
+    let log = device.take_log();
+    let facts = stage.facts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let facts = Facts::new(&log, &facts);
+    Ok(Recording { base, log, facts })
+}
+
+/// An empty regular file.
+pub(super) const REGULAR: NewInode = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+
+/// A directory.
+pub(super) const DIRECTORY: NewInode =
+    NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+
+/// Root on a CPU slot; what is created belongs to `owner`, which says whose stamps it may hold.
+pub(super) fn owner(owner: u16, cpu: Cpu) -> OpContext {
+    OpContext { uid: u32::from(owner), ..context(cpu) }
+}
+
+impl Stage {
+    /// Random choices; the same for the same seed and `stream`.
+    pub(super) fn random(&self, stream: u64) -> ChaCha8Rng {
+        let mut random = ChaCha8Rng::seed_from_u64(self.seed);
+        random.set_stream(stream);
+        random
+    }
+
+    /// Notes a fact: from here on it holds for every cut.
+    pub(super) fn note(&self, fact: Fact) {
+        let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        facts.push(fact);
+        self.device.mark(&(facts.len() - 1).to_string());
+    }
+
+    /// From here on a path holds one of these.
+    pub(super) fn allow(&self, path: &str, values: &[Value]) {
+        self.note(Fact::Path(path.to_owned(), Some(Want::OneOf(values.to_vec()))));
+    }
+
+    /// From here on a path holds a beginning of `bytes`, at least `least` of them.
+    pub(super) fn allow_beginning(&self, path: &str, bytes: &[u8], least: usize) {
+        self.note(Fact::Path(path.to_owned(), Some(Want::Begins(bytes.into(), least))));
+    }
+
+    /// Nothing is promised about a path.
+    pub(super) fn release(&self, path: &str) {
+        self.note(Fact::Path(path.to_owned(), None));
+    }
+
+    /// Makes a file durable, and notes that it is at `path` with these bytes.
+    pub(super) fn promise(&self, inode: InodeNr, path: &str, bytes: &[u8]) -> Result<()> {
+        self.fs.fsync(&context(0), inode)?;
+        self.allow(path, &[Value::holds(bytes)]);
+        Ok(())
+    }
+
+    /// An operation has ended: notes the names that it left. For workloads of one thread.
+    pub(super) fn step(&self) -> Result<()> {
+        self.note(Fact::Names(walk::names_hash(&walk::of_engine(&self.fs, false)?)));
+        Ok(())
+    }
+
+    /// Makes everything durable.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.fs.sync(&context(0))?;
+        self.note(Fact::Durable);
+        Ok(())
+    }
+
+    /// A file in the root directory with stamps of its own.
+    pub(super) fn file(&self, id: u16, name: &str, version: u16, len: u64) -> Result<(InodeNr, Vec<u8>)> {
+        let inode = self.fs.create(&owner(id, 0), InodeNr::ROOT, name.as_bytes(), &REGULAR)?;
+        let bytes = stamps(id, version, 0, len);
+        self.fs.write(&context(0), inode, 0, &bytes)?;
+        Ok((inode, bytes))
+    }
+
+    /// A directory in the root directory.
+    pub(super) fn directory(&self, name: &str) -> Result<InodeNr> {
+        Ok(self.fs.create(&context(0), InodeNr::ROOT, name.as_bytes(), &DIRECTORY)?)
+    }
+
+    /// A file over all free blocks but about `spare`, so that blocks are soon used again.
+    pub(super) fn ballast(&self, spare: u64) -> Result<()> {
+        let file = self.fs.create(&context(0), InodeNr::ROOT, b"ballast", &REGULAR)?;
+        let bytes = self.fs.statistics().blocks_free.saturating_sub(spare)
+            * u64_from_usize(self.fs.geometry().block_size());
+        self.fs.fallocate(&context(0), file, blockyard_engine::Fallocate::AllocateKeepSize, 0, bytes)?;
+        self.sync()
+    }
+}

@@ -1,0 +1,227 @@
+//! Which crash states of a recording are looked at.
+//!
+//! All states that the recorder's plan enumerates are candidates, in a fixed order: a state's number repeats it. The
+//! sample is drawn by the seed, distinct by content, and takes what it can from inside *windows*: between the first log
+//! write of a commit and its commit record, and between the first home write of a checkpoint and the new tail.
+
+use std::collections::HashSet;
+
+use anyhow::{Context, Result};
+use blockyard_device::{CrashPlan, CrashState, Event, Step, WriteLog};
+use blockyard_disk::jbd2::{BlockKind, RawHeader, descriptor};
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_recovery::{JournalPlace, Session};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use super::image::{Frozen, Image};
+use super::stage::Recording;
+
+/// A state to look at.
+pub(super) struct Candidate {
+    /// Its number among all states of the recording.
+    pub(super) number: usize,
+    pub(super) state: CrashState,
+    /// Whether the cut lies inside a commit or a checkpoint.
+    pub(super) in_window: bool,
+    /// Hash of the image.
+    pub(super) content: u64,
+}
+
+/// What was drawn, in the order of what the states are built on.
+pub(super) struct Sample {
+    pub(super) states: Vec<Candidate>,
+    /// States that were built to find distinct ones.
+    pub(super) tried: usize,
+    /// States that tear the superblock's own write.
+    pub(super) left_out: usize,
+}
+
+/// States in windows of all that are drawn, in percent, where there are enough of both.
+const WINDOW_PERCENT: usize = 65;
+
+/// How much is enumerated.
+fn plan(seed: u64) -> CrashPlan {
+    CrashPlan { seed, subsets_max: 5, random_subsets: 8, torn: 3 }
+}
+
+/// Draws `count` states with distinct contents; with `only`, the state of that number.
+pub(super) fn draw(recording: &Recording, count: usize, seed: u64, only: Option<usize>) -> Result<Sample> {
+    let log = &recording.log;
+    let windows = Windows::of(recording)?;
+    let plan = plan(seed);
+    let mut left_out = 0;
+    let (mut inside, mut outside) = (Vec::new(), Vec::new());
+    for (number, state) in log.crash_states(&plan).enumerate() {
+        if only.is_some_and(|only| only != number) {
+            continue;
+        }
+        if tears_superblock(log, &state) {
+            left_out += 1;
+            continue;
+        }
+        let in_window = windows.holds(&state);
+        let list = if in_window { &mut inside } else { &mut outside };
+        list.push(Candidate { number, state, in_window, content: 0 });
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    inside.shuffle(&mut random);
+    outside.shuffle(&mut random);
+    // Many states have equal contents: some spare ones are built.
+    inside.truncate(count * 3);
+    outside.truncate(count * 2);
+    let tried = inside.len() + outside.len();
+    let order: Vec<usize> = inside.iter().chain(&outside).map(|candidate| candidate.number).collect();
+    let mut all: Vec<Candidate> = inside.into_iter().chain(outside).collect();
+    hash_all(recording, &mut all);
+    let mut states = choose(all, &order, count);
+    states.sort_by_key(|candidate| (candidate.state.base, candidate.number));
+    Ok(Sample { states, tried, left_out })
+}
+
+/// Sets the content hashes, and sorts by what the states are built on.
+fn hash_all(recording: &Recording, all: &mut [Candidate]) {
+    all.sort_by_key(|candidate| (candidate.state.base, candidate.number));
+    let mut image = recording.base.clone();
+    let mut at = 0;
+    for candidate in all {
+        image.advance(&recording.log, at..candidate.state.base);
+        at = candidate.state.base;
+        candidate.content = image.with_steps(&recording.log, &candidate.state.steps, Image::hash);
+    }
+}
+
+/// `count` candidates with distinct contents, in the order that was drawn.
+fn choose(all: Vec<Candidate>, order: &[usize], count: usize) -> Vec<Candidate> {
+    let mut by_number: std::collections::HashMap<usize, Candidate> =
+        all.into_iter().map(|candidate| (candidate.number, candidate)).collect();
+    let mut seen = HashSet::new();
+    let drawn = order.iter().filter_map(|number| by_number.remove(number));
+    let (mut inside, mut outside): (Vec<_>, Vec<_>) =
+        drawn.filter(|candidate| seen.insert(candidate.content)).partition(|candidate| candidate.in_window);
+    let wanted = (count * WINDOW_PERCENT / 100).max(count.saturating_sub(outside.len()));
+    inside.truncate(wanted);
+    outside.truncate(count - inside.len());
+    inside.append(&mut outside);
+    inside
+}
+
+/// The superblock spans two sectors: torn, its checksum is wrong, and only a backup helps. That is so for Linux as well.
+pub(super) fn tears_superblock(log: &WriteLog, state: &CrashState) -> bool {
+    let tears = |step: &Step| {
+        let (Some(sectors), Event::Write { offset, .. }) = (&step.sectors, &log.events()[step.event]) else {
+            return false;
+        };
+        let has = |sector: u64| {
+            let index = sector.checked_sub(offset / SECTOR).map(usize_from_u64);
+            index.and_then(|index| sectors.get(index)).copied().unwrap_or(false)
+        };
+        has(SUPERBLOCK_SECTOR) != has(SUPERBLOCK_SECTOR + 1)
+    };
+    state.steps.iter().any(tears)
+}
+
+/// Bytes that a device writes whole.
+const SECTOR: u64 = 512;
+
+/// The first sector of the superblock.
+const SUPERBLOCK_SECTOR: u64 = 2;
+
+/// Which events belong to commits and checkpoints.
+struct Windows {
+    /// By event: whether it lies in a window, and whether it ends it.
+    events: Vec<(bool, bool)>,
+}
+
+impl Windows {
+    fn of(recording: &Recording) -> Result<Self> {
+        // As it was closed: the features of the log are set when it is opened.
+        let mut closed = recording.base.clone();
+        closed.advance(&recording.log, 0..recording.log.events().len());
+        let frozen = Frozen(closed.bytes().into());
+        let place = Session::open(&frozen)?.into_journal().context("an image without a journal")?;
+        let mut events = vec![(false, false); recording.log.events().len()];
+        let journal = Journal::new(&place);
+        let mut logged = HashSet::new();
+        let mut begun: Option<usize> = None;
+        for (at, event) in recording.log.events().iter().enumerate() {
+            let Event::Write { offset, data, is_durable } = event else { continue };
+            let block = offset / u64_from_usize(journal.block_size);
+            let is_log = journal.blocks.contains(&block);
+            if is_log {
+                journal.note_targets(data, &mut logged);
+            }
+            if begun.is_none() && (is_log || logged.contains(&block)) {
+                begun = Some(at);
+            }
+            let ends = *is_durable && (is_log || block == journal.superblock);
+            if let Some(first) = begun.filter(|_| ends) {
+                events[first..=at].fill((true, false));
+                events[at] = (true, true);
+                begun = None;
+            }
+        }
+        Ok(Self { events })
+    }
+
+    /// Whether a cut lies in a window: not at its very end.
+    fn holds(&self, state: &CrashState) -> bool {
+        let Some((inside, ends)) = state.point.checked_sub(1).map(|at| self.events[at]) else { return false };
+        inside && !(ends && state.base == state.point)
+    }
+}
+
+/// Where the log is.
+struct Journal {
+    block_size: usize,
+    /// Its blocks on the device, without the superblock.
+    blocks: HashSet<u64>,
+    superblock: u64,
+    format: blockyard_disk::jbd2::LogFormat,
+}
+
+impl Journal {
+    fn new(place: &JournalPlace) -> Self {
+        let superblock = place.superblock_at();
+        let physical = |block| place.physical(block).raw();
+        Self {
+            block_size: place.superblock().format().block_size(),
+            blocks: (0..place.superblock().blocks())
+                .filter(|block| *block != superblock)
+                .map(physical)
+                .collect(),
+            superblock: physical(superblock),
+            format: *place.superblock().format(),
+        }
+    }
+
+    /// Adds the homes of the blocks that a piece of the log describes.
+    fn note_targets(&self, written: &[u8], targets: &mut HashSet<u64>) {
+        for block in written.chunks_exact(self.block_size) {
+            if matches!(RawHeader::read(block), Some((Some(BlockKind::Descriptor), _))) {
+                targets.extend(descriptor::tags(&self.format, block).map(|tag| tag.target.raw()));
+            }
+        }
+    }
+}
+
+/// Draws a few crash states of a recovery, which was recorded over `image`.
+pub(super) fn of_recovery(log: &WriteLog, count: usize, seed: u64) -> Vec<CrashState> {
+    let plan = CrashPlan { seed, subsets_max: 3, random_subsets: 4, torn: 1 };
+    let mut states: Vec<CrashState> =
+        log.crash_states(&plan).filter(|state| state.point > 0 && !tears_superblock(log, state)).collect();
+    states.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+    states.truncate(count);
+    states
+}
+
+/// The number of bytes that were written.
+pub(super) fn bytes_written(log: &WriteLog) -> u64 {
+    let length = |event: &Event| match event {
+        Event::Write { data, .. } => u64_from_usize(data.len()),
+        Event::Zero { length, .. } => *length,
+        _ => 0,
+    };
+    log.events().iter().map(length).sum()
+}

@@ -1,0 +1,108 @@
+//! One image on trial: recovered by us, held against the promises, compared with the others, and cut again on the way.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use blockyard_device::{BlockDevice, OverlayDevice, RecorderDevice, WriteLog};
+use blockyard_engine::{FileSystem, OpenOptions};
+
+use super::facts::Facts;
+use super::image::{Frozen, Image};
+use super::judges::{Bench, check};
+use super::states;
+use super::walk::{self, Tree, difference};
+use crate::target::engine::context;
+
+/// What an image is judged by.
+pub(super) struct Trial<'a> {
+    /// The other judges; `None`: only ours.
+    pub(super) bench: Option<&'a Bench>,
+    pub(super) facts: &'a Facts,
+    /// How many of the facts hold.
+    pub(super) known: usize,
+}
+
+/// What a trial found: how many cuts of its recovery were judged, and a fault with who found it.
+pub(super) type Verdict = (usize, Option<(String, String)>);
+
+/// Our recovery over an image that stays as it is.
+type Recovered = RecorderDevice<OverlayDevice<Frozen>>;
+
+impl Trial<'_> {
+    /// Judges an image, and `nested` cuts of our recovery of it whose contents `is_new`.
+    pub(super) fn judge(
+        &self,
+        image: &[u8],
+        nested: usize,
+        seed: u64,
+        is_new: impl Fn(u64) -> bool,
+    ) -> Result<Verdict> {
+        let (tree, log) = match self.whole(image)? {
+            Ok(found) => found,
+            Err(fault) => return Ok((0, Some(fault))),
+        };
+        if nested == 0 {
+            return Ok((0, None));
+        }
+        let mut second = Image::of_device(&Frozen(image.into()))?;
+        let mut judged = 0;
+        let mut cuts = states::of_recovery(&log, nested, seed);
+        cuts.sort_by_key(|state| state.base);
+        let mut at = 0;
+        for state in cuts {
+            second.advance(&log, at..state.base);
+            at = state.base;
+            let fault =
+                second.with_steps(&log, &state.steps, |second| -> Result<Option<(String, String)>> {
+                    if !is_new(second.hash()) {
+                        return Ok(None);
+                    }
+                    judged += 1;
+                    Ok(match self.whole(second.bytes())? {
+                        Err(fault) => Some(fault),
+                        Ok((again, _)) => {
+                            difference(&tree, &again).map(|found| ("the tree".to_owned(), found))
+                        }
+                    })
+                })?;
+            if let Some((judge, found)) = fault {
+                return Ok((
+                    judged,
+                    Some((format!("{judge}, the recovery being cut"), format!("{state}: {found}"))),
+                ));
+            }
+        }
+        Ok((judged, None))
+    }
+
+    /// Judges one image; gives its tree and what our recovery wrote.
+    fn whole(&self, image: &[u8]) -> Result<std::result::Result<(Tree, WriteLog), (String, String)>> {
+        let device = Arc::new(Recovered::new(OverlayDevice::new(Frozen(image.into()))));
+        let shared: Arc<dyn BlockDevice> = Arc::<Recovered>::clone(&device);
+        let ours = recover(&shared)
+            .and_then(|()| walk::of_device(Arc::clone(&shared)).context("the recovered image"));
+        let tree = match ours {
+            Ok(tree) => tree,
+            Err(error) => return Ok(Err(("our recovery".to_owned(), format!("{error:#}")))),
+        };
+        if let Some(found) = check(&*shared)? {
+            return Ok(Err(("our check".to_owned(), found)));
+        }
+        if let Err(found) = self.facts.check(&tree, self.known) {
+            return Ok(Err(("the promises".to_owned(), found)));
+        }
+        if let Some(bench) = self.bench
+            && let Some((judge, found)) = bench.compare(image, &*shared, &tree)?
+        {
+            return Ok(Err((judge.to_owned(), found)));
+        }
+        Ok(Ok((tree, device.take_log())))
+    }
+}
+
+/// Opens an image, which recovers it, and closes it.
+fn recover(device: &Arc<dyn BlockDevice>) -> Result<()> {
+    let options = OpenOptions { cpus: 1, ..OpenOptions::default() };
+    let fs = FileSystem::open(Arc::clone(device), options, &context(0)).context("open")?;
+    fs.close(&context(0)).context("close")
+}

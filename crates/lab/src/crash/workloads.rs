@@ -1,0 +1,146 @@
+//! The workloads of `lab crash`: what is done, on what image, and what is promised on the way.
+//!
+//! Images are small, so that the log goes round and freed blocks are soon used again. Workloads of one thread are the
+//! same for the same seed, and most of them note the names of the whole tree after each operation.
+
+mod data;
+mod names;
+mod reuse;
+mod scenarios;
+mod threads;
+
+use anyhow::Result;
+use blockyard_engine::{BrokenRule, DataMode, OpenOptions, mkfs};
+
+use super::stage::{Recording, Setup, Stage, record};
+
+/// A workload.
+pub(super) struct Workload {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    /// Whether the same seed gives the same writes.
+    pub(super) repeats: bool,
+    kind: Kind,
+    work: fn(&Stage) -> Result<()>,
+}
+
+/// What a workload runs on.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// 1 KiB blocks, four groups in 8 MiB, a log of 1 MiB.
+    Small,
+    /// As small, with an orphan file.
+    OrphanFile,
+    /// As small, file data in the log.
+    Logged,
+    /// Clusters of 8 KiB, 32 MiB.
+    Clusters,
+    /// As small, 16 MiB, for threads.
+    Threads,
+}
+
+const fn workload(
+    name: &'static str,
+    about: &'static str,
+    kind: Kind,
+    work: fn(&Stage) -> Result<()>,
+) -> Workload {
+    Workload { name, about, repeats: !matches!(kind, Kind::Threads), kind, work }
+}
+
+/// All workloads.
+pub(super) const WORKLOADS: &[Workload] = &[
+    workload(
+        "names",
+        "create, link, rename, exchange and unlink in a tree of directories",
+        Kind::Small,
+        names::storm,
+    ),
+    workload("append", "append to many files, fsync and fdatasync", Kind::Small, data::append),
+    workload("truncate", "truncate, punch, zero, collapse, insert and allocate", Kind::Small, data::change),
+    workload("xattrs", "set, replace and remove attributes of all sizes", Kind::Small, names::attributes),
+    workload("htree", "directories that grow, split and shrink", Kind::Small, names::split),
+    workload("orphans", "files deleted and cut while they are open", Kind::Small, reuse::orphans),
+    workload("orphan-file", "the same with an orphan file", Kind::OrphanFile, reuse::orphans),
+    workload(
+        "fallocate2",
+        "eight threads append by fallocate, truncate and repeat",
+        Kind::Threads,
+        threads::fallocate2,
+    ),
+    workload("bigalloc", "append and change files on clusters", Kind::Clusters, data::clusters),
+    workload(
+        "recycle",
+        "blocks go from directories to data and back, with little space",
+        Kind::Small,
+        reuse::recycle,
+    ),
+    workload("logged", "the same with file data in the log", Kind::Logged, reuse::recycle),
+    workload("threads", "four threads create, append, fsync and unlink", Kind::Threads, threads::race),
+    workload(
+        "scenarios",
+        "rename over, swap, link, replace, cut and fsync: short stories",
+        Kind::Small,
+        scenarios::all,
+    ),
+];
+
+impl Workload {
+    /// Runs it; `rule` is broken meanwhile.
+    pub(super) fn record(&self, seed: u64, rule: Option<BrokenRule>) -> Result<Recording> {
+        let mut setup = self.kind.setup(seed);
+        setup.open.broken_rule = rule;
+        record(setup, seed, self.work)
+    }
+}
+
+impl Kind {
+    fn setup(self, seed: u64) -> Setup {
+        let mut mkfs = mkfs::Options::ext4().block_size(1024);
+        mkfs.blocks_per_group = Some(2048);
+        // Handles between two commits: operations of more than one handle are cut in two.
+        let commit_point_handles = [23, 61, 13, 131][blockyard_disk::num::usize_from_u64(seed % 4)];
+        let mut open = OpenOptions { commit_point_handles, seed, ..OpenOptions::default() };
+        let mut size = 8 << 20;
+        match self {
+            Self::Small => {}
+            Self::OrphanFile => mkfs = mkfs.features("orphan_file"),
+            Self::Logged => open.data = DataMode::Journal,
+            Self::Clusters => {
+                mkfs.blocks_per_group = None;
+                mkfs = mkfs.cluster_size(8192);
+                size = 32 << 20;
+            }
+            Self::Threads => {
+                open.cpus = 8;
+                size = 16 << 20;
+            }
+        }
+        Setup { size, mkfs, open }
+    }
+}
+
+/// A name that fills a directory quickly.
+fn long_name(n: u32) -> String {
+    format!("{}-{n}", "a-rather-long-name-".repeat(8))
+}
+
+/// Takes the answers that random operations may get; hands on what no file system should say.
+fn tolerate<T>(result: blockyard_engine::Result<T>) -> Result<Option<T>> {
+    use blockyard_engine::Error;
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(
+            Error::NotFound
+            | Error::Exists
+            | Error::NotDirectory
+            | Error::IsDirectory
+            | Error::NotEmpty
+            | Error::NoAttribute
+            | Error::NoSpace
+            | Error::Invalid(_)
+            | Error::NotPermitted,
+        ) => Ok(None),
+        Err(other) => Err(other.into()),
+    }
+}

@@ -1,0 +1,119 @@
+//! Blocks that change hands: freed by one file, taken by another, with crashes in between.
+
+use anyhow::Result;
+use blockyard_disk::InodeNr;
+use blockyard_engine::{Fallocate, RenameMode};
+use rand::Rng;
+
+use super::super::facts::{Value, stamps};
+use super::super::stage::{REGULAR, Stage, owner};
+use super::long_name;
+use crate::target::engine::context;
+
+/// Files that are deleted or cut while they are open, some released at once, some later, some never.
+pub(super) fn orphans(stage: &Stage) -> Result<()> {
+    let mut random = stage.random(6);
+    let ctx = context(0);
+    let fs = &stage.fs;
+    stage.ballast(2000)?;
+    let mut held: Vec<InodeNr> = Vec::new();
+    for round in 0..120u16 {
+        let name = format!("file-{round}");
+        let id = round + 1;
+        let (file, bytes) = stage.file(id, &name, 0, random.random_range(100..6000) * 8)?;
+        // Extents enough for a tree block, which is revoked when the file goes.
+        if round % 3 == 0 {
+            for hole in 0..12 {
+                fs.fallocate(&ctx, file, Fallocate::PunchHole, hole * 4096, 1024)?;
+            }
+            stage.release(&name);
+            fs.fsync(&ctx, file)?;
+        } else {
+            stage.promise(file, &name, &bytes)?;
+        }
+        fs.open_inode(file, true)?;
+        stage.release(&name);
+        if round % 4 == 1 {
+            fs.truncate(&ctx, file, random.random_range(0..200) * 8)?;
+            fs.fsync(&ctx, file)?;
+        }
+        if round % 5 == 4 {
+            let (over, _) = stage.file(id + 1000, "over", 0, 4000)?;
+            fs.fsync(&ctx, over)?;
+            fs.rename(&ctx, (InodeNr::ROOT, b"over"), (InodeNr::ROOT, name.as_bytes()), RenameMode::Replace)?;
+        }
+        stage.allow(&name, &[Value::Absent, Value::Present]);
+        fs.unlink(&ctx, InodeNr::ROOT, name.as_bytes())?;
+        held.push(file);
+        if random.random_range(0..4) == 0 {
+            stage.sync()?;
+            stage.allow(&name, &[Value::Absent]);
+        }
+        while held.len() > 7 {
+            let next = held.swap_remove(random.random_range(0..held.len()));
+            fs.release_inode(&ctx, next, true)?;
+        }
+    }
+    Ok(())
+}
+
+/// Blocks go from directories to file data and back, files are replaced, cut and deleted, and the log goes round.
+pub(super) fn recycle(stage: &Stage) -> Result<()> {
+    stage.ballast(500)?;
+    let (steady, first) = stage.file(1, "steady", 0, 2000)?;
+    stage.promise(steady, "steady", &first)?;
+    for round in 0..6u16 {
+        cycle(stage, steady, &first, round)?;
+    }
+    Ok(())
+}
+
+fn cycle(stage: &Stage, steady: InodeNr, first: &[u8], round: u16) -> Result<()> {
+    let ctx = context(0);
+    let fs = &stage.fs;
+    let id = 10 + round * 10;
+    let name = format!("directory-{round}");
+    let dir = stage.directory(&name)?;
+    for n in 0..40 {
+        fs.create(&ctx, dir, long_name(n).as_bytes(), &REGULAR)?;
+    }
+    fs.fsync(&ctx, dir)?;
+    stage.release("doomed");
+    let (doomed, old) = stage.file(id, "doomed", round, 60_000)?;
+    stage.promise(doomed, "doomed", &old)?;
+    // What is appended and not written back must not show as a size.
+    let tail = stamps(1, round + 1, 2000, 7000);
+    let grown = [first, &tail].concat();
+    stage.allow("steady", &[Value::holds(first), Value::holds(&grown)]);
+    fs.write(&ctx, steady, 2000, &tail)?;
+    let (other, bytes) = stage.file(id + 1, "other", round, 104)?;
+    stage.promise(other, "other", &bytes)?;
+    // Deleted: whole or gone, whatever takes its place.
+    stage.allow("doomed", &[Value::holds(&old), Value::Absent]);
+    fs.unlink(&ctx, InodeNr::ROOT, b"doomed")?;
+    for n in 0..40 {
+        fs.unlink(&ctx, dir, long_name(n).as_bytes())?;
+    }
+    fs.rmdir(&ctx, InodeNr::ROOT, name.as_bytes())?;
+    let (early, _) = stage.file(id + 2, "early", round, 80_000)?;
+    fs.write_back_file(&ctx, early)?;
+    fs.fsync(&ctx, other)?;
+    let (heir, new) = stage.file(id + 3, "heir", round, 150_000)?;
+    stage.promise(heir, "heir", &new)?;
+    stage.promise(steady, "steady", &grown)?;
+    stage.release("heir");
+    stage.release("other");
+    for name in ["heir", "early", "other"] {
+        fs.unlink(&ctx, InodeNr::ROOT, name.as_bytes())?;
+    }
+    // The rest of the last block is zeroed in place before the size falls.
+    let mut zeroed = grown.clone();
+    zeroed[2000..2048].fill(0);
+    stage.allow("steady", &[Value::holds(&grown), Value::holds(&zeroed), Value::holds(first)]);
+    fs.truncate(&ctx, steady, 2000)?;
+    stage.promise(steady, "steady", first)?;
+    // A name freed and taken by another inode.
+    let again = fs.create(&owner(id + 4, 0), InodeNr::ROOT, b"other", &REGULAR)?;
+    fs.fsync(&ctx, again)?;
+    Ok(fs.unlink(&ctx, InodeNr::ROOT, b"other")?)
+}

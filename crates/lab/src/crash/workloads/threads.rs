@@ -1,0 +1,87 @@
+//! Several threads at once: what each was promised holds whatever the others do.
+
+use anyhow::Result;
+use blockyard_disk::InodeNr;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_engine::Fallocate;
+use rand::Rng;
+
+use super::super::facts::{Value, stamps};
+use super::super::stage::{DIRECTORY, REGULAR, Stage, owner};
+use crate::target::engine::context;
+
+/// Runs `work` in `count` threads.
+fn together(count: u16, work: impl Fn(u16) -> Result<()> + Sync) -> Result<()> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || work(number))).collect();
+        threads.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })
+}
+
+/// `fallocate2` with eight workers, and now and then an fsync.
+pub(super) fn fallocate2(stage: &Stage) -> Result<()> {
+    const STEP: u64 = 8 << 10;
+    const STEPS: u64 = 12;
+    together(8, |number| {
+        let mut random = stage.random(100 + u64::from(number));
+        let ctx = owner(number + 1, u32::from(number));
+        let path = format!("file-{number}");
+        let file = stage.fs.create(&ctx, InodeNr::ROOT, path.as_bytes(), &REGULAR)?;
+        for _ in 0..7 {
+            for step in 0..STEPS {
+                stage.release(&path);
+                stage.fs.fallocate(&ctx, file, Fallocate::Allocate, step * STEP, STEP)?;
+                if random.random_range(0..8) == 0 {
+                    stage.promise(file, &path, &vec![0; usize_from_u64((step + 1) * STEP)])?;
+                }
+            }
+            stage.release(&path);
+            stage.fs.truncate(&ctx, file, 0)?;
+            if random.random_range(0..3) == 0 {
+                stage.promise(file, &path, &[])?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Each thread: files of its own in a directory of its own, and names in the root.
+pub(super) fn race(stage: &Stage) -> Result<()> {
+    together(4, |number| {
+        let ctx = owner(number + 1, u32::from(number));
+        let fs = &stage.fs;
+        let dir_name = format!("thread-{number}");
+        let dir = fs.create(&context(u32::from(number)), InodeNr::ROOT, dir_name.as_bytes(), &DIRECTORY)?;
+        let steady = fs.create(&ctx, dir, b"steady", &REGULAR)?;
+        let path = format!("{dir_name}/steady");
+        let mut bytes = Vec::new();
+        for round in 0..9u16 {
+            let name = format!("file-{number}-{round}");
+            let file = fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &REGULAR)?;
+            fs.fallocate(&ctx, file, Fallocate::Allocate, 0, 40_000)?;
+            fs.truncate(&ctx, file, 1000)?;
+            for n in 0..6 {
+                fs.create(&ctx, dir, format!("{round}-{n}").as_bytes(), &REGULAR)?;
+            }
+            let least = bytes.len();
+            bytes.extend(stamps(number + 1, round, u64_from_usize(least), 3000));
+            if round == 0 {
+                stage.release(&path);
+            } else {
+                stage.allow_beginning(&path, &bytes, least);
+            }
+            fs.write(&ctx, steady, u64_from_usize(least), &bytes[least..])?;
+            fs.fsync(&ctx, steady)?;
+            stage.allow(&path, &[Value::holds(&bytes)]);
+            fs.unlink(&ctx, InodeNr::ROOT, name.as_bytes())?;
+            for n in 0..5 {
+                fs.unlink(&ctx, dir, format!("{round}-{n}").as_bytes())?;
+            }
+        }
+        Ok(())
+    })
+}
