@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
-use blockyard_sync::{Atomic, AtomicInt, Backend, CpuSlot, Mutex, MutexGuard, Ordering, rank};
+use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Mutex, MutexGuard, Ordering, rank};
 
 use crate::frees::pending::PendingTree;
 use crate::index::{Figures, Indexes, StoredOrders};
@@ -58,7 +58,7 @@ pub(crate) struct Group<B: Backend> {
 
 /// What the group's lock guards.
 pub(crate) struct GroupState<B: Backend> {
-    pub(crate) loaded: Option<Box<Buddy>>,
+    pub(crate) loaded: Option<Box<CachePadded<Buddy>>>,
     pub(crate) pending: Option<Box<PendingTree<B>>>,
     preallocs: Vec<Arc<Prealloc<B>>>,
     /// Counts loads: a bitmap that was read before another load is stale.
@@ -206,7 +206,7 @@ impl<B: Backend> GroupGuard<'_, B> {
     /// Bitmap and buddy, when loaded.
     #[inline]
     pub(crate) fn buddy(&self) -> Option<&Buddy> {
-        self.state.loaded.as_deref()
+        self.state.loaded.as_deref().map(|padded| &**padded)
     }
 
     /// Bitmap and buddy of a group that the caller loaded under this very guard.

@@ -5,6 +5,9 @@
 //! level 0 (a free cluster belongs to the largest aligned power-of-two run, at most `2^(orders-1)`, that is wholly
 //! free), so loading, splitting and merging always agree and a model test can recompute them.
 //!
+//! Buddies of neighbouring groups are built one after the other and lie side by side on the heap, while different CPUs
+//! work on them: so the words end with padding, and a group keeps its buddy in cache lines of its own.
+//!
 //! Invariants: `free = popcount(level 0)`; `counters[0] + sum(popcount(level k)) = chunks` and
 //! `sum(counters[k] * 2^k) = free`; `fragments` = number of maximal free runs; nothing free lies below `first_free`.
 
@@ -12,6 +15,9 @@ use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 
 /// Orders of the biggest supported block (64 KiB): `log2(block size) + 2`.
 pub(crate) const ORDERS_MAX: usize = 18;
+
+/// Words behind the last level: two cache lines that no other group's words share.
+const PADDING: usize = 16;
 
 /// Clusters of a group that were to be freed but are free already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +63,7 @@ impl Buddy {
                 at += (bits >> order).div_ceil(64).max(1);
             }
         }
-        let mut words = vec![0u64; usize_from_u32(at)].into_boxed_slice();
+        let mut words = vec![0u64; usize_from_u32(at) + PADDING].into_boxed_slice();
         for (word, bytes) in words.iter_mut().zip(bitmap.chunks(8)) {
             let mut raw = [0xffu8; 8];
             raw[..bytes.len()].copy_from_slice(bytes);

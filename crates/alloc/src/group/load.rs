@@ -5,7 +5,7 @@
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
-use blockyard_sync::{Atomic, AtomicInt, Backend, CpuSlot, Ordering};
+use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Ordering};
 
 use super::buddy::Buddy;
 use super::table::GroupTable;
@@ -130,7 +130,7 @@ impl<B: Backend> GroupGuard<'_, B> {
         if buddy.free() != self.group.free() {
             self.mark_corrupt();
         }
-        self.state.loaded = Some(Box::new(buddy));
+        self.state.loaded = Some(Box::new(CachePadded::new(buddy)));
         self.state.generation = self.state.generation.wrapping_add(1);
         self.publish();
         // Release pairs with pin: whoever sees the bit finds the bitmap under the lock.
