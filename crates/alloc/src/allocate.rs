@@ -162,7 +162,8 @@ impl<B: Backend> Allocator<B> {
         let geometry = &self.table.geometry;
         let asked = (context.original.logical, context.original.len);
         let own = context.inode.borders(asked.0, geometry.cluster_ratio_bits());
-        let window = normalize::window(geometry, context.request, asked, own);
+        let fixed = (self.policy.normalise == Normalise::Window).then_some(self.policy.window);
+        let window = normalize::window(geometry, context.request, asked, own, fixed);
         context.goal.logical = window.logical;
         context.goal.len = window.len;
         context.want = window.len;
@@ -189,7 +190,8 @@ impl<B: Backend> Allocator<B> {
         let mut changes = None;
         for retry in 0..=RETRIES {
             match self.policy.search {
-                Search::Ladder => self.search(context)?,
+                // Windows are refused when the policy is read.
+                Search::Ladder | Search::Windows => self.search(context)?,
                 Search::Cursor => self.search_cursor(context)?,
             }
             if context.find.is_some() || retry == RETRIES || context.flags.contains(RequestFlags::GOAL_ONLY) {

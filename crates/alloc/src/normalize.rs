@@ -26,18 +26,25 @@ pub(crate) struct Window {
     pub(crate) goal: Option<BlockNr>,
 }
 
-/// The window for `len` clusters at block `logical`.
+/// The window for `len` clusters at block `logical`: as long as `fixed` clusters, or by the size of the file.
 pub(crate) fn window(
     geometry: &Geometry,
     request: &BlockRequest,
     (logical, len): (u32, u32),
     own: OwnBorders,
+    fixed: Option<u32>,
 ) -> Window {
     let block = u64_from_usize(geometry.block_size());
     let at = u64_from_u32(logical);
     let asked = u64_from_u32(len) << geometry.cluster_ratio_bits();
     let size = ((at + asked) * block).max(request.file_size);
-    let (mut start, mut blocks) = by_size(size, at * block, asked * block, block);
+    let (mut start, mut blocks) = match fixed {
+        Some(clusters) => {
+            let window = u64_from_u32(clusters.max(1)) << geometry.cluster_ratio_bits();
+            (at / window * window, window)
+        }
+        None => by_size(size, at * block, asked * block, block),
+    };
     start = start.max(at - at % geometry.blocks_per_group());
     blocks = blocks.min(LOGICAL_MAX.saturating_sub(start));
     if let Some(left) = request.left {
@@ -144,7 +151,7 @@ mod tests {
             right: right.map(neighbour),
             ..BlockRequest::data(InodeNr::new(12), GroupNr::ZERO, LogicalBlock::new(logical), len)
         };
-        window(g, &request, (logical, len), OwnBorders::default())
+        window(g, &request, (logical, len), OwnBorders::default(), None)
     }
 
     /// Windows seen on Linux 6.18 (the specification's examples n2 to n20), as (length, logical, exact try).
@@ -183,11 +190,32 @@ mod tests {
             ..BlockRequest::data(InodeNr::new(12), GroupNr::ZERO, LogicalBlock::new(50), 50)
         };
         let own = OwnBorders { left_end: None, right_start: Some(256) };
-        let w = window(&g, &request, (50, 50), own);
+        let w = window(&g, &request, (50, 50), own, None);
         assert_eq!(w, Window { logical: 0, len: 256, goal: None }, "n12: the window no longer touches 300");
         let own = OwnBorders::default();
-        let w = window(&g, &request, (50, 50), own);
+        let w = window(&g, &request, (50, 50), own, None);
         assert_eq!(w, Window { logical: 0, len: 300, goal: Some(BlockNr::new(4700)) });
+    }
+
+    #[test]
+    fn a_fixed_window_does_not_look_at_the_size() {
+        let seen = |g: &Geometry, logical, left: Option<u32>| {
+            let left = left.map(|at| Neighbour {
+                logical: LogicalBlock::new(at),
+                physical: BlockNr::new(100_000 + u64::from(at)),
+            });
+            let request = BlockRequest {
+                left,
+                ..BlockRequest::data(InodeNr::new(12), GroupNr::ZERO, LogicalBlock::new(logical), 4)
+            };
+            let w = window(g, &request, (logical, 4), OwnBorders::default(), Some(64));
+            (w.len, w.logical, w.goal.is_some())
+        };
+        let g = geometry(12, 0, 32768);
+        assert_eq!(seen(&g, 0, None), (64, 0, false));
+        assert_eq!(seen(&g, 200, None), (64, 192, false));
+        assert_eq!(seen(&g, 200, Some(199)), (56, 200, true));
+        assert_eq!(seen(&geometry(12, 4, 32768), 1500, None), (64, 1024, false), "in clusters of 16 blocks");
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Policy {
     pub search: Search,
     /// How requests grow.
     pub normalise: Normalise,
+    /// Clusters of a window under [`Normalise::Window`].
+    pub window: u32,
     /// How many stream goals.
     pub slots: Slots,
     /// What guards them.

@@ -1,12 +1,12 @@
-//! Protocols inside the crate under a systematic scheduler: index sets, index lists, the word of a preallocation. What
-//! shows through the public interface is tested in tests/shuttle.rs.
+//! Protocols inside the crate under a systematic scheduler: index sets, index lists, the word of a preallocation, lagging
+//! counts. What shows through the public interface is tested in tests/shuttle.rs.
 
 #![allow(clippy::as_conversions, reason = "tests")]
 
 use std::sync::Arc;
 
 use blockyard_disk::GroupNr;
-use blockyard_sync::{CpuSlot, Mutex, Shuttle, rank};
+use blockyard_sync::{CpuSlot, LaggedCounter, Mutex, Shuttle, rank};
 use shuttle::thread;
 
 use crate::index::by_group::OrderedSets;
@@ -146,6 +146,22 @@ fn the_front_of_a_locality_preallocation_moves_once() {
         all.extend(deleter.join().unwrap().unwrap_or_else(|| left(&prealloc)));
         all.sort_unstable();
         assert_eq!(all, [10, 11, 12, 13, 14]);
+    });
+}
+
+/// Two threads that act on one CPU slot both fold what they see: nothing is folded twice or lost.
+#[test]
+fn lagging_counts_fold_each_amount_once() {
+    explore(2000, || {
+        let counter = Arc::new(LaggedCounter::<Shuttle>::new(100, 1, 3));
+        let other = {
+            let counter = Arc::clone(&counter);
+            thread::spawn(move || [2, 2, -1].iter().for_each(|&n| counter.add(CpuSlot::ZERO, n)))
+        };
+        [-2, 3, -3].iter().for_each(|&n| counter.add(CpuSlot::ZERO, n));
+        other.join().unwrap();
+        assert_eq!(counter.sum(), 101);
+        assert!(counter.approximate().abs_diff(101) < 3, "{counter:?}");
     });
 }
 

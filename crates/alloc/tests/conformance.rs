@@ -72,6 +72,7 @@ conformance! {
     series_up_to_15: "linux-6.18:visit=choose:sweep=per-set",
     series_up_to_16: "linux-6.18:sweep=per-set:locks=hashed",
     stable_backport: "linux-6.18:stream_goal=offset:slot_lock=md:slots=one:free_pending=md:freed_merge=after",
+    fixed_windows: "linux-6.18:normalise=window:window=64",
     frees_by_group: "linux-6.18:freed_merge=by-group",
 }
 

@@ -25,6 +25,7 @@ pub(super) const POLICY: Policy = Policy {
     preset: "linux-6.18",
     search: Search::Ladder,
     normalise: Normalise::Linux,
+    window: 0,
     slots: Slots::Hashed,
     slot_lock: SlotLock::None,
     slot_start: SlotStart::Zero,

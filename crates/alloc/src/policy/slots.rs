@@ -38,6 +38,8 @@ slot! {
         Ladder = "ladder",
         /// Round-robin by group (rralloc): first free run from a cursor.
         Cursor = "cursor",
+        /// Reservation windows, as ext3; refused until the placement presets come.
+        Windows = "windows",
     }
 }
 slot! {
@@ -45,6 +47,8 @@ slot! {
     Normalise {
         /// Linux's table of windows by predicted file size.
         Linux = "linux",
+        /// Aligned windows of `window` clusters, whatever the size of the file.
+        Window = "window",
         /// Not at all.
         Exact = "exact",
     }
