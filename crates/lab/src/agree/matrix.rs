@@ -84,31 +84,61 @@ fn recording_path(directory: &Path, image: &str, load: &str) -> PathBuf {
 /// The results as a Markdown table, one row a recording and a last row for all.
 #[must_use]
 pub fn table(results: &[Agreement]) -> String {
-    let mut text = String::from(
-        "| image | load | scan | requests | searches | placements % | criteria % | candidates % | groups % | \
-         decisions % | mb_groups | summary | mb_stats |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-    );
-    let yes = |equal: bool| if equal { "equal" } else { "differs" };
+    let mut text = heading();
     for one in results {
-        let scan = if one.optimize_scan { "optimized" } else { "linear" };
-        row(
-            &mut text,
-            &[&one.image, &one.load, scan, yes(one.mb_groups), yes(one.summary), yes(one.stats)],
-            one,
-        );
+        row(&mut text, &one.image, &one.load, scan(one), one);
     }
-    let all = total(results);
-    row(&mut text, &["all", "all", "both", yes(all.mb_groups), yes(all.summary), yes(all.stats)], &all);
+    row(&mut text, "all", "all", "both", &total(results));
     text
 }
 
-fn row(text: &mut String, words: &[&str; 6], one: &Agreement) {
-    let [image, load, scan, groups, summary, stats] = words;
+/// The same summed up: a row an image kind, a row a load, and the last row for all.
+#[must_use]
+pub fn summary(results: &[Agreement]) -> String {
+    let mut text = heading();
+    for (image, sum) in sums(results, |one| &one.image) {
+        row(&mut text, image, "all", scan(&sum), &sum);
+    }
+    for (load, sum) in sums(results, |one| &one.load) {
+        row(&mut text, "all", load, "both", &sum);
+    }
+    row(&mut text, "all", "all", "both", &total(results));
+    text
+}
+
+/// The sums of the results that have a name in common, in the order in which the names come.
+fn sums(results: &[Agreement], name: fn(&Agreement) -> &str) -> Vec<(&str, Agreement)> {
+    let mut names: Vec<&str> = Vec::new();
+    for one in results {
+        if !names.contains(&name(one)) {
+            names.push(name(one));
+        }
+    }
+    let sum = |wanted: &str| {
+        let mine: Vec<Agreement> = results.iter().filter(|one| name(one) == wanted).cloned().collect();
+        total(&mine)
+    };
+    names.into_iter().map(|wanted| (wanted, sum(wanted))).collect()
+}
+
+fn scan(one: &Agreement) -> &'static str {
+    if one.optimize_scan { "optimized" } else { "linear" }
+}
+
+fn heading() -> String {
+    String::from(
+        "| image | load | scan | requests | searches | placements % | criteria % | candidates % | groups % | \
+         decisions % | mb_groups | summary | mb_stats |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+    )
+}
+
+fn row(text: &mut String, image: &str, load: &str, scan: &str, one: &Agreement) {
     let of = |part| share(part, one.searches);
+    let equal = |equal: bool| if equal { "equal" } else { "differs" };
     // Writing to a string can not fail.
     let _ = writeln!(
         text,
-        "| {image} | {load} | {scan} | {} | {} | {:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {groups} | {summary} | {stats} |",
+        "| {image} | {load} | {scan} | {} | {} | {:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {} | {} | {} |",
         one.requests,
         one.searches,
         one.percent(),
@@ -116,6 +146,9 @@ fn row(text: &mut String, words: &[&str; 6], one: &Agreement) {
         of(one.candidates),
         of(one.groups),
         of(one.decisions),
+        equal(one.mb_groups),
+        equal(one.summary),
+        equal(one.stats),
     );
 }
 
@@ -123,6 +156,7 @@ fn row(text: &mut String, words: &[&str; 6], one: &Agreement) {
 #[must_use]
 pub fn total(results: &[Agreement]) -> Agreement {
     let mut all = Agreement { mb_groups: true, summary: true, stats: true, ..Agreement::default() };
+    all.optimize_scan = results.iter().all(|one| one.optimize_scan);
     for one in results {
         all.requests += one.requests;
         all.searches += one.searches;
@@ -143,6 +177,27 @@ pub fn total(results: &[Agreement]) -> Agreement {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sums_keep_what_differs() {
+        let one = |image: &str, load: &str, stats| Agreement {
+            image: image.to_owned(),
+            load: load.to_owned(),
+            requests: 10,
+            placements: 10,
+            stats,
+            ..Agreement::default()
+        };
+        let text = summary(&[one("a", "x", true), one("a", "y", false), one("b", "x", true)]);
+        let rows: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(rows.len(), 5);
+        let stats: Vec<bool> = rows.iter().map(|row| row.ends_with("equal |")).collect();
+        assert_eq!(stats, [false, true, true, false, false], "{text}");
+        assert!(
+            rows[0].starts_with("| a | all | linear | 20 |")
+                && rows[4].starts_with("| all | all | both | 30 |")
+        );
+    }
 
     #[test]
     fn one_difference_in_a_million_is_not_a_hundred_per_cent() {

@@ -127,6 +127,7 @@ impl Replay {
             allocator.groups()?;
         }
         let t = image.tunables;
+        let mut first = None;
         for (tunable, value) in [
             (Tunable::Stats, 1),
             (Tunable::MaxToScan, t.max_to_scan),
@@ -137,9 +138,14 @@ impl Replay {
             (Tunable::MaxLinearGroups, t.max_linear_groups),
             (Tunable::BestAvailMaxTrimOrder, t.best_avail_max_trim_order),
         ] {
+            let ours = allocator.tunable(tunable);
+            if tunable != Tunable::Stats && ours != value {
+                first = Some(format!("default of {}: kernel {value}, ours {ours}", tunable.name()));
+            }
             allocator.set_tunable(tunable, u64::from(value))?;
         }
         let agreement = Agreement {
+            first,
             load: image.load.clone(),
             image: image.image.clone(),
             optimize_scan: image.optimize_scan,

@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// Replay these recordings instead of making new ones (needs neither root nor ext4)
     #[arg(long, num_args = 1.., conflicts_with_all = ["loads", "images", "keep"])]
     replay: Vec<PathBuf>,
+    /// Print a row an image kind and a row a load instead of one a recording (level 1)
+    #[arg(long)]
+    summary: bool,
     /// Exit with 1 when fewer per cent of the placements (level 2: of the extents) are equal
     #[arg(long, default_value_t = 0.0)]
     at_least: f64,
@@ -69,7 +72,8 @@ impl Args {
         };
         let results = if self.replay.is_empty() { self.measure(show)? } else { self.replay_files(show)? };
         if !output.json && !output.quiet {
-            print!("{}", matrix::table(&results));
+            let table = if self.summary { matrix::summary } else { matrix::table };
+            print!("{}", table(&results));
         }
         let reached = matrix::total(&results).percent() >= self.at_least;
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
