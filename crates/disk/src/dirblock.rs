@@ -509,6 +509,15 @@ pub fn init_dots(block: &mut [u8], layout: DirLayout, own: u32, parent: u32) {
     write_entry(block, layout, ENTRY_LEN_MIN, layout.usable() - ENTRY_LEN_MIN, &dotdot);
 }
 
+/// Copies the entries from byte `first` to the one at `last` to the start of an empty block, with the slack between
+/// them; the last gets the space that is left.
+pub(crate) fn copy_entries(from: &[u8], (first, last): (usize, usize), to: &mut [u8], layout: DirLayout) {
+    let end = layout.usable();
+    to[..end - first].copy_from_slice(&from[first..end]);
+    to[end - first..end].fill(0);
+    put(to, last - first + 4, &encode_rec_len(end - (last - first)));
+}
+
 /// Fills a block with entries one after another; the last gets the space that is left.
 #[derive(Debug)]
 pub struct Packer<'a> {

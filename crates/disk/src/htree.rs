@@ -462,7 +462,7 @@ pub fn init_root(root: &mut [u8], layout: &DirLayout, own: u32, parent: u32, sto
     write_limit_count(root, IndexKind::Root, layout, 1);
 }
 
-/// Turns the only block of a linear directory into an index root: its names move to `leaf`, packed, and the root
+/// Turns the only block of a linear directory into an index root: its names move to `leaf`, slack included, and the root
 /// points there. `leaf_block` is the logical block of `leaf`.
 ///
 /// # Errors
@@ -478,12 +478,14 @@ pub fn convert(
         return Err(HtreeDefect::BlockSize);
     }
     let dots = dirblock::dots(root, *layout)?;
-    let mut packer = Packer::new(leaf, *layout);
+    let mut places = None;
     for entry in Entries::new(root, *layout)?.skip(2) {
-        let entry = entry?;
-        if entry.inode != 0 && !packer.push(entry.inode, entry.file_type, entry.name) {
-            return Err(HtreeDefect::Leaf);
-        }
+        let at = entry?.at;
+        places = Some((places.map_or(at, |(first, _)| first), at));
+    }
+    dirblock::init_empty(leaf, *layout);
+    if let Some((first, last)) = places {
+        dirblock::copy_entries(root, (first, last), leaf, *layout);
     }
     init_root(root, layout, dots.own, dots.parent, stored_version, leaf_block);
     Ok(())
@@ -556,15 +558,15 @@ pub fn split_leaf(
     Ok(key | u32::from(continues))
 }
 
-/// How many of the entries, sorted by hash, stay below: at least one, and not all.
+/// How many of the entries, sorted by hash, stay below: at least one, and not all. As in Linux (observed on 6.18) an
+/// entry weighs its record, with the slack that names removed behind it left.
 fn split_point(map: &[(u32, dirblock::Entry<'_>)], block_size: usize) -> usize {
     let mut size = 0;
     for (index, (_, entry)) in map.iter().enumerate().rev() {
-        let length = DirLayout::entry_len(entry.name.len());
-        if size + length / 2 > block_size / 2 {
+        if size + entry.rec_len / 2 > block_size / 2 {
             return index + 1;
         }
-        size += length;
+        size += entry.rec_len;
     }
     map.len() / 2
 }
