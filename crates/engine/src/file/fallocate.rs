@@ -32,6 +32,15 @@ pub enum Fallocate {
     InsertRange,
 }
 
+/// How a range is allocated ahead.
+#[derive(Clone, Copy)]
+struct Ahead {
+    /// The size stays.
+    keep: bool,
+    /// What is written becomes unwritten.
+    zero: bool,
+}
+
 /// Bytes of a page where Linux rounds to pages.
 const PAGE: u64 = 4096;
 
@@ -102,10 +111,10 @@ impl FileSystem {
     ) -> Result<()> {
         let (first, end) = self.touched_blocks(&bytes);
         let delayed = data.runs_in(first..end);
-        self.allocate_range(ctx, inode, data, &delayed, bytes, keep)
+        self.allocate_range(ctx, inode, data, &delayed, bytes, Ahead { keep, zero: false })
     }
 
-    /// Allocates every hole of the range as unwritten, one handle for each piece. As in Linux, a piece ends where
+    /// Allocates every hole of the range as unwritten, one handle for each piece, and with `zero` converts the rest. As in Linux, a piece ends where
     /// `delayed` blocks begin or end: those were to be allocated later, and need it no more.
     fn allocate_range(
         &self,
@@ -114,7 +123,7 @@ impl FileSystem {
         data: &mut FileData,
         delayed: &[Range<u32>],
         bytes: Range<u64>,
-        keep: bool,
+        Ahead { keep, zero }: Ahead,
     ) -> Result<()> {
         let bits = self.geometry().block_bits();
         let (first, end) = self.touched_blocks(&bytes);
@@ -128,7 +137,15 @@ impl FileSystem {
             self.join_inode(&handle, inode, &mut core)?;
             let here = self.lookup_block(inode, &core, at)?;
             let done = match here.found {
-                Some(extent) => extent.end().min(end),
+                Some(extent) => {
+                    let done = extent.end().min(end).min(at.saturating_add(UNWRITTEN_MAX));
+                    if zero && !extent.unwritten {
+                        self.edit_tree(ctx, &handle, inode, &mut core, |tree| {
+                            tree.set_state(at..done, true)
+                        })?;
+                    }
+                    done
+                }
                 None => match self.plan_blocks(
                     ctx,
                     inode,
@@ -238,13 +255,19 @@ impl FileSystem {
         let whole = self.whole_blocks(&bytes);
         let (first, end) = self.touched_blocks(&bytes);
         let delayed = data.runs_in(first..end);
+        let aligned =
+            u64_from_u32(whole.end - whole.start) << self.geometry().block_bits() == bytes.end - bytes.start;
+        // As in Linux: with blocks that the range touches in part everything is allocated before anything is converted,
+        // otherwise both happen from extent to extent.
+        let ahead = Ahead { keep, zero: aligned };
+        let allocated = self.allocate_range(ctx, inode, data, &delayed, bytes, ahead);
         if !whole.is_empty() {
-            // This may split an extent, for which there may be no room: then nothing has changed.
-            self.mark_unwritten(ctx, inode, whole.clone())?;
-            self.forget_dirty(data, whole.clone());
-        }
-        let allocated = self.allocate_range(ctx, inode, data, &delayed, bytes, keep);
-        if !whole.is_empty() {
+            if allocated.is_ok() {
+                if !aligned {
+                    self.mark_unwritten(ctx, inode, whole.clone())?;
+                }
+                self.forget_dirty(data, whole.clone());
+            }
             self.settle_reservations(ctx, inode, data, whole)?;
         }
         allocated?;

@@ -5,8 +5,10 @@
 
 use super::allocate::How;
 use super::logged::LOGGED_MAX;
+use super::store::ExtentStore;
 use super::write::lower;
 use crate::data::FileData;
+use crate::extents::Tree;
 use crate::inode::Inode;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeMap};
@@ -18,6 +20,9 @@ use std::sync::Arc;
 
 /// Blocks of one mapping request at most.
 const RUN_MAX: u32 = 2048;
+
+/// Bytes that are rather zeroed than kept as an unwritten extent of their own (Linux's `extent_max_zeroout_kb`).
+const ZEROED_BYTES_MAX: u32 = 32 << 10;
 
 /// Metadata blocks that one run may change: a split of the tree on every level, bitmaps, descriptors, the inode.
 pub(crate) const RUN_CREDITS: usize = 24;
@@ -228,6 +233,11 @@ impl FileSystem {
             self.forget_dirty(data, piece);
             return Ok(());
         }
+        let written = if unwritten && !self.delays_allocation() {
+            self.zero_around(inode, piece.clone(), physical)?
+        } else {
+            piece.clone()
+        };
         self.write_blocks(data, piece.clone(), physical)?;
         inode.note_written(&self.flushes);
         if plan.is_some() || unwritten {
@@ -238,7 +248,7 @@ impl FileSystem {
             if let Some(plan) = plan {
                 self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
             } else {
-                self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
+                self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(written, false))?;
             }
             self.raise_disk_size(&mut core, piece.end);
             inode.note_remapped(&handle);
@@ -246,6 +256,24 @@ impl FileSystem {
         self.end_reservations(ctx, data, &piece);
         self.forget_dirty(data, piece);
         Ok(())
+    }
+
+    /// Zeroes what becomes written together with `piece` of an unwritten extent; gives all of it.
+    fn zero_around(&self, inode: &Inode, piece: Range<u32>, physical: u64) -> Result<Range<u32>> {
+        let bits = self.geometry().block_bits();
+        let mut core = inode.core_mut();
+        let size = core.slot.raw().size().div_ceil(1 << bits);
+        let end_of_file = u32::try_from(size).unwrap_or(u32::MAX).max(piece.end);
+        let store = ExtentStore::reader(self, inode, core.seed);
+        let tree = Tree::new(core.root_mut(), &store);
+        let written = tree.initialised_with(piece.clone(), end_of_file, ZEROED_BYTES_MAX >> bits)?;
+        for blocks in [written.start..piece.start, piece.end..written.end] {
+            let place = physical + u64::from(blocks.start) - u64::from(piece.start);
+            if !blocks.is_empty() {
+                self.device.write_zeroes(place << bits, u64::from(blocks.end - blocks.start) << bits)?;
+            }
+        }
+        Ok(written)
     }
 
     /// Raises the size on disk up to what has been written.
