@@ -6,12 +6,20 @@
 //! Reservations (bigalloc.md 7.1): the clusters reserved for an inode are those with at least one block here and no
 //! mapped block. A write reserves before it changes anything, so running out of space is known at write time.
 
+mod folios;
+
+pub(crate) use folios::Folios;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The dirty blocks of one file. Guarded by the inode's content lock.
 #[derive(Default)]
 pub(crate) struct FileData {
+    /// The page cache's pieces, where they are followed.
+    pub(crate) folios: Folios,
+    /// What its dirty blocks were mapped to when they became dirty, where that is followed.
+    kinds: BTreeMap<u32, CachedAs>,
     blocks: BTreeMap<u32, Box<[u8]>>,
     /// Logical clusters with a reservation.
     reserved: BTreeSet<u32>,
@@ -21,7 +29,30 @@ pub(crate) struct FileData {
     conversions: usize,
 }
 
+/// As what the page cache remembers a dirty block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CachedAs {
+    /// It had no place.
+    Delayed,
+    /// Its place reads as zeroes.
+    Unwritten,
+    /// It has a place.
+    Mapped,
+}
+
 impl FileData {
+    /// Notes what a block that becomes dirty is mapped to.
+    pub(crate) fn note_kind(&mut self, logical: u32, kind: CachedAs) {
+        self.kinds.insert(logical, kind);
+    }
+
+    /// The part of a run of dirty blocks up to which all were alike when they became dirty.
+    pub(crate) fn alike(&self, run: Range<u32>) -> Range<u32> {
+        let first = self.kinds.get(&run.start);
+        let other = run.clone().find(|block| self.kinds.get(block) != first);
+        run.start..other.unwrap_or(run.end)
+    }
+
     /// Whether there is nothing to write back.
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
@@ -65,6 +96,24 @@ impl FileData {
         runs
     }
 
+    /// The page cache's pages of a range of bytes go; what is dirty in the range was dropped or does not matter.
+    pub(crate) fn drop_folios(&mut self, bytes: Range<u64>, block_bits: u32) {
+        let mut folios = std::mem::take(&mut self.folios);
+        let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
+        let gone = block(bytes.start.next_multiple_of(1 << block_bits))..block(bytes.end);
+        folios.drop_bytes(bytes, |folio| {
+            let (start, end) = (block(folio.start), block(folio.end));
+            self.first_in(start..end.min(gone.start).max(start)).is_some()
+                || self.first_in(start.max(gone.end).min(end)..end).is_some()
+        });
+        self.folios = folios;
+    }
+
+    /// Whether blocks outside a range are dirty.
+    pub(crate) fn has_more_than(&self, range: &Range<u32>) -> bool {
+        self.blocks.range(..range.start).next().is_some() || self.blocks.range(range.end..).next().is_some()
+    }
+
     /// The first dirty block of a range.
     pub(crate) fn first_in(&self, range: Range<u32>) -> Option<u32> {
         self.blocks.range(range).next().map(|(&number, _)| number)
@@ -75,9 +124,13 @@ impl FileData {
         let before = self.blocks.len();
         if range.start == 0 && range.end == u32::MAX {
             self.blocks.clear();
+            self.kinds.clear();
         } else {
             let gone: Vec<u32> = self.blocks.range(range).map(|(&number, _)| number).collect();
-            gone.iter().for_each(|number| drop(self.blocks.remove(number)));
+            for number in gone {
+                self.blocks.remove(&number);
+                self.kinds.remove(&number);
+            }
         }
         before - self.blocks.len()
     }

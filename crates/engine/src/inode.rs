@@ -57,6 +57,9 @@ pub(crate) struct Inode {
     pub(crate) writers: AtomicU32,
     /// When its data became dirty.
     pub(crate) dirty_since: DirtySince,
+    /// It was cut to nothing: as in Linux its data is written back when a user closes it, so that the usual replacing by
+    /// truncation leaves no empty file after a crash. Relaxed: a hint.
+    pub(crate) written_at_close: AtomicBool,
     /// The allocator's state of this inode.
     pub(crate) space: InodeAlloc,
 }
@@ -206,6 +209,7 @@ impl Inode {
             opens: AtomicU32::new(0),
             writers: AtomicU32::new(0),
             dirty_since: DirtySince::default(),
+            written_at_close: AtomicBool::new(false),
             space: InodeAlloc::new(),
         }
     }

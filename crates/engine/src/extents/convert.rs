@@ -33,6 +33,13 @@ impl<S: TreeStore> Tree<'_, S> {
         self.pull_into_root()
     }
 
+    /// Makes a piece of an unwritten extent an entry of its own, to be converted later: as Linux does before it writes
+    /// data there.
+    pub(crate) fn separate(&mut self, piece: &Range<u32>) -> Result<()> {
+        self.split_at(piece.end)?;
+        self.split_at(piece.start)
+    }
+
     /// Converts the part `piece` of `extent`: by moving a boundary into a neighbour of the wanted state when the
     /// piece lies at that end, by splitting otherwise.
     fn convert_piece(&mut self, extent: &Extent, piece: Range<u32>, unwritten: bool) -> Result<()> {

@@ -5,7 +5,7 @@ use super::truncate::Why;
 use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::UNWRITTEN_MAX;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeCore};
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::{InodeFlags, InodeMap};
@@ -43,6 +43,11 @@ struct Ahead {
 
 /// Bytes of a page where Linux rounds to pages.
 const PAGE: u64 = 4096;
+
+/// Whether the times of an inode are older than an operation: its change alone makes the inode dirty in Linux.
+fn times_change(core: &InodeCore, ctx: &OpContext) -> bool {
+    core.slot.modified() != ctx.now || core.slot.changed() != ctx.now
+}
 
 /// Where the piece of a range that starts at `at` ends: with its run of delayed blocks, or before the next one.
 fn piece_end(delayed: &[Range<u32>], at: u32, end: u32) -> u32 {
@@ -88,6 +93,9 @@ impl FileSystem {
         }
         if map != InodeMap::Extents && what != Fallocate::PunchHole {
             return Err(Error::NotSupported("fallocate of a file without extents"));
+        }
+        if times_change(&inode.core(), ctx) {
+            self.note_dirtied(ctx, &inode);
         }
         let data = &mut *data;
         match what {
@@ -158,6 +166,7 @@ impl FileSystem {
                         let done = plan.extent.end();
                         self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
                         self.end_reservations(ctx, data, &(at..done));
+                        self.note_dirtied(ctx, inode);
                         done
                     }
                     Err(Error::NoSpace) => {
@@ -184,6 +193,11 @@ impl FileSystem {
     fn touched_blocks(&self, bytes: &Range<u64>) -> (u32, u32) {
         let bits = self.geometry().block_bits();
         (u32_from_u64(bytes.start >> bits), u32_from_u64(bytes.end.div_ceil(1 << bits)))
+    }
+
+    fn bytes_of(&self, blocks: &Range<u32>) -> Range<u64> {
+        let bits = self.geometry().block_bits();
+        u64::from(blocks.start) << bits..u64::from(blocks.end) << bits
     }
 
     /// The blocks that lie wholly inside a range of bytes.
@@ -238,6 +252,7 @@ impl FileSystem {
         self.zero_edges(ctx, inode, data, &bytes)?;
         let whole = self.whole_blocks(&bytes);
         if !whole.is_empty() {
+            self.forget_pages(data, self.bytes_of(&whole));
             self.free_range(ctx, inode, data, whole, Why::Hole)?;
         }
         self.touch_times(ctx, inode, data)
@@ -267,6 +282,7 @@ impl FileSystem {
                     self.mark_unwritten(ctx, inode, whole.clone())?;
                 }
                 self.forget_dirty(data, whole.clone());
+                self.forget_pages(data, self.bytes_of(&whole));
             }
             self.settle_reservations(ctx, inode, data, whole)?;
         }
@@ -285,9 +301,13 @@ impl FileSystem {
         if bytes.end >= inode.core().size {
             return Err(Error::Invalid("the range reaches the end of the file"));
         }
-        // What moves must have its place. As in Linux what goes gets one too, which shows in the places of the rest.
+        // What moves must have its place. As in Linux the folios at the ends of the range are written whole.
         let blocks = self.whole_blocks(&bytes);
-        self.write_back_from(ctx, inode, data, blocks.start)?;
+        let bits = self.geometry().block_bits();
+        let (first, behind) = (data.folios.around(blocks.start, bits), data.folios.around(blocks.end, bits));
+        self.write_back_range(ctx, inode, data, first)?;
+        self.write_back_from(ctx, inode, data, behind.start)?;
+        self.forget_pages(data, bytes.start..u64::MAX);
         let credits = self.shift_credits(inode, blocks.start)?;
         self.free_range(ctx, inode, data, blocks.clone(), Why::Hole)?;
         let handle = self.begin(ctx, credits)?;
@@ -319,7 +339,9 @@ impl FileSystem {
             return Err(Error::FileTooLarge);
         }
         let blocks = self.whole_blocks(&bytes);
-        self.write_back_from(ctx, inode, data, blocks.start)?;
+        let first = data.folios.around(blocks.start, self.geometry().block_bits());
+        self.write_back_from(ctx, inode, data, first.start)?;
+        self.forget_pages(data, bytes.start..u64::MAX);
         self.discard_preallocations(ctx, inode);
         let handle = self.begin(ctx, self.shift_credits(inode, blocks.start)?)?;
         let mut core = inode.core_mut();

@@ -69,7 +69,7 @@ impl FileSystem {
         inode.note_remapped(handle);
         match core.map {
             // Without delayed allocation Linux maps blocks as written at once.
-            InodeMap::Extents if handle.is_write_back() && self.delays_allocation() => {
+            InodeMap::Extents if handle.is_write_back() && self.delays_allocation() && !extent.unwritten => {
                 self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_and_convert(extent))
             }
             InodeMap::Extents => self.edit_tree(ctx, handle, inode, core, |tree| tree.insert(extent)),

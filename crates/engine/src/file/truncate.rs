@@ -9,6 +9,7 @@ use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
 use blockyard_disk::{BlockNr, InodeNr};
+use blockyard_sync::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -55,6 +56,10 @@ impl FileSystem {
         }
         let keep = u32_from_u64(size.div_ceil(u64_from_usize(self.block_size())));
         let old_size = inode.core().size;
+        self.note_dirtied(ctx, inode);
+        if size == 0 {
+            inode.written_at_close.store(true, Ordering::Relaxed);
+        }
         if size > old_size {
             // As in Linux, what was allocated ahead behind the old end stays, and so do preallocations.
             let handle = self.begin(ctx, RUN_CREDITS)?;
@@ -64,6 +69,7 @@ impl FileSystem {
             return Ok(());
         }
         if size < old_size {
+            self.forget_pages(data, size..u64::MAX);
             self.zero_tail(ctx, inode, data, size)?;
         }
         // Blocks behind the end may be there even when the size does not fall: fallocate can keep the size.
@@ -89,6 +95,13 @@ impl FileSystem {
         if size < end { self.zero_bytes(ctx, inode, data, size..end) } else { Ok(()) }
     }
 
+    /// Drops pages from what is known of the page cache.
+    pub(crate) fn forget_pages(&self, data: &mut FileData, bytes: Range<u64>) {
+        if self.options().follow_page_cache {
+            data.drop_folios(bytes, self.geometry().block_bits());
+        }
+    }
+
     /// Zeroes bytes inside one block: in its dirty copy, or on the device when it is mapped and written. The range
     /// lies inside the file.
     pub(crate) fn zero_bytes(
@@ -102,6 +115,9 @@ impl FileSystem {
         let logical = u32_from_u64(bytes.start >> bits);
         let inside = usize_from_u64(bytes.start) % self.block_size();
         let len = usize_from_u64(bytes.end - bytes.start);
+        if self.options().follow_page_cache {
+            data.folios.note_page(bytes.start);
+        }
         if let Some(block) = data.block_mut(logical) {
             block[inside..inside + len].fill(0);
             return Ok(());
@@ -115,6 +131,7 @@ impl FileSystem {
                 self.zero_logged(ctx, inode, physical, self.inside_block(&bytes))?;
             }
             Some(physical) => {
+                self.note_dirtied(ctx, inode);
                 self.device.write_at((physical << bits) + u64_from_usize(inside), &vec![0; len])?;
                 inode.note_written(&self.flushes);
             }
@@ -160,6 +177,7 @@ impl FileSystem {
                 self.add_orphan(&handle, inode, &mut core);
             }
             if let Some(start) = start {
+                self.note_dirtied(ctx, inode);
                 self.remove_and_free(ctx, &handle, inode, &mut core, data, start..end)?;
                 end = start;
             }

@@ -1,6 +1,6 @@
 //! Writing: into the dirty blocks, with space reserved first.
 
-use crate::data::FileData;
+use crate::data::{CachedAs, FileData};
 use crate::fs::BrokenRule;
 use crate::inode::{Inode, InodeCore};
 use crate::{Error, FileSystem, OpContext, Result};
@@ -77,6 +77,9 @@ impl FileSystem {
             return Err(Error::FileTooLarge);
         }
         self.leave_inline(ctx, inode, data)?;
+        if self.options().follow_page_cache {
+            self.note_cached(inode, data, offset..end)?;
+        }
         // In pieces, so that a write larger than the limit of dirty data can be written back on the way.
         let piece = (self.options().dirty_data_bytes / 2).max(1 << 20);
         let mut at = offset;
@@ -88,6 +91,24 @@ impl FileSystem {
             }
             at += u64_from_usize(part.len());
         }
+        Ok(())
+    }
+
+    /// Notes what the page cache will hold after a write of these bytes.
+    fn note_cached(&self, inode: &Inode, data: &mut FileData, bytes: std::ops::Range<u64>) -> Result<()> {
+        let bits = self.geometry().block_bits();
+        let core = inode.core();
+        for logical in u32_from_u64(bytes.start >> bits)..u32_from_u64(bytes.end.div_ceil(1 << bits)) {
+            if data.block(logical).is_none() {
+                let kind = match self.lookup_block(inode, &core, logical)?.found {
+                    None => CachedAs::Delayed,
+                    Some(extent) if extent.unwritten => CachedAs::Unwritten,
+                    Some(_) => CachedAs::Mapped,
+                };
+                data.note_kind(logical, kind);
+            }
+        }
+        data.folios.note_write(bytes);
         Ok(())
     }
 
@@ -185,6 +206,15 @@ impl FileSystem {
         Ok(())
     }
 
+    /// The inode changed in a way that puts it at the end of Linux's list of files to write back, if it is not on it.
+    /// Only write-back of everything takes it off: a file that fsync wrote keeps its place (observed on 6.18).
+    pub(crate) fn note_dirtied(&self, ctx: &OpContext, inode: &Inode) {
+        if inode.dirty_since.get().is_none() {
+            let order = self.dirtied.fetch_add(1, Ordering::Relaxed) + 1;
+            inode.dirty_since.set(order, ctx.now.seconds);
+        }
+    }
+
     /// Adds a dirty block; the first one sets the file's place in the order of write-back.
     pub(crate) fn add_dirty(
         &self,
@@ -194,10 +224,7 @@ impl FileSystem {
         logical: u32,
         block: Box<[u8]>,
     ) {
-        if data.is_empty() {
-            let order = self.dirtied.fetch_add(1, Ordering::Relaxed) + 1;
-            inode.dirty_since.set(order, ctx.now.seconds);
-        }
+        self.note_dirtied(ctx, inode);
         self.dirty_bytes.fetch_add(u64_from_usize(block.len()), Ordering::Relaxed);
         data.insert(logical, block);
     }

@@ -110,6 +110,9 @@ impl FileSystem {
         for inode in self.dirty_files(seconds) {
             let mut data = inode.write();
             let written = self.write_back(ctx, &inode, &mut data);
+            if written.is_ok() {
+                inode.dirty_since.clear();
+            }
             inode.note_lost(&written);
             all = all.and(written);
         }
@@ -118,9 +121,6 @@ impl FileSystem {
 
     /// Files whose data became dirty at `seconds` or before, in that order.
     fn dirty_files(&self, seconds: i64) -> Vec<Arc<Inode>> {
-        if self.dirty_bytes.load(Ordering::Relaxed) == 0 {
-            return Vec::new();
-        }
         let since = |inode: Arc<Inode>| Some((inode.dirty_since.get()?, inode));
         let mut dirty: Vec<_> =
             self.inodes.all().into_iter().filter_map(since).filter(|((_, at), _)| *at <= seconds).collect();
@@ -163,15 +163,69 @@ impl FileSystem {
         data: &mut FileData,
         from: u32,
     ) -> Result<()> {
+        self.write_back_range(ctx, inode, data, from..u32::MAX)
+    }
+
+    /// Writes the dirty blocks of a range.
+    pub(crate) fn write_back_range(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        range: Range<u32>,
+    ) -> Result<()> {
+        let mut tries = 0;
+        let mut unconverted = Vec::new();
+        let mut rest_of_folio = 0..0;
+        let mut result = Ok(());
+        while let Some(run) = self.next_run(data, &range, &rest_of_folio) {
+            match self.write_run(ctx, inode, data, run.clone(), &mut unconverted) {
+                // There is room for the mapping, but it was freed in the running transaction.
+                Err(Error::NoSpace) => result = self.retry_after_commit(ctx, &mut tries),
+                Ok(Some(end)) => rest_of_folio = self.rest_of_folio(data, &run, end),
+                other => result = other.map(drop),
+            }
+            if result.is_err() {
+                break;
+            }
+        }
+        // What has its data must not go on reading as zeroes.
+        let converted = self.convert_written(ctx, inode, &unconverted);
+        result.and(converted)
+    }
+
+    /// The dirty blocks to ask places for next.
+    fn next_run(
+        &self,
+        data: &FileData,
+        range: &Range<u32>,
+        rest_of_folio: &Range<u32>,
+    ) -> Option<Range<u32>> {
         // At write time Linux asks for one block after the other.
         let most = if self.delays_allocation() { RUN_MAX } else { 1 };
-        let mut tries = 0;
-        while let Some(run) = data.first_run(from, most) {
-            match self.write_run(ctx, inode, data, run) {
-                // There is room for the mapping, but it was freed in the running transaction.
-                Err(Error::NoSpace) => self.retry_after_commit(ctx, &mut tries)?,
-                other => other?,
-            }
+        let mut run = data.first_run(range.start, most).filter(|run| run.start < range.end)?;
+        run.end = run.end.min(range.end);
+        if rest_of_folio.contains(&run.start) {
+            run.end = run.end.min(rest_of_folio.end);
+        }
+        Some(if self.options().follow_page_cache { data.alike(run) } else { run })
+    }
+
+    /// What Linux goes on with after it got places up to `end` only: the rest of the folio, alone.
+    fn rest_of_folio(&self, data: &FileData, run: &Range<u32>, end: u32) -> Range<u32> {
+        if end >= run.end || !self.options().follow_page_cache {
+            return 0..0;
+        }
+        end..data.folios.around(end - 1, self.geometry().block_bits()).end
+    }
+
+    /// Makes the extents written whose data was written.
+    fn convert_written(&self, ctx: &OpContext, inode: &Arc<Inode>, pieces: &[Range<u32>]) -> Result<()> {
+        for piece in pieces {
+            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let mut core = inode.core_mut();
+            self.join_inode(&handle, inode, &mut core)?;
+            self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
         }
         Ok(())
     }
@@ -179,7 +233,6 @@ impl FileSystem {
     /// Writes all dirty blocks of a file whose content lock the caller holds.
     pub(crate) fn write_back(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
         self.write_back_from(ctx, inode, data, 0)?;
-        inode.dirty_since.clear();
         self.settle_mapping_reserve(ctx, data);
         if data.reserved_len() == 0 && inode.writers.load(Ordering::Relaxed) == 0 {
             self.discard_preallocations(ctx, inode);
@@ -199,14 +252,17 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Writes the beginning of a run: as much of it as is mapped, or can be mapped, in one piece.
+    /// Writes the beginning of a run: as much of it as is mapped, or can be mapped, in one piece. Gives where it ends when
+    /// it changed the mapping. As in Linux, pieces of a write-back that makes several extents stay unwritten until all
+    /// are mapped: they are added to `unconverted`, for [`Self::convert_written`].
     fn write_run(
         &self,
         ctx: &OpContext,
         inode: &Arc<Inode>,
         data: &mut FileData,
         run: Range<u32>,
-    ) -> Result<()> {
+        unconverted: &mut Vec<Range<u32>>,
+    ) -> Result<Option<u32>> {
         let (found, logged) = {
             let core = inode.core();
             (self.lookup_block(inode, &core, run.start)?.found, self.logs_data(inode, &core))
@@ -224,14 +280,14 @@ impl FileSystem {
                 let end = extent.end().min(run.end);
                 (logical..end, extent.physical + u64::from(logical - extent.logical))
             }
-            (None, None) => return Ok(()),
+            (None, None) => return Ok(None),
         };
         let unwritten = found.is_some_and(|extent| extent.unwritten);
         if logged {
             self.log_piece(ctx, inode, data, (piece.clone(), physical), (plan, unwritten))?;
             self.end_reservations(ctx, data, &piece);
             self.forget_dirty(data, piece);
-            return Ok(());
+            return Ok(None);
         }
         let written = if unwritten && !self.delays_allocation() {
             self.zero_around(inode, piece.clone(), physical)?
@@ -240,22 +296,32 @@ impl FileSystem {
         };
         self.write_blocks(data, piece.clone(), physical)?;
         inode.note_written(&self.flushes);
-        if plan.is_some() || unwritten {
+        let changes = plan.is_some() || unwritten;
+        if changes {
             let handle = self.begin(ctx, RUN_CREDITS)?;
             handle.note_write_back();
             let mut core = inode.core_mut();
             self.join_inode(&handle, inode, &mut core)?;
-            if let Some(plan) = plan {
+            let is_last = unconverted.is_empty() && !data.has_more_than(&piece);
+            let later = self.delays_allocation() && core.map == InodeMap::Extents && !is_last;
+            if later {
+                unconverted.push(piece.clone());
+            }
+            if let Some(mut plan) = plan {
+                plan.extent.unwritten = later;
                 self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
             } else {
-                self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(written, false))?;
+                self.edit_tree(ctx, &handle, inode, &mut core, |tree| {
+                    if later { tree.separate(&piece) } else { tree.set_state(written, false) }
+                })?;
             }
             self.raise_disk_size(&mut core, piece.end);
             inode.note_remapped(&handle);
         }
         self.end_reservations(ctx, data, &piece);
+        let end = piece.end;
         self.forget_dirty(data, piece);
-        Ok(())
+        Ok(changes.then_some(end))
     }
 
     /// Zeroes what becomes written together with `piece` of an unwritten extent; gives all of it.

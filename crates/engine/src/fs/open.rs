@@ -87,6 +87,9 @@ pub struct OpenOptions {
     pub commit_interval_seconds: i64,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,
+    /// Cut write-back where Linux's page cache would make it cut: for comparing decisions with a kernel's. Costs memory
+    /// for each file that is written, also when it is clean.
+    pub follow_page_cache: bool,
     /// Seed of the allocation policy's random choices.
     pub seed: u64,
     /// A rule to break; only for tests of crash tests.
@@ -123,6 +126,7 @@ impl Default for OpenOptions {
             commit_point_handles: 16_384,
             commit_interval_seconds: 5,
             delayed_allocation: true,
+            follow_page_cache: false,
             seed: 0,
             broken_rule: None,
             events: None,

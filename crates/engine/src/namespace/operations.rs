@@ -226,6 +226,13 @@ impl FileSystem {
     /// Of deleting the inode, when this was its last reference.
     pub fn release_inode(&self, ctx: &OpContext, inode: InodeNr, write: bool) -> Result<()> {
         let inode = self.inode(inode)?;
+        if inode.written_at_close.swap(false, Ordering::Relaxed) && !self.is_read_only() {
+            let mut data = inode.write();
+            if data.reserved_len() > 0 {
+                let written = self.write_back(ctx, &inode, &mut data);
+                inode.note_lost(&written);
+            }
+        }
         if write && inode.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.last_writer_closed(ctx, &inode);
         }

@@ -31,7 +31,8 @@ pub(crate) fn like_the_kernel(mount: &Path) -> OpenOptions {
     let device = rustix::fs::stat(mount).unwrap().st_dev;
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     let rotational = std::fs::read_to_string(format!("/sys/dev/block/{number}/queue/rotational")).unwrap();
-    OpenOptions { rotational: rotational.trim() == "1", ..OpenOptions::default() }
+    let rotational = rotational.trim() == "1";
+    OpenOptions { rotational, follow_page_cache: true, ..OpenOptions::default() }
 }
 
 /// The image in memory, opened for writing.

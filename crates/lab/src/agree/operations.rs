@@ -24,6 +24,7 @@ use anyhow::{Context, Result, bail};
 use blockyard_alloc::{Policy, Tunable};
 
 use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::Timestamp;
 use blockyard_disk::num::u32_from_usize;
 use blockyard_engine::reader::Reader;
 use blockyard_engine::{Events, OpenOptions};
@@ -225,13 +226,13 @@ fn on_engine(
     };
     let identity = (plan.seed, theirs.colour);
     let mut player = EnginePlayer::new(Arc::clone(&device), options, Box::new(prepare), identity);
-    player.set_time(theirs.times.first().copied().unwrap_or(0));
+    player.set_time(theirs.times.first().copied().unwrap_or(Timestamp::from_seconds(0)));
     player.file_system()?;
     let mut commits = commits.iter().copied().peekable();
     let mut outcomes = Vec::with_capacity(lines.len());
-    for (number, line) in lines.iter().enumerate() {
+    for ((number, line), now) in lines.iter().enumerate().zip(&theirs.times) {
         collector.begin_line(number);
-        player.set_time(theirs.times.get(number).copied().unwrap_or(0));
+        player.set_time(*now);
         while commits.next_if_eq(&u32_from_usize(number)).is_some() {
             player.commit()?;
         }
@@ -263,6 +264,7 @@ fn like(plan: &Plan) -> Result<OpenOptions> {
         inodes_max: 1 << 20,
         commit_point_handles: u64::MAX,
         commit_interval_seconds: i64::MAX,
+        follow_page_cache: true,
         delayed_allocation: !has("nodelalloc"),
         ..OpenOptions::default()
     })

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use blockyard_device::MemoryDevice;
+use blockyard_disk::Timestamp;
 
 use super::Loading;
 use crate::agree::kernel::{WorkDirectory, run, text};
@@ -33,8 +34,8 @@ const BUFFER_KIB: u32 = 192 * 1024;
 pub(super) struct Played {
     /// The outcome of each line.
     pub(super) outcomes: Vec<Outcome>,
-    /// Unix seconds before each line.
-    pub(super) times: Vec<i64>,
+    /// The kernel's clock for time stamps, which moves in ticks, before each line.
+    pub(super) times: Vec<Timestamp>,
     /// Thread id of the player modulo 16.
     pub(super) colour: u32,
 }
@@ -191,8 +192,9 @@ fn play(mount: &Mount, marker: Option<fs::File>, lines: &[Line], seed: u64) -> R
         if let Some(mut marker) = marker.as_ref() {
             std::io::Write::write_all(&mut marker, format!("by line {number}\n").as_bytes())?;
         }
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        played.times.push(i64::try_from(now.as_secs())?);
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        let nanoseconds = u32::try_from(now.tv_nsec)?;
+        played.times.push(Timestamp { seconds: now.tv_sec, nanoseconds });
         let outcome = player.play(line).with_context(|| format!("trace line {}: {line:?}", number + 1))?;
         played.outcomes.push(outcome);
     }

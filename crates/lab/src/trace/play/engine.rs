@@ -45,7 +45,7 @@ pub struct EnginePlayer {
     prepare: Prepare,
     seed: u64,
     colour: u32,
-    now: i64,
+    now: Timestamp,
     fs: Option<FileSystem>,
     open: BTreeMap<u32, OpenFile>,
 }
@@ -60,12 +60,21 @@ impl EnginePlayer {
         prepare: Prepare,
         (seed, colour): (u64, u32),
     ) -> Self {
-        Self { device, options, prepare, seed, colour, now: 0, fs: None, open: BTreeMap::new() }
+        Self {
+            device,
+            options,
+            prepare,
+            seed,
+            colour,
+            now: Timestamp::from_seconds(0),
+            fs: None,
+            open: BTreeMap::new(),
+        }
     }
 
-    /// Sets the clock that the following lines see, in Unix seconds.
-    pub fn set_time(&mut self, seconds: i64) {
-        self.now = seconds;
+    /// Sets the clock that the following lines see.
+    pub fn set_time(&mut self, now: Timestamp) {
+        self.now = now;
     }
 
     /// The open file system.
@@ -108,7 +117,7 @@ impl EnginePlayer {
 
     fn context(&self, worker: u32) -> OpContext {
         let slot = CpuSlot::new(worker % self.options.cpus.max(1));
-        OpContext { colour: self.colour, ..OpContext::root_at(Timestamp::from_seconds(self.now)).on(slot) }
+        OpContext { colour: self.colour, ..OpContext::root_at(self.now).on(slot) }
     }
 
     fn file(&self, fd: u32) -> Result<OpenFile> {

@@ -1,0 +1,148 @@
+//! In which pieces Linux's page cache would hold a file: kept only where its decisions are to be followed exactly.
+//!
+//! Linux 6.18 caches ext4 files in *folios*, naturally aligned runs of 2^n pages. Write-back maps blocks across folios,
+//! but where a mapped run ends inside one, it goes on with the rest of that folio alone: so requests are cut at
+//! boundaries that depend on how the file was written. Observed: a write makes folios as large as what is left of it
+//! (rounded down to a power of two), at most 2 MiB, aligned, and not over what is there; a folio whose rest was cut off
+//! by a truncation is parted when it is clean, and stays when it is not.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Bytes of a page, as a power of two.
+const PAGE_BITS: u32 = 12;
+/// Pages of the largest folio, as a power of two.
+const ORDER_MAX: u32 = 9;
+
+/// The folios of a file: first page and size as a power of two.
+#[derive(Debug, Default)]
+pub(crate) struct Folios {
+    orders: BTreeMap<u64, u32>,
+}
+
+impl Folios {
+    /// The folio that holds a page.
+    fn at(&self, page: u64) -> Option<Range<u64>> {
+        let (&first, &order) = self.orders.range(..=page).next_back()?;
+        let end = first + (1 << order);
+        (page < end).then_some(first..end)
+    }
+
+    /// Makes the folios that a write of these bytes makes.
+    pub(crate) fn note_write(&mut self, mut bytes: Range<u64>) {
+        const CHUNK: u64 = 1 << (PAGE_BITS + ORDER_MAX);
+        while bytes.start < bytes.end {
+            let len = (bytes.end - bytes.start).min(CHUNK - bytes.start % CHUNK);
+            let folio = self.get(bytes.start >> PAGE_BITS, len);
+            bytes.start = (bytes.start + len).min(folio.end << PAGE_BITS);
+        }
+    }
+
+    /// Makes the folio of the page that holds a byte, if there is none.
+    pub(crate) fn note_page(&mut self, byte: u64) {
+        self.get(byte >> PAGE_BITS, 1);
+    }
+
+    /// The folio of a page, made for a write of `len` bytes if there is none.
+    fn get(&mut self, page: u64, len: u64) -> Range<u64> {
+        if let Some(folio) = self.at(page) {
+            return folio;
+        }
+        let mut order = (len >> PAGE_BITS).checked_ilog2().unwrap_or(0).min(ORDER_MAX);
+        order = order.min(page.trailing_zeros());
+        while self.orders.range(page..page + (1 << order)).next().is_some() {
+            order -= 1;
+        }
+        self.orders.insert(page, order);
+        page..page + (1 << order)
+    }
+
+    /// Drops the pages of a range of bytes that is not needed any more. `is_dirty` tells whether any byte of a range
+    /// waits for write-back: such folios are not parted.
+    pub(crate) fn drop_bytes(&mut self, bytes: Range<u64>, is_dirty: impl Fn(Range<u64>) -> bool) {
+        let pages = bytes.start.div_ceil(1 << PAGE_BITS)..bytes.end >> PAGE_BITS;
+        for edge in [bytes.start >> PAGE_BITS, pages.end] {
+            let Some(folio) = self.at(edge) else { continue };
+            let inside = folio.start >= pages.start && folio.end <= pages.end;
+            if !inside && !is_dirty(folio.start << PAGE_BITS..folio.end << PAGE_BITS) {
+                self.part(folio, edge);
+            }
+        }
+        let gone: Vec<u64> = self
+            .orders
+            .range(pages.start..pages.end.max(pages.start))
+            .filter(|(first, order)| **first + (1 << **order) <= pages.end)
+            .map(|(&first, _)| first)
+            .collect();
+        for first in gone {
+            self.orders.remove(&first);
+        }
+    }
+
+    /// Parts a folio by halves until `page` is one of its own.
+    fn part(&mut self, folio: Range<u64>, page: u64) {
+        let Some(mut order) = self.orders.remove(&folio.start) else { return };
+        let mut first = folio.start;
+        while order > 0 {
+            order -= 1;
+            let middle = first + (1 << order);
+            if page < middle {
+                self.orders.insert(middle, order);
+            } else {
+                self.orders.insert(first, order);
+                first = middle;
+            }
+        }
+        self.orders.insert(first, 0);
+    }
+
+    /// Where the folio begins and ends that a block lies in, in blocks of this size.
+    pub(crate) fn around(&self, block: u32, block_bits: u32) -> Range<u32> {
+        let byte = u64::from(block) << block_bits;
+        let page = byte >> PAGE_BITS;
+        let pages = self.at(page).unwrap_or(page..page + 1);
+        let blocks = |pages: u64| u32::try_from((pages << PAGE_BITS) >> block_bits).unwrap_or(u32::MAX);
+        blocks(pages.start)..blocks(pages.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Folios;
+
+    fn list(folios: &Folios) -> Vec<(u64, u32)> {
+        folios.orders.iter().map(|(&first, &order)| (first, order)).collect()
+    }
+
+    #[test]
+    fn a_write_makes_aligned_folios_of_what_is_left_of_it() {
+        let mut folios = Folios::default();
+        // 57,314 + 49,104: pages 13 to 25.
+        folios.note_write(57_314..106_418);
+        assert_eq!(list(&folios), [(13, 0), (14, 1), (16, 3), (24, 0), (25, 0)]);
+        // What is there stays.
+        folios.note_write(95_192..127_681);
+        assert_eq!(list(&folios), [(13, 0), (14, 1), (16, 3), (24, 0), (25, 0), (26, 1), (28, 1), (30, 0), (31, 0)]);
+        assert_eq!((folios.around(17, 12), folios.around(40, 12)), (16..24, 40..41));
+        assert_eq!(folios.around(70, 10), 64..96);
+    }
+
+    #[test]
+    fn large_writes_stop_at_two_mebibytes() {
+        let mut folios = Folios::default();
+        folios.note_write(0..(4 << 20) + 4096);
+        assert_eq!(list(&folios), [(0, 9), (512, 9), (1024, 0)]);
+    }
+
+    #[test]
+    fn truncation_parts_clean_folios_only() {
+        let mut folios = Folios::default();
+        folios.note_write(0..16 << 12);
+        folios.drop_bytes(5 << 12..1 << 40, |_| true);
+        assert_eq!(list(&folios), [(0, 4)]);
+        folios.drop_bytes((5 << 12) + 7..1 << 40, |_| false);
+        assert_eq!(list(&folios), [(0, 2), (4, 0), (5, 0)]);
+        folios.drop_bytes(4096..8192, |_| false);
+        assert_eq!(list(&folios), [(0, 0), (2, 1), (4, 0), (5, 0)]);
+    }
+}
