@@ -122,7 +122,10 @@ mod tests {
         assert_eq!(list(&folios), [(13, 0), (14, 1), (16, 3), (24, 0), (25, 0)]);
         // What is there stays.
         folios.note_write(95_192..127_681);
-        assert_eq!(list(&folios), [(13, 0), (14, 1), (16, 3), (24, 0), (25, 0), (26, 1), (28, 1), (30, 0), (31, 0)]);
+        assert_eq!(
+            list(&folios),
+            [(13, 0), (14, 1), (16, 3), (24, 0), (25, 0), (26, 1), (28, 1), (30, 0), (31, 0)]
+        );
         assert_eq!((folios.around(17, 12), folios.around(40, 12)), (16..24, 40..41));
         assert_eq!(folios.around(70, 10), 64..96);
     }
