@@ -51,13 +51,53 @@ pub const PROFILES: &[Profile] = &[
     profile("inodes-1k", &["-t", "ext4", "-b", "4096", "-I", "1024"]),
 ];
 
+/// More combinations, for the long runs.
+pub const MORE_PROFILES: &[Profile] = &[
+    profile("ext4-2k", &["-t", "ext4", "-b", "2048"]),
+    profile("ext4-64k", &["-t", "ext4", "-b", "65536"]),
+    profile("ext4-128", &["-t", "ext4", "-I", "128", "-b", "1024"]),
+    profile("ext2-1k", &["-t", "ext2", "-b", "1024", "-I", "128"]),
+    profile("no-dir_index", &["-t", "ext4", "-O", "^dir_index"]),
+    profile("no-sparse_super", &["-t", "ext4", "-b", "1024", "-O", "^sparse_super,^resize_inode"]),
+    profile("packed", &["-t", "ext4", "-b", "1024", "-E", "packed_meta_blocks=1"]),
+    profile("desc-128", &["-t", "ext4", "-b", "1024", "-E", "desc_size=128"]),
+    profile("inodes-4k", &["-t", "ext4", "-b", "4096", "-I", "4096", "-N", "2000"]),
+    profile(
+        "inline-1k",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-I",
+            "1024",
+            "-O",
+            "inline_data,ea_inode,large_dir,metadata_csum_seed",
+        ],
+    ),
+    profile("uninit-1k", &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,uninit_bg,^64bit"]),
+    profile("fast_commit", &["-t", "ext4", "-b", "4096", "-O", "fast_commit"]),
+    profile("orphan_file-1k", &["-t", "ext4", "-b", "1024", "-O", "orphan_file,mmp"]),
+    profile(
+        "meta_bg-plain",
+        &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode,^metadata_csum,^flex_bg"],
+    ),
+    profile("bigalloc-64k", &["-t", "ext4", "-b", "2048", "-O", "bigalloc,orphan_file", "-C", "65536"]),
+    profile(
+        "bigalloc-plain",
+        &["-t", "ext4", "-b", "4096", "-O", "bigalloc,^metadata_csum,^64bit", "-C", "8192"],
+    ),
+    profile("encrypt", &["-t", "ext4", "-O", "encrypt,verity,stable_inodes"]),
+    profile("rev0", &["-t", "ext2", "-r", "0", "-b", "1024"]),
+];
+
 /// The profile with a name.
 ///
 /// # Panics
 /// When there is none.
 #[must_use]
 pub fn profile_named(name: &str) -> &'static Profile {
-    PROFILES.iter().find(|profile| profile.name == name).expect("a profile of the list")
+    PROFILES.iter().chain(MORE_PROFILES).find(|profile| profile.name == name).expect("a profile of the list")
 }
 
 /// Makes an empty image in a directory.
@@ -66,11 +106,16 @@ pub fn profile_named(name: &str) -> &'static Profile {
 /// When mke2fs fails.
 #[must_use]
 pub fn make(profile: &Profile, directory: &Path) -> PathBuf {
+    make_with(profile, directory, &[])
+}
+
+fn make_with(profile: &Profile, directory: &Path, more: &[&str]) -> PathBuf {
     let path = directory.join(format!("{}.img", profile.name));
     let file = fs::File::create(&path).expect("create image");
     file.set_len(profile.size_mib << 20).expect("size image");
     let image = path.to_str().expect("test images have UTF-8 names");
-    let arguments: Vec<&str> = ["-q", "-F"].iter().chain(profile.options).copied().chain([image]).collect();
+    let arguments: Vec<&str> =
+        ["-q", "-F"].iter().chain(profile.options).chain(more).copied().chain([image]).collect();
     let output = run("mke2fs", &arguments);
     assert!(output.status.success(), "mke2fs {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     path
@@ -82,10 +127,28 @@ pub fn make(profile: &Profile, directory: &Path) -> PathBuf {
 /// When mke2fs, the mount or an operation fails.
 #[must_use]
 pub fn make_filled(profile: &Profile, directory: &Path) -> PathBuf {
+    if profile.options.contains(&"65536") && !profile.options.contains(&"-C") {
+        return make_from_tree(profile, directory);
+    }
     let path = make(profile, directory);
-    let mount = LoopMount::new(&path, "").unwrap_or_else(|error| panic!("{}: {error}", profile.name));
+    // All that the kernel makes is encrypted then, where it can do that.
+    let encrypted = profile.options.iter().any(|option| option.contains("encrypt"));
+    let dummy = if encrypted { LoopMount::new(&path, "test_dummy_encryption=v2").ok() } else { None };
+    let plain = || LoopMount::new(&path, "").unwrap_or_else(|error| panic!("{}: {error}", profile.name));
+    let mount = dummy.unwrap_or_else(plain);
     fill(mount.path(), profile.options.iter().any(|option| option.contains("ea_inode")));
     drop(mount);
+    path
+}
+
+/// Makes an image that the kernel cannot mount: filled by mke2fs, indexed by e2fsck.
+fn make_from_tree(profile: &Profile, directory: &Path) -> PathBuf {
+    let tree = tempfile::tempdir_in(directory).expect("a directory");
+    fill(tree.path(), false);
+    let tree = tree.path().to_str().expect("test paths are UTF-8");
+    let path = make_with(profile, directory, &["-d", tree]);
+    let indexed = run("e2fsck", &["-fyD", path.to_str().expect("test paths are UTF-8")]);
+    assert!(indexed.status.code().is_some_and(|code| code <= 1), "{indexed:?}");
     path
 }
 
@@ -122,6 +185,13 @@ fn fill_directories(root: &Path) {
         fs::write(tiny.join(name), b"").expect("write");
     }
     fs::create_dir(root.join("L".repeat(255))).expect("mkdir");
+    // With blocks of 1 KiB an index of three levels: long names of one file.
+    let long = root.join("long-names");
+    fs::create_dir(&long).expect("mkdir");
+    fs::write(long.join("one"), b"").expect("write");
+    for n in 0..450 {
+        fs::hard_link(long.join("one"), long.join(format!("{n:0>240}"))).expect("link");
+    }
 }
 
 fn fill_files(root: &Path) {

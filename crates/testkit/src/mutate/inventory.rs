@@ -43,6 +43,16 @@ pub enum Kind {
     Mmp,
     /// The superblock of the journal.
     JournalSuperblock,
+    /// An inode that is not in use: reserved, deleted, or never used.
+    FreeInode,
+    /// An indirect block of the resize inode.
+    ResizeMap,
+    /// A backup of the superblock.
+    BackupSuperblock,
+    /// A backup of a block of descriptors: its first one.
+    BackupDesc,
+    /// The target of a long symbolic link.
+    SymlinkTarget,
 }
 
 /// One structure.
@@ -145,10 +155,29 @@ impl Inventory {
                 self.add(Kind::InodeBitmap, at(desc.inode_bitmap().raw()), size, owner, 0);
             }
         }
+        self.list_backups();
         if self.sb.incompat().contains(Incompat::MMP) {
             let block = self.sb.s_mmp_block.get();
             let owner = Owner { block: Some(block), ..Owner::default() };
             self.add(Kind::Mmp, block as usize * size, 1024, owner, 0);
+        }
+    }
+
+    /// Backups by the rule of sparse_super, which no image of ours lacks: a place that holds no magic is none.
+    fn list_backups(&mut self) {
+        let per_group = self.sb.s_blocks_per_group.get() as usize;
+        for group in 1..self.groups() {
+            let first = self.sb.s_first_data_block.get() as usize + group as usize * per_group;
+            let at = first * self.block_size();
+            if self.bytes.get(at + 0x38..at + 0x3A) != Some(&[0x53, 0xEF]) {
+                continue;
+            }
+            let owner = Owner { group: Some(group), block: Some(first as u64), ..Owner::default() };
+            self.add(Kind::BackupSuperblock, at, 1024, owner, 0);
+            if !self.sb.incompat().contains(Incompat::META_BG) {
+                let owner = Owner { block: Some(first as u64 + 1), ..owner };
+                self.add(Kind::BackupDesc, at + self.block_size(), self.desc_size(), owner, 0);
+            }
         }
     }
 
@@ -166,6 +195,16 @@ impl Inventory {
                     + index as usize * self.inode_size();
                 let slot = InodeSlot::new(self.bytes[at..at + self.inode_size()].to_vec());
                 if slot.raw().i_links_count.get() == 0 {
+                    if nr <= 10 || slot.raw().i_mode.get() != 0 || index % 64 == 1 {
+                        let owner = Owner { inode: Some(nr), ..Owner::default() };
+                        self.add(
+                            Kind::FreeInode,
+                            at,
+                            self.inode_size(),
+                            owner,
+                            slot.raw().i_generation.get(),
+                        );
+                    }
                     continue;
                 }
                 let generation = slot.raw().i_generation.get();
@@ -185,7 +224,14 @@ impl Inventory {
                 if nr == self.sb.s_journal_inum.get() {
                     self.list_journal(nr, slot.raw());
                 }
-                // The resize inode and the journal are not walked: their blocks are structures of another kind.
+                if nr == 7 {
+                    let before = self.structures.len();
+                    self.list_indirect(nr, generation, &slot.raw().block_words(), &mut Vec::new());
+                    for structure in &mut self.structures[before..] {
+                        structure.kind = Kind::ResizeMap;
+                    }
+                }
+                // The data of the resize inode and the journal are structures of another kind.
                 if nr != 7 && nr != self.sb.s_journal_inum.get() {
                     self.list_map(nr, &slot);
                 }
@@ -213,7 +259,8 @@ impl Inventory {
         let generation = raw.i_generation.get();
         let flags = raw.flags();
         let kind = raw.file_type();
-        let mapped = matches!(kind, Some(FileType::Regular | FileType::Directory))
+        let long_link = kind == Some(FileType::Symlink) && raw.size() >= 60;
+        let mapped = (matches!(kind, Some(FileType::Regular | FileType::Directory)) || long_link)
             && !flags.contains(InodeFlags::INLINE_DATA);
         if !mapped {
             return;
@@ -230,6 +277,8 @@ impl Inventory {
             let owner = Owner { inode: Some(nr), block: Some(block), ..Owner::default() };
             if orphan_file {
                 self.add(Kind::OrphanBlock, at, self.block_size(), owner, generation);
+            } else if long_link {
+                self.add(Kind::SymlinkTarget, at, self.block_size(), owner, generation);
             } else if kind == Some(FileType::Directory) {
                 let index = flags.contains(InodeFlags::INDEX) && (logical == 0 || self.looks_like_node(at));
                 let kind = if index { Kind::HtreeBlock } else { Kind::DirBlock };
@@ -260,7 +309,7 @@ impl Inventory {
                     let extent = RawExtent::read_from_bytes(entry).expect("12 bytes");
                     let (logical, start) = (u64::from(extent.ee_block.get()), extent.start().raw());
                     // Only blocks of directories and the orphan file are looked at: they are small.
-                    data.extend((0..u64::from(extent.length()).min(64)).map(|n| (logical + n, start + n)));
+                    data.extend((0..u64::from(extent.length()).min(512)).map(|n| (logical + n, start + n)));
                 }
             }
         }
@@ -308,8 +357,8 @@ impl Inventory {
             fields.iter().map(move |field| (field.name, base + field.offset, field.size))
         };
         match structure.kind {
-            Kind::Superblock => table(RawSuperblock::FIELDS, 0).collect(),
-            Kind::GroupDesc => {
+            Kind::Superblock | Kind::BackupSuperblock => table(RawSuperblock::FIELDS, 0).collect(),
+            Kind::GroupDesc | Kind::BackupDesc => {
                 table(RawGroupDesc::FIELDS, 0).filter(|field| field.1 + field.2 <= structure.length).collect()
             }
             Kind::JournalSuperblock => {
@@ -320,15 +369,27 @@ impl Inventory {
             }
             Kind::Mmp => table(RawMmp::FIELDS, 0).filter(|field| field.2 <= 64).collect(),
             Kind::BlockBitmap | Kind::InodeBitmap => self.bitmap_fields(structure),
-            Kind::Inode => inode_fields(bytes),
+            Kind::Inode | Kind::FreeInode => inode_fields(bytes),
             Kind::ExtentNode => extent_fields(bytes, 0),
-            Kind::Indirect => {
-                (0..structure.length).step_by(4).take(16).map(|at| ("pointer", at, 4)).collect()
+            Kind::Indirect => pointer_fields(bytes, 16),
+            Kind::ResizeMap => pointer_fields(bytes, 64),
+            Kind::SymlinkTarget => {
+                let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len() - 1);
+                [0, length / 2, length - 1, length, bytes.len() - 1].map(|at| ("target", at, 1)).to_vec()
             }
             Kind::DirBlock => dir_fields(bytes),
             Kind::HtreeBlock => htree_fields(bytes),
             Kind::XattrBlock => xattr_fields(bytes, 0, 32),
-            Kind::OrphanBlock => vec![("slot", 0, 4), ("slot", 40, 4), ("magic", bytes.len() - 8, 4)],
+            Kind::OrphanBlock => {
+                let tail = bytes.len() - 8;
+                vec![
+                    ("slot", 0, 4),
+                    ("slot", 40, 4),
+                    ("slot", tail - 4, 4),
+                    ("magic", tail, 4),
+                    ("checksum", tail + 4, 4),
+                ]
+            }
         }
     }
 
@@ -337,13 +398,28 @@ impl Inventory {
             Kind::BlockBitmap => self.sb.s_clusters_per_group.get(),
             _ => self.sb.s_inodes_per_group.get(),
         };
-        (0..bits as usize / 8).step_by(7).map(|at| ("bits", at, 1)).collect()
+        let padding = bits as usize / 8..structure.length;
+        let bits = (0..bits as usize / 8).step_by(7).map(|at| ("bits", at, 1));
+        bits.chain(padding.step_by(67).map(|at| ("padding", at, 1))).collect()
     }
 
     /// Whether the file system keeps crc32c checksums.
     pub(super) fn has_csum(&self) -> bool {
         self.sb.ro_compat().contains(RoCompat::METADATA_CSUM)
     }
+}
+
+/// The pointers that are set and the first `zeroes` that are not.
+fn pointer_fields(bytes: &[u8], mut zeroes: usize) -> Vec<Field> {
+    let mut fields = Vec::new();
+    for (at, word) in (0..).step_by(4).zip(bytes.chunks_exact(4)) {
+        let is_set = word != [0; 4];
+        if is_set || zeroes > 0 {
+            zeroes -= usize::from(!is_set);
+            fields.push(("pointer", at, 4));
+        }
+    }
+    fields
 }
 
 fn is_backup(group: usize) -> bool {
@@ -371,8 +447,14 @@ fn inode_fields(bytes: &[u8]) -> Vec<Field> {
         }
     }
     let flags = raw.flags();
+    let inline_directory =
+        flags.contains(InodeFlags::INLINE_DATA) && raw.file_type() == Some(FileType::Directory);
     if flags.contains(InodeFlags::EXTENTS) {
         fields.extend(extent_fields(&raw.i_block, 40));
+    } else if inline_directory {
+        fields.push(("parent", 40, 4));
+        fields
+            .extend(dir_fields(&raw.i_block[4..]).into_iter().map(|field| (field.0, 44 + field.1, field.2)));
     } else {
         fields.extend((0..15).map(|word| ("i_block", 40 + 4 * word, 4)));
     }
@@ -424,6 +506,10 @@ fn dir_fields(bytes: &[u8]) -> Vec<Field> {
         ]);
         if name_len > 0 {
             fields.push(("name", at + 8, 1));
+            fields.push(("name", (at + 7 + name_len).min(bytes.len() - 1), 1));
+        }
+        if name_len == 0 && rec_len == 12 && at + 12 == bytes.len() {
+            fields.push(("det_checksum", at + 8, 4));
         }
         if rec_len < 12 {
             break;
@@ -457,6 +543,10 @@ fn htree_fields(bytes: &[u8]) -> Vec<Field> {
     for entry in 1..count {
         fields.extend([("hash", start + 8 * entry, 4), ("block", start + 8 * entry + 4, 4)]);
     }
+    let limit = usize::from(u16::from_le_bytes([bytes[start], bytes[start + 1]]));
+    if start + 8 * limit + 8 <= bytes.len() {
+        fields.extend([("dt_reserved", start + 8 * limit, 4), ("dt_checksum", start + 8 * limit + 4, 4)]);
+    }
     fields
 }
 
@@ -464,6 +554,7 @@ fn xattr_fields(area: &[u8], base: usize, first: usize) -> Vec<Field> {
     let mut fields = vec![("magic", base, 4)];
     if first == 32 {
         fields.extend([("h_refcount", base + 4, 4), ("h_blocks", base + 8, 4), ("h_hash", base + 12, 4)]);
+        fields.extend([("h_checksum", base + 16, 4), ("h_reserved", base + 20, 12)]);
     }
     let mut at = first;
     while at + 16 <= area.len() && area[at..at + 4] != [0; 4] {
@@ -478,6 +569,11 @@ fn xattr_fields(area: &[u8], base: usize, first: usize) -> Vec<Field> {
         ]);
         if area[at] > 0 {
             fields.push(("e_name", place + 16, 1));
+        }
+        let value = usize::from(u16::from_le_bytes([area[at + 2], area[at + 3]]))
+            + if first == 32 { 0 } else { first };
+        if area[at + 4..at + 8] == [0; 4] && area[at + 8..at + 12] != [0; 4] && value < area.len() {
+            fields.push(("value", base + value, 1));
         }
         at += 16 + usize::from(area[at]).next_multiple_of(4);
     }

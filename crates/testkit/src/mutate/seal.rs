@@ -14,7 +14,7 @@ impl Inventory {
     pub(super) fn reseal(&self, structure: &Structure, image: &mut Overlay<'_>) {
         let bytes = image.get(structure.at, structure.length);
         match structure.kind {
-            Kind::Superblock => {
+            Kind::Superblock | Kind::BackupSuperblock => {
                 let mut sb = RawSuperblock::read_from_bytes(&bytes).expect("1024 bytes");
                 Checksums::of(&sb).seal_superblock(&mut sb);
                 image.put(structure.at, sb.as_bytes());
@@ -29,13 +29,18 @@ impl Inventory {
                     image.put(structure.at + 0x3FC, &object::mmp(seed, &mmp).to_le_bytes());
                 }
             }
-            Kind::Inode => {
+            Kind::Inode | Kind::FreeInode => {
                 let mut slot = InodeSlot::new(bytes);
                 let inode = InodeNr::new(structure.owner.inode.expect("inodes have numbers"));
                 self.checksums.seal_inode(inode, &mut slot);
                 image.put(structure.at, slot.bytes());
             }
-            Kind::Indirect => {}
+            Kind::BackupDesc => {
+                let mut raw = bytes;
+                self.checksums.seal_group_desc(GroupNr::new(0), &mut raw);
+                image.put(structure.at, &raw);
+            }
+            Kind::Indirect | Kind::ResizeMap | Kind::SymlinkTarget => {}
             Kind::JournalSuperblock => {
                 let mut zeroed = bytes;
                 // Features are big-endian; only journals with checksums v2 or v3 keep one.
