@@ -90,8 +90,8 @@ codes! {
     ORPHAN_HEAD 0x00_0023 Note "head of the orphan list is no inode";
     ORPHAN_LINK 0x00_0024 Note "link of the orphan list is no inode";
     JOURNAL_BACKUP 0x00_002d Note "copy of the journal inode in the superblock is stale";
-    RESERVED_GDT_WITHOUT_FEATURE 0x00_002e Error "blocks reserved for descriptors although resize_inode is off";
-    RESIZE_WITHOUT_FEATURE 0x00_002f Error "resize inode in use although the feature is off";
+    RESERVED_GDT_WITHOUT_FEATURE 0x00_002e Note "blocks reserved for descriptors although resize_inode is off";
+    RESIZE_WITHOUT_FEATURE 0x00_002f Note "resize inode in use although the feature is off";
     RESIZE_INODE 0x00_0030 Note "resize inode has the wrong structure";
     MOUNT_TIME_FUTURE 0x00_0031 Note "last mount lies in the future";
     WRITE_TIME_FUTURE 0x00_0032 Note "last write lies in the future";
@@ -104,6 +104,7 @@ codes! {
     TEST_FILESYSTEM 0x00_003b Note "marked as a file system for tests";
     MMP_BLOCK 0x00_0042 Error "MMP block is out of range";
     MMP_MAGIC 0x00_0043 Error "MMP magic is wrong";
+    DESCRIPTORS_BACKUP 0x00_0045 Note "group descriptors are unusable, a backup is taken";
     BOTH_CHECKSUMS 0x00_0046 Note "metadata_csum and uninit_bg are both set";
     MMP_CHECKSUM 0x00_0047 Error "MMP checksum does not match";
     WIDE_WITHOUT_EXTENTS 0x00_0048 Note "64bit without extents";
@@ -112,7 +113,7 @@ codes! {
     MIN_EXTRA_ISIZE 0x00_004d Note "minimal extra inode size is impossible";
     WANT_EXTRA_ISIZE 0x00_004e Note "wanted extra inode size is impossible";
     QUOTA_INODE 0x00_004f Note "quota inode number is impossible";
-    RESIZE_WITH_META_BG 0x00_0051 Error "resize_inode and meta_bg are both set";
+    RESIZE_WITH_META_BG 0x00_0051 Note "resize_inode and meta_bg are both set";
     ORPHAN_FILE_HOLE 0x00_0052 Error "orphan file has a hole";
     ORPHAN_FILE_MAGIC 0x00_0053 Error "orphan file block has the wrong magic";
     ORPHAN_FILE_CHECKSUM 0x00_0054 Error "orphan file block checksum does not match";
@@ -166,6 +167,8 @@ codes! {
     EXTENT_ORDER 0x01_005e Error "extents are out of order";
     EXTENT_HEADER 0x01_005f Error "extent node header is invalid";
     EXTENT_EMPTY 0x01_0060 Error "extent of length zero";
+    QUOTA_INODE_IN_USE 0x01_0063 Error "quota inode in use although there is no such quota";
+    BAD_BLOCKS_INODE 0x01_0065 Error "bad-blocks inode looks invalid";
     INODE_GARBAGE 0x01_0067 Error "inode is garbage";
     INODE_CHECKSUM 0x01_0068 Error "inode checksum does not match";
     INODE_XATTR_OVERLAP 0x01_0069 Error "attributes in inode overlap";
@@ -190,6 +193,7 @@ codes! {
     CASEFOLD_NOT_DIRECTORY 0x01_0088 Error "casefold flag on something else than a directory";
     CASEFOLD_WITHOUT_FEATURE 0x01_0089 Error "casefold flag without the feature";
     ENCRYPT_NO_ATTRIBUTE 0x01_008a Error "encrypt flag without its attribute";
+    ENCRYPT_CONTEXT 0x01_008b Error "encryption attribute is corrupt";
     ORPHAN_FILE_MODE 0x01_008f Error "orphan file is not a regular file";
     ORPHAN_FILE_IN_USE 0x01_0090 Error "orphan file although the feature is off";
     EA_FLAG_NOT_REGULAR 0x01_0091 Note "attribute-value flag on something else than a file";
@@ -249,6 +253,9 @@ codes! {
     LEAF_NO_TAIL 0x02_004c Error "directory block has no room for its checksum";
     LEAF_CHECKSUM 0x02_004d Error "directory block checksum does not match";
     INLINE_DIR_SIZE 0x02_004e Error "inline directory has the wrong size";
+    ENCRYPTED_NAME_SHORT 0x02_0050 Error "encrypted name is too short";
+    ENCRYPTED_NOT 0x02_0051 Error "encrypted directory names an inode that is not encrypted";
+    ENCRYPTED_OTHERWISE 0x02_0052 Error "encrypted directory names an inode with another policy";
     ENTRY_EA_INODE 0x02_0055 Note "entry names the inode of an attribute value";
 
     // ---- connectivity and links ----
@@ -301,6 +308,7 @@ codes! {
     QUOTA_IS_ROOT 0xF0_0008 Error "a quota file is said to be the root directory";
     EXTENT_DEPTH 0xF0_010A Note "extent node names another depth than its place in the tree";
     INLINE_SIZE 0xF0_0109 Note "size is beyond the inline data";
+    SUPERBLOCK_BACKUP 0xF0_000B Note "superblock is unusable, a backup is taken";
     NOT_REPLAYED 0xF0_000A Error "the journal asks for recovery and cannot be replayed";
     METADATA_CONFLICT 0xF0_0101 Error "metadata overlaps";
     INODE_TABLE_READ 0xF0_0102 Error "inode table cannot be read";
@@ -311,6 +319,7 @@ codes! {
     XATTR_ORDER 0xF0_0107 Note "attributes of a block are out of order";
     XATTR_DUPLICATE 0xF0_0108 Note "the same attribute twice";
     NAME_REPEATED 0xF0_0201 Note "the same name in another block of the directory";
+    HTREE_AT_MAXIMUM 0xF0_0202 Note "name hashes to the key of the next leaf, where Linux looks for it";
     BITMAP_UNINIT_METADATA 0xF0_0502 Note "block bitmap lacks metadata of uninitialised groups";
     BITMAP_READ 0xF0_0501 Error "bitmap cannot be read";
 }

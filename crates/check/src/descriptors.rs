@@ -10,7 +10,8 @@ use crate::code::Code;
 use crate::finding::{Sink, Site};
 use crate::volume::{Group, Volume};
 
-/// Reads and checks all descriptors into [`Volume::groups`]. Gives false when some cannot be read at all.
+/// Reads and checks all descriptors into [`Volume::groups`], which stay empty when some cannot be read at all. Gives
+/// false when e2fsck would look for a backup: they cannot be read, or a bitmap or table lies where it cannot.
 pub(crate) fn load(volume: &mut Volume<'_>, sink: &mut Sink) -> bool {
     let per_block = volume.descs_per_block();
     let groups = volume.geometry.groups();
@@ -28,7 +29,8 @@ pub(crate) fn load(volume: &mut Volume<'_>, sink: &mut Sink) -> bool {
         }
     }
     volume.groups = list;
-    true
+    let places = |group: &Group| group.block_bitmap_ok && group.inode_bitmap_ok && group.inode_table_ok;
+    volume.groups.iter().all(places) && !overlap(&static_ranges(volume))
 }
 
 fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sink) -> Group {
@@ -42,17 +44,21 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         sink.add(Code::GROUP_CHECKSUM, site, "");
     }
     let mut flags = desc.flags();
+    if volume.is_backup {
+        flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
+        let group = place_bitmaps(volume, nr, desc, sink);
+        return Group { desc, flags, inodes_used: ipg, inodes_believed: ipg, ..group };
+    }
     let mut believed = if flags.contains(GroupFlags::INODE_UNINIT) { 0 } else { ipg };
     if !has_flags {
         let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
         if flags.intersects(uninit) || desc.itable_unused() != 0 {
             sink.add(Code::UNINIT_WITHOUT_FEATURE, site, "");
-            // e2fsck heeds the number all the same, unless it is impossible.
-            believed = if desc.itable_unused() > ipg {
-                believed
-            } else {
-                believed.saturating_sub(desc.itable_unused())
-            };
+            // e2fsck heeds the number all the same, in a calculation that overflows.
+            let unused = u64_from_u32(desc.itable_unused());
+            let end = u64_from_u32(ipg) * (u64_from_u32(nr.raw()) + 1);
+            believed =
+                if unused > end + 1 { believed } else { believed.saturating_sub(desc.itable_unused()) };
             doubtful = true;
         }
         flags.remove(uninit);
@@ -139,6 +145,19 @@ pub(crate) struct SystemRange {
 
 /// All static metadata, ascending; overlaps between objects are findings.
 pub(crate) fn system_ranges(volume: &Volume<'_>, sink: &mut Sink) -> Vec<SystemRange> {
+    let mut ranges = static_ranges(volume);
+    if volume.incompat.contains(Incompat::MMP) && volume.contains(BlockNr::new(volume.sb.s_mmp_block.get())) {
+        let first = BlockNr::new(volume.sb.s_mmp_block.get());
+        let group = volume.geometry.group_of(first);
+        ranges.push(SystemRange { first, count: 1, group, conflict: Code::METADATA_CONFLICT });
+        ranges.sort_unstable();
+    }
+    report_overlaps(&ranges, sink);
+    ranges
+}
+
+/// Superblocks, descriptors, bitmaps and tables, ascending.
+fn static_ranges(volume: &Volume<'_>) -> Vec<SystemRange> {
     let mut ranges = Vec::new();
     for nr in backup_groups(volume) {
         for (first, count) in volume.backup_area(nr) {
@@ -163,14 +182,13 @@ pub(crate) fn system_ranges(volume: &Volume<'_>, sink: &mut Sink) -> Vec<SystemR
             ranges.push(SystemRange { first, count, group: nr, conflict });
         }
     }
-    if volume.incompat.contains(Incompat::MMP) && volume.contains(BlockNr::new(volume.sb.s_mmp_block.get())) {
-        let first = BlockNr::new(volume.sb.s_mmp_block.get());
-        let group = volume.geometry.group_of(first);
-        ranges.push(SystemRange { first, count: 1, group, conflict: Code::METADATA_CONFLICT });
-    }
     ranges.sort_unstable();
-    report_overlaps(&ranges, sink);
     ranges
+}
+
+/// Whether two objects share a block.
+fn overlap(ranges: &[SystemRange]) -> bool {
+    ranges.windows(2).any(|pair| pair[0].first.raw() + pair[0].count > pair[1].first.raw())
 }
 
 /// Groups that may have blocks of superblock or descriptors.

@@ -99,7 +99,8 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
     tree
 }
 
-fn mapped_blocks(fact: &DirFact) -> u64 {
+/// Blocks that a directory maps.
+pub(crate) fn mapped_blocks(fact: &DirFact) -> u64 {
     match &fact.body {
         DirBody::Blocks { runs } => runs.iter().map(|run| run.length).fold(0, u64::saturating_add),
         DirBody::Inline { .. } => 0,
@@ -148,7 +149,7 @@ fn visit_blocks(visit: &Visit<'_, '_>, runs: &[Run], told: &mut Told, sink: &mut
     report_holes(visit, runs, sink);
     let index = visit.fact.indexed.then(|| index::read(visit, runs, sink)).flatten();
     let mut buffer = vec![0; visit.volume.block_size()];
-    let mut names = block::Names::new(index.is_none() && !visit.fact.opaque && runs_len(runs) > 1);
+    let mut names = block::Names::new(index.is_none() && !visit.fact.casefold && runs_len(runs) > 1);
     for run in runs {
         for at in 0..run.length {
             let (logical, place) = (run.logical + at, BlockNr::new(run.physical + at));

@@ -75,8 +75,10 @@ pub(crate) struct DirFact {
     pub(crate) inode: InodeNr,
     pub(crate) seed: Option<u32>,
     pub(crate) indexed: bool,
-    /// Names are stored so that they cannot be hashed or read here: encrypted or with case folding.
-    pub(crate) opaque: bool,
+    /// Names are not text.
+    pub(crate) encrypted: bool,
+    /// Names that differ in case only are the same.
+    pub(crate) casefold: bool,
     pub(crate) body: DirBody,
 }
 
@@ -87,6 +89,39 @@ pub(crate) enum DirBody {
     Blocks { runs: Vec<Run> },
     /// In the inode.
     Inline { head: [u8; 60], tail: Vec<u8> },
+}
+
+/// How an encrypted inode is encrypted: what its context says but for the nonce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Two sound policies are the same or not.
+    Known([u8; Policy::LEN]),
+    /// Of a later version: not the same as any other.
+    Unknown,
+    /// There is none, or it is damaged; reported.
+    Unusable,
+}
+
+impl Policy {
+    const LEN: usize = 24;
+    /// Bytes at the end of a context that are of the inode's own.
+    const NONCE: usize = 16;
+
+    /// Reads a context; `None` when it is damaged.
+    pub(crate) fn of(context: &[u8]) -> Option<Self> {
+        let length = match context.first()? {
+            0 => return None,
+            1 => 28,
+            2 => 40,
+            _ => return Some(Self::Unknown),
+        };
+        if context.len() != length {
+            return None;
+        }
+        let mut policy = [0; Self::LEN];
+        policy[..length - Self::NONCE].copy_from_slice(&context[..length - Self::NONCE]);
+        Some(Self::Known(policy))
+    }
 }
 
 /// An inode refers to an attribute block.
@@ -127,6 +162,8 @@ pub(crate) struct GroupFacts {
     pub(crate) xattr_blocks: Vec<XattrBlockRef>,
     pub(crate) values: Vec<ValueRef>,
     pub(crate) value_inodes: Vec<ValueInode>,
+    /// Encrypted inodes by their index in the group, ascending.
+    pub(crate) policies: Vec<(usize, Policy)>,
 }
 
 impl GroupFacts {
@@ -157,6 +194,13 @@ impl Facts {
     pub(crate) fn kind(&self, geometry: &Geometry, inode: InodeNr) -> Kind {
         let (group, index) = Self::place(geometry, inode);
         self.groups[group].kinds.get(index).copied().unwrap_or_default()
+    }
+
+    /// The policy of an inode in range; `None` when it is not encrypted.
+    pub(crate) fn policy(&self, geometry: &Geometry, inode: InodeNr) -> Option<Policy> {
+        let (group, index) = Self::place(geometry, inode);
+        let policies = &self.groups[group].policies;
+        policies.binary_search_by_key(&index, |entry| entry.0).ok().map(|at| policies[at].1)
     }
 
     /// Counts a reference to an inode in range.

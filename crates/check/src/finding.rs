@@ -133,6 +133,18 @@ impl Sink {
         }
     }
 
+    /// The first finding.
+    pub(crate) fn first(&self) -> Option<&Finding> {
+        self.findings.first()
+    }
+
+    /// Takes over the findings of another sink.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.errors += other.errors;
+        self.suppressed += other.suppressed;
+        self.findings.extend(other.findings);
+    }
+
     /// How many findings were errors, kept or not.
     pub(crate) fn errors(&self) -> u64 {
         self.errors
@@ -158,6 +170,18 @@ impl Ledger {
         self.suppressed += sink.suppressed + blockyard_disk::num::u64_from_usize(dropped);
         self.errors += sink.errors;
         self.findings.extend(sink.findings.into_iter().take(room));
+    }
+
+    /// The inodes that findings are about, with repetitions.
+    pub(crate) fn inodes(&self) -> impl Iterator<Item = InodeNr> + use<'_> {
+        self.findings.iter().filter_map(|finding| finding.site.inode)
+    }
+
+    /// Gives findings about inodes their paths.
+    pub(crate) fn set_paths(&mut self, path: impl Fn(InodeNr) -> Option<String>) {
+        for finding in &mut self.findings {
+            finding.path = finding.site.inode.and_then(&path);
+        }
     }
 
     /// The findings in their final order, how many were errors, and how many more were not kept.

@@ -5,7 +5,9 @@
 
 mod attributes;
 mod content;
+mod reserved;
 
+use attributes::InInode;
 pub(crate) use attributes::hash_matches;
 
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
@@ -16,7 +18,7 @@ use crate::code::Code;
 use crate::facts::{DirBody, DirFact, GroupFacts, Kind, ValueInode};
 use crate::finding::{Sink, Site};
 use crate::inodes::Scan;
-use crate::map::{Budget, Claims};
+use crate::map::{Budget, Claims, Run};
 use crate::superblock::{is_hidden, is_used_by_name, quota_inodes};
 
 /// One inode being examined: where findings and claims go.
@@ -89,28 +91,45 @@ pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mu
     let slot = InodeSlot::new(bytes);
     let raw = slot.raw();
     let orphan = cx.scan.orphans.contains(&cx.inode.raw());
+    if is_stale_orphan_file(cx, raw, role) {
+        // Not in use for anyone who counts: directories that name it are wrong too.
+        return cx.add(Code::ORPHAN_FILE_IN_USE, "s_orphan_file_inum names it");
+    }
     facts.links[index] = raw.i_links_count.get();
+    let reserved = cx.inode.raw() < cx.scan.volume.first_inode();
+    if role == Role::BadBlocks || (role == Role::Reserved && reserved) {
+        check_checksum(cx, &slot);
+        facts.kinds[index] = Kind::RESERVED;
+        return match role {
+            Role::BadBlocks => reserved::check_bad_blocks(cx, raw),
+            _ => facts.kinds[index] = reserved::check(cx, &slot, facts),
+        };
+    }
     if raw.i_links_count.get() == 0
         && !orphan
-        && matches!(role, Role::Ordinary | Role::Reserved | Role::Quota)
+        && matches!(role, Role::Ordinary | Role::Reserved | Role::Quota | Role::OrphanFile)
     {
         let volume = cx.scan.volume;
-        if cx.inode.raw() < volume.first_inode() || is_used_by_name(&volume.sb, cx.inode) {
+        if reserved || is_used_by_name(&volume.sb, cx.inode) {
             facts.kinds[index] = Kind::RESERVED;
         }
         check_checksum(cx, &slot);
         return check_unused(cx, raw);
-    }
-    if role == Role::BadBlocks {
-        facts.kinds[index] = Kind::RESERVED;
-        check_checksum(cx, &slot);
-        return content::claim_bad_blocks(cx, raw);
     }
     if role == Role::Reserved && raw.i_mode.get() == 0 && raw.i_links_count.get() == 0 {
         facts.kinds[index] = Kind::RESERVED;
         return;
     }
     facts.kinds[index] = examine_used(cx, &slot, role, facts).with_orphan(orphan);
+}
+
+/// Whether an inode holds something although it is the orphan file of a file system without that feature.
+fn is_stale_orphan_file(cx: &Examination<'_, '_, '_>, raw: &RawInode, role: Role) -> bool {
+    let volume = cx.scan.volume;
+    !volume.compat.contains(Compat::ORPHAN_FILE)
+        && volume.sb.s_orphan_file_inum.get() == cx.inode.raw()
+        && !matches!(role, Role::BadBlocks | Role::Journal)
+        && raw.i_mode.get() != 0
 }
 
 fn check_checksum(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) {
@@ -124,14 +143,27 @@ fn check_unused(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     if raw.i_mode.get() != 0 && raw.i_dtime.get() == 0 && cx.inode.raw() >= cx.scan.volume.first_inode() {
         cx.add(Code::UNUSED_NO_DTIME, "");
     }
+    check_low_deletion_time(cx, raw);
 }
 
 /// An inode in use was not deleted. Reserved inodes other than the root are not asked.
 fn check_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
-    let is_asked = role == Role::Root || cx.inode.raw() >= cx.scan.volume.first_inode();
+    let ordinary = cx.inode.raw() >= cx.scan.volume.first_inode() && role != Role::OrphanFile;
+    let is_asked = role == Role::Root || ordinary;
     if raw.i_dtime.get() != 0 && is_asked && !cx.scan.orphans.contains(&cx.inode.raw()) {
         let code = if role == Role::Root { Code::ROOT_DTIME } else { Code::USED_DTIME };
         cx.add(code, format!("i_dtime = {}", raw.i_dtime.get()));
+    }
+    if !is_asked {
+        check_low_deletion_time(cx, raw);
+    }
+}
+
+/// A deletion time that is the number of an inode is a link of an orphan list that is none.
+fn check_low_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
+    let dtime = raw.i_dtime.get();
+    if dtime != 0 && dtime < cx.scan.volume.geometry.inodes_count() {
+        cx.add(Code::LOW_DTIME, format!("i_dtime = {dtime}"));
     }
 }
 
@@ -145,65 +177,91 @@ fn examine_used(
     check_checksum(cx, slot);
     check_deletion_time(cx, raw, role);
     check_role(cx, raw, role);
-    check_fields(cx, raw);
+    if !is_hidden(cx.scan.volume, cx.inode) {
+        check_fields(cx, raw);
+    }
     let kind = raw.file_type();
     check_flags(cx, raw, kind);
-    let attributes = attributes::check_in_inode(cx, slot, facts);
+    let attributes = if matches!(role, Role::Resize | Role::Journal | Role::OrphanFile) {
+        InInode::default()
+    } else {
+        attributes::check_in_inode(cx, slot, facts)
+    };
     let file_acl = attributes::check_block_field(cx, raw, facts);
-    let flags = raw.flags();
-    let mut content = content::Content { runs: Vec::new(), empty: false };
-    let inline = flags.contains(InodeFlags::INLINE_DATA);
+    if raw.flags().contains(InodeFlags::ENCRYPT) && matches!(role, Role::Ordinary | Role::Root) {
+        let (_, index) = cx.scan.volume.geometry.locate_inode(cx.inode);
+        facts.policies.push((usize_from_u32(index), attributes::policy(cx, raw, &attributes)));
+    }
+    let content = check_content(cx, slot, role, file_acl, &attributes);
+    if kind == Some(FileType::Directory) {
+        facts.directories.push(directory(cx, raw, content.runs, &attributes));
+    }
+    let is_value =
+        cx.scan.volume.incompat.contains(Incompat::EA_INODE) && raw.flags().contains(InodeFlags::EA_INODE);
+    if is_value {
+        facts.value_inodes.push(value_inode(cx.inode, raw));
+    }
+    let dirent = kind.map_or(0, FileType::dirent_byte);
+    let known = if kind.is_none() && role == Role::Reserved { Kind::RESERVED } else { Kind::of_type(dirent) };
+    known.with_ea_inode(is_value).with_empty(content.empty && attributes.count == 0)
+}
+
+/// Checks what an inode holds by its type.
+fn check_content(
+    cx: &mut Examination<'_, '_, '_>,
+    slot: &InodeSlot<&[u8]>,
+    role: Role,
+    file_acl: u64,
+    attributes: &InInode,
+) -> content::Content {
+    let raw = slot.raw();
+    let kind = raw.file_type();
+    let inline = raw.flags().contains(InodeFlags::INLINE_DATA);
     match kind {
         Some(FileType::Regular | FileType::Directory) if inline => {
-            content::check_inline(
-                cx,
-                raw,
-                kind == Some(FileType::Directory),
-                attributes.inline_tail.as_deref(),
-            );
+            let directory = kind == Some(FileType::Directory);
+            content::check_inline(cx, raw, directory, attributes.inline_tail.as_deref());
         }
         Some(FileType::Regular | FileType::Directory | FileType::Symlink) => {
-            content = content::check_mapped(cx, slot, role, file_acl, &attributes);
+            return content::check_mapped(cx, slot, role, file_acl, attributes);
         }
         Some(FileType::CharDevice | FileType::BlockDevice | FileType::Fifo | FileType::Socket) => {
             content::check_special(cx, raw, file_acl);
         }
+        None if role == Role::Resize && raw.i_mode.get() == 0 => content::check_blocks(cx, raw, file_acl),
         None => {
             if role != Role::Reserved || raw.i_mode.get() != 0 {
                 cx.add(Code::MODE_INVALID, format!("i_mode = {:#o}", raw.i_mode.get()));
             }
         }
     }
-    let seed = cx.scan.volume.checksums.inode_seed(cx.inode, raw.i_generation.get());
-    if kind == Some(FileType::Directory) {
-        let body = if inline {
-            DirBody::Inline { head: raw.i_block, tail: attributes.inline_tail.clone().unwrap_or_default() }
-        } else {
-            DirBody::Blocks { runs: content.runs }
-        };
-        facts.directories.push(DirFact {
-            inode: cx.inode,
-            seed,
-            indexed: flags.contains(InodeFlags::INDEX),
-            opaque: flags.intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD),
-            body,
-        });
+    content::Content { runs: Vec::new(), empty: false }
+}
+
+/// What the walk over the directories needs to know of one.
+fn directory(cx: &Examination<'_, '_, '_>, raw: &RawInode, runs: Vec<Run>, attributes: &InInode) -> DirFact {
+    let flags = raw.flags();
+    let body = if flags.contains(InodeFlags::INLINE_DATA) {
+        DirBody::Inline { head: raw.i_block, tail: attributes.inline_tail.clone().unwrap_or_default() }
+    } else {
+        DirBody::Blocks { runs }
+    };
+    DirFact {
+        inode: cx.inode,
+        seed: cx.scan.volume.checksums.inode_seed(cx.inode, raw.i_generation.get()),
+        indexed: flags.contains(InodeFlags::INDEX),
+        encrypted: flags.contains(InodeFlags::ENCRYPT),
+        casefold: flags.contains(InodeFlags::CASEFOLD),
+        body,
     }
-    let values = cx.scan.volume.incompat.contains(Incompat::EA_INODE);
-    let is_value = values && flags.contains(InodeFlags::EA_INODE);
-    if is_value {
-        let low = u64::from(raw.i_version.get());
-        let refcount = u64::from(raw.i_ctime.get()) << 32 | low;
-        facts.value_inodes.push(ValueInode {
-            inode: cx.inode,
-            size: raw.size(),
-            hash: raw.i_atime.get(),
-            refcount,
-        });
-    }
-    let dirent = kind.map_or(0, FileType::dirent_byte);
-    let known = if kind.is_none() && role == Role::Reserved { Kind::RESERVED } else { Kind::of_type(dirent) };
-    known.with_ea_inode(is_value).with_empty(content.empty && attributes.count == 0)
+}
+
+/// What an inode that holds an attribute's value keeps in fields of other names: the count of references in the change
+/// time and version, the hash in the access time.
+fn value_inode(inode: InodeNr, raw: &RawInode) -> ValueInode {
+    let low = u64::from(raw.i_version.get());
+    let refcount = u64::from(raw.i_ctime.get()) << 32 | low;
+    ValueInode { inode, size: raw.size(), hash: raw.i_atime.get(), refcount }
 }
 
 /// What a reserved or hidden inode must be.
@@ -215,15 +273,7 @@ fn check_role(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
         Role::Journal if !regular => cx.add(Code::JOURNAL_MODE, ""),
         Role::OrphanFile if !regular => cx.add(Code::ORPHAN_FILE_MODE, ""),
         Role::Reserved if raw.i_mode.get() != 0 => {
-            let boot_loader = cx.inode.raw() == 5 && regular;
-            let code = match cx.inode.raw() {
-                8 => Code::JOURNAL_INODE_IN_USE,
-                7 => Code::RESIZE_WITHOUT_FEATURE,
-                _ => Code::RESERVED_MODE,
-            };
-            if !boot_loader {
-                cx.add(code, format!("i_mode = {:#o}", raw.i_mode.get()));
-            }
+            cx.add(Code::RESERVED_MODE, format!("i_mode = {:#o}", raw.i_mode.get()));
         }
         Role::Resize => {
             let words = raw.block_words();

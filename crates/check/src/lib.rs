@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod backup;
 mod bitmaps;
 mod block_map;
 mod code;
@@ -22,6 +23,7 @@ mod inodes;
 mod journal;
 mod map;
 mod orphans;
+mod paths;
 mod replay;
 mod shared;
 mod superblock;
@@ -45,6 +47,17 @@ use superblock::Opened;
 pub struct Options {
     /// Worker threads; `None` for one per CPU.
     pub threads: Option<usize>,
+    /// The superblock to use instead of the primary one, with the descriptors behind it.
+    pub superblock: Option<Place>,
+}
+
+/// Where a superblock stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The block that it begins.
+    pub block: u64,
+    /// Bytes of a block; every size that there is when `None`.
+    pub block_size: Option<u32>,
 }
 
 /// Why a check could not be done at all (exit code 8 of e2fsck).
@@ -53,6 +66,14 @@ pub enum Error {
     /// The image has features that change what metadata means.
     #[error("the file system has features that cannot be checked: {0}")]
     Unsupported(String),
+    /// The superblock that was asked for is none.
+    #[error("block {block} holds no superblock{}", .block_size.map_or(String::new(), |size| format!(" of a file system with blocks of {size} bytes")))]
+    NoSuperblock {
+        /// The block.
+        block: u64,
+        /// The block size that was asked for.
+        block_size: Option<u32>,
+    },
     /// Worker threads could not be started.
     #[error("cannot start worker threads: {0}")]
     Threads(String),
@@ -67,6 +88,9 @@ pub struct Report {
     pub errors: u64,
     /// Findings that were counted and not kept.
     pub suppressed: u64,
+    /// Whether the file system could be examined. If not, its superblock is unusable, and so are the backups that were
+    /// tried; e2fsck gives exit code 8 then.
+    pub examined: bool,
 }
 
 impl Report {
@@ -86,30 +110,81 @@ pub fn check(device: &dyn BlockDevice, options: &Options) -> Result<Report, Erro
         .num_threads(options.threads.unwrap_or(0))
         .build()
         .map_err(|error| Error::Threads(error.to_string()))?;
-    pool.install(|| run(device))
+    pool.install(|| run(device, options.superblock))
 }
 
-fn run(device: &dyn BlockDevice) -> Result<Report, Error> {
+fn run(device: &dyn BlockDevice, place: Option<Place>) -> Result<Report, Error> {
     let mut ledger = Ledger::default();
     let mut sink = Sink::default();
-    match replay::replayed(device, &mut sink) {
-        Some(overlay) => run_on(&overlay, &mut ledger, sink)?,
-        None => run_on(device, &mut ledger, sink)?,
-    }
+    let examined = if let Some(place) = place {
+        let Place { block, block_size } = place;
+        let backup = backup::at(device, place).ok_or(Error::NoSuperblock { block, block_size })?;
+        run_on_backup(device, &backup, &mut sink, &mut ledger)?
+    } else {
+        match replay::replayed(device, &mut sink) {
+            Some(overlay) => run_on(&overlay, sink, &mut ledger)?,
+            None => run_on(device, sink, &mut ledger)?,
+        }
+    };
     let (findings, errors, suppressed) = ledger.finish();
-    Ok(Report { findings, errors, suppressed })
+    Ok(Report { findings, errors, suppressed, examined })
 }
 
-fn run_on(device: &dyn BlockDevice, ledger: &mut Ledger, mut sink: Sink) -> Result<(), Error> {
-    if let Opened::Volume(mut volume) = superblock::open(device, &mut sink)?
-        && descriptors::load(&mut volume, &mut sink)
-    {
-        ledger.absorb(sink);
-        passes(&volume, ledger);
-        sink = Sink::default();
+/// Examines a file system by its primary superblock, or by a backup when that is no use. False when neither is.
+fn run_on(device: &dyn BlockDevice, mut sink: Sink, ledger: &mut Ledger) -> Result<bool, Error> {
+    let mut found = Sink::default();
+    let (volume, backup) = match superblock::open(device, &mut found)? {
+        Opened::Unusable => (None, None),
+        Opened::Corrupt => (None, backup::find(device)),
+        Opened::Volume(mut volume) => {
+            let is_sound = descriptors::load(&mut volume, &mut found);
+            let backup = if is_sound { None } else { backup::of(&volume) };
+            (Some(volume), backup)
+        }
+    };
+    if let Some(backup) = backup {
+        let mut note = Sink::default();
+        let what = if volume.is_some() { Code::DESCRIPTORS_BACKUP } else { Code::SUPERBLOCK_BACKUP };
+        let first = found.first().filter(|first| first.is_error());
+        let why = first.map_or_else(String::new, |first| format!("{} {}; ", first.code.text(), first.detail));
+        let site = first.map_or(Site::NOWHERE, |first| first.site);
+        note.add(what, site, format!("{why}the one in block {} is used", backup.block));
+        if run_on_backup(device, &backup, &mut note, ledger)? {
+            ledger.absorb(sink);
+            return Ok(true);
+        }
     }
+    sink.merge(found);
+    examine(volume.as_deref(), sink, ledger)
+}
+
+/// Examines a file system by a backup. False when that is no better than the primary.
+fn run_on_backup(
+    device: &dyn BlockDevice,
+    backup: &backup::Backup,
+    sink: &mut Sink,
+    ledger: &mut Ledger,
+) -> Result<bool, Error> {
+    let Some(overlay) = backup.laid_over(device) else { return Ok(false) };
+    let Opened::Volume(mut volume) = superblock::open(&overlay, sink)? else { return Ok(false) };
+    backup.lay_descriptors(&volume, &overlay);
+    volume.is_backup = true;
+    descriptors::load(&mut volume, sink);
+    examine(Some(&volume), std::mem::take(sink), ledger)
+}
+
+/// Examines a file system as far as it could be opened; false when that is not far enough.
+fn examine(volume: Option<&volume::Volume<'_>>, mut sink: Sink, ledger: &mut Ledger) -> Result<bool, Error> {
+    let volume = volume.filter(|volume| !volume.groups.is_empty());
+    let usable = match volume {
+        Some(volume) => superblock::check_values(volume, &mut sink)?,
+        None => false,
+    };
     ledger.absorb(sink);
-    Ok(())
+    if let Some(volume) = volume.filter(|_| usable) {
+        passes(volume, ledger);
+    }
+    Ok(usable)
 }
 
 /// Everything after the superblock and the descriptors could be read.
@@ -134,9 +209,12 @@ fn passes(volume: &volume::Volume<'_>, ledger: &mut Ledger) {
     let mut sink = Sink::default();
     let values = values::check(volume, &facts, values, &mut sink);
     ledger.absorb(sink);
-    shared::report(&scan, &xattr_references, ledger);
+    if !volume.ro_compat.contains(blockyard_disk::RoCompat::SHARED_BLOCKS) {
+        shared::report(&scan, &xattr_references, ledger);
+    }
     let tree = directories::check(volume, &facts, ledger);
     tree::check_connectivity(volume, &facts, &tree, ledger);
     tree::check_links(volume, &facts, &values, ledger);
     bitmaps::check(volume, &map, &facts, ledger);
+    paths::attach(volume, &facts, &tree, ledger);
 }

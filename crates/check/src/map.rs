@@ -64,6 +64,8 @@ pub(crate) struct Walk<'a, 'v> {
     /// The resize inode maps static metadata on purpose: that is neither claimed nor a fault. Only its double-indirect
     /// block is claimed: where the others should be is checked by `check_resize_inode`.
     pub(crate) owns_metadata: bool,
+    /// Whether data blocks that are static metadata are passed over: a bad block may be one.
+    pub(crate) skips_metadata: bool,
     /// Whether runs are kept.
     pub(crate) keep_runs: bool,
     pub(crate) runs: Vec<Run>,
@@ -99,6 +101,7 @@ impl<'a, 'v> Walk<'a, 'v> {
             claims,
             budget,
             owns_metadata: false,
+            skips_metadata: false,
             keep_runs: false,
             runs: Vec::new(),
             blocks: 0,
@@ -159,7 +162,9 @@ impl<'a, 'v> Walk<'a, 'v> {
         if !run.unwritten {
             self.end_written = self.end_written.max(run.logical + run.length);
         }
-        self.claim_data(&run);
+        if !self.skips_metadata || !touches(self.system, BlockNr::new(run.physical), run.length) {
+            self.claim_data(&run);
+        }
         if self.keep_runs {
             self.runs.push(run);
         }
@@ -172,7 +177,7 @@ impl<'a, 'v> Walk<'a, 'v> {
         let first_data = geometry.first_data_block().raw();
         let offset = run.physical - first_data;
         if self.owns_metadata {
-            self.blocks += run.length;
+            self.blocks += run.length * ratio;
             return;
         }
         let (mut first, last) = (offset >> bits, (offset + run.length - 1) >> bits);

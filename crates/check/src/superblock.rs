@@ -4,7 +4,7 @@ use blockyard_device::BlockDevice;
 use blockyard_disk::geometry::GeometryFields;
 use blockyard_disk::num::u64_from_u32;
 use blockyard_disk::superblock::{FsFlags, MAGIC, PRIMARY_OFFSET, RawSuperblock};
-use blockyard_disk::{BlockNr, Checksums, Compat, FeatureSet, Geometry, Incompat, InodeNr, RoCompat};
+use blockyard_disk::{BlockNr, Checksums, Compat, Geometry, Incompat, InodeNr, RoCompat};
 use zerocopy::FromBytes;
 
 use crate::Error;
@@ -31,11 +31,16 @@ const KNOWN_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD);
 
+/// Features with names and without anybody who knows them.
+const UNKNOWN_COMPAT: Compat = Compat::LAZY_BG.union(Compat::SNAPSHOT_BITMAP);
+
 /// What became of reading the superblock.
 pub(crate) enum Opened<'a> {
     /// The file system can be checked.
     Volume(Box<Volume<'a>>),
-    /// It cannot: the findings say why.
+    /// It cannot, the findings say why; a backup of the superblock may help.
+    Corrupt,
+    /// It cannot, and e2fsck does not look for a backup.
     Unusable,
 }
 
@@ -47,30 +52,32 @@ pub(crate) fn open<'a>(device: &'a dyn BlockDevice, sink: &mut Sink) -> Result<O
     let mut bytes = [0; 1024];
     if let Err(error) = device.read_at(PRIMARY_OFFSET, &mut bytes) {
         sink.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, error.to_string());
-        return Ok(Opened::Unusable);
+        return Ok(Opened::Corrupt);
     }
     let sb = RawSuperblock::read_from_bytes(&bytes).expect("1024 bytes");
     if sb.s_magic.get() != MAGIC {
         sink.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, "magic is not 0xEF53");
-        return Ok(Opened::Unusable);
+        return Ok(Opened::Corrupt);
     }
     let checksums = Checksums::of(&sb);
     if checksums.fs_seed().is_some() && sb.s_checksum_type != CRC32C {
         sink.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, format!("s_checksum_type = {}", sb.s_checksum_type));
-        return Ok(Opened::Unusable);
+        return Ok(Opened::Corrupt);
     }
     if checksums.verify_superblock(&sb).is_err() {
         sink.add(Code::SUPERBLOCK_CHECKSUM, Site::NOWHERE, "");
+        return Ok(Opened::Corrupt);
     }
-    check_features(&sb)?;
-    let before = sink.errors();
-    let geometry = check_constants(&sb, sink);
-    let Some(geometry) = geometry.filter(|_| sink.errors() == before) else {
-        return Ok(Opened::Unusable);
+    let unknown = sb.incompat().difference(KNOWN_INCOMPAT);
+    if !unknown.is_empty() {
+        return Err(Error::Unsupported(unknown.to_string()));
+    }
+    let Some(geometry) = check_constants(&sb, sink) else {
+        return Ok(if is_beyond_help(&sb) { Opened::Unusable } else { Opened::Corrupt });
     };
     let incompat = sb.incompat();
     let desc_size = if incompat.contains(Incompat::BIT64) { usize::from(sb.s_desc_size.get()) } else { 32 };
-    let volume = Volume {
+    Ok(Opened::Volume(Box::new(Volume {
         device,
         geometry,
         checksums,
@@ -78,37 +85,31 @@ pub(crate) fn open<'a>(device: &'a dyn BlockDevice, sink: &mut Sink) -> Result<O
         incompat,
         ro_compat: sb.ro_compat(),
         desc_size,
+        is_backup: false,
         groups: Vec::new(),
         sb,
-    };
-    if device.size() >> geometry.block_bits() < geometry.blocks_count().raw() {
-        let detail = format!(
-            "{} blocks claimed, the device has {}",
-            geometry.blocks_count(),
-            device.size() >> geometry.block_bits()
-        );
-        sink.add(Code::DEVICE_SHORT, Site::NOWHERE, detail);
-    }
-    check_fields(&volume, sink);
-    Ok(Opened::Volume(Box::new(volume)))
+    })))
 }
 
-fn check_features(sb: &RawSuperblock) -> Result<(), Error> {
-    let features = FeatureSet { compat: sb.compat(), incompat: sb.incompat(), ro_compat: sb.ro_compat() };
-    let unknown = features.incompat.difference(KNOWN_INCOMPAT);
-    if !unknown.is_empty() {
-        return Err(Error::Unsupported(unknown.to_string()));
+/// Features that do not change where metadata is: asked for after the descriptors, as e2fsck does.
+fn check_features(volume: &Volume<'_>) -> Result<(), Error> {
+    let ro_compat = volume.ro_compat.unnamed() | (volume.ro_compat & RoCompat::REPLICA);
+    if !ro_compat.is_empty() {
+        return Err(Error::Unsupported(ro_compat.to_string()));
     }
-    let unknown =
-        features.ro_compat.unnamed() | (features.ro_compat & (RoCompat::REPLICA | RoCompat::SHARED_BLOCKS));
-    if !unknown.is_empty() {
-        return Err(Error::Unsupported(unknown.to_string()));
-    }
-    let unknown = features.compat.unnamed();
-    if !unknown.is_empty() {
-        return Err(Error::Unsupported(unknown.to_string()));
+    let compat = volume.compat.unnamed() | (volume.compat & UNKNOWN_COMPAT);
+    if !compat.is_empty() {
+        return Err(Error::Unsupported(compat.to_string()));
     }
     Ok(())
+}
+
+/// Whether e2fsck opens a file system with such constants, and gives it up (or breaks down) afterwards.
+fn is_beyond_help(sb: &RawSuperblock) -> bool {
+    let first = u64_from_u32(sb.s_first_data_block.get());
+    let moved = first > 1 || (first == 0 && sb.s_log_block_size.get() == 0);
+    let no_size = sb.incompat().contains(Incompat::BIT64) && sb.s_desc_size.get() == 0;
+    (moved && first < sb.blocks_count().raw()) || no_size
 }
 
 /// Every bound that [`Geometry`] and [`Volume`] rely on; each violation is a finding that names the field.
@@ -174,38 +175,83 @@ fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<Geometry> {
 /// Constants that depend on the geometry.
 fn check_derived(sb: &RawSuperblock, geometry: &Geometry, sink: &mut Sink) -> bool {
     let before = sink.errors();
-    let mut check = |ok: bool, field: &str, value: u64| {
-        if !ok {
-            sink.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, format!("{field} = {value}"));
-        }
-    };
+    let mut check = |ok: bool, field: &str, value: u64| constant_check(sink, ok, field, value);
     let block_size = blockyard_disk::num::u32_from_usize(geometry.block_size());
     let inodes_per_block = block_size / u32::from(geometry.inode_size());
     let ipg = geometry.inodes_per_group();
     check(ipg >= inodes_per_block && ipg <= 8 * block_size, "s_inodes_per_group", ipg.into());
     let table = geometry.inode_table_blocks();
     check(table + 3 < geometry.blocks_per_group().max(8), "s_inodes_per_group", ipg.into());
-    if sb.incompat().contains(Incompat::BIT64) {
-        let size = sb.s_desc_size.get();
-        check((64..=1024).contains(&size) && size.is_power_of_two(), "s_desc_size", size.into());
-    }
-    let reserved = sb.s_reserved_gdt_blocks.get();
-    check(u32::from(reserved) <= block_size / 4, "s_reserved_gdt_blocks", reserved.into());
-    let privileged = sb.reserved_blocks_count().raw();
-    check(privileged <= geometry.blocks_count().raw() / 2, "s_r_blocks_count", privileged);
     let flex = sb.s_log_groups_per_flex;
     check(flex <= 31, "s_log_groups_per_flex", flex.into());
-    if sb.s_rev_level.get() > 0 {
-        let first = sb.s_first_ino.get();
-        check(first >= 11 && first <= geometry.inodes_count(), "s_first_ino", first.into());
+    let mut desc_size = 32;
+    if sb.incompat().contains(Incompat::BIT64) {
+        desc_size = u32::from(sb.s_desc_size.get());
+        let possible = (64..=1024).contains(&desc_size) && desc_size.is_power_of_two();
+        check(possible, "s_desc_size", desc_size.into());
     }
-    check(sb.s_rev_level.get() <= 1, "s_rev_level", sb.s_rev_level.get().into());
+    if sb.incompat().contains(Incompat::META_BG) {
+        let blocks = geometry.groups().div_ceil((block_size / desc_size.max(1)).max(1));
+        let first = sb.s_first_meta_bg.get();
+        if first > blocks {
+            sink.add(Code::FIRST_META_BG, Site::NOWHERE, format!("s_first_meta_bg = {first}"));
+        }
+    }
     let count = sb.s_inodes_count.get();
     if count != geometry.inodes_count() {
         let detail = format!("{count}, should be {}", geometry.inodes_count());
         sink.add(Code::INODES_COUNT, Site::NOWHERE, detail);
     }
     sink.errors() == before
+}
+
+/// Checks what e2fsck asks only when it has found the descriptors to be sound. Gives whether the file system can be
+/// examined.
+///
+/// # Errors
+/// [`Error::Unsupported`] as with [`open`].
+pub(crate) fn check_values(volume: &Volume<'_>, sink: &mut Sink) -> Result<bool, Error> {
+    let (sb, geometry) = (&volume.sb, &volume.geometry);
+    let before = sink.errors();
+    let mut check = |ok: bool, field: &str, value: u64| constant_check(sink, ok, field, value);
+    let desc_size = sb.s_desc_size.get();
+    // Without 64bit the field is not used, and still looked at.
+    check(
+        desc_size == 0 || (desc_size <= 1024 && desc_size.is_power_of_two()),
+        "s_desc_size",
+        desc_size.into(),
+    );
+    let reserved = u64::from(sb.s_reserved_gdt_blocks.get());
+    check(
+        reserved <= blockyard_disk::num::u64_from_usize(volume.block_size() / 4),
+        "s_reserved_gdt_blocks",
+        reserved,
+    );
+    let privileged = sb.reserved_blocks_count().raw();
+    check(privileged <= geometry.blocks_count().raw() / 2, "s_r_blocks_count", privileged);
+    if sb.s_rev_level.get() > 0 {
+        let first = sb.s_first_ino.get();
+        check(first >= 11 && first <= geometry.inodes_count(), "s_first_ino", first.into());
+    }
+    check(sb.s_rev_level.get() <= 1, "s_rev_level", sb.s_rev_level.get().into());
+    if sink.errors() > before {
+        return Ok(false);
+    }
+    check_features(volume)?;
+    if volume.device.size() >> geometry.block_bits() < geometry.blocks_count().raw() {
+        let blocks = volume.device.size() >> geometry.block_bits();
+        let detail = format!("{} blocks claimed, the device has {blocks}", geometry.blocks_count());
+        sink.add(Code::DEVICE_SHORT, Site::NOWHERE, detail);
+    }
+    check_fields(volume, sink);
+    Ok(true)
+}
+
+/// Reports a field of the superblock unless its value is right.
+fn constant_check(sink: &mut Sink, ok: bool, field: &str, value: u64) {
+    if !ok {
+        sink.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, format!("{field} = {value}"));
+    }
 }
 
 /// Fields that can be wrong without making the rest unreadable.
@@ -241,12 +287,6 @@ fn check_fields(volume: &Volume<'_>, sink: &mut Sink) {
     add(fold && encoding != ENCODING_UTF8, Code::SUPERBLOCK_CONSTANT, format!("s_encoding = {encoding}"));
     let reserved = sb.s_reserved_gdt_blocks.get();
     add(!resize && reserved != 0, Code::RESERVED_GDT_WITHOUT_FEATURE, format!("{reserved} blocks"));
-    let first_meta = sb.s_first_meta_bg.get();
-    add(
-        meta_bg && first_meta > volume.desc_blocks(),
-        Code::FIRST_META_BG,
-        format!("s_first_meta_bg = {first_meta}"),
-    );
     let dynamic = sb.s_rev_level.get() > 0;
     let featured =
         sb.s_feature_compat.get() | sb.s_feature_incompat.get() | sb.s_feature_ro_compat.get() != 0;

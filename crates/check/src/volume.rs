@@ -23,6 +23,9 @@ pub(crate) struct Volume<'a> {
     pub(crate) ro_compat: RoCompat,
     /// Bytes of a descriptor.
     pub(crate) desc_size: usize,
+    /// Whether superblock and descriptors are backups. The flags of those are of the day they were written: like e2fsck,
+    /// all bitmaps and whole tables are read then.
+    pub(crate) is_backup: bool,
     /// Descriptors with their checked flags; filled by `descriptors.rs`.
     pub(crate) groups: Vec<Group>,
 }
@@ -172,6 +175,16 @@ impl Volume<'_> {
         self.geometry.group_first_block(group) + BlockCount::new(u64::from(self.has_superblock(group)))
     }
 
+    /// Where the second copy of a block of descriptors in a meta group lies; `None` for those behind the superblock and
+    /// for meta groups of one group.
+    pub(crate) fn second_meta_block(&self, index: u32) -> Option<BlockNr> {
+        let group = index.checked_mul(self.descs_per_block())?.checked_add(1).map(GroupNr::new)?;
+        let exists = index >= self.old_desc_blocks() && group.raw() < self.geometry.groups();
+        exists.then(|| {
+            self.geometry.group_first_block(group) + BlockCount::new(u64::from(self.has_superblock(group)))
+        })
+    }
+
     /// Blocks before the descriptors in group 0: the superblock's, which with bigalloc and 1 KiB blocks is block 1 of a
     /// group that starts at 0.
     fn superblock_span(&self) -> BlockCount {
@@ -186,7 +199,8 @@ impl Volume<'_> {
         let with_super = self.has_superblock(group);
         let mut area = Vec::new();
         if with_super {
-            let reserved = u64_from_u32(u32::from(self.sb.s_reserved_gdt_blocks.get()));
+            let meta_groups = self.incompat.contains(Incompat::META_BG);
+            let reserved = if meta_groups { 0 } else { u64::from(self.sb.s_reserved_gdt_blocks.get()) };
             let span = if group.raw() == 0 { self.superblock_span().raw() } else { 1 };
             area.push((first, span + u64_from_u32(self.old_desc_blocks()) + reserved));
         }

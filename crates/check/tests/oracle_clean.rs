@@ -6,12 +6,12 @@ use std::path::Path;
 
 use blockyard_check::{Code, Options, Report, check};
 use blockyard_device::FileDevice;
-use blockyard_testkit::images::{PROFILES, fill, make, make_filled, profile_named};
-use blockyard_testkit::{LoopMount, e2fsck_clean, require, run};
+use blockyard_testkit::images::{MORE_PROFILES, PROFILES, Profile, fill, make, make_filled, profile_named};
+use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, require, run};
 
 fn check_with(image: &Path, threads: usize) -> Report {
     let device = FileDevice::open_read_only(image).unwrap();
-    check(&device, &Options { threads: Some(threads) }).unwrap()
+    check(&device, &Options { threads: Some(threads), ..Options::default() }).unwrap()
 }
 
 fn assert_clean(name: &str, image: &Path) {
@@ -20,13 +20,17 @@ fn assert_clean(name: &str, image: &Path) {
     assert_eq!(one, check_with(image, 2), "{name}: one thread and two");
 }
 
+fn profiles() -> impl Iterator<Item = &'static Profile> {
+    PROFILES.iter().chain(if full_matrix() { MORE_PROFILES } else { &[] })
+}
+
 #[test]
 fn images_of_mke2fs_are_clean() {
     if !require(&["mke2fs", "e2fsck"]) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    for profile in PROFILES {
+    for profile in profiles() {
         let image = make(profile, directory.path());
         e2fsck_clean(&image);
         assert_clean(profile.name, &image);
@@ -40,7 +44,7 @@ fn images_that_the_kernel_filled_are_clean() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    for profile in PROFILES {
+    for profile in profiles() {
         let image = make_filled(profile, directory.path());
         e2fsck_clean(&image);
         assert_clean(profile.name, &image);

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use blockyard_check::{Code, Finding, Options, check};
 use blockyard_device::FileDevice;
-use blockyard_testkit::images::{PROFILES, Profile, make_filled};
+use blockyard_testkit::images::{MORE_PROFILES, PROFILES, Profile, make_filled};
 use blockyard_testkit::mutate::{Inventory, Kind, Mutation};
 use blockyard_testkit::{full_matrix, require, run, seed};
 use rand::SeedableRng;
@@ -34,7 +34,9 @@ impl Outcome {
     /// Whether some finding is about the structure that was damaged.
     fn is_named(&self) -> bool {
         let owner = &self.mutation.owner;
-        self.findings.iter().filter(|finding| finding.is_error()).any(|finding| {
+        let backup = [Code::SUPERBLOCK_BACKUP, Code::DESCRIPTORS_BACKUP];
+        let telling = |finding: &&Finding| finding.is_error() || backup.contains(&finding.code);
+        self.findings.iter().filter(telling).any(|finding| {
             let site = &finding.site;
             let inode = owner.inode.is_some() && site.inode.map(|inode| inode.raw()) == owner.inode;
             let block = owner.block.is_some() && site.block.map(|block| block.raw()) == owner.block;
@@ -48,7 +50,7 @@ impl Outcome {
 
 fn examine(image: &Path) -> (Vec<Finding>, bool) {
     let device = FileDevice::open_read_only(image).unwrap();
-    match check(&device, &Options { threads: Some(2) }) {
+    match check(&device, &Options { threads: Some(2), ..Options::default() }) {
         Ok(report) => {
             let clean = report.is_clean();
             (report.findings, clean)
@@ -91,6 +93,14 @@ fn corrupt(profile: &'static Profile, image: &Path, count: usize, random: &mut C
         .collect()
 }
 
+fn all_profiles() -> impl Iterator<Item = &'static Profile> {
+    PROFILES.iter().chain(if full_matrix() || std::env::var_os("PROFILE").is_some() {
+        MORE_PROFILES
+    } else {
+        &[]
+    })
+}
+
 fn print_disagreement(outcome: &Outcome) {
     println!("--- {}: {}", outcome.profile, outcome.mutation.description);
     println!("    e2fsck {:?}, here {}", outcome.e2fsck, if outcome.clean { "clean" } else { "not clean" });
@@ -117,7 +127,7 @@ fn verdicts_equal_those_of_e2fsck() {
         .unwrap_or(if full_matrix() { 2000 } else { 100 });
     let only = std::env::var("PROFILE").ok();
     let profiles: Vec<&Profile> =
-        PROFILES.iter().filter(|profile| only.as_deref().is_none_or(|only| only == profile.name)).collect();
+        all_profiles().filter(|profile| only.as_deref().is_none_or(|only| only == profile.name)).collect();
     let directory = tempfile::tempdir().unwrap();
     let mut outcomes = Vec::new();
     for (n, profile) in profiles.iter().enumerate() {

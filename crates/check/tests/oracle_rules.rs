@@ -7,11 +7,13 @@ use std::path::Path;
 
 use blockyard_check::{Options, check};
 use blockyard_device::FileDevice;
-use blockyard_testkit::{LoopMount, mke2fs, require, run};
+use blockyard_testkit::{LoopMount, full_matrix, mke2fs, require, run, seed};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 fn is_clean(image: &Path) -> bool {
     let device = FileDevice::open_read_only(image).unwrap();
-    check(&device, &Options { threads: Some(1) }).unwrap().is_clean()
+    check(&device, &Options { threads: Some(1), ..Options::default() }).unwrap().is_clean()
 }
 
 /// Makes one change to a copy of the image and compares the verdicts; gives that of both.
@@ -90,5 +92,85 @@ fn descriptor_blocks_that_are_no_longer_reserved() {
             );
             assert!(!judge(&image, "set_super_value reserved_gdt_blocks 0"), "{options}");
         }
+    }
+}
+
+/// Kinds of images whose reserved inodes differ: with every special file, with clusters, small inodes, next to none.
+const RESERVED: [&str; 4] = [
+    "-t ext4 -b 1024 -O orphan_file",
+    "-t ext4 -b 4096 -O bigalloc -C 16384",
+    "-t ext2 -b 1024 -I 128",
+    "-t ext4 -b 1024 -O ^resize_inode,^has_journal,inline_data",
+];
+/// Fields of inodes as debugfs names them, with values that matter somewhere.
+const FIELDS: [(&str, &[&str]); 22] = [
+    ("mode", &["0800", "0100644", "040755", "010644", "0120777", "0"]),
+    ("blocks", &["8", "0xffffffff", "0"]),
+    ("size", &["4096", "0x80000000"]),
+    ("flags", &["0x80000", "0x10000000", "0x1000", "0x20", "8", "0x40000000", "0x200000", "0x800", "0"]),
+    ("block[0]", &["77", "99999999"]),
+    ("block[IND]", &["99999999"]),
+    ("block[DIND]", &["0"]),
+    ("links_count", &["0", "1", "9"]),
+    ("uid", &["7"]),
+    ("uid_high", &["7"]),
+    ("gid", &["7"]),
+    ("generation", &["7"]),
+    ("file_acl", &["700", "9000", "99999999"]),
+    ("dtime", &["3", "0x65fb1ad8"]),
+    ("faddr", &["3"]),
+    ("extra_isize", &["3", "8"]),
+    ("version", &["4"]),
+    ("frag", &["3"]),
+    ("file_acl_high", &["1"]),
+    ("size_high", &["1"]),
+    ("blocks_hi", &["1"]),
+    ("checksum", &["7"]),
+];
+
+/// Inodes 1 to 13, used or not, with one field changed: a sample, or all of them with `BLOCKYARD_FULL=1`.
+#[test]
+fn fields_of_reserved_inodes() {
+    if !require(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(seed(4));
+    let share = if full_matrix() { 1.0 } else { 0.02 };
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let file = folder.path().join("file");
+    std::fs::write(&file, b"content").unwrap();
+    for options in RESERVED {
+        mke2fs(&image, &options.split(' ').collect::<Vec<_>>(), "20M");
+        let write = format!("write {} file", file.display());
+        assert!(run("debugfs", &["-w", "-R", &write, image.to_str().unwrap()]).status.success());
+        for inode in 1..=13 {
+            for (field, value) in
+                FIELDS.iter().flat_map(|field| field.1.iter().map(move |value| (field.0, value)))
+            {
+                if random.random_bool(share) {
+                    judge(&image, &format!("set_inode_field <{inode}> {field} {value}"));
+                }
+            }
+        }
+    }
+}
+
+/// The attribute that encryption keeps, without it the flag is an error.
+#[test]
+fn encryption_without_its_attribute() {
+    if !require(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    for options in ["-t ext4 -b 1024 -O encrypt", "-t ext4 -I 128", "-t ext4"] {
+        mke2fs(&image, &options.split(' ').collect::<Vec<_>>(), "20M");
+        for request in ["mkdir directory", "symlink link target", "mknod pipe p"] {
+            run("debugfs", &["-w", "-R", request, image.to_str().unwrap()]);
+        }
+        assert!(!judge(&image, "set_inode_field directory flags 0x80800"), "{options}");
+        assert!(!judge(&image, "set_inode_field link flags 0x800"), "{options}");
+        assert!(!judge(&image, "set_inode_field pipe flags 0x800"), "{options}");
     }
 }

@@ -137,10 +137,10 @@ fn damage_of_any_kind_is_survived() {
                 if random.random_bool(0.1) { random.random_range(0..image.size()) } else { image.size() };
             let device = Truncated { device: &overlay, size };
             let started = Instant::now();
-            let two = check(&device, &Options { threads: Some(2) });
+            let two = check(&device, &Options { threads: Some(2), ..Options::default() });
             assert!(started.elapsed() < TIME_MAX, "{name}: {:?}", started.elapsed());
             if random.random_bool(0.1) {
-                let one = check(&device, &Options { threads: Some(1) });
+                let one = check(&device, &Options { threads: Some(1), ..Options::default() });
                 assert_eq!(one.ok(), two.ok(), "one thread and two");
             }
         }

@@ -575,8 +575,11 @@ impl World {
         self.compare()?;
         self.reopen()?;
         self.fs.take().unwrap().close(&OpContext::root_at(Timestamp::from_seconds(self.now))).unwrap();
-        let report =
-            blockyard_check::check(&*self.device, &blockyard_check::Options { threads: Some(1) }).unwrap();
+        let report = blockyard_check::check(
+            &*self.device,
+            &blockyard_check::Options { threads: Some(1), ..Default::default() },
+        )
+        .unwrap();
         prop_assert!(report.is_clean(), "{:?}", report.findings);
         Ok(())
     }

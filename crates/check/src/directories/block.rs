@@ -12,8 +12,12 @@ use blockyard_disk::{Incompat, InodeNr};
 use super::index::Role;
 use super::{ChildRef, Told, Visit, refer_dotdot};
 use crate::code::Code;
+use crate::facts::Policy;
 use crate::finding::{Sink, Site};
 use crate::superblock::is_hidden;
+
+/// Bytes of the shortest encrypted name: one block of the cipher.
+const ENCRYPTED_NAME_MIN: usize = 16;
 
 /// Names seen in a directory that has no index, over all its blocks.
 pub(super) struct Names {
@@ -168,6 +172,8 @@ fn check_names(
             let site = site.at_offset(entry.at);
             if hash < bounds.low {
                 sink.add(Code::HTREE_BELOW_MINIMUM, site, format!("{hash:#010x} below {:#010x}", bounds.low));
+            } else if bounds.next == Some(hash) {
+                sink.add(Code::HTREE_AT_MAXIMUM, site, format!("{hash:#010x}"));
             } else if hash > bounds.high {
                 sink.add(
                     Code::HTREE_ABOVE_MAXIMUM,
@@ -177,7 +183,7 @@ fn check_names(
             }
         }
     }
-    if !visit.fact.opaque {
+    if !visit.fact.casefold {
         report_duplicates(entries, site, names, sink);
     }
 }
@@ -223,7 +229,7 @@ fn check_entry(visit: &Visit<'_, '_>, entry: &Entry<'_>, site: Site, told: &mut 
     if inode == InodeNr::ROOT {
         return add(Code::ENTRY_ROOT);
     }
-    if !visit.fact.opaque && entry.name.iter().any(|&byte| byte == 0 || byte == b'/') {
+    if !visit.fact.encrypted && entry.name.iter().any(|&byte| byte == 0 || byte == b'/') {
         add(Code::NAME_CHARACTER);
     }
     let (group, index) = volume.geometry.locate_inode(inode);
@@ -238,6 +244,9 @@ fn check_entry(visit: &Visit<'_, '_>, entry: &Entry<'_>, site: Site, told: &mut 
             Code::ENTRY_UNUSED
         });
     }
+    if visit.fact.encrypted {
+        check_policy(visit, entry, kind.dirent_type()).into_iter().for_each(&mut add);
+    }
     if kind.is_ea_inode() && volume.incompat.contains(Incompat::EA_INODE) {
         add(Code::ENTRY_EA_INODE);
     }
@@ -250,6 +259,25 @@ fn check_entry(visit: &Visit<'_, '_>, entry: &Entry<'_>, site: Site, told: &mut 
     }
     if own == InodeNr::ROOT && entry.name == b"lost+found" {
         told.lost_found = Some(entry.inode);
+    }
+}
+
+/// What is wrong with an entry of an encrypted directory.
+fn check_policy(visit: &Visit<'_, '_>, entry: &Entry<'_>, dirent_type: u8) -> Option<Code> {
+    let geometry = &visit.volume.geometry;
+    if entry.name.len() < ENCRYPTED_NAME_MIN {
+        return Some(Code::ENCRYPTED_NAME_SHORT);
+    }
+    // Regular files, directories and symbolic links.
+    if !matches!(dirent_type, 1 | 2 | 7) {
+        return None;
+    }
+    let own = visit.facts.policy(geometry, visit.fact.inode)?;
+    match (own, visit.facts.policy(geometry, InodeNr::new(entry.inode))) {
+        (_, None) => Some(Code::ENCRYPTED_NOT),
+        (Policy::Unusable, _) | (_, Some(Policy::Unusable)) => None,
+        (Policy::Known(own), Some(Policy::Known(other))) if own == other => None,
+        _ => Some(Code::ENCRYPTED_OTHERWISE),
     }
 }
 

@@ -19,6 +19,8 @@ use crate::map::Run;
 pub(super) struct Bounds {
     pub(super) low: u32,
     pub(super) high: u32,
+    /// The key of the next leaf when that is one more than `high`: e2fsck does not mind names with this hash.
+    pub(super) next: Option<u32>,
 }
 
 /// What a block is for.
@@ -96,12 +98,12 @@ pub(super) fn read(visit: &Visit<'_, '_>, runs: &[Run], sink: &mut Sink) -> Opti
         }
     };
     let mut index = DirIndex {
-        hasher: if visit.fact.opaque { None } else { visit.hasher(info.hash_version) },
+        hasher: if visit.fact.casefold { None } else { visit.hasher(info.hash_version) },
         nodes: HashMap::new(),
         leaves: HashMap::new(),
         damaged: false,
     };
-    let all = Bounds { low: 0, high: u32::MAX };
+    let all = Bounds { low: 0, high: u32::MAX, next: None };
     let first = Pending { logical: 0, levels_below: info.indirect_levels, bounds: all };
     let blocks = u32_from_u64(runs_len(runs).min(u64::from(u32::MAX)));
     let mut pending = vec![first];
@@ -141,10 +143,12 @@ fn read_block(
     let entries: Vec<_> = parsed.entries().collect();
     for (nth, entry) in entries.iter().enumerate() {
         let low = if nth == 0 { at.bounds.low } else { entry.key & !CONTINUES };
-        let high = entries.get(nth + 1).map_or(at.bounds.high, |next| {
-            if next.key & CONTINUES == 0 { next.key.saturating_sub(1) } else { next.key & !CONTINUES }
-        });
-        let bounds = Bounds { low, high };
+        let (high, next) = match entries.get(nth + 1).map(|entry| entry.key) {
+            None => (at.bounds.high, at.bounds.next),
+            Some(key) if key & CONTINUES == 0 => (key.saturating_sub(1), Some(key)),
+            Some(key) => (key & !CONTINUES, None),
+        };
+        let bounds = Bounds { low, high, next };
         let logical = u64::from(entry.block);
         if index.leaves.contains_key(&logical) || index.nodes.contains_key(&logical) {
             sink.add(Code::HTREE_TWICE, site.at_logical(logical), "");

@@ -8,13 +8,19 @@ use blockyard_disk::{BlockNr, Compat, Incompat};
 
 use super::Examination;
 use crate::code::Code;
-use crate::facts::{GroupFacts, ValueRef, XattrBlockRef};
+use crate::facts::{GroupFacts, Policy, ValueRef, XattrBlockRef};
+use crate::superblock::is_hidden;
+
+/// Name index and name of the attribute that encryption keeps.
+const CONTEXT: (u8, &[u8]) = (9, b"c");
 
 /// What the attributes in an inode mean for the rest of it.
 #[derive(Debug, Default)]
 pub(super) struct InInode {
     /// The value of `system.data`, the tail of inline data.
     pub(super) inline_tail: Option<Vec<u8>>,
+    /// The value of the attribute that encryption keeps.
+    pub(super) context: Option<Vec<u8>>,
     /// How many attributes there are.
     pub(super) count: usize,
     /// Blocks that values kept in inodes add to `i_blocks` of the owner.
@@ -51,6 +57,9 @@ pub(super) fn check_in_inode(
             for entry in &entries {
                 check_entry(cx, entry, facts);
                 found.value_blocks += value_blocks(cx, entry);
+                if is_context(entry) {
+                    found.context = Some(entry.value.to_vec());
+                }
                 if is_inline_data(entry) && offset_is_inside(area, entry) {
                     found.inline_tail = Some(entry.value.to_vec());
                     found.count -= 1;
@@ -70,6 +79,29 @@ pub(super) fn check_in_inode(
 fn is_inline_data(entry: &RawEntry<'_>) -> bool {
     let end = entry.name.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     entry.name_index == XATTR_INDEX && &entry.name[..end] == XATTR_NAME && entry.value_inode == 0
+}
+
+fn is_context(entry: &RawEntry<'_>) -> bool {
+    (entry.name_index, entry.name) == CONTEXT && entry.value_inode == 0
+}
+
+/// The policy of an encrypted inode: its context stands in the inode or in the attribute block.
+pub(super) fn policy(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, in_inode: &InInode) -> Policy {
+    let volume = cx.scan.volume;
+    let context = in_inode.context.clone().or_else(|| {
+        let block = Some(raw.file_acl()).filter(|block| volume.contains(*block))?;
+        let bytes = volume.block(block).ok()?;
+        let entries = xattr::parse(&bytes, Home::Block).ok()?;
+        entries.iter().find(|entry| is_context(entry)).map(|entry| entry.value.to_vec())
+    });
+    let Some(context) = context else {
+        cx.add(Code::ENCRYPT_NO_ATTRIBUTE, "");
+        return Policy::Unusable;
+    };
+    Policy::of(&context).unwrap_or_else(|| {
+        cx.add(Code::ENCRYPT_CONTEXT, format!("{} bytes", context.len()));
+        Policy::Unusable
+    })
 }
 
 /// Whether the offset of a value lies in the area, even that of an empty one: e2fsck does not find inline data else.
@@ -153,6 +185,10 @@ pub(super) fn check_block_field(
         return 0;
     }
     if !volume.contains(block) {
+        // e2fsck does not ask this of the inodes that no directory names.
+        if is_hidden(volume, cx.inode) {
+            return 0;
+        }
         let site = cx.site().at_block(block);
         cx.sink.add(Code::XATTR_BLOCK_PLACE, site, "");
         return 0;

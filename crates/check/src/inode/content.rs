@@ -77,10 +77,6 @@ pub(super) fn check_mapped(
     if !extents && bigalloc && role != Role::Resize && raw.block_words().iter().any(|&word| word != 0) {
         cx.add(Code::MAP_ON_BIGALLOC, "");
     }
-    if role == Role::Resize && bigalloc {
-        claim_resize(cx, raw);
-        return Content::default();
-    }
     let directory = kind == Some(FileType::Directory);
     let keep = directory || kind == Some(FileType::Symlink);
     let sums = walk_map(cx, slot, role, keep);
@@ -96,17 +92,8 @@ pub(super) fn check_mapped(
     Content { runs: if directory { sums.runs } else { Vec::new() }, empty }
 }
 
-/// On bigalloc the resize inode owns one cluster, that of its double-indirect block; what else it maps is static
-/// metadata (with 1 KiB blocks not even that: mke2fs is off by one there), and its `i_blocks` follows no rule.
-fn claim_resize(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
-    let block = BlockNr::new(u64_from_u32(raw.block_words()[13]));
-    if cx.scan.volume.contains(block) {
-        cx.claims.claim(cx.scan.volume.geometry.cluster_of(block).raw(), 1);
-    }
-}
-
 /// `i_blocks` must be the allocated blocks in its unit.
-fn check_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, blocks: u64) {
+pub(super) fn check_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, blocks: u64) {
     let volume = cx.scan.volume;
     let huge = volume.ro_compat.contains(RoCompat::HUGE_FILE);
     let stored = raw.blocks_field(huge);
@@ -187,7 +174,7 @@ fn check_fast_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     if raw.flags().contains(InodeFlags::EXTENTS) {
         cx.add(Code::SYMLINK_EXTENTS, "");
     } else if raw.flags().contains(InodeFlags::ENCRYPT) {
-        // The target is opaque.
+        check_encrypted_target(cx, raw, &raw.i_block);
     } else if size == 0 || raw.i_block.iter().position(|&byte| byte == 0) != Some(size) {
         cx.add(Code::SYMLINK, format!("{size} bytes"));
     }
@@ -201,17 +188,25 @@ fn check_slow_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &S
         cx.add(Code::SYMLINK, format!("{size} bytes, {} runs of blocks", sums.runs.len()));
         return;
     }
-    if raw.flags().contains(InodeFlags::ENCRYPT) {
-        return;
-    }
     let place = BlockNr::new(sums.runs[0].physical);
     let Ok(block) = volume.block(place) else {
         let site = cx.site().at_block(place);
         return cx.sink.add(Code::MAP_READ, site, "");
     };
+    if raw.flags().contains(InodeFlags::ENCRYPT) {
+        return check_encrypted_target(cx, raw, &block);
+    }
     let length = block.iter().position(|&byte| byte == 0).unwrap_or(block.len());
     if length != small(size) {
         cx.add(Code::SYMLINK, format!("{size} bytes, the target has {length}"));
+    }
+}
+
+/// An encrypted target is opaque; its length stands before it.
+fn check_encrypted_target(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, target: &[u8]) {
+    let length = u64::from(u16::from_le_bytes([target[0], target[1]]));
+    if length + 2 != raw.size() {
+        cx.add(Code::SYMLINK, format!("{} bytes, encrypted, the target has {length}", raw.size()));
     }
 }
 
@@ -264,9 +259,10 @@ pub(super) fn check_inline(
     check_blocks(cx, raw, acl);
 }
 
-/// Claims what the bad-blocks inode maps.
+/// Claims what the bad-blocks inode maps. e2fsck is not surprised when that is metadata, so neither is this.
 pub(super) fn claim_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     let volume = cx.scan.volume;
     let mut walk = Walk::new(volume, cx.scan.system, cx.inode, None, cx.sink, cx.claims, cx.budget);
+    walk.skips_metadata = true;
     walk_indirect(&mut walk, &raw.block_words());
 }

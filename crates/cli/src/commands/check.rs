@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use blockyard_check::{Finding, Options, Report};
+use blockyard_check::{Finding, Options, Place, Report};
 use blockyard_device::FileDevice;
 
 use super::{EXIT_OPERATIONAL, Output};
@@ -35,6 +35,12 @@ pub(crate) struct Args {
     /// Repair everything (not yet supported)
     #[arg(short = 'y', long)]
     yes: bool,
+    /// Use the superblock in this block and the descriptors behind it
+    #[arg(short = 'b', long, value_name = "BLOCK")]
+    superblock: Option<u64>,
+    /// Bytes of a block for -b [default: every size is tried]
+    #[arg(short = 'B', long, value_name = "BYTES")]
+    block_size: Option<u32>,
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -50,13 +56,20 @@ impl Args {
             );
             return Ok(ExitCode::from(EXIT_USAGE));
         }
+        if self.block_size.is_some_and(|size| !size.is_power_of_two() || !(1 << 10..=1 << 16).contains(&size))
+        {
+            let size = self.block_size.unwrap_or_default();
+            eprintln!("blockyard: check -B {size}: a block has 1024 to 65536 bytes, a power of two");
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
         if self.threads == Some(0) {
             eprintln!("blockyard: check --threads 0: at least one thread is needed");
             return Ok(ExitCode::from(EXIT_USAGE));
         }
         let device = FileDevice::open_read_only(&self.image)
             .with_context(|| format!("cannot open {}", self.image.display()))?;
-        let report = match blockyard_check::check(&device, &Options { threads: self.threads }) {
+        let superblock = self.superblock.map(|block| Place { block, block_size: self.block_size });
+        let report = match blockyard_check::check(&device, &Options { threads: self.threads, superblock }) {
             Ok(report) => report,
             Err(error) => {
                 eprintln!("blockyard: {}: {error}", self.image.display());
@@ -64,6 +77,9 @@ impl Args {
             }
         };
         print(&report, output);
+        if !report.examined {
+            return Ok(ExitCode::from(EXIT_OPERATIONAL));
+        }
         Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_UNCORRECTED) })
     }
 }
@@ -80,13 +96,18 @@ fn print(report: &Report, output: &Output) {
         let summary = serde_json::json!({
             "summary": true,
             "clean": report.is_clean(),
+            "examined": report.examined,
             "errors": report.errors,
             "findings": report.findings.len(),
             "suppressed": report.suppressed,
         });
         println!("{summary}");
     } else if !output.quiet {
-        let verdict = if report.is_clean() { "clean" } else { "NOT clean" };
+        let verdict = match (report.examined, report.is_clean()) {
+            (false, _) => "cannot be checked",
+            (true, true) => "clean",
+            (true, false) => "NOT clean",
+        };
         let more = if report.suppressed > 0 {
             format!(", {} more findings not listed", report.suppressed)
         } else {

@@ -240,7 +240,8 @@ impl Bench {
 
 /// What our checker finds on a device.
 pub(super) fn check(device: &dyn BlockDevice) -> Result<Option<String>> {
-    let report = blockyard_check::check(device, &blockyard_check::Options { threads: Some(1) })?;
+    let report =
+        blockyard_check::check(device, &blockyard_check::Options { threads: Some(1), ..Default::default() })?;
     if report.is_clean() {
         return Ok(None);
     }

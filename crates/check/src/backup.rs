@@ -1,0 +1,94 @@
+//! The file system as a backup describes it, when the superblock or the descriptors cannot be used.
+//!
+//! Like e2fsck, this takes the backup of group 1: where the superblock says that it is when only the descriptors are
+//! bad, else at the place that groups of the usual size give it, for each block size in turn. What is found is laid
+//! over the device in memory: nothing is written. That a backup was needed is a note, again as in e2fsck, which then
+//! calls a file system clean if nothing else is wrong.
+
+use blockyard_device::{BlockDevice, OverlayDevice};
+use blockyard_disk::num::u64_from_u32;
+use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::{BlockNr, Checksums, GroupNr, Incompat};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::Place;
+use crate::volume::Volume;
+
+/// Logarithms of the block sizes, 1 KiB to 64 KiB.
+const BLOCK_BITS: std::ops::RangeInclusive<u32> = 10..=16;
+
+/// A backup of the superblock that can be read.
+#[derive(Debug)]
+pub(crate) struct Backup {
+    /// The block that holds it.
+    pub(crate) block: BlockNr,
+    bits: u32,
+    sb: RawSuperblock,
+}
+
+/// The backup of group 1 in groups of the usual size, for the smallest block size that has one.
+pub(crate) fn find(device: &dyn BlockDevice) -> Option<Backup> {
+    let mut bits = BLOCK_BITS;
+    bits.find_map(|bits| read(device, (8 << bits) + u64::from(bits == 10), bits))
+}
+
+/// The superblock that a user asks for.
+pub(crate) fn at(device: &dyn BlockDevice, place: Place) -> Option<Backup> {
+    let mut bits = BLOCK_BITS.filter(|bits| place.block_size.is_none_or(|size| size == 1 << bits));
+    bits.find_map(|bits| read(device, place.block, bits))
+}
+
+/// The backup of group 1 of a file system whose superblock is good.
+pub(crate) fn of(volume: &Volume<'_>) -> Option<Backup> {
+    let group = GroupNr::new(1);
+    if volume.geometry.groups() < 2 {
+        return None;
+    }
+    let block = volume.geometry.group_first_block(group).raw();
+    read(volume.device, block, volume.geometry.block_bits())
+}
+
+fn read(device: &dyn BlockDevice, block: u64, bits: u32) -> Option<Backup> {
+    let mut bytes = [0; RawSuperblock::SIZE];
+    let offset = block.checked_mul(1 << bits)?;
+    device.read_at(offset, &mut bytes).ok()?;
+    let sb = RawSuperblock::read_from_bytes(&bytes).ok()?;
+    let same_size = sb.s_log_block_size.get() == bits - 10;
+    let sound = sb.s_magic.get() == MAGIC && Checksums::of(&sb).verify_superblock(&sb).is_ok();
+    (same_size && sound).then_some(Backup { block: BlockNr::new(block), bits, sb })
+}
+
+impl Backup {
+    /// The device with the backup in the place of the superblock; `None` when that cannot be read.
+    pub(crate) fn laid_over<'a>(
+        &self,
+        device: &'a dyn BlockDevice,
+    ) -> Option<OverlayDevice<&'a dyn BlockDevice>> {
+        let overlay = OverlayDevice::new(device);
+        let mut sb = self.sb;
+        // The primary says 0 here, and whether a journal waits is a matter of the primary alone.
+        sb.s_block_group_nr.set(0);
+        let incompat = sb.incompat().difference(Incompat::RECOVER);
+        sb.s_feature_incompat.set(incompat.bits());
+        Checksums::of(&sb).seal_superblock(&mut sb);
+        overlay.write_at(PRIMARY_OFFSET, sb.as_bytes()).ok()?;
+        Some(overlay)
+    }
+
+    /// Copies the descriptors behind the backup, and the second copies in meta groups, to the places of the first ones.
+    /// `volume` was read through `overlay`. What cannot be read stays what it is.
+    pub(crate) fn lay_descriptors(&self, volume: &Volume<'_>, overlay: &dyn BlockDevice) {
+        let mut block = vec![0; 1 << self.bits];
+        for index in 0..volume.desc_blocks() {
+            let behind = BlockNr::new(self.block.raw() + 1 + u64_from_u32(index));
+            let copy =
+                if index < volume.old_desc_blocks() { Some(behind) } else { volume.second_meta_block(index) };
+            let Some(copy) = copy else { continue };
+            let from = copy.raw() << self.bits;
+            let to = volume.desc_block(index).raw() << self.bits;
+            if overlay.read_at(from, &mut block).is_ok() {
+                let _ = overlay.write_at(to, &block);
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Pass 1, the inodes below the first ordinary one that have no purpose here, and the list of bad blocks.
+//!
+//! Observed of e2fsck: it looks at these whatever their link counts say, at little of each, and not at all at what it
+//! asks only of inodes that directories name.
+
+use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
+use blockyard_disk::{Incompat, InodeNr};
+
+use super::attributes::{InInode, check_block_field};
+use super::{Examination, Role, check_low_deletion_time, content};
+use crate::code::Code;
+use crate::facts::{GroupFacts, Kind};
+
+/// The boot loader's inode: any type but a directory.
+const BOOT_LOADER: InodeNr = InodeNr::new(5);
+/// Where quota files are as a rule.
+const QUOTA: [InodeNr; 2] = [InodeNr::new(3), InodeNr::new(4)];
+
+/// Checks a reserved inode; gives what the passes after need to know.
+pub(super) fn check(
+    cx: &mut Examination<'_, '_, '_>,
+    slot: &InodeSlot<&[u8]>,
+    facts: &mut GroupFacts,
+) -> Kind {
+    let raw = slot.raw();
+    check_low_deletion_time(cx, raw);
+    check_flags(cx, raw);
+    if QUOTA.contains(&cx.inode) || cx.inode == InodeNr::JOURNAL {
+        check_purposeless(cx, raw);
+        return Kind::RESERVED;
+    }
+    check_mode(cx, raw);
+    let file_acl = check_block_field(cx, raw, facts);
+    match raw.file_type() {
+        Some(FileType::Regular | FileType::Directory) => {
+            // With or without the feature, this one maps descriptor blocks.
+            let role = if cx.inode == InodeNr::RESIZE { Role::Resize } else { Role::Reserved };
+            content::check_mapped(cx, slot, role, file_acl, &InInode::default());
+        }
+        _ => content::check_blocks(cx, raw, file_acl),
+    }
+    Kind::RESERVED
+}
+
+/// An inode kept for a journal or quota that the file system does not have.
+fn check_purposeless(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
+    if raw.i_links_count.get() != 0 || raw.i_blocks_lo.get() != 0 || raw.block_words()[0] != 0 {
+        let journal = cx.inode == InodeNr::JOURNAL;
+        cx.add(if journal { Code::JOURNAL_INODE_IN_USE } else { Code::QUOTA_INODE_IN_USE }, "");
+    }
+}
+
+/// The few flags that e2fsck looks at here.
+fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
+    let flags = raw.flags();
+    let volume = cx.scan.volume;
+    let directory = raw.file_type() == Some(FileType::Directory);
+    let list = matches!(cx.inode, InodeNr::BAD_BLOCKS | InodeNr::JOURNAL);
+    if flags.contains(InodeFlags::CASEFOLD) && !directory {
+        cx.add(Code::CASEFOLD_NOT_DIRECTORY, "");
+    }
+    if flags.contains(InodeFlags::EXTENTS) && list && !volume.incompat.contains(Incompat::EXTENTS) {
+        cx.add(Code::EXTENTS_WITHOUT_FEATURE, "");
+    }
+    if flags.contains(InodeFlags::INDEX) && !directory && !list && !QUOTA.contains(&cx.inode) {
+        cx.add(Code::INDEX_NOT_DIRECTORY, "");
+    }
+}
+
+fn check_mode(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
+    let mode = raw.i_mode.get();
+    let kind = raw.file_type();
+    let allowed = match cx.inode {
+        BOOT_LOADER => kind != Some(FileType::Directory),
+        InodeNr::RESIZE => mode == 0 || kind == Some(FileType::Regular),
+        _ => mode == 0,
+    };
+    if !allowed {
+        cx.add(Code::RESERVED_MODE, format!("i_mode = {mode:#o}"));
+    } else if cx.inode == InodeNr::RESIZE && mode != 0 {
+        cx.add(Code::RESIZE_WITHOUT_FEATURE, "");
+    }
+}
+
+/// Checks the inode that lists bad blocks, and claims what it maps.
+pub(super) fn check_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
+    check_low_deletion_time(cx, raw);
+    check_flags(cx, raw);
+    let fields = [
+        ("i_mode", raw.i_mode.get()),
+        ("i_uid", raw.i_uid.get()),
+        ("i_gid", raw.i_gid.get()),
+        ("i_links_count", raw.i_links_count.get()),
+    ];
+    for (name, value) in fields.into_iter().filter(|field| field.1 != 0) {
+        cx.add(Code::BAD_BLOCKS_INODE, format!("{name} = {value}"));
+    }
+    if raw.file_acl().raw() != 0 {
+        cx.add(Code::BAD_BLOCKS_INODE, format!("i_file_acl = {}", raw.file_acl()));
+    }
+    if raw.flags().contains(InodeFlags::INLINE_DATA) {
+        return cx.add(Code::BAD_BLOCKS_INODE, "inline data");
+    }
+    content::claim_bad_blocks(cx, raw);
+}
