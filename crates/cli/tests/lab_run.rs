@@ -115,6 +115,7 @@ fn every_option_changes_the_run_as_it_says() {
     assert_eq!(row(&["--seed", "99"])["seed"], 99);
     assert_eq!(row(&["--interleave", "overlap"])["interleave"], "overlap");
     assert_eq!(row(&["--journal"])["ops"], 80);
+    assert_eq!(row(&["--journal=off,on", "--policy", "yard"])["policy"], "yard, journal off");
     // A smaller block makes more groups, so more free runs.
     let small = row(&["--mkfs", "-b 1024 -O ^has_journal"]);
     assert!(small["free_extents"].as_u64() > row(&[])["free_extents"].as_u64(), "{small}");

@@ -26,8 +26,8 @@ use anyhow::{Context, Result, bail, ensure};
 use blockyard_engine::BrokenRule;
 use serde::Serialize;
 
-use judges::Bench;
 pub use judges::Judges;
+use judges::{Bench, Keeper};
 use stage::Recording;
 use states::Sample;
 use trial::Trial;
@@ -166,6 +166,7 @@ pub fn run(
     let (workloads, rule) = plan.parsed()?;
     let scratch = scratch()?;
     let judges = Judges::find(scratch.path());
+    let _keeper = Keeper::start(&judges, scratch.path())?;
     let mut rows = Vec::new();
     let mut left = plan.states;
     for (index, workload) in workloads.iter().enumerate() {

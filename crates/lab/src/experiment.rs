@@ -100,7 +100,7 @@ impl Setup {
             repeat: self.repeat,
             seed: self.seed,
             beside_kernel: false,
-            journal: false,
+            journal: vec![false],
         }
     }
 }

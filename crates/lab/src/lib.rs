@@ -6,6 +6,7 @@ pub mod copy;
 pub mod crash;
 pub mod experiment;
 pub mod frag;
+pub mod journal;
 pub mod map;
 pub mod pairs;
 pub mod published;

@@ -47,8 +47,9 @@ pub struct Plan {
     pub seed: u64,
     /// Whether the running kernel is an arm too.
     pub beside_kernel: bool,
-    /// Whether the engine writes the image's journal; without it metadata goes straight home.
-    pub journal: bool,
+    /// Whether the engine writes the image's journal; without it metadata goes straight home. Both: each policy is two
+    /// arms.
+    pub journal: Vec<bool>,
 }
 
 /// What came out of a plan.
@@ -101,7 +102,8 @@ pub const KERNEL_ARM: &str = "kernel";
 
 /// Who makes the decisions of an arm.
 enum Arm {
-    Engine(Policy),
+    /// A policy, and whether the journal is written.
+    Engine(Policy, bool),
     Kernel,
 }
 
@@ -134,6 +136,10 @@ impl Plan {
             "--workers, --cpus and --repeat take numbers from 1 up"
         );
         ensure!(
+            matches!(self.journal[..], [_] | [false, true] | [true, false]),
+            "--journal takes off, on, or off,on"
+        );
+        ensure!(
             self.workers.iter().chain(&self.cpus).all(|&count| count <= 4096),
             "--workers, --cpus: at most 4096"
         );
@@ -162,7 +168,7 @@ impl Plan {
     /// How many cells will run.
     #[must_use]
     pub fn cells(&self) -> usize {
-        let arms = self.policies.len() + usize::from(self.beside_kernel);
+        let arms = self.policies.len() * self.journal.len() + usize::from(self.beside_kernel);
         arms * self.workers.len() * blockyard_disk::num::usize_from_u32(self.repeat)
     }
 
@@ -173,6 +179,22 @@ impl Plan {
         });
         parsed.collect()
     }
+
+    /// The policies by name; with both ways of the journal, each way under a name of its own.
+    fn engine_arms(&self) -> Result<Vec<(String, Arm)>> {
+        let mut arms = Vec::new();
+        for (name, policy) in self.policies.iter().zip(self.parsed()?) {
+            for &journal in &self.journal {
+                let name = match (self.journal.len(), journal) {
+                    (1, _) => name.clone(),
+                    (_, false) => format!("{name}, journal off"),
+                    (_, true) => format!("{name}, journal on"),
+                };
+                arms.push((name, Arm::Engine(policy, journal)));
+            }
+        }
+        Ok(arms)
+    }
 }
 
 /// Runs every cell; `progress` is told before each: its number from 1, and its name.
@@ -181,14 +203,9 @@ impl Plan {
 /// Those of [`Plan::check`] before anything runs; for a cell that fails, with its name.
 pub fn run(plan: &Plan, mut progress: impl FnMut(usize, &str)) -> Result<Outcome> {
     plan.check()?;
-    let mut arms: Vec<(&str, Arm)> = plan
-        .policies
-        .iter()
-        .zip(plan.parsed()?)
-        .map(|(name, policy)| (name.as_str(), Arm::Engine(policy)))
-        .collect();
+    let mut arms = plan.engine_arms()?;
     if plan.beside_kernel {
-        arms.push((KERNEL_ARM, Arm::Kernel));
+        arms.push((KERNEL_ARM.to_owned(), Arm::Kernel));
     }
     let cells: Vec<(usize, u32)> =
         (0..arms.len()).flat_map(|arm| plan.workers.iter().map(move |&workers| (arm, workers))).collect();
@@ -205,7 +222,9 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(usize, &str)) -> Result<Outcome
         progress(index + 1, &title);
         let is_last = index + 1 == plan.cells();
         let row = match decides {
-            Arm::Engine(policy) => Cell { plan, policy: *policy, name, workers }.run(&mut judged, is_last),
+            Arm::Engine(policy, journal) => {
+                Cell { plan, policy: *policy, journal: *journal, name, workers }.run(&mut judged, is_last)
+            }
             Arm::Kernel => kernel::run(plan, workers, &mut judged),
         };
         rows.push(((arm, workers, repeat), row.context(title)?));
@@ -231,8 +250,24 @@ mod tests {
             repeat: 1,
             seed: 7,
             beside_kernel: false,
-            journal: false,
+            journal: vec![false],
         }
+    }
+
+    #[test]
+    fn the_journal_can_be_an_arm() {
+        let both = Plan {
+            journal: vec![false, true],
+            policies: vec!["yard".into()],
+            ..plan("fallocate2", Interleave::Lockstep, 300)
+        };
+        assert_eq!(both.cells(), 4);
+        let outcome = run(&both, |_, _| ()).unwrap();
+        let arms: Vec<_> = outcome.rows.iter().map(|row| (row.policy.as_str(), row.workers)).collect();
+        let (off, on) = ("yard, journal off", "yard, journal on");
+        assert_eq!(arms, [(off, 1), (off, 3), (on, 1), (on, 3)]);
+        assert!(outcome.verdict.is_clean());
+        assert_eq!(outcome.rows[0].free_extents, outcome.rows[2].free_extents, "the journal moves no block");
     }
 
     #[test]

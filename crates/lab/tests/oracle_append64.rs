@@ -23,7 +23,7 @@ fn append64(policy: &str, interleave: Interleave, scale: f64) -> Row {
         repeat: 1,
         seed: 1,
         beside_kernel: false,
-        journal: false,
+        journal: vec![false],
     };
     let mut outcome = run(&plan, |_, _| ()).unwrap();
     assert!(outcome.verdict.is_clean(), "{policy}: {}", outcome.verdict.text());
@@ -102,7 +102,7 @@ fn in_turn_the_kernel_gives_one_extent_a_block() {
         repeat: 1,
         seed: 1,
         beside_kernel: true,
-        journal: false,
+        journal: vec![false],
     };
     let outcome = run(&plan, |_, _| ()).unwrap();
     assert_eq!(outcome.rows.len(), 3);

@@ -110,7 +110,7 @@ fn measured() -> Run {
         repeat: 1,
         seed: 7,
         beside_kernel: false,
-        journal: false,
+        journal: vec![false],
     };
     for interleave in [Interleave::Threads, Interleave::Overlap] {
         let outcome = run(&plan(interleave), |_, _| ()).unwrap();

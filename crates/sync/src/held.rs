@@ -5,9 +5,10 @@
 //! a greater order key (`lock_ordered`), for example inodes by number.
 
 use core::marker::PhantomData;
+use std::collections::BTreeMap;
 
 use crate::backend::Backend;
-use crate::rank::Rank;
+use crate::rank::{ALL, Rank};
 
 /// The locks one thread holds. Unused in release builds.
 #[derive(Debug)]
@@ -17,13 +18,15 @@ pub struct HeldSet {
     // In order of acquisition; a thread holds a handful, so a scan is cheapest.
     locks: Vec<(Rank, u64, u64)>,
     next_ticket: u64,
+    // Acquisitions so far, by rank number.
+    counts: BTreeMap<u16, u64>,
 }
 
 impl HeldSet {
     /// Nothing held.
     #[must_use]
     pub const fn new() -> Self {
-        Self { locks: Vec::new(), next_ticket: 0 }
+        Self { locks: Vec::new(), next_ticket: 0, counts: BTreeMap::new() }
     }
 }
 
@@ -43,6 +46,7 @@ impl HeldSet {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.locks.push((rank, order, ticket));
+        *self.counts.entry(rank.number()).or_default() += 1;
         ticket
     }
 
@@ -123,4 +127,18 @@ pub fn assert_none_held<B: Backend>(what: &str) {
     });
     #[cfg(not(debug_assertions))]
     let _ = what;
+}
+
+/// How often the calling thread has taken locks of each rank so far, readers' shares included; `None` in release builds,
+/// which do not count.
+#[must_use]
+pub fn locks_taken<B: Backend>() -> Option<Vec<(Rank, u64)>> {
+    if !cfg!(debug_assertions) {
+        return None;
+    }
+    let count = |set: &mut HeldSet| {
+        let of = |rank: &Rank| Some((*rank, *set.counts.get(&rank.number())?));
+        ALL.iter().filter_map(of).collect()
+    };
+    Some(B::with_held(count))
 }

@@ -31,7 +31,7 @@ pub use backend::virtual_time::{self, Virtual};
 pub use condvar::Condvar;
 pub use counter::{LaggedCounter, ShardedCounter};
 pub use crossbeam_utils::CachePadded;
-pub use held::assert_none_held;
+pub use held::{assert_none_held, locks_taken};
 pub use lock_class::{LockClass, LockClassFigures};
 pub use mutex::{Mutex, MutexGuard};
 pub use rank::Rank;

@@ -3,6 +3,7 @@
 mod agree;
 mod census;
 mod crash;
+mod journal;
 mod pairs;
 mod progress;
 mod report;
@@ -28,6 +29,8 @@ enum Command {
     Census(census::Args),
     /// Cut the power at every write of a workload, and judge what three recoveries make of it
     Crash(crash::Args),
+    /// Measure what the journal costs, and how many fsyncs share a commit
+    Journal(journal::Args),
     /// Allocate and free in memory, in one or many threads: how far a policy scales
     Pairs(pairs::Args),
     /// Run a workload under several policies and numbers of workers, and print what came out
@@ -45,6 +48,7 @@ impl Args {
             Command::Agree(args) => args.run(output),
             Command::Census(args) => args.run(output),
             Command::Crash(args) => args.run(output),
+            Command::Journal(args) => args.run(output),
             Command::Pairs(args) => args.run(output),
             Command::Run(args) => args.run(output),
             Command::Report(args) => args.run(output),

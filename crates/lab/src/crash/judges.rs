@@ -191,7 +191,8 @@ impl Bench {
         let problems = self.folder.join("problems");
         let _ = std::fs::remove_file(&problems);
         let output = Command::new(e2fsck)
-            .arg("-fy")
+            // Linux leaves extent trees that could be lower, and so do we: making them so is no part of recovery.
+            .args(["-fy", "-E", "no_optimize_extents"])
             .arg(self.image())
             .env("E2FSCK_CONFIG", self.folder.join("e2fsck.conf"))
             .output()
@@ -310,5 +311,43 @@ impl Loop {
 impl Drop for Loop {
     fn drop(&mut self) {
         let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+/// Takes mounts, loop devices and the folder down when it is dropped, and also when this process is interrupted or killed,
+/// because then its pipe closes, too.
+pub(super) struct Keeper(std::process::Child);
+
+/// `$1`: the folder of all benches.
+const KEEPER: &str = r#"
+trap '' INT TERM HUP QUIT
+cat >/dev/null
+for bench in "$1"/*/; do
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        mountpoint -q "$bench/mount" || break
+        umount "$bench/mount" 2>/dev/null || sleep 0.1
+    done
+    for device in $(losetup -n -O NAME -j "$bench/image" 2>/dev/null); do losetup -d "$device"; done
+done
+rm -rf "$1"
+"#;
+
+impl Keeper {
+    /// Starts it, where there is something to take down.
+    pub(super) fn start(judges: &Judges, folder: &Path) -> Result<Option<Self>> {
+        if !judges.kernel {
+            return Ok(None);
+        }
+        let mut command = Command::new("sh");
+        command.args(["-c", KEEPER, "keeper"]).arg(folder).stdin(std::process::Stdio::piped());
+        let quiet = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        Ok(Some(Self(quiet.spawn().context("start a shell that cleans up")?)))
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
     }
 }

@@ -43,7 +43,7 @@ const WINDOW_PERCENT: usize = 65;
 
 /// How much is enumerated.
 fn plan(seed: u64) -> CrashPlan {
-    CrashPlan { seed, subsets_max: 5, random_subsets: 8, torn: 3 }
+    CrashPlan { seed, subsets_max: 6, random_subsets: 16, torn: 5 }
 }
 
 /// Draws `count` states with distinct contents; with `only`, the state of that number.

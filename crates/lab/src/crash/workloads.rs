@@ -75,6 +75,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
         Kind::Small,
         reuse::recycle,
     ),
+    workload("tight", "what one file gives up is what the next one needs", Kind::Small, reuse::tight),
     workload("logged", "the same with file data in the log", Kind::Logged, reuse::recycle),
     workload("threads", "four threads create, append, fsync and unlink", Kind::Threads, threads::race),
     workload(

@@ -18,6 +18,7 @@ pub(super) const CRITERION_NAMES: [&str; CRITERIA] =
 pub(super) struct Cell<'a> {
     pub(super) plan: &'a Plan,
     pub(super) policy: Policy,
+    pub(super) journal: bool,
     pub(super) name: &'a str,
     pub(super) workers: u32,
 }
@@ -60,7 +61,7 @@ impl Cell<'_> {
             cpus,
             policy: self.policy,
             seed: self.plan.seed,
-            journal: if self.plan.journal { JournalUse::Journaled } else { JournalUse::Ignored },
+            journal: if self.journal { JournalUse::Journaled } else { JournalUse::Ignored },
             ..OpenOptions::default()
         };
         if self.plan.interleave == Interleave::Overlap {

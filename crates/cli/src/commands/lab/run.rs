@@ -73,9 +73,11 @@ pub(crate) struct Args {
     /// Write the result of the one cell to --image
     #[arg(long, requires = "image")]
     in_place: bool,
-    /// Write the image's journal as a mount does; without it metadata goes straight home, and allocation is what is measured
-    #[arg(long)]
-    journal: bool,
+    /// Write the image's journal as a mount does (on), or metadata straight home, so that allocation is what is measured
+    /// (off); off,on makes two arms of each policy [default: off; without a value: on]
+    #[arg(long, value_delimiter = ',', num_args = 0..=1, require_equals = true, default_missing_value = "on",
+        value_parser = ["off", "on"])]
+    journal: Vec<String>,
     /// Seconds of each cell [default: 1, unless --ops is given or the workload ends by itself]
     #[arg(long, allow_negative_numbers = true)]
     seconds: Option<f64>,
@@ -188,7 +190,7 @@ impl Args {
             repeat: self.repeat,
             seed: self.seed,
             beside_kernel: self.beside.is_some(),
-            journal: self.journal,
+            journal: self.journal(),
         })
     }
 
@@ -199,7 +201,7 @@ impl Args {
             ("--cpus", self.cpus.is_some()),
             ("--beside", self.beside.is_some()),
             ("--in-place", self.in_place),
-            ("--journal", self.journal),
+            ("--journal", !self.journal.is_empty()),
         ];
         refuse("a workload of its own", &given)?;
         let image = self.image.is_some() || self.memory.is_some() || self.mkfs.is_some();
@@ -224,7 +226,7 @@ impl Args {
             ("--beside", self.beside.is_some()),
             ("--in-place", self.in_place),
             ("--repeat", self.repeat > 1),
-            ("--journal", self.journal),
+            ("--journal", !self.journal.is_empty()),
         ];
         refuse("the other workloads", &given)?;
         let tree = match &self.tree {
@@ -244,6 +246,14 @@ impl Args {
             plan.check()?;
         }
         Ok(plan)
+    }
+
+    fn journal(&self) -> Vec<bool> {
+        if self.journal.is_empty() {
+            vec![false]
+        } else {
+            self.journal.iter().map(|way| way == "on").collect()
+        }
     }
 
     fn policies(&self, default: &[&str]) -> Vec<String> {

@@ -81,7 +81,7 @@ pub(super) fn attributes(stage: &Stage) -> Result<()> {
         stage.step()?;
     }
     stage.sync()?;
-    for n in 0..500u32 {
+    for n in 0..700u32 {
         let inode = *inodes.choose(&mut random).unwrap_or(&InodeNr::ROOT);
         let attribute = format!("user.{}", random.random_range(0..7));
         let length = *[5, 20, 60, 200, 500, 800].choose(&mut random).unwrap_or(&1);
@@ -108,7 +108,7 @@ pub(super) fn split(stage: &Stage) -> Result<()> {
     let mut random = stage.random(3);
     let dir = stage.directory("directory")?;
     stage.sync()?;
-    for round in 0..6 {
+    for round in 0..7 {
         let count = random.random_range(60..140);
         for n in 0..count {
             let name = long_name(round * 1000 + n);

@@ -11,10 +11,11 @@ use crate::target::engine::context;
 
 /// All stories, told twice: the second time blocks and inodes have had owners before.
 pub(super) fn all(stage: &Stage) -> Result<()> {
-    let stories: [fn(&mut Story<'_>) -> Result<()>; 16] = [
+    let stories: [fn(&mut Story<'_>) -> Result<()>; 17] = [
         rename_over,
         rename_over_without_fsync,
         create_write_rename,
+        rewrite_in_place,
         rename_directory,
         link_and_fsync_other_name,
         unlink_one_of_two_names,
@@ -163,6 +164,23 @@ fn create_write_rename(story: &mut Story<'_>) -> Result<()> {
     story.fsync(new)?;
     story.allow("a.tmp", &[Value::Absent]);
     story.allow("a", &[Value::holds(&bytes)]);
+    Ok(())
+}
+
+/// Cut to nothing, written anew and closed, never synced: once anything later is durable, the new content is.
+fn rewrite_in_place(story: &mut Story<'_>) -> Result<()> {
+    let (file, before) = story.file("a", 3000)?;
+    story.promise(file, "a", &before)?;
+    story.stage.release(&story.path("a"));
+    let fs = &story.stage.fs;
+    fs.open_inode(file, true)?;
+    fs.truncate(&context(0), file, 0)?;
+    let after = story.stamps(0, 4000);
+    fs.write(&context(0), file, 0, &after)?;
+    fs.release_inode(&context(0), file, true)?;
+    let (other, bytes) = story.file("c", 800)?;
+    story.promise(other, "c", &bytes)?;
+    story.allow("a", &[Value::holds(&after)]);
     Ok(())
 }
 

@@ -31,7 +31,7 @@ pub(super) fn fallocate2(stage: &Stage) -> Result<()> {
         let ctx = owner(number + 1, u32::from(number));
         let path = format!("file-{number}");
         let file = stage.fs.create(&ctx, InodeNr::ROOT, path.as_bytes(), &REGULAR)?;
-        for _ in 0..7 {
+        for _ in 0..10 {
             for step in 0..STEPS {
                 stage.release(&path);
                 stage.fs.fallocate(&ctx, file, Fallocate::Allocate, step * STEP, STEP)?;
@@ -59,7 +59,7 @@ pub(super) fn race(stage: &Stage) -> Result<()> {
         let steady = fs.create(&ctx, dir, b"steady", &REGULAR)?;
         let path = format!("{dir_name}/steady");
         let mut bytes = Vec::new();
-        for round in 0..9u16 {
+        for round in 0..14u16 {
             let name = format!("file-{number}-{round}");
             let file = fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &REGULAR)?;
             fs.fallocate(&ctx, file, Fallocate::Allocate, 0, 40_000)?;

@@ -1,0 +1,68 @@
+//! `blockyard lab journal`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use blockyard_lab::journal::{self, Plan};
+
+use crate::commands::Output;
+
+/// Measures what the journal costs `fallocate2`, which locks an operation takes, and how many fsyncs share a commit, on
+/// images in memory.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Keys of --json, one object: cost (workers, off_ops_per_s, on_ops_per_s, ratio, off_cpu_ns, on_cpu_ns, commits), locks
+(lock, off, on, covers; acquisitions an operation, only in debug builds), sharing (threads, flush_us, fsyncs, commits,
+flushes, fsyncs_per_s, commits_per_s, fsyncs_per_commit).")]
+pub(crate) struct Args {
+    /// Numbers of workers of fallocate2, parted by commas
+    #[arg(long, value_delimiter = ',', default_value = "1,2,8,64")]
+    workers: Vec<u32>,
+    /// Operations of a cell of fallocate2, all workers together
+    #[arg(long, default_value_t = 2_000_000)]
+    ops: u64,
+    /// Repetitions of each cell, off and on in turn; medians are shown
+    #[arg(long, default_value_t = 3)]
+    repeat: u32,
+    /// Numbers of threads that create, write and fsync
+    #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
+    threads: Vec<u32>,
+    /// Files that each of them syncs
+    #[arg(long, default_value_t = 100)]
+    fsyncs: u32,
+    /// Microseconds that a flush of the device takes
+    #[arg(long, value_delimiter = ',', default_value = "0,100,2000")]
+    flush_us: Vec<u64>,
+    /// Seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Allocation policy of fallocate2
+    #[arg(long, default_value = "linux-6.18")]
+    policy: String,
+    /// Print Markdown, as in docs/experiments/journal.md
+    #[arg(long)]
+    markdown: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        let outcome = journal::run(&Plan {
+            workers: self.workers,
+            ops: self.ops,
+            repeat: self.repeat,
+            threads: self.threads,
+            fsyncs: self.fsyncs,
+            flush_us: self.flush_us,
+            seed: self.seed,
+            policy: self.policy,
+        })?;
+        if output.json {
+            println!("{}", serde_json::to_string(&outcome)?);
+        } else if self.markdown {
+            outcome.tables().iter().for_each(|table| println!("{}", table.markdown()));
+        } else if !output.quiet {
+            outcome.tables().iter().for_each(|table| println!("{}", table.terminal()));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,415 @@
+//! `lab journal`: what the journal costs, whom it makes wait, and how many share a commit.
+//!
+//! Three tables. *Cost*: `fallocate2` with the journal off and on, alternating, by number of workers; beside the rate the
+//! CPU time of an operation, which can be trusted on a busy machine. *Locks*: how often one worker's operation takes each
+//! lock that others could want, counted by the ranks that debug builds check. *Sharing*: threads that each create a file,
+//! write 4 KiB and fsync, on a device whose flush takes time; commits a second against fsyncs a second.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use blockyard_alloc::Policy;
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::InodeNr;
+use blockyard_disk::inode::FileType;
+use blockyard_engine::{FileSystem, JournalUse, NewInode, OpenOptions, mkfs};
+use blockyard_sync::{Native, locks_taken};
+use serde::Serialize;
+
+use crate::report::Table;
+use crate::row::{Interleave, count_as_f64};
+use crate::run::default_mkfs;
+use crate::runner::{self, Limit};
+use crate::target::engine::{EngineTarget, context};
+use crate::workload::{GIB, Workload};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Numbers of workers of the first table.
+    pub workers: Vec<u32>,
+    /// Operations of a cell of the first two tables, all workers together.
+    pub ops: u64,
+    /// Repetitions of each cell of the first table.
+    pub repeat: u32,
+    /// Threads of the third table.
+    pub threads: Vec<u32>,
+    /// Files that each of them syncs.
+    pub fsyncs: u32,
+    /// Microseconds that a flush takes.
+    pub flush_us: Vec<u64>,
+    /// Seed.
+    pub seed: u64,
+    /// The allocation policy.
+    pub policy: String,
+}
+
+/// `fallocate2` with the journal off or on: medians over the repetitions.
+#[derive(Clone, Debug, Serialize)]
+pub struct CostRow {
+    /// Workers.
+    pub workers: u32,
+    /// Operations a second without a journal.
+    pub off_ops_per_s: f64,
+    /// Operations a second with one.
+    pub on_ops_per_s: f64,
+    /// The second by the first.
+    pub ratio: f64,
+    /// CPU nanoseconds of an operation without a journal.
+    pub off_cpu_ns: f64,
+    /// CPU nanoseconds of an operation with one.
+    pub on_cpu_ns: f64,
+    /// Transactions committed with the journal on, in one repetition.
+    pub commits: u64,
+}
+
+/// How often an operation takes a lock.
+#[derive(Clone, Debug, Serialize)]
+pub struct LockRow {
+    /// The rank, as in docs/locking.md.
+    pub lock: &'static str,
+    /// Acquisitions an operation without a journal.
+    pub off: f64,
+    /// Acquisitions an operation with one.
+    pub on: f64,
+    /// What the lock covers.
+    pub covers: &'static str,
+}
+
+/// Threads that create, write and fsync.
+#[derive(Clone, Debug, Serialize)]
+pub struct SharingRow {
+    /// Threads.
+    pub threads: u32,
+    /// Microseconds that a flush of the device takes.
+    pub flush_us: u64,
+    /// Files made durable, one fsync each.
+    pub fsyncs: u64,
+    /// Transactions that made them so.
+    pub commits: u64,
+    /// Flushes that the device was asked for.
+    pub flushes: u64,
+    /// Fsyncs a second.
+    pub fsyncs_per_s: f64,
+    /// Commits a second.
+    pub commits_per_s: f64,
+    /// Fsyncs that share a commit.
+    pub fsyncs_per_commit: f64,
+}
+
+/// Everything.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The first table.
+    pub cost: Vec<CostRow>,
+    /// The second; empty in release builds, which do not count.
+    pub locks: Vec<LockRow>,
+    /// The third.
+    pub sharing: Vec<SharingRow>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// What is wrong with the plan; of the engine.
+pub fn run(plan: &Plan) -> Result<Outcome> {
+    ensure!(
+        plan.ops > 0 && plan.repeat > 0 && plan.fsyncs > 0,
+        "--ops, --repeat and --fsyncs take numbers from 1 up"
+    );
+    ensure!(
+        plan.workers.iter().chain(&plan.threads).all(|count| (1..=4096).contains(count)),
+        "--workers and --threads take numbers from 1 to 4096"
+    );
+    let policy = Policy::parse(&plan.policy).with_context(|| format!("--policy {}", plan.policy))?;
+    let cost = plan.workers.iter().map(|&workers| cost(plan, policy, workers)).collect::<Result<_>>()?;
+    let locks = if cfg!(debug_assertions) { locks(plan, policy)? } else { Vec::new() };
+    let cells = plan.flush_us.iter().flat_map(|&us| plan.threads.iter().map(move |&threads| (threads, us)));
+    let sharing = cells.map(|(threads, us)| sharing(plan, threads, us)).collect::<Result<_>>()?;
+    Ok(Outcome { cost, locks, sharing })
+}
+
+/// One run of `fallocate2`.
+struct Ran {
+    ops_per_s: f64,
+    cpu_ns: f64,
+    commits: u64,
+    /// Locks that the one worker took, an operation; where they are counted.
+    locks: BTreeMap<&'static str, f64>,
+}
+
+fn fallocate2(plan: &Plan, policy: Policy, workers: u32, journal: JournalUse) -> Result<Ran> {
+    let device = MemoryDevice::new(64 * GIB);
+    mkfs::format(&device, &default_mkfs(plan.seed))?;
+    let options = OpenOptions { cpus: workers, policy, seed: plan.seed, journal, ..OpenOptions::default() };
+    let target = EngineTarget::new(FileSystem::open(Arc::new(device), options, &context(0))?);
+    let workload = Workload::by_name("fallocate2", 1.0).context("fallocate2 is a workload")?;
+    let made = workload.workers(&target, workers, workers)?;
+    // One worker runs in this thread, so that its locks are counted.
+    let interleave = if workers == 1 { Interleave::Lockstep } else { Interleave::Threads };
+    let limit = Limit { time: None, ops_per_worker: Some((plan.ops / u64::from(workers)).max(1)) };
+    let (cpu, locks) = (process_cpu(), taken());
+    let (measured, made) = runner::run(&target, made, workers, interleave, limit)?;
+    let (cpu, locks_after) = (process_cpu().saturating_sub(cpu), taken());
+    let each = |total: f64| total / count_as_f64(measured.ops.max(1));
+    let commits = target.file_system().commits();
+    runner::finish(&target, made, workers, interleave)?;
+    target.close()?;
+    let difference = locks_after
+        .iter()
+        .map(|(lock, after)| (*lock, each(count_as_f64(after - locks.get(lock).copied().unwrap_or(0)))));
+    Ok(Ran {
+        ops_per_s: count_as_f64(measured.ops) / measured.seconds.max(1e-9),
+        cpu_ns: each(cpu.as_secs_f64() * 1e9),
+        commits,
+        locks: difference.collect(),
+    })
+}
+
+fn cost(plan: &Plan, policy: Policy, workers: u32) -> Result<CostRow> {
+    let (mut off, mut on) = (Vec::new(), Vec::new());
+    for repetition in 0..plan.repeat {
+        let mut modes = [JournalUse::Ignored, JournalUse::Journaled];
+        if repetition % 2 == 1 {
+            modes.reverse();
+        }
+        for mode in modes {
+            let ran = fallocate2(plan, policy, workers, mode)?;
+            if mode == JournalUse::Journaled { on.push(ran) } else { off.push(ran) }
+        }
+    }
+    let (off_ops_per_s, on_ops_per_s) = (median(&off, |ran| ran.ops_per_s), median(&on, |ran| ran.ops_per_s));
+    Ok(CostRow {
+        workers,
+        off_ops_per_s,
+        on_ops_per_s,
+        ratio: on_ops_per_s / off_ops_per_s,
+        off_cpu_ns: median(&off, |ran| ran.cpu_ns),
+        on_cpu_ns: median(&on, |ran| ran.cpu_ns),
+        commits: on.first().map_or(0, |ran| ran.commits),
+    })
+}
+
+fn median(runs: &[Ran], figure: impl Fn(&Ran) -> f64) -> f64 {
+    let mut figures: Vec<f64> = runs.iter().map(figure).collect();
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn locks(plan: &Plan, policy: Policy) -> Result<Vec<LockRow>> {
+    let off = fallocate2(plan, policy, 1, JournalUse::Ignored)?;
+    let on = fallocate2(plan, policy, 1, JournalUse::Journaled)?;
+    let names: std::collections::BTreeSet<&str> = off.locks.keys().chain(on.locks.keys()).copied().collect();
+    let figure = |ran: &Ran, name: &str| ran.locks.get(name).copied().unwrap_or(0.0);
+    let rows =
+        blockyard_sync::rank::ALL.iter().map(|rank| rank.name()).filter(|name| names.contains(name)).map(
+            |lock| LockRow { lock, off: figure(&off, lock), on: figure(&on, lock), covers: covers(lock) },
+        );
+    Ok(rows.filter(|row| row.off + row.on > 0.0).collect())
+}
+
+/// Whom a lock keeps out.
+fn covers(lock: &str) -> &'static str {
+    match lock {
+        "INODE" | "MAPPING" | "PREALLOC_INODE" => "one file",
+        "GROUP" | "GROUP_DESC" | "GROUP_INODES" => "one group",
+        "PREALLOC_LOCALITY" | "JOURNAL_STATE" => "one CPU slot (its list)",
+        "PREALLOC" => "one preallocation",
+        "BUFFER" => "one block, for readers and writers of its bytes",
+        "CACHE_SHARD" | "INODE_TABLE" => "one shard",
+        "DEVICE" => "one stripe of the memory device",
+        "COMMITTED" => "readers of blocks that are not cached",
+        _ => "the file system",
+    }
+}
+
+fn taken() -> BTreeMap<&'static str, u64> {
+    let counts = locks_taken::<Native>().unwrap_or_default();
+    counts.into_iter().map(|(rank, count)| (rank.name(), count)).collect()
+}
+
+/// CPU time of this process so far, to a hundredth of a second; 0 where the system does not tell.
+fn process_cpu() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // User and system time are fields 14 and 15; the second field is in parentheses and may hold blanks.
+    let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+/// A memory device whose flush takes time.
+struct SlowFlush {
+    below: MemoryDevice,
+    flush: Duration,
+    flushes: AtomicU64,
+}
+
+impl BlockDevice for SlowFlush {
+    fn size(&self) -> u64 {
+        self.below.size()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> blockyard_device::Result<()> {
+        self.below.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> blockyard_device::Result<()> {
+        self.below.write_at(offset, data)
+    }
+    fn write_zeroes(&self, offset: u64, length: u64) -> blockyard_device::Result<()> {
+        self.below.write_zeroes(offset, length)
+    }
+    fn discard(&self, offset: u64, length: u64) -> blockyard_device::Result<()> {
+        self.below.discard(offset, length)
+    }
+    fn flush(&self) -> blockyard_device::Result<()> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        if !self.flush.is_zero() {
+            std::thread::sleep(self.flush);
+        }
+        Ok(())
+    }
+}
+
+fn sharing(plan: &Plan, threads: u32, flush_us: u64) -> Result<SharingRow> {
+    let below = MemoryDevice::new(4 * GIB);
+    mkfs::format(&below, &default_mkfs(plan.seed))?;
+    let flush = Duration::from_micros(flush_us);
+    let device = Arc::new(SlowFlush { below, flush, flushes: AtomicU64::new(0) });
+    let shared: Arc<dyn BlockDevice> = Arc::<SlowFlush>::clone(&device);
+    let options = OpenOptions { cpus: threads, seed: plan.seed, ..OpenOptions::default() };
+    let fs = FileSystem::open(shared, options, &context(0))?;
+    let (flushes, commits) = (device.flushes.load(Ordering::Relaxed), fs.commits());
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let fs = &fs;
+        let work: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || create_and_sync(fs, thread, plan.fsyncs)))
+            .collect();
+        work.into_iter().try_for_each(|thread| match thread.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })?;
+    let seconds = start.elapsed().as_secs_f64().max(1e-9);
+    let commits = fs.commits() - commits;
+    let flushes = device.flushes.load(Ordering::Relaxed) - flushes;
+    fs.close(&context(0))?;
+    let fsyncs = u64::from(threads) * u64::from(plan.fsyncs);
+    Ok(SharingRow {
+        threads,
+        flush_us,
+        fsyncs,
+        commits,
+        flushes,
+        fsyncs_per_s: count_as_f64(fsyncs) / seconds,
+        commits_per_s: count_as_f64(commits) / seconds,
+        fsyncs_per_commit: count_as_f64(fsyncs) / count_as_f64(commits.max(1)),
+    })
+}
+
+fn create_and_sync(fs: &FileSystem, thread: u32, count: u32) -> Result<()> {
+    let ctx = context(thread);
+    let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+    let dir = fs.create(&ctx, InodeNr::ROOT, format!("thread-{thread}").as_bytes(), &new)?;
+    let new = NewInode { kind: FileType::Regular, ..new };
+    for n in 0..count {
+        let file = fs.create(&ctx, dir, format!("file-{n}").as_bytes(), &new)?;
+        fs.write(&ctx, file, 0, &[1; 4096])?;
+        fs.fsync(&ctx, file)?;
+    }
+    Ok(())
+}
+
+impl Outcome {
+    /// The tables, for people.
+    #[must_use]
+    pub fn tables(&self) -> Vec<Table> {
+        let mut cost = Table::new(
+            "fallocate2 with the journal off and on",
+            ["workers", "k ops/s off", "k ops/s on", "on / off", "CPU ns/op off", "CPU ns/op on", "commits"],
+        );
+        for row in &self.cost {
+            cost.push([
+                row.workers.to_string(),
+                format!("{:.0}", row.off_ops_per_s / 1e3),
+                format!("{:.0}", row.on_ops_per_s / 1e3),
+                format!("{:.2}", row.ratio),
+                format!("{:.0}", row.off_cpu_ns),
+                format!("{:.0}", row.on_cpu_ns),
+                row.commits.to_string(),
+            ]);
+        }
+        let mut locks = Table::new(
+            "locks taken by an operation of fallocate2",
+            ["lock", "off", "on", "keeps out users of"],
+        );
+        for row in &self.locks {
+            let figure = |figure: f64| format!("{figure:.4}");
+            locks.push([row.lock.to_owned(), figure(row.off), figure(row.on), row.covers.to_owned()]);
+        }
+        if self.locks.is_empty() {
+            locks.note("not counted: release builds take locks bare; run a debug build");
+        }
+        let mut sharing = Table::new(
+            "create, write 4 KiB, fsync",
+            ["threads", "flush us", "fsyncs", "commits", "flushes", "fsyncs/s", "commits/s", "fsyncs/commit"],
+        );
+        for row in &self.sharing {
+            sharing.push([
+                row.threads.to_string(),
+                row.flush_us.to_string(),
+                row.fsyncs.to_string(),
+                row.commits.to_string(),
+                row.flushes.to_string(),
+                format!("{:.0}", row.fsyncs_per_s),
+                format!("{:.0}", row.commits_per_s),
+                format!("{:.1}", row.fsyncs_per_commit),
+            ]);
+        }
+        vec![cost, locks, sharing]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        Plan {
+            workers: vec![1, 2],
+            ops: 60_000,
+            repeat: 1,
+            threads: vec![16],
+            fsyncs: 10,
+            flush_us: vec![1000],
+            seed: 1,
+            policy: "linux-6.18".into(),
+        }
+    }
+
+    #[test]
+    fn fsyncs_share_commits_and_operations_no_lock() {
+        let outcome = run(&plan()).unwrap();
+        let [sharing] = &outcome.sharing[..] else { panic!("{:?}", outcome.sharing) };
+        assert_eq!(sharing.fsyncs, 160);
+        assert!(sharing.commits * 3 <= sharing.fsyncs, "{sharing:?}");
+        assert!(outcome.cost.iter().all(|row| row.commits > 0 && row.ratio > 0.2), "{:?}", outcome.cost);
+        // The journal adds no lock of the whole file system to an operation: only commits take some.
+        for row in &outcome.locks {
+            assert!(row.covers != "the file system" || row.on < 0.05, "{row:?}");
+        }
+        assert!(outcome.locks.iter().any(|row| row.lock == "GROUP"), "{:?}", outcome.locks);
+    }
+
+    #[test]
+    fn bad_plans_are_refused() {
+        assert!(run(&Plan { ops: 0, ..plan() }).is_err());
+        assert!(run(&Plan { threads: vec![0], ..plan() }).is_err());
+        assert!(run(&Plan { policy: "none".into(), ..plan() }).is_err());
+    }
+}
