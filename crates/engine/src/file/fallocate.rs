@@ -135,6 +135,9 @@ impl FileSystem {
     ) -> Result<()> {
         let bits = self.geometry().block_bits();
         let (first, end) = self.touched_blocks(&bytes);
+        if !keep && bytes.end > inode.core().size {
+            self.note_edge(data, bytes.end);
+        }
         let exact = end - first <= UNWRITTEN_MAX;
         let how = How { unwritten: true, reserved: false, exact };
         let mut at = first;
@@ -275,9 +278,11 @@ impl FileSystem {
         // As in Linux: with blocks that the range touches in part everything is allocated before anything is converted,
         // otherwise both happen from extent to extent.
         let ahead = Ahead { keep, zero: aligned };
+        let edges = [bytes.start, bytes.end];
         let allocated = self.allocate_range(ctx, inode, data, &delayed, bytes, ahead);
         if !whole.is_empty() {
             if allocated.is_ok() {
+                edges.into_iter().for_each(|edge| self.note_edge(data, edge));
                 if !aligned {
                     self.mark_unwritten(ctx, inode, whole.clone())?;
                 }

@@ -61,6 +61,7 @@ impl FileSystem {
             inode.written_at_close.store(true, Ordering::Relaxed);
         }
         if size > old_size {
+            self.note_edge(data, old_size);
             // As in Linux, what was allocated ahead behind the old end stays, and so do preallocations.
             let handle = self.begin(ctx, RUN_CREDITS)?;
             let mut core = inode.core_mut();
@@ -93,6 +94,13 @@ impl FileSystem {
     fn zero_tail(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData, size: u64) -> Result<()> {
         let end = size.next_multiple_of(u64_from_usize(self.block_size())).min(inode.core().size);
         if size < end { self.zero_bytes(ctx, inode, data, size..end) } else { Ok(()) }
+    }
+
+    /// A size or the end of a range lies inside a block: Linux brings in its page to zero a part of it.
+    pub(crate) fn note_edge(&self, data: &mut FileData, byte: u64) {
+        if self.options().follow_page_cache && !byte.is_multiple_of(u64_from_usize(self.block_size())) {
+            data.folios.note_page(byte);
+        }
     }
 
     /// Drops pages from what is known of the page cache.

@@ -179,10 +179,10 @@ impl FileSystem {
         let mut rest_of_folio = 0..0;
         let mut result = Ok(());
         while let Some(run) = self.next_run(data, &range, &rest_of_folio) {
-            match self.write_run(ctx, inode, data, run.clone(), &mut unconverted) {
+            match self.write_run(ctx, inode, data, run, &mut unconverted) {
                 // There is room for the mapping, but it was freed in the running transaction.
                 Err(Error::NoSpace) => result = self.retry_after_commit(ctx, &mut tries),
-                Ok(Some(end)) => rest_of_folio = self.rest_of_folio(data, &run, end),
+                Ok(Some(end)) => rest_of_folio = self.rest_of_folio(data, end),
                 other => result = other.map(drop),
             }
             if result.is_err() {
@@ -211,9 +211,9 @@ impl FileSystem {
         Some(if self.options().follow_page_cache { data.alike(run) } else { run })
     }
 
-    /// What Linux goes on with after it got places up to `end` only: the rest of the folio, alone.
-    fn rest_of_folio(&self, data: &FileData, run: &Range<u32>, end: u32) -> Range<u32> {
-        if end >= run.end || !self.options().follow_page_cache {
+    /// What Linux goes on with after it got places up to `end`: the rest of the folio, alone.
+    fn rest_of_folio(&self, data: &FileData, end: u32) -> Range<u32> {
+        if !self.options().follow_page_cache {
             return 0..0;
         }
         end..data.folios.around(end - 1, self.geometry().block_bits()).end
