@@ -63,8 +63,9 @@ impl Folios {
         let pages = bytes.start.div_ceil(1 << PAGE_BITS)..bytes.end >> PAGE_BITS;
         for edge in [bytes.start >> PAGE_BITS, pages.end] {
             let Some(folio) = self.at(edge) else { continue };
+            let apart = folio.start >= bytes.end >> PAGE_BITS && bytes.end.is_multiple_of(1 << PAGE_BITS);
             let inside = folio.start >= pages.start && folio.end <= pages.end;
-            if !inside && !is_dirty(folio.start << PAGE_BITS..folio.end << PAGE_BITS) {
+            if !inside && !apart && !is_dirty(folio.start << PAGE_BITS..folio.end << PAGE_BITS) {
                 self.part(folio, edge);
             }
         }

@@ -12,6 +12,7 @@
 pub mod compare;
 pub mod decisions;
 pub mod layout;
+pub mod matrix;
 
 mod mounted;
 mod write_back;
@@ -102,6 +103,38 @@ pub struct Agreement {
     pub first: Option<String>,
     /// The first files that differ.
     pub files: Vec<String>,
+}
+
+impl Agreement {
+    /// The counters that differ by more than one per cent.
+    #[must_use]
+    pub fn stats_apart(&self) -> Vec<&str> {
+        let apart = |(theirs, ours): &(u64, u64)| theirs.abs_diff(*ours) * 100 > (*theirs).max(*ours);
+        self.stats.iter().filter(|(_, counts)| apart(counts)).map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Adds another comparison's numbers.
+    pub fn add(&mut self, other: &Self) {
+        self.lines += other.lines;
+        self.outcomes_differ += other.outcomes_differ;
+        self.own_commits += other.own_commits;
+        let (to, from) = (&mut self.shares, &other.shares);
+        to.inodes.add(from.inodes);
+        to.extents.add(from.extents);
+        to.bytes.add(from.bytes);
+        to.directory_extents.add(from.directory_extents);
+        to.tree_blocks.add(from.tree_blocks);
+        to.block_bitmaps.add(from.block_bitmaps);
+        to.inode_bitmaps.add(from.inode_bitmaps);
+        let (to, from) = (&mut self.decisions, &other.decisions);
+        to.placements.add(from.placements);
+        to.criteria.add(from.criteria);
+        to.all.add(from.all);
+        for (name, (theirs, ours)) in &other.stats {
+            let sum = self.stats.entry(name.clone()).or_default();
+            *sum = (sum.0 + theirs, sum.1 + ours);
+        }
+    }
 }
 
 /// Files that differ which are named at most.

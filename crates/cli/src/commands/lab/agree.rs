@@ -18,7 +18,8 @@ const EXIT_BELOW: u8 = 1;
 /// Records decisions of the running kernel's allocator on loop images (root), replays them and compares each one.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What is compared: 1 = requests into the block allocator, 2 = whole operations (implied by --trace and --make)
+    /// What is compared: 1 = requests into the block allocator, 2 = whole operations (implied by --trace and --make;
+    /// without a trace: every kind of trace on every image, as a table)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     level: u8,
     /// Only this load (repeatable)
@@ -56,6 +57,9 @@ impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         if self.level == 2 || self.operations.are_given() {
             let common = operations::Common {
+                loads: self.loads,
+                images: self.images,
+                every: self.every,
                 seed: self.seed,
                 ops: self.ops,
                 keep: self.keep,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use blockyard_lab::agree::operations::matrix::{self, Matrix};
 use blockyard_lab::agree::operations::{Agreement, Loading, Other, Plan, Session};
 use blockyard_lab::trace::{Line, make, read};
 
@@ -47,6 +48,9 @@ pub(crate) struct OperationArgs {
 
 /// Options that both levels have.
 pub(crate) struct Common {
+    pub(crate) loads: Vec<String>,
+    pub(crate) images: Vec<String>,
+    pub(crate) every: usize,
     pub(crate) seed: u64,
     pub(crate) ops: u32,
     pub(crate) keep: Option<PathBuf>,
@@ -60,6 +64,9 @@ impl OperationArgs {
     }
 
     pub(crate) fn run(self, common: &Common, output: &Output) -> Result<ExitCode> {
+        if !self.are_given() {
+            return self.run_matrix(common, output);
+        }
         let lines = self.lines(common)?;
         let scratch = self.scratch.clone().unwrap_or_else(fast_scratch);
         let plan = Plan {
@@ -83,6 +90,31 @@ impl OperationArgs {
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
     }
 
+    /// Every kind of trace on every image with every mount.
+    fn run_matrix(self, common: &Common, output: &Output) -> Result<ExitCode> {
+        let matrix = Matrix {
+            kinds: common.loads.clone(),
+            images: common.images.clone(),
+            seed: common.seed,
+            operations: common.ops.into(),
+            every: common.every,
+            ceiling: self.ceiling,
+            scratch: self.scratch.unwrap_or_else(fast_scratch),
+        };
+        let cells = matrix::run(&matrix, |cell| {
+            if output.json {
+                println!("{}", serde_json::json!(cell));
+            } else if let (Some(first), false) = (&cell.agreement.first, output.quiet) {
+                println!("{} on {} with {}: first difference: {first}", cell.trace, cell.image, cell.mount);
+            }
+        })?;
+        if !output.json {
+            print!("{}", matrix::table(&cells));
+        }
+        let reached = cells.iter().all(|cell| cell.agreement.shares.extents.percent() >= common.at_least);
+        Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
+    }
+
     fn lines(&self, common: &Common) -> Result<Vec<Line>> {
         match (&self.trace, &self.make) {
             (Some(path), _) => read_trace(path),
@@ -91,7 +123,7 @@ impl OperationArgs {
                     make::Recipe { seed: common.seed, ops: common.ops.into(), space: self.space << 20 };
                 make::make(kind, &recipe)
             }
-            (None, None) => bail!("level 2 needs a trace: --trace FILE, or --make KIND"),
+            (None, None) => bail!("no trace: --trace FILE, or --make KIND"),
         }
     }
 }
