@@ -220,13 +220,13 @@ fn check_content(
     match kind {
         Some(FileType::Regular | FileType::Directory) if inline => {
             let directory = kind == Some(FileType::Directory);
-            content::check_inline(cx, raw, directory, attributes.inline_tail.as_deref());
+            content::check_inline(cx, raw, directory, attributes);
         }
         Some(FileType::Regular | FileType::Directory | FileType::Symlink) => {
             return content::check_mapped(cx, slot, role, file_acl, attributes);
         }
         Some(FileType::CharDevice | FileType::BlockDevice | FileType::Fifo | FileType::Socket) => {
-            content::check_special(cx, raw, file_acl);
+            content::check_special(cx, raw, file_acl + attributes.value_blocks);
         }
         None if role == Role::Resize && raw.i_mode.get() == 0 => content::check_blocks(cx, raw, file_acl),
         None => {

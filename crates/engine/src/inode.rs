@@ -117,6 +117,11 @@ impl Inode {
         self.content.read_ordered(u64::from(self.number.raw()))
     }
 
+    /// As [`Inode::read`], for the value of an attribute whose owner's content the caller holds.
+    pub(crate) fn read_value(&self) -> RwLockReadGuard<'_, FileData> {
+        self.content.read_ordered((1 << 32) + u64::from(self.number.raw()))
+    }
+
     /// Exclusive use of the content. Several inodes in ascending order of number.
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, FileData> {
         self.content.write_ordered(u64::from(self.number.raw()))
@@ -135,6 +140,11 @@ impl Inode {
     /// The raw inode and the mapping, to change them inside a handle.
     pub(crate) fn core_mut(&self) -> RwLockWriteGuard<'_, InodeCore> {
         self.core.write_ordered(u64::from(self.number.raw()))
+    }
+
+    /// As [`Inode::core`], for an inode whose directory's or owner's core the caller holds.
+    pub(crate) fn core_child(&self) -> RwLockReadGuard<'_, InodeCore> {
+        self.core.read_ordered((1 << 32) + u64::from(self.number.raw()))
     }
 
     /// As [`Inode::core_mut`], for an inode whose directory's core the caller holds: children come after parents,

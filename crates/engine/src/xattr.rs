@@ -1,7 +1,10 @@
 //! Extended attributes: in the inode, else in one block, which inodes may share.
 //!
 //! A change is computed on copies of both places first; the block, if one is needed, is allocated before anything
-//! changes. A shared block is copied before it is changed. Values kept in inodes of their own are read and kept.
+//! changes. A shared block is copied before it is changed. Where the image has `ea_inode`, values that fit neither place go
+//! into inodes of their own ([`values`]).
+
+mod values;
 
 use crate::cache::{BlockKind, Buffer};
 use crate::inode::{Inode, InodeCore};
@@ -9,7 +12,7 @@ use crate::space::{Wanted, WantedFor};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inline_data::{XATTR_INDEX, XATTR_NAME};
-use blockyard_disk::inode::InodeFlags;
+use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::xattr::{
     Attribute, AttributeList, BlockHeader, Home, Value, acl_from_posix, acl_to_posix, has_magic, join_name,
@@ -17,6 +20,8 @@ use blockyard_disk::xattr::{
 };
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, InodeNr};
 use std::sync::Arc;
+pub(crate) use values::ValueInodes;
+use values::{FreshValue, values_of};
 
 /// What `set_xattr` does with a name that is, or is not, there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -65,19 +70,17 @@ impl FileSystem {
                 .value
                 .clone()
         };
-        match value {
-            Value::Bytes(bytes) if ACLS.contains(&index) => {
-                acl_to_posix(&bytes).ok_or_else(|| damaged(&inode))
-            }
-            Value::Bytes(bytes) => Ok(bytes),
+        let bytes = match value {
+            Value::Bytes(bytes) => bytes,
             Value::Inode { inode: holder, size, .. } => {
                 let mut bytes = vec![0; usize_from_u32(size).min(VALUE_MAX)];
                 let holder = self.inode(InodeNr::new(holder))?;
-                let content = holder.read();
-                self.read_content(&holder, &content, &holder.core(), 0, &mut bytes)?;
-                Ok(bytes)
+                let content = holder.read_value();
+                self.read_content(&holder, &content, &holder.core_child(), 0, &mut bytes)?;
+                bytes
             }
-        }
+        };
+        if ACLS.contains(&index) { acl_to_posix(&bytes).ok_or_else(|| damaged(&inode)) } else { Ok(bytes) }
     }
 
     /// The names of all attributes, with their prefixes.
@@ -100,7 +103,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::NoSpace`] when it fits neither place,
     /// [`Error::Range`] for a value above 64 KiB, [`Error::NotPermitted`] for immutable files,
-    /// [`Error::NotSupported`] for unknown prefixes and values kept in inodes. Nothing has changed then.
+    /// [`Error::NotSupported`] for unknown prefixes. Nothing has changed then.
     pub fn set_xattr(
         &self,
         ctx: &OpContext,
@@ -118,8 +121,48 @@ impl FileSystem {
         } else {
             value.to_vec()
         };
-        let attribute = Attribute { index, name: rest.to_vec(), value: Value::Bytes(bytes) };
-        self.change_xattrs(ctx, inode, (index, rest), Some(attribute), mode)
+        let value = Value::Bytes(bytes);
+        let set = |value| {
+            let attribute = Attribute { index, name: rest.to_vec(), value };
+            self.change_xattrs(ctx, inode, (index, rest), Some((attribute, None)), mode)
+        };
+        match set(value.clone()) {
+            Err(Error::NoSpace) if self.keeps_values_in_inodes() => {}
+            other => return other,
+        }
+        let Value::Bytes(bytes) = value else { return Err(Error::NoSpace) };
+        self.set_xattr_in_inode(ctx, inode, (index, rest), &bytes, mode)
+    }
+
+    /// Sets an attribute whose value fits nowhere but in an inode of its own.
+    fn set_xattr_in_inode(
+        &self,
+        ctx: &OpContext,
+        inode: InodeNr,
+        (index, name): (u8, &[u8]),
+        bytes: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let owner = self.inode(inode)?;
+        if owner.core().map == InodeMap::FastSymlink {
+            // Its blocks must stay 0: e2fsck 1.47 takes the target for a block map else. (Linux does it all the same.)
+            return Err(Error::NoSpace);
+        }
+        let value = self.make_value(ctx, &owner, bytes)?;
+        let hash = self.value_hash(bytes);
+        let reference = Self::reference_to(&value, name, bytes.len(), hash);
+        let attribute = Attribute { index, name: name.to_vec(), value: reference };
+        let set = self.change_xattrs(
+            ctx,
+            inode,
+            (index, name),
+            Some((attribute, Some(FreshValue { inode: &value, hash }))),
+            mode,
+        );
+        if set.is_err() {
+            self.abandon_value(ctx, &value)?;
+        }
+        set
     }
 
     /// Removes an attribute.
@@ -136,15 +179,16 @@ impl FileSystem {
         ctx: &OpContext,
         inode: InodeNr,
         (index, name): (u8, &[u8]),
-        new: Option<Attribute>,
+        new: Option<(Attribute, Option<FreshValue<'_>>)>,
         mode: XattrMode,
     ) -> Result<()> {
         if (index, name) == (XATTR_INDEX, XATTR_NAME) {
             return Err(Error::NotSupported("changing system.data"));
         }
         let inode = self.inode(inode)?;
-        let _alone = inode.write();
-        let handle = self.begin(ctx, CREDITS)?;
+        let alone = inode.write();
+        let held = self.value_inodes(&inode, &inode.core())?;
+        let handle = self.begin(ctx, CREDITS + 2 * held.len())?;
         let mut core = inode.core_mut();
         core.check_alive(inode.number())?;
         if core.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
@@ -152,25 +196,38 @@ impl FileSystem {
         }
         let Places { mut in_inode, block } = self.attribute_places(&inode, &core)?;
         let (buffer, old_list) = block.map_or((None, None), |(buffer, list)| (Some(buffer), Some(list)));
-        let mut in_block = old_list.clone().unwrap_or_default();
-        let old = in_inode.remove(index, name).or_else(|| in_block.remove(index, name));
+        let old_list = old_list.unwrap_or_default();
+        let mut in_block = old_list.clone();
+        let from_inode = in_inode.remove(index, name);
+        let old = from_inode.clone().or_else(|| in_block.remove(index, name));
         match (&old, mode) {
             (Some(_), XattrMode::Create) => return Err(Error::Exists),
             (None, XattrMode::Replace) => return Err(Error::NoAttribute),
-            (Some(Attribute { value: Value::Inode { .. }, .. }), _) => {
-                return Err(Error::NotSupported("changing an attribute kept in an inode"));
-            }
             _ => {}
         }
+        let (new, fresh) = new.unzip();
+        let added = new.as_ref().map_or(0, |new| self.value_blocks(&new.value));
         let area = self.place_attribute(&core, &mut in_inode, &mut in_block, new)?;
         self.join_inode(&handle, &inode, &mut core)?;
-        if old_list.unwrap_or_default() != in_block {
-            self.store_block(ctx, &handle, &inode, &mut core, buffer, &in_block)?;
+        let mut unused = Vec::new();
+        if old_list != in_block {
+            unused =
+                self.store_block(ctx, &handle, &inode, &mut core, buffer, (&old_list, &in_block), &held)?;
         }
+        let taken_out = from_inode.iter().filter_map(|attribute| attribute.value.inode());
+        unused.extend(self.drop_values(&handle, &held, taken_out)?);
+        if let Some(Some(value)) = fresh {
+            self.adopt_value(&handle, &core, value)?;
+        }
+        let removed = old.as_ref().map_or(0, |old| self.value_blocks(&old.value));
+        core.add_blocks(added - removed, self.geometry().block_bits());
         let area_at = core.slot.bytes().len() - area.len();
         core.slot.bytes_mut()[area_at..].copy_from_slice(&area);
         core.slot.set_changed(ctx.now);
-        Ok(())
+        drop(core);
+        drop(handle);
+        drop(alone);
+        unused.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
 
     /// Puts the new attribute in the inode if it fits there, else in the block; gives the inode's area.
@@ -204,6 +261,8 @@ impl FileSystem {
     }
 
     /// Stores the attributes of the block: in place, in a copy when others use it too, or nowhere when there are none.
+    /// Gives the values that nothing refers to any more: a block counts once for each value in it.
+    #[allow(clippy::too_many_arguments, reason = "what a change of the block needs")]
     fn store_block(
         &self,
         ctx: &OpContext,
@@ -211,8 +270,9 @@ impl FileSystem {
         inode: &Arc<Inode>,
         core: &mut InodeCore,
         old: Option<Arc<Buffer>>,
-        list: &AttributeList,
-    ) -> Result<()> {
+        (old_list, list): (&AttributeList, &AttributeList),
+        held: &ValueInodes,
+    ) -> Result<Vec<Arc<Inode>>> {
         // Only this inode uses a block with one user, and its content lock is held.
         if let Some(buffer) = &old
             && !list.is_empty()
@@ -221,18 +281,20 @@ impl FileSystem {
             handle.join(buffer);
             let written = buffer.write(|bytes| list.write_block(bytes, 1));
             debug_assert!(written, "the list was found to fit");
-            return Ok(());
+            let kept: Vec<u32> = values_of(list).collect();
+            return self.drop_values(handle, held, values_of(old_list).filter(|value| !kept.contains(value)));
         }
         let fresh =
             if list.is_empty() { None } else { Some(self.new_attribute_block(ctx, handle, inode, list)?) };
-        if old.is_some() {
-            self.release_attribute_block(handle, core)?;
-        }
+        // Those of a value that is new are not held: it has its reference already.
+        self.count_values(handle, held, values_of(list))?;
+        let unused =
+            if old.is_some() { self.release_attribute_block(handle, core, held)? } else { Vec::new() };
         if let Some(block) = fresh {
             core.slot.raw_mut().set_file_acl(block);
             core.add_blocks(self.groups.blocks_in(1).cast_signed(), self.geometry().block_bits());
         }
-        Ok(())
+        Ok(unused)
     }
 
     fn new_attribute_block(
@@ -251,11 +313,17 @@ impl FileSystem {
         Ok(block)
     }
 
-    /// Gives up an inode's attribute block: one user less, or freed with the last.
-    pub(crate) fn release_attribute_block(&self, handle: &Handle<'_>, core: &mut InodeCore) -> Result<()> {
+    /// Gives up an inode's attribute block: one user less, or freed with the last. Gives the values that nothing refers
+    /// to any more.
+    pub(crate) fn release_attribute_block(
+        &self,
+        handle: &Handle<'_>,
+        core: &mut InodeCore,
+        held: &ValueInodes,
+    ) -> Result<Vec<Arc<Inode>>> {
         let block = core.slot.raw().file_acl();
         if block == BlockNr::ZERO {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let buffer =
             handle.read_for_write(block, BlockKind::Attributes, |bytes| self.check_block(block, bytes))?;
@@ -266,13 +334,18 @@ impl FileSystem {
             }
             users <= 1
         });
+        let mut unused = Vec::new();
         if last {
+            let list = buffer
+                .read(|bytes| AttributeList::parse(bytes, Home::Block))
+                .map_err(|defect| Corruption::new(defect.into()).in_block(block))?;
+            unused = self.drop_values(handle, held, values_of(&list))?;
             self.groups.reserve_bitmaps(handle, block, 1)?;
             self.apply(self.free_metadata_block(handle, block))?;
         }
         core.slot.raw_mut().set_file_acl(BlockNr::ZERO);
         core.add_blocks(-self.groups.blocks_in(1).cast_signed(), self.geometry().block_bits());
-        Ok(())
+        Ok(unused)
     }
 
     fn attribute_places(&self, inode: &Arc<Inode>, core: &InodeCore) -> Result<Places> {

@@ -101,3 +101,78 @@ fn attributes_cross_over_both_ways() {
         }
     }
 }
+
+/// Values in inodes: those that the kernel made and shares lose references, ours are made, everybody counts.
+#[test]
+fn values_in_inodes_are_made_shared_and_released() {
+    if !require(&["root", "mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    for options in
+        [&["-b", "1024"][..], &["-b", "4096"], &["-b", "1024", "-O", "^metadata_csum,^has_journal"]]
+    {
+        let image = scratch.path().join("image");
+        blockyard_testkit::mke2fs(&image, &[&["-t", "ext4", "-O", "ea_inode"], options].concat(), "64M");
+        let (big, other) = (value(40_000, 5), value(9000, 6));
+        {
+            let mount = LoopMount::new(&image, "").unwrap();
+            for name in ["one", "two", "three", "four"] {
+                let file = mount.path().join(name);
+                std::fs::write(&file, name).unwrap();
+                lsetxattr(&file, "user.big", &big, XattrFlags::empty()).unwrap();
+                lsetxattr(&file, "user.small", b"small", XattrFlags::empty()).unwrap();
+                lsetxattr(&file, "user.other", &other, XattrFlags::empty()).unwrap();
+            }
+        }
+        let (device, fs) = open(&image);
+        let ctx = context();
+        let find = |name: &str| fs.lookup(InodeNr::ROOT, name.as_bytes()).unwrap();
+        let judge = |fs: &FileSystem| {
+            fs.sync(&ctx).unwrap();
+            device.save(&image).unwrap();
+            let report = blockyard_check::check(&*device, &blockyard_check::Options::default()).unwrap();
+            assert!(report.is_clean(), "{options:?}: {:?}", report.findings);
+        };
+        // One reference less each time, the last ones with the value.
+        fs.unlink(&ctx, InodeNr::ROOT, b"one").unwrap();
+        judge(&fs);
+        fs.remove_xattr(&ctx, find("two"), b"user.big").unwrap();
+        fs.set_xattr(&ctx, find("three"), b"user.big", b"small now", XattrMode::Replace).unwrap();
+        fs.set_xattr(&ctx, find("three"), b"user.other", &value(20_000, 7), XattrMode::Set).unwrap();
+        judge(&fs);
+        fs.unlink(&ctx, InodeNr::ROOT, b"four").unwrap();
+        judge(&fs);
+        // Ours.
+        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+        let ours = fs.create(&ctx, InodeNr::ROOT, b"ours", &new).unwrap();
+        for (name, length) in [("user.a", 65_536), ("user.b", 3000), ("user.c", 5000)] {
+            fs.set_xattr(&ctx, ours, name.as_bytes(), &value(length, 8), XattrMode::Create).unwrap();
+            assert_eq!(fs.xattr(ours, name.as_bytes()).unwrap(), value(length, 8));
+        }
+        // Refused because it is there: what was written for it is gone again.
+        let refused = fs.set_xattr(&ctx, ours, b"user.a", &value(50_000, 9), XattrMode::Create);
+        assert!(matches!(refused, Err(Error::Exists)));
+        fs.remove_xattr(&ctx, ours, b"user.b").unwrap();
+        judge(&fs);
+        let gone = fs.create(&ctx, InodeNr::ROOT, b"gone", &new).unwrap();
+        fs.set_xattr(&ctx, gone, b"user.gone", &value(60_000, 1), XattrMode::Set).unwrap();
+        fs.unlink(&ctx, InodeNr::ROOT, b"gone").unwrap();
+        fs.close(&ctx).unwrap();
+        device.save(&image).unwrap();
+        e2fsck_clean(&image);
+        {
+            let mount = LoopMount::new(&image, "").unwrap();
+            let at = |name: &str| mount.path().join(name);
+            assert_eq!(kernel_value(&at("two"), "user.other"), other);
+            assert_eq!(kernel_value(&at("three"), "user.big"), b"small now");
+            assert_eq!(kernel_value(&at("three"), "user.other"), value(20_000, 7));
+            assert_eq!(kernel_value(&at("ours"), "user.a"), value(65_536, 8));
+            assert_eq!(kernel_value(&at("ours"), "user.c"), value(5000, 8));
+            // The kernel may let go of what we made.
+            std::fs::remove_file(at("ours")).unwrap();
+            std::fs::remove_file(at("three")).unwrap();
+        }
+        e2fsck_clean(&image);
+    }
+}

@@ -210,8 +210,8 @@ fn check_encrypted_target(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, targ
     }
 }
 
-/// Checks a device, pipe or socket.
-pub(super) fn check_special(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, file_acl: u64) {
+/// Checks a device, pipe or socket, whose attributes take `attribute_blocks`.
+pub(super) fn check_special(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, attribute_blocks: u64) {
     let code = match raw.file_type() {
         Some(FileType::CharDevice) => Code::CHAR_DEVICE,
         Some(FileType::BlockDevice) => Code::BLOCK_DEVICE,
@@ -230,7 +230,7 @@ pub(super) fn check_special(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, fi
     if raw.size() != 0 {
         cx.add(Code::SPECIAL_SIZE, format!("{} bytes", raw.size()));
     }
-    check_blocks(cx, raw, file_acl);
+    check_blocks(cx, raw, attribute_blocks);
 }
 
 /// Checks inline data: the attribute must exist, and the size must fit.
@@ -238,12 +238,12 @@ pub(super) fn check_inline(
     cx: &mut Examination<'_, '_, '_>,
     raw: &RawInode,
     directory: bool,
-    tail: Option<&[u8]>,
+    attributes: &InInode,
 ) {
     if !cx.scan.volume.incompat.contains(Incompat::INLINE_DATA) {
         return;
     }
-    let Some(tail) = tail else {
+    let Some(tail) = &attributes.inline_tail else {
         return cx.add(Code::INLINE_NO_ATTRIBUTE, "");
     };
     let room = u64_from_usize(60 + tail.len());
@@ -256,7 +256,7 @@ pub(super) fn check_inline(
         cx.add(Code::INLINE_SIZE, format!("{size}, there is room for {room}"));
     }
     let acl = u64::from(raw.file_acl().raw() != 0) * u64_from_u32(cx.scan.volume.geometry.cluster_ratio());
-    check_blocks(cx, raw, acl);
+    check_blocks(cx, raw, acl + attributes.value_blocks);
 }
 
 /// Claims what the bad-blocks inode maps. e2fsck is not surprised when that is metadata, so neither is this.

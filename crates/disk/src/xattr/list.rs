@@ -22,6 +22,17 @@ pub enum Value {
     },
 }
 
+impl Value {
+    /// The inode that holds the value, where one does.
+    #[must_use]
+    pub const fn inode(&self) -> Option<u32> {
+        match self {
+            Self::Bytes(_) => None,
+            Self::Inode { inode, .. } => Some(*inode),
+        }
+    }
+}
+
 /// One attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attribute {

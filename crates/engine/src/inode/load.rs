@@ -4,7 +4,7 @@ use super::{Encoding, Inode, InodeCore};
 use crate::cache::{BlockKind, Buffer};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, Result};
-use blockyard_disk::inode::Inode as VerifiedInode;
+use blockyard_disk::inode::{Inode as VerifiedInode, InodeSlot};
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, InodeNr};
 use blockyard_sync::{CpuSlot, Ordering};
@@ -23,19 +23,15 @@ impl FileSystem {
     }
 
     fn load_inode(&self, number: InodeNr) -> Result<Inode> {
-        let inode = self.load_orphan(number)?;
-        {
-            let core = inode.core();
-            // A deleted inode keeps its mode; links and the deletion time tell.
-            if core.links() == 0 && core.slot.raw().i_dtime.get() != 0 {
-                return Err(Error::StaleInode(number));
-            }
-        }
-        Ok(inode)
+        self.load(number, false)
     }
 
     /// As [`Self::load_inode`], for inodes whose deletion time is a link of the orphan list.
     pub(crate) fn load_orphan(&self, number: InodeNr) -> Result<Inode> {
+        self.load(number, true)
+    }
+
+    fn load(&self, number: InodeNr, orphan: bool) -> Result<Inode> {
         let (group, index) = self.geometry().locate_inode(number);
         if index >= self.groups.never_used_from(group) {
             return Err(Error::StaleInode(number));
@@ -44,6 +40,12 @@ impl FileSystem {
         let buffer = self.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
         let size = usize::from(self.geometry().inode_size());
         let slot: Box<[u8]> = buffer.read(|bytes| Box::from(&bytes[offset..offset + size]));
+        // A deleted inode keeps its mode, but not what goes with it: links and the deletion time come first.
+        let raw = InodeSlot::new(&*slot);
+        let gone = raw.raw().i_links_count.get() == 0 && raw.raw().i_dtime.get() != 0;
+        if gone && !orphan {
+            return Err(Error::StaleInode(number));
+        }
         let found = VerifiedInode::parse(&self.sb, number, &slot).map_err(|found| {
             let unused = found.kind == blockyard_disk::CorruptionKind::InodeUnused;
             if unused { Error::StaleInode(number) } else { found.into() }

@@ -16,13 +16,21 @@ const CREDITS: usize = 12;
 impl FileSystem {
     /// Deletes an inode that has no links and no open references: blocks, attributes, number.
     pub(crate) fn delete_if_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
+        // Values have no attributes, so this ends.
+        let values = self.delete_unused(ctx, inode)?;
+        values.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
+    }
+
+    /// As [`Self::delete_if_unused`], but for the attribute values in inodes that it leaves without a reference.
+    fn delete_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<Vec<Arc<Inode>>> {
         let mut data = inode.write();
         {
             let core = inode.core();
             if core.deleted || core.links() > 0 || inode.opens.load(Ordering::Acquire) > 0 {
-                return Ok(());
+                return Ok(Vec::new());
             }
         }
+        let held = self.value_inodes(inode, &inode.core())?;
         let mapped = matches!(inode.core().map, InodeMap::Extents | InodeMap::Indirect);
         if self.breaks(BrokenRule::EarlyOrphanRemoval) {
             let handle = self.begin(ctx, CREDITS)?;
@@ -34,11 +42,11 @@ impl FileSystem {
             inode.core_mut().size = 0;
             self.free_range(ctx, inode, &mut data, 0..u32::MAX, Why::Hole)?;
         }
-        let handle = self.begin(ctx, CREDITS)?;
+        let handle = self.begin(ctx, CREDITS + 2 * held.len())?;
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
         self.groups.pin_inode_bitmap(&handle, inode.group_on_disk(self))?;
-        self.release_attribute_block(&handle, &mut core)?;
+        let unused = self.release_attributes(&handle, inode, &mut core, &held)?;
         self.remove_orphan(&handle, &mut core);
         core.deleted = true;
         core.set_size(0);
@@ -47,7 +55,7 @@ impl FileSystem {
         self.retire(&handle, inode);
         let freed = self.free_inode_number(&handle, inode);
         self.apply(freed)?;
-        Ok(())
+        Ok(unused)
     }
 
     /// The deletion time, of which the format keeps 32 bits. It doubles as the orphan list's link: one that could be an

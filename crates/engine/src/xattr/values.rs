@@ -1,0 +1,215 @@
+//! Attribute values in inodes of their own (`ea_inode`): made for values that fit nowhere else, shared, and counted.
+//!
+//! The count of references is in the inode's change time (high half) and version (low half), the hash of the value in
+//! its access time. An attribute block counts once, however many inodes share it. A value that loses its last
+//! reference is an orphan until it is deleted, so that a crash in between loses no space.
+
+use super::CREDITS;
+use crate::inode::{Inode, InodeCore};
+use crate::txn::Handle;
+use crate::{FileSystem, NewInode, OpContext, Result};
+use blockyard_disk::checksum::crc32c_raw;
+use blockyard_disk::checksum::object::ea_inode_hash;
+use blockyard_disk::inode::{FileType, InodeFlags};
+use blockyard_disk::num::{low32, u32_from_usize};
+use blockyard_disk::xattr::{AttributeList, Value, entry_hash_of_inode_value};
+use blockyard_disk::{Corruption, CorruptionKind, Incompat, InodeNr, Timestamp};
+use blockyard_sync::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The inodes that hold values of one inode's attributes, in memory before anything changes.
+#[derive(Default)]
+pub(crate) struct ValueInodes(BTreeMap<u32, Arc<Inode>>);
+
+impl ValueInodes {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A value that was just written, and its hash.
+#[derive(Clone, Copy)]
+pub(super) struct FreshValue<'a> {
+    /// Where it is.
+    pub(super) inode: &'a Arc<Inode>,
+    /// By which it is found again.
+    pub(super) hash: u32,
+}
+
+/// The inodes that a list refers to, once for each reference.
+pub(super) fn values_of(list: &AttributeList) -> impl Iterator<Item = u32> {
+    list.iter().filter_map(|attribute| attribute.value.inode())
+}
+
+impl FileSystem {
+    pub(super) fn keeps_values_in_inodes(&self) -> bool {
+        self.sb.features().incompat.contains(Incompat::EA_INODE)
+    }
+
+    /// Brings the inodes in that an inode's attributes refer to. Those of a value have none.
+    pub(crate) fn value_inodes(&self, inode: &Arc<Inode>, core: &InodeCore) -> Result<ValueInodes> {
+        let mut held = ValueInodes::default();
+        if !self.keeps_values_in_inodes() || core.flags().contains(InodeFlags::EA_INODE) {
+            return Ok(held);
+        }
+        let places = self.attribute_places(inode, core)?;
+        let block = places.block.iter().flat_map(|(_, list)| values_of(list));
+        for number in values_of(&places.in_inode).chain(block) {
+            let value = self.inode(InodeNr::new(number))?;
+            if number == inode.number().raw() || !value.core_child().flags().contains(InodeFlags::EA_INODE) {
+                return Err(Corruption::new(CorruptionKind::XattrValueInode).in_inode(inode.number()).into());
+            }
+            held.0.insert(number, value);
+        }
+        Ok(held)
+    }
+
+    /// One reference more for each value. The owner's core is held.
+    pub(super) fn count_values(
+        &self,
+        handle: &Handle<'_>,
+        held: &ValueInodes,
+        values: impl IntoIterator<Item = u32>,
+    ) -> Result<()> {
+        for value in values.into_iter().filter_map(|number| held.0.get(&number)) {
+            let mut core = value.core_mut_child();
+            self.join_inode(handle, value, &mut core)?;
+            let count = references(&core) + 1;
+            set_references(&mut core, count);
+        }
+        Ok(())
+    }
+
+    /// One reference less for each value; gives those that have none left, to be deleted when the handle is gone. The
+    /// owner's core is held.
+    pub(crate) fn drop_values(
+        &self,
+        handle: &Handle<'_>,
+        held: &ValueInodes,
+        values: impl IntoIterator<Item = u32>,
+    ) -> Result<Vec<Arc<Inode>>> {
+        let mut unused = Vec::new();
+        for value in values.into_iter().filter_map(|number| held.0.get(&number)) {
+            let mut core = value.core_mut_child();
+            self.join_inode(handle, value, &mut core)?;
+            let count = references(&core).saturating_sub(1);
+            set_references(&mut core, count);
+            if count == 0 && core.links() > 0 {
+                core.slot.raw_mut().i_links_count.set(0);
+                self.add_orphan(handle, value, &mut core);
+                unused.push(Arc::clone(value));
+            }
+        }
+        Ok(unused)
+    }
+
+    /// Gives up all attributes of an inode that is deleted; gives the values that nothing refers to any more.
+    pub(crate) fn release_attributes(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        core: &mut InodeCore,
+        held: &ValueInodes,
+    ) -> Result<Vec<Arc<Inode>>> {
+        let in_inode = if held.0.is_empty() {
+            Vec::new()
+        } else {
+            values_of(&self.attribute_places(inode, core)?.in_inode).collect()
+        };
+        let mut unused = self.drop_values(handle, held, in_inode)?;
+        unused.extend(self.release_attribute_block(handle, core, held)?);
+        Ok(unused)
+    }
+
+    /// Blocks that a value in an inode adds to its owner's count: its size in whole clusters.
+    pub(super) fn value_blocks(&self, value: &Value) -> i64 {
+        let Value::Inode { size, .. } = value else { return 0 };
+        let cluster_bits = self.geometry().block_bits() + self.geometry().cluster_ratio_bits();
+        self.groups.blocks_in(size.div_ceil(1 << cluster_bits)).cast_signed()
+    }
+
+    /// Writes a value into an inode of its own, which has no reference yet: an orphan, in use until
+    /// [`Self::adopt_value`] or [`Self::abandon_value`]. No lock is held.
+    pub(super) fn make_value(&self, ctx: &OpContext, owner: &Arc<Inode>, bytes: &[u8]) -> Result<Arc<Inode>> {
+        let value = {
+            let handle = self.begin(ctx, CREDITS + 4)?;
+            let mut core = owner.core_mut();
+            core.check_alive(owner.number())?;
+            self.join_inode(&handle, owner, &mut core)?;
+            let new = NewInode { kind: FileType::Regular, permissions: 0o600, device: None };
+            let value = self.new_inode(ctx, &handle, (owner.number(), &mut core), None, &new)?;
+            let mut inner = value.core_mut_child();
+            let flags = inner.flags().intersection(InodeFlags::EXTENTS);
+            inner.slot.raw_mut().set_flags(flags);
+            value.opens.store(1, Ordering::Release);
+            self.add_orphan(&handle, &value, &mut inner);
+            drop(inner);
+            value
+        };
+        let written = self
+            .write(ctx, value.number(), 0, bytes)
+            .and_then(|()| self.write_back_file(ctx, value.number()));
+        match written {
+            Ok(()) => Ok(value),
+            Err(error) => {
+                self.abandon_value(ctx, &value)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes a value that nothing refers to.
+    pub(super) fn abandon_value(&self, ctx: &OpContext, value: &Arc<Inode>) -> Result<()> {
+        value.opens.store(0, Ordering::Release);
+        self.delete_if_unused(ctx, value)
+    }
+
+    /// What an attribute of this name says of a value in an inode.
+    pub(super) fn reference_to(value: &Inode, name: &[u8], size: usize, hash: u32) -> Value {
+        let entry_hash = entry_hash_of_inode_value(name, hash);
+        Value::Inode { inode: value.number().raw(), size: u32_from_usize(size), entry_hash }
+    }
+
+    /// The hash of a value, by which it is found again.
+    pub(super) fn value_hash(&self, bytes: &[u8]) -> u32 {
+        // The seed of the checksums, also where there are none.
+        let seed = self.sb.checksums().fs_seed().unwrap_or_else(|| crc32c_raw(!0, &self.sb.raw().s_uuid));
+        ea_inode_hash(seed, bytes)
+    }
+
+    /// Gives a fresh value its first reference, with the owner of `owner`, whose core is held.
+    pub(super) fn adopt_value(
+        &self,
+        handle: &Handle<'_>,
+        owner: &InodeCore,
+        FreshValue { inode: value, hash }: FreshValue<'_>,
+    ) -> Result<()> {
+        let mut core = value.core_mut_child();
+        self.join_inode(handle, value, &mut core)?;
+        let flags = core.flags().union(InodeFlags::EA_INODE);
+        let (uid, gid) = (owner.slot.raw().uid(), owner.slot.raw().gid());
+        let raw = core.slot.raw_mut();
+        raw.set_flags(flags);
+        raw.set_uid(uid);
+        raw.set_gid(gid);
+        raw.i_links_count.set(1);
+        core.slot.set_accessed(Timestamp::from_seconds(i64::from(hash)));
+        set_references(&mut core, 1);
+        self.remove_orphan(handle, &mut core);
+        value.opens.store(0, Ordering::Release);
+        Ok(())
+    }
+}
+
+fn references(core: &InodeCore) -> u64 {
+    let raw = core.slot.raw();
+    u64::from(raw.i_ctime.get()) << 32 | u64::from(raw.i_version.get())
+}
+
+fn set_references(core: &mut InodeCore, count: u64) {
+    // With its extension, which Linux reads too.
+    core.slot.set_changed(Timestamp::from_seconds((count >> 32).cast_signed()));
+    core.slot.raw_mut().i_version.set(low32(count));
+}
