@@ -205,6 +205,7 @@ codes! {
     ENTRY_INODE 0x02_0002 Error "entry names an inode that cannot be";
     ENTRY_UNUSED 0x02_0003 Error "entry names an unused inode";
     ENTRY_SELF 0x02_0004 Error "entry names its own directory";
+    ENTRY_BAD_BLOCK 0x02_0005 Error "entries name an inode that lies in a bad block";
     SECOND_LINK 0x02_0006 Error "second link to a directory";
     ENTRY_ROOT 0x02_0007 Error "entry names the root";
     NAME_CHARACTER 0x02_0008 Error "illegal character in a name";

@@ -4,6 +4,7 @@
 //! work that scanned the group. Only the counts of references are written later by all threads: relaxed, because they
 //! are read after the threads were joined.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use blockyard_disk::num::usize_from_u32;
@@ -162,6 +163,8 @@ pub(crate) struct GroupFacts {
     pub(crate) xattr_blocks: Vec<XattrBlockRef>,
     pub(crate) values: Vec<ValueRef>,
     pub(crate) value_inodes: Vec<ValueInode>,
+    /// Blocks that are listed as bad.
+    pub(crate) bad_blocks: BTreeSet<u64>,
     /// Encrypted inodes by their index in the group, ascending.
     pub(crate) policies: Vec<(usize, Policy)>,
 }

@@ -157,6 +157,8 @@ pub(crate) struct Ledger {
     findings: Vec<Finding>,
     suppressed: u64,
     errors: u64,
+    /// What could not be judged: without errors there is no verdict then.
+    unjudged: Option<&'static str>,
 }
 
 impl Ledger {
@@ -170,6 +172,16 @@ impl Ledger {
         self.suppressed += sink.suppressed + blockyard_disk::num::u64_from_usize(dropped);
         self.errors += sink.errors;
         self.findings.extend(sink.findings.into_iter().take(room));
+    }
+
+    /// Notes that something could not be judged.
+    pub(crate) fn leave_unjudged(&mut self, what: &'static str) {
+        self.unjudged = self.unjudged.or(Some(what));
+    }
+
+    /// What could not be judged, unless the file system is unclean anyway.
+    pub(crate) fn no_verdict(&self) -> Option<&'static str> {
+        self.unjudged.filter(|_| self.errors == 0)
     }
 
     /// The inodes that findings are about, with repetitions.

@@ -101,7 +101,7 @@ pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mu
         check_checksum(cx, &slot);
         facts.kinds[index] = Kind::RESERVED;
         return match role {
-            Role::BadBlocks => reserved::check_bad_blocks(cx, raw),
+            Role::BadBlocks => reserved::check_bad_blocks(cx, raw, facts),
             _ => facts.kinds[index] = reserved::check(cx, &slot, facts),
         };
     }

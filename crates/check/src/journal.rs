@@ -1,6 +1,6 @@
 //! The journal: that it exists where the superblock says, can be used, and is empty when the file system is clean.
 
-use blockyard_disk::inode::{FileType, InodeSlot};
+use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::jbd2::{BlockKind, JournalIncompat, RawHeader, RawJournalSuperblock};
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr};
@@ -44,12 +44,12 @@ pub(crate) fn check(volume: &Volume<'_>, sink: &mut Sink) {
             let detail = format!("s_journal_inum = {}: {why}", sb.s_journal_inum);
             sink.add(Code::JOURNAL_INODE, Site::NOWHERE, detail);
         }
-        Ok(runs) => check_superblock(volume, &runs, recover, sink),
+        Ok((runs, blocks)) => check_superblock(volume, &runs, blocks, recover, sink),
     }
 }
 
-/// The map of the journal's inode. Whether it holds the whole log is judged by the length in the journal's superblock.
-fn journal_runs(volume: &Volume<'_>) -> Result<Vec<Run>, String> {
+/// The map of the journal's inode, and how many blocks of log it has room for.
+fn journal_runs(volume: &Volume<'_>) -> Result<(Vec<Run>, u64), String> {
     let inode = InodeNr::new(volume.sb.s_journal_inum.get());
     let known = inode.raw() >= 1 && inode.raw() <= volume.geometry.inodes_count();
     let slot = if known { volume.inode(inode).ok() } else { None };
@@ -61,13 +61,17 @@ fn journal_runs(volume: &Volume<'_>) -> Result<Vec<Run>, String> {
     }
     let runs = file_runs(volume, inode, &slot);
     let blocks = raw.size() >> volume.geometry.block_bits();
-    if blocks < BLOCKS_MIN {
-        return Err(format!("{blocks} blocks of size"));
+    let mapped: u64 = runs.iter().map(|run| run.length).sum();
+    let size_max = raw.size().div_ceil(blockyard_disk::num::u64_from_usize(volume.block_size()));
+    // e2fsck asks this of extents only, and not above.
+    let asked = raw.flags().contains(InodeFlags::EXTENTS) && raw.size() < 1 << 31;
+    if blocks < BLOCKS_MIN || (asked && mapped < size_max) {
+        return Err(format!("{} bytes of size, {mapped} blocks mapped", raw.size()));
     }
-    Ok(runs)
+    Ok((runs, blocks.min(mapped)))
 }
 
-fn check_superblock(volume: &Volume<'_>, runs: &[Run], recover: bool, sink: &mut Sink) {
+fn check_superblock(volume: &Volume<'_>, runs: &[Run], blocks: u64, recover: bool, sink: &mut Sink) {
     let inode = InodeNr::new(volume.sb.s_journal_inum.get());
     let Some(first) = runs.first().filter(|run| run.logical == 0) else {
         return sink.add(Code::JOURNAL_INODE, Site::inode(inode), "log block 0 is not mapped");
@@ -77,7 +81,6 @@ fn check_superblock(volume: &Volume<'_>, runs: &[Run], recover: bool, sink: &mut
     let Ok(block) = volume.block(place) else {
         return sink.add(Code::JOURNAL_SUPERBLOCK, site, "cannot be read");
     };
-    let blocks: u64 = runs.iter().map(|run| run.length).sum();
     if let Err(why) = verify(volume, &block, blocks) {
         return sink.add(Code::JOURNAL_SUPERBLOCK, site, why);
     }

@@ -126,6 +126,9 @@ fn run(device: &dyn BlockDevice, place: Option<Place>) -> Result<Report, Error> 
             None => run_on(device, sink, &mut ledger)?,
         }
     };
+    if let Some(what) = ledger.no_verdict() {
+        return Err(Error::Unsupported(format!("{what} (nothing else is wrong)")));
+    }
     let (findings, errors, suppressed) = ledger.finish();
     Ok(Report { findings, errors, suppressed, examined })
 }
@@ -214,7 +217,19 @@ fn passes(volume: &volume::Volume<'_>, ledger: &mut Ledger) {
     }
     let tree = directories::check(volume, &facts, ledger);
     tree::check_connectivity(volume, &facts, &tree, ledger);
+    tree::check_bad_blocks(volume, &facts, ledger);
     tree::check_links(volume, &facts, &values, ledger);
     bitmaps::check(volume, &map, &facts, ledger);
     paths::attach(volume, &facts, &tree, ledger);
+    leave_unjudged(volume, &facts, ledger);
+}
+
+/// Names what e2fsck judges and this does not.
+fn leave_unjudged(volume: &volume::Volume<'_>, facts: &facts::Facts, ledger: &mut Ledger) {
+    if volume.ro_compat.contains(blockyard_disk::RoCompat::QUOTA) {
+        ledger.leave_unjudged("quota: the sums in quota files");
+    }
+    if facts.groups.iter().flat_map(|group| &group.directories).any(|fact| fact.casefold) {
+        ledger.leave_unjudged("casefold: hashes and repetitions of names");
+    }
 }

@@ -125,12 +125,9 @@ impl<'a, 'v> Walk<'a, 'v> {
     /// Enters a block of the map: claims and reads it. `None` when it must not be looked at.
     fn enter(&mut self, block: BlockNr) -> Option<Vec<u8>> {
         let site = self.site().at_block(block);
-        if !self.visited.insert(block.raw()) {
-            // In the resize inode this is one more way of not being what it should, which is reported.
-            if !self.owns_metadata {
-                self.fault(Code::MAP_LOOP, site, "");
-            }
-            self.damaged = true;
+        // The resize inode is counted as it is read; what it should hold is compared elsewhere.
+        if !self.visited.insert(block.raw()) && !self.owns_metadata {
+            self.fault(Code::MAP_LOOP, site, "");
             return None;
         }
         if !self.budget.spend() {

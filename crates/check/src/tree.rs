@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use blockyard_disk::num::u32_from_usize;
-use blockyard_disk::{InodeNr, RoCompat};
+use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize};
+use blockyard_disk::{BlockNr, InodeNr, RoCompat};
 
 use crate::code::Code;
 use crate::directories::Tree;
@@ -83,6 +83,29 @@ fn report_loops(parents: &BTreeMap<u32, u32>, sink: &mut Sink) {
 fn lowest(parents: &BTreeMap<u32, u32>, start: u32) -> u32 {
     let on_loop = std::iter::successors(parents.get(&start), |at| parents.get(at));
     on_loop.take_while(|&&at| at != start).copied().chain([start]).min().unwrap_or(start)
+}
+
+/// Reports inodes that directories name and that lie in blocks listed as bad.
+pub(crate) fn check_bad_blocks(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) {
+    let Some(bad) = facts.groups.first().map(|group| &group.bad_blocks).filter(|bad| !bad.is_empty()) else {
+        return;
+    };
+    let mut sink = Sink::default();
+    let geometry = &volume.geometry;
+    let per_block = u64_from_usize(volume.block_size() / usize::from(geometry.inode_size()));
+    for (group, nr) in facts.groups.iter().zip(geometry.all_groups()) {
+        let table = volume.group_of(nr).desc.inode_table().raw();
+        for block in bad.range(table..table.saturating_add(geometry.inode_table_blocks())) {
+            let first = (block - table) * per_block;
+            let used = u64_from_usize(group.kinds.len()).saturating_sub(first).min(per_block);
+            for inode in (first..first + used).map(|index| geometry.inode_at(nr, u32_from_u64(index))) {
+                if facts.references(geometry, inode) > 0 {
+                    sink.add(Code::ENTRY_BAD_BLOCK, Site::inode(inode).at_block(BlockNr::new(*block)), "");
+                }
+            }
+        }
+    }
+    ledger.absorb(sink);
 }
 
 /// Compares stored and counted links of every inode; `values` are inodes that attributes refer to.

@@ -77,12 +77,16 @@ pub(super) fn check_in_inode(
 
 /// Whether an entry is `system.data`. NUL behind the name is not held against it: e2fsck does not see it either.
 fn is_inline_data(entry: &RawEntry<'_>) -> bool {
-    let end = entry.name.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    entry.name_index == XATTR_INDEX && &entry.name[..end] == XATTR_NAME && entry.value_inode == 0
+    (entry.name_index, trimmed(entry.name)) == (XATTR_INDEX, XATTR_NAME) && entry.value_inode == 0
+}
+
+/// A name without the NUL behind it.
+fn trimmed(name: &[u8]) -> &[u8] {
+    &name[..name.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)]
 }
 
 fn is_context(entry: &RawEntry<'_>) -> bool {
-    (entry.name_index, entry.name) == CONTEXT && entry.value_inode == 0
+    (entry.name_index, trimmed(entry.name)) == CONTEXT && entry.value_inode == 0
 }
 
 /// The policy of an encrypted inode: its context stands in the inode or in the attribute block.

@@ -136,12 +136,19 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums
         // allocation and the new size.
         cx.add(Code::SIZE_WRONG, format!("{size}, the last written block is {}", sums.end_written - 1));
     }
-    if blocks > blocks_max(raw, volume.block_size()) {
-        cx.add(Code::SIZE_WRONG, format!("{size} is beyond what the map can hold"));
-    }
+    check_size_limit(cx, raw);
     let large = volume.ro_compat.contains(RoCompat::LARGE_FILE);
     if size >= 1 << 31 && !large {
         cx.add(Code::LARGE_FILE_FEATURE, format!("{size} bytes"));
+    }
+}
+
+/// No size is beyond what the map can hold.
+pub(super) fn check_size_limit(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
+    let volume = cx.scan.volume;
+    let blocks = raw.size().div_ceil(1 << volume.geometry.block_bits());
+    if blocks > blocks_max(raw, volume.block_size()) {
+        cx.add(Code::SIZE_WRONG, format!("{} is beyond what the map can hold", raw.size()));
     }
 }
 
@@ -259,10 +266,13 @@ pub(super) fn check_inline(
     check_blocks(cx, raw, acl + attributes.value_blocks);
 }
 
-/// Claims what the bad-blocks inode maps. e2fsck is not surprised when that is metadata, so neither is this.
-pub(super) fn claim_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
+/// Claims what the bad-blocks inode maps, and gives it. e2fsck is not surprised when that is metadata, so neither is
+/// this.
+pub(super) fn claim_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) -> Vec<Run> {
     let volume = cx.scan.volume;
     let mut walk = Walk::new(volume, cx.scan.system, cx.inode, None, cx.sink, cx.claims, cx.budget);
     walk.skips_metadata = true;
+    walk.keep_runs = true;
     walk_indirect(&mut walk, &raw.block_words());
+    walk.runs
 }

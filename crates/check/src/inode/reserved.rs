@@ -37,7 +37,10 @@ pub(super) fn check(
             let role = if cx.inode == InodeNr::RESIZE { Role::Resize } else { Role::Reserved };
             content::check_mapped(cx, slot, role, file_acl, &InInode::default());
         }
-        _ => content::check_blocks(cx, raw, file_acl),
+        _ => {
+            content::check_blocks(cx, raw, file_acl);
+            content::check_size_limit(cx, raw);
+        }
     }
     Kind::RESERVED
 }
@@ -83,7 +86,7 @@ fn check_mode(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
 }
 
 /// Checks the inode that lists bad blocks, and claims what it maps.
-pub(super) fn check_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
+pub(super) fn check_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, facts: &mut GroupFacts) {
     check_low_deletion_time(cx, raw);
     check_flags(cx, raw);
     let fields = [
@@ -101,5 +104,5 @@ pub(super) fn check_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode)
     if raw.flags().contains(InodeFlags::INLINE_DATA) {
         return cx.add(Code::BAD_BLOCKS_INODE, "inline data");
     }
-    content::claim_bad_blocks(cx, raw);
+    facts.bad_blocks = content::claim_bad_blocks(cx, raw).into_iter().map(|run| run.physical).collect();
 }
