@@ -320,7 +320,7 @@ codes! {
     XATTR_ORDER 0xF0_0107 Note "attributes of a block are out of order";
     XATTR_DUPLICATE 0xF0_0108 Note "the same attribute twice";
     NAME_REPEATED 0xF0_0201 Note "the same name in another block of the directory";
-    HTREE_AT_MAXIMUM 0xF0_0202 Note "name hashes to the key of the next leaf, where Linux looks for it";
+    HTREE_LOST 0xF0_0202 Note "name hashes above its leaf where e2fsck does not mind, and Linux does not find it";
     BITMAP_UNINIT_METADATA 0xF0_0502 Note "block bitmap lacks metadata of uninitialised groups";
     BITMAP_READ 0xF0_0501 Error "bitmap cannot be read";
 }

@@ -55,8 +55,38 @@ fn a_refusal_makes_no_file() {
         &["64M", "-U", "123"],
         &["12x"],
         &[],
+        &["0"],
+        &["99999999999T"],
+        &["17T", "-b", "1024", "-O", "^64bit"],
+        &["64M", "-b", "x"],
+        &["64M", "-C", "4096"],
+        &["64M", "-C", "3000", "-O", "bigalloc"],
+        &["64M", "-O", "nosuch"],
+        &["64M", "-O", "^extent,64bit"],
+        &["64M", "-O", "meta_bg,resize_inode"],
+        &["64M", "-O", "inline_data", "-I", "128"],
+        &["64M", "-O", "journal_dev"],
+        &["64M", "-I", "100"],
+        &["64M", "-i", "0"],
+        &["64M", "-N", "4294967295"],
+        &["64M", "-m", "60"],
+        &["64M", "-g", "255"],
+        &["64M", "-G", "3"],
+        &["64M", "-J", "size=99999"],
+        &["64M", "-J", "nosuch=1"],
+        &["64M", "-J", "location=99999999"],
+        &["64M", "-E", "nosuch"],
+        &["64M", "-E", "resize=1"],
+        &["64M", "-E", "stride=x"],
+        &["64M", "-E", "root_owner=x"],
+        &["64M", "-E", "packed_meta_blocks=7"],
+        &["64M", "-E", "num_backup_sb=9", "-O", "sparse_super2"],
+        &["64M", "-L", "a label of more than 16 bytes"],
+        &["64M", "-e", "nosuch"],
     ] {
-        error_line(&mkfs(arguments, &image));
+        let refused = mkfs(arguments, &image);
+        assert_eq!(refused.status.code(), Some(8), "{arguments:?}");
+        error_line(&refused);
         assert!(!image.exists(), "{arguments:?} left a file");
     }
     let planned = mkfs(&["64M", "-n"], &image);

@@ -172,14 +172,9 @@ fn check_names(
             let site = site.at_offset(entry.at);
             if hash < bounds.low {
                 sink.add(Code::HTREE_BELOW_MINIMUM, site, format!("{hash:#010x} below {:#010x}", bounds.low));
-            } else if bounds.next == Some(hash) {
-                sink.add(Code::HTREE_AT_MAXIMUM, site, format!("{hash:#010x}"));
             } else if hash > bounds.high {
-                sink.add(
-                    Code::HTREE_ABOVE_MAXIMUM,
-                    site,
-                    format!("{hash:#010x} above {:#010x}", bounds.high),
-                );
+                let code = if hash > bounds.tolerated { Code::HTREE_ABOVE_MAXIMUM } else { Code::HTREE_LOST };
+                sink.add(code, site, format!("{hash:#010x} above {:#010x}", bounds.high));
             }
         }
     }

@@ -14,13 +14,14 @@ use crate::code::Code;
 use crate::finding::{Sink, Site};
 use crate::map::Run;
 
-/// Hashes that a block may hold, both ends included.
+/// Hashes that a block may hold, all ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) low: u32,
+    /// Above this Linux looks in another leaf.
     pub(super) high: u32,
-    /// The key of the next leaf when that is one more than `high`: e2fsck does not mind names with this hash.
-    pub(super) next: Option<u32>,
+    /// Up to this e2fsck does not mind: the key of the next leaf itself; anything in the last leaf of a node.
+    pub(super) tolerated: u32,
 }
 
 /// What a block is for.
@@ -103,7 +104,7 @@ pub(super) fn read(visit: &Visit<'_, '_>, runs: &[Run], sink: &mut Sink) -> Opti
         leaves: HashMap::new(),
         damaged: false,
     };
-    let all = Bounds { low: 0, high: u32::MAX, next: None };
+    let all = Bounds { low: 0, high: u32::MAX, tolerated: u32::MAX };
     let first = Pending { logical: 0, levels_below: info.indirect_levels, bounds: all };
     let blocks = u32_from_u64(runs_len(runs).min(u64::from(u32::MAX)));
     let mut pending = vec![first];
@@ -143,12 +144,12 @@ fn read_block(
     let entries: Vec<_> = parsed.entries().collect();
     for (nth, entry) in entries.iter().enumerate() {
         let low = if nth == 0 { at.bounds.low } else { entry.key & !CONTINUES };
-        let (high, next) = match entries.get(nth + 1).map(|entry| entry.key) {
-            None => (at.bounds.high, at.bounds.next),
-            Some(key) if key & CONTINUES == 0 => (key.saturating_sub(1), Some(key)),
-            Some(key) => (key & !CONTINUES, None),
+        let (high, tolerated) = match entries.get(nth + 1).map(|entry| entry.key) {
+            None => (at.bounds.high, u32::MAX),
+            Some(key) if key & CONTINUES == 0 => (key.saturating_sub(1), key),
+            Some(key) => (key & !CONTINUES, key & !CONTINUES),
         };
-        let bounds = Bounds { low, high, next };
+        let bounds = Bounds { low, high, tolerated };
         let logical = u64::from(entry.block);
         if index.leaves.contains_key(&logical) || index.nodes.contains_key(&logical) {
             sink.add(Code::HTREE_TWICE, site.at_logical(logical), "");
