@@ -25,24 +25,16 @@ impl<S: TreeStore> Tree<'_, S> {
     pub(crate) fn insert_and_convert(&mut self, new: Extent) -> Result<()> {
         let path = self.find(new.logical)?;
         let leaf = path.leaf();
-        let unwritten = Extent { unwritten: true, ..new };
-        // An unwritten neighbour would take it in, and might not let go of it without another tree block.
-        let next = leaf.position.map_or(0, |position| position + 1);
-        let joins = self.read(&leaf.at, |bytes| {
-            let left =
-                leaf.position.is_some_and(|position| node::leaf_entry(bytes, position).joins(&unwritten));
-            left || (next < leaf.count && unwritten.joins(&node::leaf_entry(bytes, next)))
-        });
-        if leaf.count < leaf.max || joins {
+        if leaf.count < leaf.max {
             return self.insert(new);
         }
-        self.insert(unwritten)?;
+        self.insert_separately(Extent { unwritten: true, ..new })?;
         self.set_state(new.logical..new.end(), false)
     }
 
     /// Maps an extent as an entry of its own. Where the entry before it reaches over its start, that one is cut: so a
     /// split is one change, made when all blocks that it needs are there.
-    pub(super) fn insert_separately(&mut self, new: Extent) -> Result<()> {
+    pub(crate) fn insert_separately(&mut self, new: Extent) -> Result<()> {
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
         self.insert_entry(path, new)

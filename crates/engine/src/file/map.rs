@@ -72,6 +72,10 @@ impl FileSystem {
             InodeMap::Extents if handle.is_write_back() && self.delays_allocation() && !extent.unwritten => {
                 self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_and_convert(extent))
             }
+            // To be converted when all of the write-back is mapped: until then Linux does not join it to anything.
+            InodeMap::Extents if handle.is_write_back() && extent.unwritten => {
+                self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_separately(extent))
+            }
             InodeMap::Extents => self.edit_tree(ctx, handle, inode, core, |tree| tree.insert(extent)),
             InodeMap::Indirect => self.insert_indirect(ctx, handle, inode, core, &extent),
             _ => Err(Error::Invalid("this inode has no blocks")),
