@@ -193,6 +193,21 @@ fn equal_hashes_across_a_split_set_the_continuation_bit() {
 }
 
 #[test]
+fn slack_weighs_when_a_leaf_is_split() {
+    let mut leaf = vec![0; 1024];
+    let mut packer = Packer::new(&mut leaf, LAYOUT);
+    let mut names: Vec<String> = (0..8).map(|n| format!("name{n}")).collect();
+    names.sort_by_key(|name| hasher().hash(name.as_bytes()).major);
+    // The last one packed gets the rest of the block: more than half of it.
+    for name in &names {
+        assert!(packer.push(5, 1, name.as_bytes()));
+    }
+    let mut new = vec![0; 1024];
+    let key = split_leaf(&mut leaf, &mut new, &LAYOUT, &hasher()).unwrap();
+    assert_eq!(key, hasher().hash(names[7].as_bytes()).major);
+}
+
+#[test]
 fn a_single_name_cannot_be_split() {
     let mut leaf = vec![0; 1024];
     assert!(Packer::new(&mut leaf, LAYOUT).push(5, 1, b"one"));

@@ -301,3 +301,21 @@ fn a_full_written_extent_becomes_unwritten_in_two_pieces() {
     assert_eq!(node::count(&world.root), 2);
     assert_eq!(read_all(&world.root, &world.store), world.model);
 }
+
+/// Writing one block of an unwritten extent at write time, as observed on Linux 6.18 with 4 KiB blocks (8 are zeroed).
+#[test]
+fn short_rests_of_unwritten_extents_are_initialised_too() {
+    let written = |len: u32, at: u32, end_of_file: u32| {
+        let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
+        world.insert(Extent { logical: 0, len, physical: 100, unwritten: true }, u32::MAX);
+        world.tree(0).initialised_with(at..at + 1, end_of_file, 8).unwrap()
+    };
+    assert_eq!(written(20, 10, 20), 10..11);
+    assert_eq!(written(20, 12, 20), 12..20);
+    assert_eq!(written(20, 6, 20), 0..7);
+    assert_eq!(written(20, 7, 20), 7..8);
+    assert_eq!(written(7, 3, 7), 0..7);
+    // The extent reaches over the end of the file; nothing follows the block.
+    assert_eq!(written(8, 3, 7), 3..4);
+    assert_eq!(written(7, 6, 7), 6..7);
+}
