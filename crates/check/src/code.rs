@@ -132,6 +132,7 @@ codes! {
     SIZE_WRONG 0x01_000c Error "i_size is wrong";
     BLOCKS_WRONG 0x01_000d Error "i_blocks is wrong";
     ILLEGAL_BLOCK 0x01_000e Error "block map points outside of the file system";
+    BAD_PRIMARY 0x01_0017 Error "primary superblock or descriptors are listed as bad";
     IMAGIC 0x01_002f Error "imagic flag without the feature";
     SPECIAL_IMMUTABLE 0x01_0030 Note "special file is immutable or append-only";
     SPECIAL_SIZE 0x01_0032 Error "special file has a size";

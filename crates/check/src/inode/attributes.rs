@@ -11,8 +11,10 @@ use crate::code::Code;
 use crate::facts::{GroupFacts, Policy, ValueRef, XattrBlockRef};
 use crate::superblock::is_hidden;
 
-/// Name index and name of the attribute that encryption keeps.
-const CONTEXT: (u8, &[u8]) = (9, b"c");
+/// Name of the attribute that encryption keeps. Its index is 9; e2fsck takes any for it that stands for no prefix.
+const CONTEXT: &[u8] = b"c";
+/// Name indexes that stand for prefixes.
+const PREFIXES: std::ops::RangeInclusive<u8> = 1..=8;
 
 /// What the attributes in an inode mean for the rest of it.
 #[derive(Debug, Default)]
@@ -86,7 +88,7 @@ fn trimmed(name: &[u8]) -> &[u8] {
 }
 
 fn is_context(entry: &RawEntry<'_>) -> bool {
-    (entry.name_index, trimmed(entry.name)) == CONTEXT && entry.value_inode == 0
+    !PREFIXES.contains(&entry.name_index) && trimmed(entry.name) == CONTEXT && entry.value_inode == 0
 }
 
 /// The policy of an encrypted inode: its context stands in the inode or in the attribute block.

@@ -3,7 +3,10 @@
 //! Observed of e2fsck: it looks at these whatever their link counts say, at little of each, and not at all at what it
 //! asks only of inodes that directories name.
 
+use std::collections::BTreeSet;
+
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
+use blockyard_disk::superblock::PRIMARY_OFFSET;
 use blockyard_disk::{Incompat, InodeNr};
 
 use super::attributes::{InInode, check_block_field};
@@ -104,5 +107,13 @@ pub(super) fn check_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode,
     if raw.flags().contains(InodeFlags::INLINE_DATA) {
         return cx.add(Code::BAD_BLOCKS_INODE, "inline data");
     }
-    facts.bad_blocks = content::claim_bad_blocks(cx, raw).into_iter().map(|run| run.physical).collect();
+    let blocks: BTreeSet<u64> =
+        content::claim_bad_blocks(cx, raw).into_iter().map(|run| run.physical).collect();
+    let volume = cx.scan.volume;
+    let superblock = PRIMARY_OFFSET >> volume.geometry.block_bits();
+    let descriptors = (0..volume.desc_blocks()).map(|index| volume.desc_block(index).raw());
+    for block in descriptors.chain([superblock]).filter(|block| blocks.contains(block)) {
+        cx.add(Code::BAD_PRIMARY, format!("block {block}"));
+    }
+    facts.bad_blocks = blocks;
 }
