@@ -106,11 +106,13 @@ pub fn run(matrix: &Matrix, mut each: impl FnMut(&Cell)) -> Result<Vec<Cell>> {
 }
 
 fn one(session: &Session, matrix: &Matrix, kind: &str, image: &ImageKind, mount: &str) -> Result<Cell> {
-    let mib = if kind == "near-full" { FULL_MIB } else { image.mib };
-    let space = if kind == "near-full" { FULL_MIB } else { 256 };
+    let full = kind == "near-full";
+    let mib = if full { FULL_MIB } else { image.mib };
+    let space = if full { FULL_MIB } else { 256 };
     let lines = make(kind, &Recipe { seed: matrix.seed, ops: matrix.operations, space: space << 20 })?;
     let plan = Plan {
-        mke2fs: image.mke2fs.to_owned(),
+        // A full image is small: as many inodes as its size gives.
+        mke2fs: if full { image.mke2fs.replace(" -N 100000", "") } else { image.mke2fs.to_owned() },
         size: mib << 20,
         mount: mount.to_owned(),
         loading: Loading::All,
