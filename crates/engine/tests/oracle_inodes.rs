@@ -8,7 +8,7 @@ mod support;
 use blockyard_device::MemoryDevice;
 use blockyard_disk::Timestamp;
 use blockyard_engine::{FileSystem, OpContext};
-use blockyard_testkit::{LoopMount, e2fsck_clean, require, run};
+use blockyard_testkit::{LoopMount, e2fsck_clean, require, run, stay_on_one_cpu};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,6 +33,7 @@ fn inodes_initialise_the_same_groups_as_the_kernels() {
     if !require(&["mke2fs", "e2fsck", "dumpe2fs", "root"]) {
         return;
     }
+    stay_on_one_cpu();
     let sets: [&[&str]; 4] = [
         &["-G", "2", "-g", "4096"],
         &["-G", "4", "-b", "1024"],
@@ -99,6 +100,7 @@ fn a_number_just_deleted_is_passed_over_without_a_journal() {
     if !require(&["mke2fs", "e2fsck", "root"]) {
         return;
     }
+    stay_on_one_cpu();
     for (options, passed_over) in [(&["-O", "^has_journal"][..], true), (&["-O", "has_journal"], false)] {
         let scratch = tempfile::tempdir().unwrap();
         let image = scratch.path().join("image");

@@ -9,7 +9,7 @@ mod support;
 use blockyard_device::MemoryDevice;
 use blockyard_engine::{Fallocate, FileSystem, OpContext, OpenOptions};
 use blockyard_sync::CpuSlot;
-use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, require, run, seed};
+use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, require, run, seed, stay_on_one_cpu};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::fs::FallocateFlags;
@@ -110,12 +110,6 @@ fn layout(image: &Path) -> Vec<String> {
     lines
 }
 
-fn pin() {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(0);
-    rustix::thread::sched_setaffinity(None, &set).unwrap();
-}
-
 /// Plays a script on both sides and asserts that the layouts are equal; names the first step that makes a difference.
 ///
 /// The kernel is not alone: a commit that somebody else's sync brings about frees blocks earlier, and a slow machine
@@ -139,7 +133,7 @@ fn compare(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) 
 
 /// Plays a script on both sides; the lines that differ.
 fn play(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) -> Result<(), String> {
-    pin();
+    stay_on_one_cpu();
     let scratch = tempfile::tempdir().unwrap();
     let image = scratch.path().join("image");
     make(&[mkfs, &["-E", "lazy_itable_init=0"]].concat(), size, &image);

@@ -3,6 +3,7 @@
 pub mod agree;
 pub mod census;
 pub mod copy;
+mod cpus;
 pub mod crash;
 pub mod experiment;
 pub mod frag;

@@ -15,5 +15,7 @@ pub mod repair;
 pub mod seed;
 pub mod tree;
 
-pub use oracle::{LoopDevice, LoopMount, e2fsck_clean, have_tool, is_root, mke2fs, require, run};
+pub use oracle::{
+    LoopDevice, LoopMount, e2fsck_clean, have_tool, is_root, mke2fs, require, run, stay_on_one_cpu,
+};
 pub use seed::{full_matrix, seed};

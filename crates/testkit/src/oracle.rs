@@ -22,6 +22,20 @@ pub fn is_root() -> bool {
     })
 }
 
+/// Keeps the calling thread on the first CPU it may use.
+///
+/// The kernel's allocators read per-CPU state (counters that lag, locality groups), so decisions repeat only then.
+///
+/// # Panics
+/// When the kernel refuses.
+pub fn stay_on_one_cpu() {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("the mask of the calling thread");
+    let mut one = rustix::thread::CpuSet::new();
+    let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu));
+    one.set(first.expect("a thread may run somewhere"));
+    rustix::thread::sched_setaffinity(None, &one).expect("a CPU out of the own mask");
+}
+
 /// True when every named need is met. A need is a program name, or `root`.
 ///
 /// # Panics

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use blockyard_alloc::inode::{FreeClusters, InodeConfig, InodeError};
 use blockyard_disk::dirhash::HashSeed;
 use blockyard_disk::{BlockNr, FlexNr, Geometry, GroupNr, InodeNr};
-use blockyard_testkit::{LoopMount, run};
+use blockyard_testkit::{LoopMount, run, stay_on_one_cpu};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -328,12 +328,4 @@ fn make(kind: Kind, path: &Path) -> std::io::Result<fs::Metadata> {
         }
     }
     fs::symlink_metadata(path)
-}
-
-/// Keeps the calling thread on the CPU it may use first.
-fn stay_on_one_cpu() {
-    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
-    let mut one = rustix::thread::CpuSet::new();
-    one.set((0..1024).find(|&cpu| allowed.is_set(cpu)).unwrap());
-    rustix::thread::sched_setaffinity(None, &one).unwrap();
 }

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::Context;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::driver::Driver;
 use super::images::ImageKind;
@@ -53,10 +52,7 @@ fn run_pinned(
     driver.block = 1 << session.image().block_bits;
     driver.indirect = kind.indirect();
     let work = move || -> anyhow::Result<()> {
-        let allowed = sched_getaffinity(None)?;
-        let mut one = CpuSet::new();
-        one.set((0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap_or(0));
-        sched_setaffinity(None, &one)?;
+        crate::cpus::stay_on(&crate::cpus::allowed(), 0)?;
         if kind.filled > 0 {
             loads::fill_part(&mut driver, kind.filled)?;
         }

@@ -13,15 +13,15 @@ use super::{Cpu, Target};
 #[derive(Debug)]
 pub struct KernelTarget {
     directory: PathBuf,
-    cpus: usize,
+    cpus: Vec<usize>,
 }
 
 impl KernelTarget {
-    /// A target in an existing directory. Worker `k` is pinned to CPU `k` modulo the number of CPUs.
+    /// A target in an existing directory. Worker `k` is pinned to the `k`-th of the CPUs
+    /// that the calling thread may use, beginning again after the last.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { directory: directory.to_path_buf(), cpus }
+        Self { directory: directory.to_path_buf(), cpus: crate::cpus::allowed() }
     }
 }
 
@@ -52,9 +52,7 @@ impl Target for KernelTarget {
     }
 
     fn enter_worker(&self, cpu: Cpu) {
-        let mut set = rustix::thread::CpuSet::new();
-        set.set(blockyard_disk::num::usize_from_u32(cpu) % self.cpus);
         // A worker that cannot be pinned still measures; it is only noisier.
-        let _ = rustix::thread::sched_setaffinity(None, &set);
+        let _ = crate::cpus::stay_on(&self.cpus, blockyard_disk::num::usize_from_u32(cpu));
     }
 }

@@ -29,6 +29,8 @@ pub struct KernelPlayer {
     open: BTreeMap<u32, OpenFile>,
     remount: Option<Remount>,
     worker: Option<u32>,
+    /// The CPUs there were before the first worker was pinned.
+    cpus: Vec<usize>,
 }
 
 /// Alignment of memory and lengths that O_DIRECT accepts on every block size used here.
@@ -38,7 +40,8 @@ impl KernelPlayer {
     /// Plays below a mounted directory; content comes from `seed`. Without `remount`, such lines are an error.
     #[must_use]
     pub fn new(root: &Path, seed: u64, remount: Option<Remount>) -> Self {
-        Self { root: root.to_path_buf(), seed, open: BTreeMap::new(), remount, worker: None }
+        let cpus = crate::cpus::allowed();
+        Self { root: root.to_path_buf(), seed, open: BTreeMap::new(), remount, worker: None, cpus }
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -52,11 +55,8 @@ impl KernelPlayer {
     /// Runs on the CPU of the worker: the kernel's choices depend on it.
     fn act_as(&mut self, worker: u32) {
         if self.worker != Some(worker) {
-            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-            let mut set = rustix::thread::CpuSet::new();
-            set.set(blockyard_disk::num::usize_from_u32(worker) % cpus);
             // A player that cannot be pinned plays all the same; agreement will show it.
-            let _ = rustix::thread::sched_setaffinity(None, &set);
+            let _ = crate::cpus::stay_on(&self.cpus, blockyard_disk::num::usize_from_u32(worker));
             self.worker = Some(worker);
         }
     }
