@@ -76,15 +76,19 @@ fn run_threads<'t, T: Target + 't>(
     limit: Limit,
 ) -> Result<(Measured, Workers<'t, T>)> {
     let start = std::sync::Barrier::new(workers.len());
+    // The time limit is one moment for all: many workers on few CPUs begin long after one another, and an end of each
+    // one's own would leave CPUs idle while the last ones run out their time.
+    let first = std::sync::OnceLock::new();
     let ended: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0u32..)
             .zip(workers)
             .map(|(index, mut worker)| {
-                let start = &start;
+                let (start, first) = (&start, &first);
                 scope.spawn(move || {
                     target.enter_worker(index % cpus.max(1));
                     start.wait();
-                    let driven = drive(target, &mut *worker, limit);
+                    let end = limit.time.map(|time| *first.get_or_init(Instant::now) + time);
+                    let driven = drive(target, &mut *worker, end, limit.ops_per_worker);
                     (driven.with_context(|| format!("worker {index}")), worker)
                 })
             })
@@ -166,9 +170,14 @@ pub fn finish<'t, T: Target + 't>(
 const CLOCK_EVERY: u64 = 64;
 
 /// One worker's loop: one clock reading an operation, the end of one being the start of the next.
-fn drive<T: Target>(target: &T, worker: &mut (dyn Worker<T> + '_), limit: Limit) -> Result<(Measured, Span)> {
+fn drive<T: Target>(
+    target: &T,
+    worker: &mut (dyn Worker<T> + '_),
+    end: Option<Instant>,
+    ops: Option<u64>,
+) -> Result<(Measured, Span)> {
     let mut measured = Measured::new();
-    let most = limit.ops_per_worker.unwrap_or(u64::MAX);
+    let most = ops.unwrap_or(u64::MAX);
     let began = Instant::now();
     let mut last = began;
     while measured.ops < most {
@@ -182,7 +191,7 @@ fn drive<T: Target>(target: &T, worker: &mut (dyn Worker<T> + '_), limit: Limit)
                 measured.bytes += bytes;
             }
         }
-        if measured.ops.is_multiple_of(CLOCK_EVERY) && limit.time.is_some_and(|time| last - began >= time) {
+        if measured.ops.is_multiple_of(CLOCK_EVERY) && end.is_some_and(|end| last >= end) {
             break;
         }
     }
