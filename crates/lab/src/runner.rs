@@ -76,19 +76,19 @@ fn run_threads<'t, T: Target + 't>(
     limit: Limit,
 ) -> Result<(Measured, Workers<'t, T>)> {
     let start = std::sync::Barrier::new(workers.len());
-    // The time limit is one moment for all: many workers on few CPUs begin long after one another, and an end of each
-    // one's own would leave CPUs idle while the last ones run out their time.
-    let first = std::sync::OnceLock::new();
+    // Time runs from the first worker's start, for all: many workers on few CPUs begin long after one another, and an
+    // end of each one's own would leave CPUs idle while the last ones run out their time.
+    let began = std::sync::OnceLock::new();
     let ended: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0u32..)
             .zip(workers)
             .map(|(index, mut worker)| {
-                let (start, first) = (&start, &first);
+                let (start, began) = (&start, &began);
                 scope.spawn(move || {
                     target.enter_worker(index % cpus.max(1));
                     start.wait();
-                    let end = limit.time.map(|time| *first.get_or_init(Instant::now) + time);
-                    let driven = drive(target, &mut *worker, end, limit.ops_per_worker);
+                    let began = *began.get_or_init(Instant::now);
+                    let driven = drive(target, &mut *worker, began, limit);
                     (driven.with_context(|| format!("worker {index}")), worker)
                 })
             })
@@ -96,30 +96,19 @@ fn run_threads<'t, T: Target + 't>(
         threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
     });
     let mut all = Measured::new();
-    let mut spans = Vec::with_capacity(ended.len());
+    let mut last = None;
     let mut workers: Workers<'t, T> = Vec::with_capacity(ended.len());
     for joined in ended {
         let (driven, worker) = joined.map_err(|_| anyhow!("a worker panicked"))?;
-        let (measured, span) = driven?;
+        let (measured, end) = driven?;
         all.ops += measured.ops;
         all.bytes += measured.bytes;
         all.latency_ns.add(&measured.latency_ns).context("latency histograms have one shape")?;
-        spans.push(span);
+        last = last.max(Some(end));
         workers.push(worker);
     }
-    all.seconds = seconds_of_all(&spans);
+    all.seconds = began.get().zip(last).map_or(0.0, |(began, last)| (last - *began).as_secs_f64());
     Ok((all, workers))
-}
-
-/// When a worker began its first and ended its last operation.
-type Span = (Instant, Instant);
-
-/// Seconds from the first start to the last end. On few CPUs many workers take turns, so each one's own time may be much
-/// shorter.
-fn seconds_of_all(spans: &[Span]) -> f64 {
-    let first = spans.iter().map(|span| span.0).min();
-    let last = spans.iter().map(|span| span.1).max();
-    first.zip(last).map_or(0.0, |(first, last)| (last - first).as_secs_f64())
 }
 
 /// Brings every file to its full size, uncounted, in the manner of the run, and closes all of them in order.
@@ -169,17 +158,17 @@ pub fn finish<'t, T: Target + 't>(
 /// How many operations pass between two looks at the wall clock's end; each operation is timed all the same.
 const CLOCK_EVERY: u64 = 64;
 
-/// One worker's loop: one clock reading an operation, the end of one being the start of the next.
+/// One worker's loop: one clock reading an operation, the end of one being the start of the next. Gives the end of the
+/// last one, too.
 fn drive<T: Target>(
     target: &T,
     worker: &mut (dyn Worker<T> + '_),
-    end: Option<Instant>,
-    ops: Option<u64>,
-) -> Result<(Measured, Span)> {
+    began: Instant,
+    limit: Limit,
+) -> Result<(Measured, Instant)> {
     let mut measured = Measured::new();
-    let most = ops.unwrap_or(u64::MAX);
-    let began = Instant::now();
-    let mut last = began;
+    let most = limit.ops_per_worker.unwrap_or(u64::MAX);
+    let mut last = Instant::now();
     while measured.ops < most {
         match worker.step(target)? {
             Step::Finished => break,
@@ -191,11 +180,11 @@ fn drive<T: Target>(
                 measured.bytes += bytes;
             }
         }
-        if measured.ops.is_multiple_of(CLOCK_EVERY) && end.is_some_and(|end| last >= end) {
+        if measured.ops.is_multiple_of(CLOCK_EVERY) && limit.time.is_some_and(|time| last - began >= time) {
             break;
         }
     }
-    Ok((measured, (began, last)))
+    Ok((measured, last))
 }
 
 fn run_rounds<'t, T: Target + 't>(
@@ -329,14 +318,6 @@ mod tests {
         assert_eq!(log.rounds.load(std::sync::atomic::Ordering::Relaxed), 3);
         finish(&log, workers, 5, Interleave::Overlap).unwrap();
         assert_eq!(log.rounds.load(std::sync::atomic::Ordering::Relaxed), 4);
-    }
-
-    #[test]
-    fn workers_that_took_turns_took_the_time_of_both() {
-        let start = Instant::now();
-        let at = |ms| start + Duration::from_millis(ms);
-        assert!((seconds_of_all(&[(at(0), at(10)), (at(10), at(25))]) - 0.025).abs() < 1e-9);
-        assert!(seconds_of_all(&[]).abs() < 1e-9);
     }
 
     #[test]
