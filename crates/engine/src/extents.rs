@@ -30,6 +30,8 @@ use path::{At, Path};
 
 /// Bytes of the root node: all of `i_block`.
 pub(crate) const ROOT_BYTES: usize = 60;
+/// Entries that the root can hold.
+const ROOT_ENTRIES: usize = (ROOT_BYTES - 12) / 12;
 /// Deepest tree that the format allows.
 pub(crate) const DEPTH_MAX: usize = 5;
 /// Longest written extent, in blocks.

@@ -4,7 +4,7 @@
 //! append therefore starts a fresh leaf and moves nothing, which keeps the leaves of sequential files full. New tree
 //! blocks are asked for near the data of the extent that needs them.
 
-use super::{At, DEPTH_MAX, Extent, NodeBlock, Path, Tree, TreeStore, node};
+use super::{At, DEPTH_MAX, Extent, NodeBlock, Path, ROOT_ENTRIES, Tree, TreeStore, node};
 use crate::{Error, Result};
 use blockyard_disk::BlockNr;
 
@@ -13,11 +13,12 @@ impl<S: TreeStore> Tree<'_, S> {
     pub(crate) fn insert(&mut self, new: Extent) -> Result<()> {
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
-        if self.merge_into_neighbour(&path, &new) {
-            return self.pull_into_root();
+        // An insertion takes one entry away at most, where it joins its two neighbours: a fuller leaf stays too full.
+        let may_fit_root = path.leaf().count <= ROOT_ENTRIES + 1;
+        if !self.merge_into_neighbour(&path, &new) {
+            self.insert_entry(path, new)?;
         }
-        self.insert_entry(path, new)?;
-        self.pull_into_root()
+        if may_fit_root { self.pull_into_root() } else { Ok(()) }
     }
 
     /// [`Self::insert`] as Linux maps data that is written back: unwritten before the write, converted after it. The

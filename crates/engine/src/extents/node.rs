@@ -12,12 +12,21 @@ const MAGIC: u16 = 0xF30A;
 const HEADER: usize = 12;
 const ENTRY: usize = 12;
 
-fn get16(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+/// The `N` bytes from `at` on. The end is looked at first, so that one comparison serves for all of them.
+#[inline]
+fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let part = &bytes[at..at + N];
+    std::array::from_fn(|n| part[n])
 }
 
+#[inline]
+fn get16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(part(bytes, at))
+}
+
+#[inline]
 fn get32(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    u32::from_le_bytes(part(bytes, at))
 }
 
 fn put16(bytes: &mut [u8], at: usize, value: u16) {
@@ -70,6 +79,7 @@ pub(crate) fn empty_root() -> [u8; super::ROOT_BYTES] {
 }
 
 /// Logical block that entry `index` starts at; the same place in leaf and index entries.
+#[inline]
 pub(super) fn key(bytes: &[u8], index: usize) -> u32 {
     get32(bytes, HEADER + index * ENTRY)
 }
@@ -146,6 +156,10 @@ pub(super) fn move_tail(bytes: &mut [u8], index: usize, to: &mut [u8]) {
 /// Position of the last entry whose key is at most `logical`.
 pub(super) fn position(bytes: &[u8], logical: u32) -> Option<usize> {
     let (mut low, mut high) = (0, count(bytes));
+    // Most files grow at their end.
+    if let Some(last) = high.checked_sub(1).filter(|&last| key(bytes, last) <= logical) {
+        return Some(last);
+    }
     while low < high {
         let middle = low.midpoint(high);
         if key(bytes, middle) <= logical {

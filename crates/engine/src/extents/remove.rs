@@ -2,12 +2,9 @@
 //!
 //! Each step leaves a valid tree, so a caller may let the transaction commit between steps.
 
-use super::{Extent, NodeBlock, Path, ROOT_BYTES, Tree, TreeStore, node};
+use super::{Extent, NodeBlock, Path, ROOT_ENTRIES, Tree, TreeStore, node};
 use crate::{Error, Result};
 use std::ops::Range;
-
-/// Entries that a root can hold.
-const ROOT_ENTRIES: usize = (ROOT_BYTES - 12) / 12;
 
 impl<S: TreeStore> Tree<'_, S> {
     /// Unmaps `range`, calling `freed` with each piece, from the right end. Fails only before its first change of a
