@@ -22,6 +22,32 @@ pub struct FreeClusters {
     pub root_reserved: u64,
 }
 
+/// Free and reserved clusters as a writer sees them at a glance, late by less than a batch for each CPU slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Free on disk.
+    pub free: u64,
+    /// Reserved by delayed allocation.
+    pub delayed: u64,
+    /// How far the sum of both may be off by the lag of the counters, twice.
+    pub watermark: u64,
+}
+
+impl Room {
+    /// Linux begins to place delayed data when more than half of the free clusters are reserved.
+    #[must_use]
+    pub const fn wants_write_back(&self) -> bool {
+        self.delayed > 0 && self.free < 2 * self.delayed
+    }
+
+    /// Linux places new data at once when more than two thirds of the free clusters are reserved, or when those left
+    /// over are so few that the lag of the counters could hide that there are none.
+    #[must_use]
+    pub const fn is_short(&self) -> bool {
+        2 * self.free < 3 * self.delayed || self.free < self.delayed + self.watermark
+    }
+}
+
 /// Counters and reserves.
 pub(crate) struct Admission<B: Backend> {
     free: LaggedCounter<B>,
@@ -105,8 +131,39 @@ impl<B: Backend> Admission<B> {
         }
     }
 
+    /// What a writer sees at a glance.
+    pub(crate) fn room(&self) -> Room {
+        Room {
+            free: self.free.approximate(),
+            delayed: self.dirty.approximate(),
+            watermark: self.watermark,
+        }
+    }
+
     /// Free clusters as decisions see them: late by less than a batch for each CPU.
     pub(crate) fn free_approximate(&self) -> u64 {
         self.free.approximate()
+    }
+}
+
+#[cfg(test)]
+mod room_tests {
+    use super::Room;
+
+    const fn room(free: u64, delayed: u64) -> Room {
+        Room { free, delayed, watermark: 256 }
+    }
+
+    /// The figures at which Linux 6.18 was seen to change its ways.
+    #[test]
+    fn delayed_allocation_ends_where_linux_ends_it() {
+        assert!(!room(3540, 1770).wants_write_back());
+        assert!(room(3540, 1792).wants_write_back());
+        assert!(!room(3540, 1792).is_short());
+        assert!(room(3508, 2048).wants_write_back() && !room(3508, 2048).is_short());
+        assert!(room(1459, 1024).is_short(), "more than two thirds");
+        assert!(!room(403, 128).is_short());
+        assert!(room(403, 160).is_short(), "less left over than the counters' lag may hide");
+        assert!(!room(0, 0).wants_write_back() && room(0, 0).is_short());
     }
 }

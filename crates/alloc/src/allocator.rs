@@ -10,7 +10,7 @@ use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{Geometry, GroupNr};
 use blockyard_sync::{Backend, CachePadded, CpuSlot, Mutex, Native, ShardedCounter, rank};
 
-use crate::admission::{Admission, FreeClusters};
+use crate::admission::{Admission, FreeClusters, Room};
 use crate::config::{AllocConfig, GroupFacts, GroupSource, InitMode};
 use crate::error::{AllocError, NoSpace, Result};
 use crate::events::EventSink;
@@ -147,6 +147,12 @@ impl<B: Backend> Allocator<B> {
     #[must_use]
     pub fn free_clusters(&self) -> FreeClusters {
         self.admission.figures()
+    }
+
+    /// Free and reserved clusters as a writer sees them who chooses between delaying and placing at once.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        self.admission.room()
     }
 
     /// Free clusters as decisions see them: cheap, late by less than a batch for each CPU slot.

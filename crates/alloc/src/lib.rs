@@ -37,7 +37,7 @@ mod shuttle_tests;
 mod stats;
 mod tunables;
 
-pub use admission::FreeClusters;
+pub use admission::{FreeClusters, Room};
 pub use allocator::Allocator;
 pub use claim::Claim;
 pub use config::{AllocConfig, GroupFacts, GroupSource, InitMode};

@@ -5,6 +5,7 @@
 //! before, and a handle is never open during data I/O.
 
 mod allocate;
+mod by_folio;
 mod fallocate;
 mod logged;
 mod map;

@@ -30,12 +30,17 @@ impl Folios {
 
     /// Makes the folios that a write of these bytes makes.
     pub(crate) fn note_write(&mut self, mut bytes: Range<u64>) {
-        const CHUNK: u64 = 1 << (PAGE_BITS + ORDER_MAX);
         while bytes.start < bytes.end {
-            let len = (bytes.end - bytes.start).min(CHUNK - bytes.start % CHUNK);
-            let folio = self.get(bytes.start >> PAGE_BITS, len);
-            bytes.start = (bytes.start + len).min(folio.end << PAGE_BITS);
+            bytes.start = self.next_end(bytes.clone());
         }
+    }
+
+    /// Makes the folio that a write of these bytes begins with; gives where the write leaves it.
+    pub(crate) fn next_end(&mut self, bytes: Range<u64>) -> u64 {
+        const CHUNK: u64 = 1 << (PAGE_BITS + ORDER_MAX);
+        let len = (bytes.end - bytes.start).min(CHUNK - bytes.start % CHUNK);
+        let folio = self.get(bytes.start >> PAGE_BITS, len);
+        (bytes.start + len).min(folio.end << PAGE_BITS)
     }
 
     /// Makes the folio of the page that holds a byte, if there is none.

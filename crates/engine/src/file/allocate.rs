@@ -121,16 +121,24 @@ impl FileSystem {
     ) -> Result<Plan<'_>> {
         let mut tries = 0;
         loop {
-            let planned = {
-                let core = inode.core();
-                let here = self.lookup_block(inode, &core, logical)?;
-                self.plan_blocks(ctx, inode, &core, &here, (logical, len), how)
-            };
-            match planned {
+            match self.plan_once(ctx, inode, (logical, len), how) {
                 Err(Error::NoSpace) => self.retry_after_commit(ctx, &mut tries)?,
                 other => return other,
             }
         }
+    }
+
+    /// [`Self::plan_blocks`] outside a handle.
+    pub(crate) fn plan_once(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        (logical, len): (u32, u32),
+        how: How,
+    ) -> Result<Plan<'_>> {
+        let core = inode.core();
+        let here = self.lookup_block(inode, &core, logical)?;
+        self.plan_blocks(ctx, inode, &core, &here, (logical, len), how)
     }
 
     /// The blocks of a cluster that a neighbour in the same logical cluster owns already (bigalloc.md 5).
@@ -173,6 +181,11 @@ impl FileSystem {
     /// Whether blocks are chosen at write-back.
     pub(crate) fn delays_allocation(&self) -> bool {
         self.options().delayed_allocation && self.options().policy.when == When::WriteBack
+    }
+
+    /// Whether writes place their blocks at once by Linux's rules: nothing was reserved, and the write sees to retries.
+    pub(crate) fn places_as_linux(&self) -> bool {
+        self.options().follow_page_cache && !self.delays_allocation()
     }
 
     /// Takes and maps what was planned. On an error nothing is mapped and the claim is handed back.

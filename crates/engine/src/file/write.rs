@@ -1,6 +1,6 @@
 //! Writing: into the dirty blocks, with space reserved first.
 
-use crate::data::{CachedAs, FileData};
+use crate::data::FileData;
 use crate::fs::BrokenRule;
 use crate::inode::{Inode, InodeCore};
 use crate::{Error, FileSystem, OpContext, Result};
@@ -26,7 +26,36 @@ impl FileSystem {
         if inode.core().flags().contains(InodeFlags::APPEND) && offset != inode.core().size {
             return Err(Error::NotPermitted);
         }
-        self.write_locked(ctx, &inode, &mut data, offset, bytes)
+        self.write_locked(ctx, &inode, &mut data, offset, bytes).and_then(|done| all_or_none(done, bytes))
+    }
+
+    /// As [`FileSystem::write`], but of what does not fit as a whole the beginning is written that does; gives the
+    /// number of bytes.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`]; [`Error::NoSpace`] when nothing fits.
+    pub fn write_some(&self, ctx: &OpContext, inode: InodeNr, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let inode = self.writable_file(inode)?;
+        let mut data = inode.write();
+        if inode.core().flags().contains(InodeFlags::APPEND) && offset != inode.core().size {
+            return Err(Error::NotPermitted);
+        }
+        match self.write_locked(ctx, &inode, &mut data, offset, bytes) {
+            Err(Error::NoSpace) if !self.options().follow_page_cache => {}
+            other => return other,
+        }
+        let block_size = self.block_size();
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + u64_from_usize(done);
+            let part = (block_size - usize_from_u64(at) % block_size).min(bytes.len() - done);
+            match self.write_locked(ctx, &inode, &mut data, at, &bytes[done..done + part]) {
+                Ok(part) => done += part,
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
     }
 
     /// Writes all of `bytes` at the end of the file; gives the offset where they went.
@@ -37,8 +66,8 @@ impl FileSystem {
         let inode = self.writable_file(inode)?;
         let mut data = inode.write();
         let offset = inode.core().size;
-        self.write_locked(ctx, &inode, &mut data, offset, bytes)?;
-        Ok(offset)
+        let done = self.write_locked(ctx, &inode, &mut data, offset, bytes)?;
+        all_or_none(done, bytes).map(|()| offset)
     }
 
     /// A regular file that may be changed.
@@ -60,6 +89,7 @@ impl FileSystem {
         Ok(inode)
     }
 
+    /// Gives the number of bytes written: all, but for [`Self::write_by_folio`].
     fn write_locked(
         &self,
         ctx: &OpContext,
@@ -67,10 +97,10 @@ impl FileSystem {
         data: &mut FileData,
         offset: u64,
         bytes: &[u8],
-    ) -> Result<()> {
+    ) -> Result<usize> {
         inode.core().check_alive(inode.number())?;
         if bytes.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let end = offset.checked_add(u64_from_usize(bytes.len())).ok_or(Error::FileTooLarge)?;
         if end > self.size_limit(inode.core().map) {
@@ -78,7 +108,7 @@ impl FileSystem {
         }
         self.leave_inline(ctx, inode, data)?;
         if self.options().follow_page_cache {
-            self.note_cached(inode, data, offset..end)?;
+            return self.write_by_folio(ctx, inode, data, offset, bytes);
         }
         // In pieces, so that a write larger than the limit of dirty data can be written back on the way.
         let piece = (self.options().dirty_data_bytes / 2).max(1 << 20);
@@ -91,29 +121,11 @@ impl FileSystem {
             }
             at += u64_from_usize(part.len());
         }
-        Ok(())
-    }
-
-    /// Notes what the page cache will hold after a write of these bytes.
-    fn note_cached(&self, inode: &Inode, data: &mut FileData, bytes: std::ops::Range<u64>) -> Result<()> {
-        let bits = self.geometry().block_bits();
-        let core = inode.core();
-        for logical in u32_from_u64(bytes.start >> bits)..u32_from_u64(bytes.end.div_ceil(1 << bits)) {
-            if data.block(logical).is_none() {
-                let kind = match self.lookup_block(inode, &core, logical)?.found {
-                    None => CachedAs::Delayed,
-                    Some(extent) if extent.unwritten => CachedAs::Unwritten,
-                    Some(_) => CachedAs::Mapped,
-                };
-                data.note_kind(logical, kind);
-            }
-        }
-        data.folios.note_write(bytes);
-        Ok(())
+        Ok(bytes.len())
     }
 
     /// One piece: reserve, read what is kept of partial blocks, then change.
-    fn write_piece(
+    pub(super) fn write_piece(
         &self,
         ctx: &OpContext,
         inode: &Arc<Inode>,
@@ -197,6 +209,9 @@ impl FileSystem {
                 }
             }
         }
+        if self.options().follow_page_cache {
+            return if self.delays_allocation() { self.reserve_as_linux(ctx, data, &needed) } else { Ok(()) };
+        }
         if !needed.is_empty() || converted > 0 {
             let mapping = self.mapping_blocks(core, data, &needed, converted);
             self.reserve(ctx, u64_from_usize(needed.len()) + mapping)?;
@@ -252,6 +267,11 @@ impl FileSystem {
             _ => u64::from(u32::MAX) << bits,
         }
     }
+}
+
+/// A write that must not be short.
+fn all_or_none(done: usize, bytes: &[u8]) -> Result<()> {
+    if done == bytes.len() { Ok(()) } else { Err(Error::NoSpace) }
 }
 
 /// A relaxed subtraction that stops at 0.

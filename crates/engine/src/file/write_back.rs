@@ -155,6 +155,31 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Writes back all files in order, this one too, whose content lock the caller holds; others only when nobody uses
+    /// them now. Their errors are told to who syncs them.
+    pub(super) fn write_back_beside(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+    ) -> Result<()> {
+        for other in self.dirty_files(i64::MAX) {
+            let written = if Arc::ptr_eq(&other, inode) {
+                self.write_back(ctx, inode, data)
+            } else if let Some(mut data) = other.try_write() {
+                self.write_back(ctx, &other, &mut data)
+            } else {
+                continue;
+            };
+            if written.is_ok() {
+                other.dirty_since.clear();
+            }
+            other.note_lost(&written);
+            self.check_writable()?;
+        }
+        Ok(())
+    }
+
     /// Writes the dirty blocks from a logical block on.
     pub(crate) fn write_back_from(
         &self,
@@ -181,7 +206,7 @@ impl FileSystem {
         while let Some(run) = self.next_run(data, &range, &rest_of_folio) {
             match self.write_run(ctx, inode, data, run, &mut unconverted) {
                 // There is room for the mapping, but it was freed in the running transaction.
-                Err(Error::NoSpace) => result = self.retry_after_commit(ctx, &mut tries),
+                Err(Error::NoSpace) if !self.places_as_linux() => result = self.retry_after_commit(ctx, &mut tries),
                 Ok(Some(end)) => rest_of_folio = self.rest_of_folio(data, end),
                 other => result = other.map(drop),
             }
@@ -269,9 +294,10 @@ impl FileSystem {
         };
         let run = if logged { run.start..run.end.min(run.start.saturating_add(LOGGED_MAX)) } else { run };
         let (logical, len) = (run.start, run.end - run.start);
-        let how = How { unwritten: false, reserved: true, exact: false };
+        let how = How { unwritten: false, reserved: !self.places_as_linux(), exact: false };
         let plan = match found {
             Some(_) => None,
+            None if self.places_as_linux() => Some(self.plan_once(ctx, inode, (logical, len), how)?),
             None => Some(self.plan_with_retries(ctx, inode, (logical, len), how)?),
         };
         let (piece, physical) = match (&plan, found) {

@@ -28,7 +28,7 @@ use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::Timestamp;
 use blockyard_disk::num::u32_from_usize;
 use blockyard_engine::reader::Reader;
-use blockyard_engine::{Events, OpenOptions};
+use blockyard_engine::{Events, FileSystem, OpenOptions};
 use serde::Serialize;
 
 use self::compare::{Difference, Shares};
@@ -130,6 +130,7 @@ impl Agreement {
         to.placements.add(from.placements);
         to.criteria.add(from.criteria);
         to.all.add(from.all);
+        self.first = self.first.take().or_else(|| other.first.clone());
         for (name, (theirs, ours)) in &other.stats {
             let sum = self.stats.entry(name.clone()).or_default();
             *sum = (sum.0 + theirs, sum.1 + ours);
@@ -175,14 +176,26 @@ impl Session {
     /// # Errors
     /// What a program or the kernel refused; where the trace cannot be played.
     pub fn compare(&self, plan: &Plan, lines: &[Line]) -> Result<Agreement> {
-        let start = self.start_image(plan)?;
-        let (theirs, played, commits) = undisturbed(plan, &start, lines)?;
+        self.compare_from(plan, &self.start_image(plan)?, lines)
+    }
+
+    /// As [`Self::compare`], on an image that was made before by [`Self::start_image`].
+    ///
+    /// # Errors
+    /// As [`Self::compare`].
+    pub fn compare_from(
+        &self,
+        plan: &Plan,
+        start: &Arc<MemoryDevice>,
+        lines: &[Line],
+    ) -> Result<Agreement> {
+        let (theirs, played, commits) = undisturbed(plan, start, lines)?;
         let own = own_commits(lines, &commits);
         let ours = match plan.other {
-            Other::Kernel => undisturbed(plan, &start, lines)?.0,
+            Other::Kernel => undisturbed(plan, start, lines)?.0,
             Other::Engine => on_engine(plan, start.duplicate(), lines, &played, &own)?,
         };
-        let mut agreement = judge(&start, &theirs, &ours, lines)?;
+        let mut agreement = judge(start, &theirs, &ours, lines)?;
         agreement.own_commits = own.len();
         if let Some(directory) = &plan.keep {
             keep(directory, &theirs, &ours)?;
@@ -190,8 +203,11 @@ impl Session {
         Ok(agreement)
     }
 
-    /// The image that both sides start from.
-    fn start_image(&self, plan: &Plan) -> Result<Arc<MemoryDevice>> {
+    /// The image that both sides start from, aged when the plan says so.
+    ///
+    /// # Errors
+    /// As [`Self::compare`].
+    pub fn start_image(&self, plan: &Plan) -> Result<Arc<MemoryDevice>> {
         let folder = tempfile::Builder::new().prefix("blockyard-start-").tempdir_in(&plan.scratch)?;
         let path = folder.path().join("image");
         std::fs::File::create(&path)?.set_len(plan.size)?;
@@ -272,7 +288,7 @@ fn on_engine(
     let collector = Arc::new(Collector::default());
     let options = OpenOptions { events: Some(Events(Arc::<Collector>::clone(&collector))), ..like(plan)? };
     let loading = plan.loading;
-    let prepare = move |fs: &blockyard_engine::FileSystem| {
+    let prepare = move |fs: &FileSystem| {
         let allocator = fs.allocator();
         allocator.set_tunable(Tunable::Stats, 1)?;
         if loading == Loading::All {
@@ -289,8 +305,12 @@ fn on_engine(
     for ((number, line), now) in lines.iter().enumerate().zip(&theirs.times) {
         collector.begin_line(number);
         player.set_time(*now);
+        // Out of space, both sides commit by themselves to get freed clusters back.
+        let runs_out = may_run_out(player.file_system()?, line);
         while commits.next_if_eq(&u32_from_usize(number)).is_some() {
-            player.commit()?;
+            if !runs_out {
+                player.commit()?;
+            }
         }
         let outcome = player.play(line).with_context(|| format!("trace line {}: {line:?}", number + 1))?;
         outcomes.push(outcome);
@@ -299,6 +319,20 @@ fn on_engine(
     player.close()?;
     drop(player);
     Ok(Side { outcomes, decisions: collector.take(), stats, device })
+}
+
+/// Whether a line could find too little space.
+fn may_run_out(fs: &FileSystem, line: &Line) -> bool {
+    /// Clusters for directories and mappings.
+    const BESIDE: u64 = 64;
+    let bytes = match line.op {
+        Op::Pwrite { len, .. } | Op::Fallocate { len, .. } => len,
+        _ => 0,
+    };
+    let geometry = fs.geometry();
+    let space = fs.allocator().free_clusters();
+    let wanted = (bytes >> geometry.block_bits() >> geometry.cluster_ratio_bits()) + BESIDE;
+    space.free < space.delayed + space.reserved + wanted
 }
 
 /// Options under which the engine decides as a kernel with this mount does.

@@ -1,11 +1,12 @@
 //! Traces made from a seed: one file a family of kinds.
 //!
-//! Every kind is a function of (seed, operations, space): the same three give the same trace on any machine.
+//! Every kind is a function of (seed, operations, space, workers): the same four give the same trace on any machine.
 
 mod bulk;
 mod files;
 mod pen;
 mod trees;
+mod workers;
 
 use anyhow::{Result, bail};
 use rand::SeedableRng;
@@ -23,6 +24,8 @@ pub struct Recipe {
     pub ops: u64,
     /// Bytes of file space that the trace may fill; near-full kinds go past it.
     pub space: u64,
+    /// Workers that take turns, each on a CPU slot and in a directory of its own; operations and space are shared out.
+    pub workers: u32,
 }
 
 /// A kind of trace: its name, one sentence, and the function that writes it.
@@ -87,10 +90,28 @@ pub fn make(kind: &str, recipe: &Recipe) -> Result<Vec<Line>> {
         let names: Vec<_> = KINDS.iter().map(|known| known.name).collect();
         bail!("trace kind `{kind}` is unknown; kinds: {}", names.join(", "));
     };
-    let mut pen = Pen::new(recipe.ops);
-    let mut rng = ChaCha8Rng::seed_from_u64(recipe.seed);
-    (found.make)(&mut pen, &mut rng, recipe);
-    Ok(pen.finish())
+    if recipe.workers < 2 {
+        return Ok(found.lines(recipe));
+    }
+    let share = |worker: u32| Recipe {
+        // Far enough apart that no other trace of the caller has the same choices.
+        seed: recipe.seed.wrapping_add(u64::from(worker) << 32),
+        ops: recipe.ops / u64::from(recipe.workers),
+        space: recipe.space / u64::from(recipe.workers),
+        workers: 1,
+    };
+    let traces = (0..recipe.workers).map(|worker| found.lines(&share(worker))).collect();
+    Ok(workers::interleave(traces, recipe.seed))
+}
+
+impl Kind {
+    /// The trace of one worker.
+    fn lines(&self, recipe: &Recipe) -> Vec<Line> {
+        let mut pen = Pen::new(recipe.ops);
+        let mut rng = ChaCha8Rng::seed_from_u64(recipe.seed);
+        (self.make)(&mut pen, &mut rng, recipe);
+        pen.finish()
+    }
 }
 
 #[cfg(test)]
@@ -101,7 +122,7 @@ mod tests {
 
     #[test]
     fn every_kind_is_repeatable_and_about_as_long_as_asked() {
-        let recipe = Recipe { seed: 5, ops: 2000, space: 64 << 20 };
+        let recipe = Recipe { seed: 5, ops: 2000, space: 64 << 20, workers: 1 };
         for kind in KINDS {
             let lines = make(kind.name, &recipe).unwrap();
             assert_eq!(lines, make(kind.name, &recipe).unwrap(), "{}", kind.name);
@@ -119,8 +140,9 @@ mod tests {
     /// Files are used while they are open and closed once; names are used while they exist.
     #[test]
     fn traces_use_only_what_they_opened() {
-        for kind in KINDS {
-            let lines = make(kind.name, &Recipe { seed: 9, ops: 3000, space: 64 << 20 }).unwrap();
+        for (kind, workers) in KINDS.iter().flat_map(|kind| [(kind, 1), (kind, 3)]) {
+            let recipe = Recipe { seed: 9, ops: 3000, space: 64 << 20, workers };
+            let lines = make(kind.name, &recipe).unwrap();
             let mut open = BTreeSet::new();
             for line in &lines {
                 match &line.op {
@@ -137,5 +159,27 @@ mod tests {
             assert!(open.is_empty(), "{}: left open", kind.name);
             assert_eq!(lines.last().map(|line| &line.op), Some(&Op::Sync), "{}", kind.name);
         }
+    }
+
+    #[test]
+    fn workers_take_turns_each_in_a_directory_of_its_own() {
+        let recipe = Recipe { seed: 4, ops: 1000, space: 64 << 20, workers: 2 };
+        let lines = make("mixed", &recipe).unwrap();
+        assert_eq!(lines, make("mixed", &recipe).unwrap());
+        let turns = lines.windows(2).filter(|pair| pair[0].worker != pair[1].worker).count();
+        assert!(turns > 50, "{turns} turns");
+        for line in &lines {
+            let root = format!("/w{}", line.worker);
+            match &line.op {
+                Op::Mkdir { path, .. } | Op::Open { path, .. } | Op::Unlink { path } => {
+                    assert!(path.starts_with(&root), "{line:?}");
+                }
+                Op::Rename { from, to } => assert!(from.starts_with(&root) && to.starts_with(&root)),
+                _ => {}
+            }
+        }
+        // What a worker does is a trace of the kind by itself.
+        let alone = make("mixed", &Recipe { ops: 500, space: 32 << 20, workers: 1, ..recipe }).unwrap();
+        assert_eq!(lines.iter().filter(|line| line.worker == 0).count(), alone.len() + 1);
     }
 }

@@ -30,6 +30,9 @@ enum Command {
         /// MiB of file space that the trace may fill
         #[arg(long, default_value_t = 256)]
         space: u64,
+        /// Workers that take turns, each on a CPU slot and in a directory of its own
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+        workers: u32,
     },
     /// Record a directory tree as the trace of copying it
     Record {
@@ -41,8 +44,8 @@ enum Command {
 impl Args {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let lines = match self.command {
-            Command::Make { kind, seed, ops, space } => {
-                make::make(&kind, &make::Recipe { seed, ops, space: space << 20 })?
+            Command::Make { kind, seed, ops, space, workers } => {
+                make::make(&kind, &make::Recipe { seed, ops, space: space << 20, workers })?
             }
             Command::Record { directory } => record::record(&directory)?,
         };

@@ -1,13 +1,22 @@
 //! The whole measurement of level 2: kinds of traces by images by mount options, as a table.
+//!
+//! A cell is summed up over the seeds. Images that were aged are made once for each kind of image and seed.
 
-use std::fmt::Write;
+mod table;
+
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use blockyard_device::MemoryDevice;
 
 use super::compare::Share;
 use super::{Agreement, Loading, Other, Plan, Session};
+use crate::trace::Line;
 use crate::trace::make::{KINDS, Recipe, make};
+
+pub use table::{summary, table};
 
 /// An image that agreement is measured on.
 #[derive(Clone, Copy, Debug)]
@@ -18,14 +27,21 @@ pub struct ImageKind {
     pub mke2fs: &'static str,
     /// Size in MiB.
     pub mib: u64,
+    /// Arguments of mke2fs for an image of [`FULL_MIB`].
+    full: &'static str,
 }
 
-/// Default, no flex groups, small blocks, clusters.
+/// Default, no flex groups, small blocks, clusters. Small images would get small blocks by themselves.
 pub const IMAGES: [ImageKind; 4] = [
-    ImageKind { name: "default", mke2fs: "", mib: 4096 },
-    ImageKind { name: "no-flex", mke2fs: "-O ^flex_bg", mib: 4096 },
-    ImageKind { name: "1k", mke2fs: "-b 1024", mib: 1024 },
-    ImageKind { name: "bigalloc64k", mke2fs: "-O bigalloc -C 65536 -N 100000", mib: 65_536 },
+    ImageKind { name: "default", mke2fs: "", mib: 4096, full: "-b 4096" },
+    ImageKind { name: "no-flex", mke2fs: "-O ^flex_bg", mib: 4096, full: "-b 4096 -O ^flex_bg" },
+    ImageKind { name: "1k", mke2fs: "-b 1024", mib: 1024, full: "-b 1024" },
+    ImageKind {
+        name: "bigalloc64k",
+        mke2fs: "-O bigalloc -C 65536 -N 100000",
+        mib: 65_536,
+        full: "-b 4096 -O bigalloc -C 65536 -N 8192",
+    },
 ];
 
 /// Both scan modes, with and without delayed allocation.
@@ -37,7 +53,13 @@ pub const MOUNTS: [&str; 4] = [
 ];
 
 /// MiB of the images that a trace of the kind `near-full` fills.
-const FULL_MIB: u64 = 256;
+pub const FULL_MIB: u64 = 256;
+
+/// MiB of file space that a trace may fill on other images.
+const SPACE_MIB: u64 = 256;
+
+/// MiB of file space that ageing may fill, at most a quarter of the image.
+const AGED_MIB: u64 = 1024;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -46,16 +68,33 @@ pub struct Matrix {
     pub kinds: Vec<String>,
     /// Names of images; empty for all.
     pub images: Vec<String>,
-    /// Seed of traces and content.
-    pub seed: u64,
+    /// Seeds of traces and content; each cell is played once for each.
+    pub seeds: Vec<u64>,
     /// Operations of each trace, about.
     pub operations: u64,
+    /// Workers that take turns.
+    pub workers: u32,
+    /// Operations that age the images before; 0 for fresh ones.
+    pub aged: u64,
     /// Take only every n-th cell.
     pub every: usize,
     /// Measure the ceiling of each cell, too.
     pub ceiling: bool,
     /// Where images are made.
     pub scratch: PathBuf,
+}
+
+impl fmt::Display for Matrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.aged {
+            0 => f.write_str("Fresh images")?,
+            operations => write!(f, "Images aged by {operations} operations")?,
+        }
+        match self.workers {
+            0 | 1 => f.write_str(", one worker"),
+            workers => write!(f, ", {workers} workers in turns"),
+        }
+    }
 }
 
 /// One cell of the table.
@@ -89,12 +128,15 @@ pub fn run(matrix: &Matrix, mut each: impl FnMut(&Cell)) -> Result<Vec<Cell>> {
     let session = Session::start(&matrix.scratch)?;
     let mut cells = Vec::new();
     let mut number = 0;
-    for kind in KINDS.iter().filter(|kind| is_wanted(&matrix.kinds, kind.name)) {
-        for image in IMAGES.iter().filter(|image| is_wanted(&matrix.images, image.name)) {
+    // By image first: what was aged is kept for one kind of image only.
+    for image in IMAGES.iter().filter(|image| is_wanted(&matrix.images, image.name)) {
+        let mut runs = Runs { session: &session, matrix, image, aged: Vec::new() };
+        for kind in KINDS.iter().filter(|kind| is_wanted(&matrix.kinds, kind.name)) {
             for mount in MOUNTS {
                 number += 1;
                 if (number - 1) % matrix.every.max(1) == 0 {
-                    let cell = one(&session, matrix, kind.name, image, mount)
+                    let cell = runs
+                        .cell(kind.name, mount)
                         .with_context(|| format!("{} on {} with {mount}", kind.name, image.name))?;
                     each(&cell);
                     cells.push(cell);
@@ -102,104 +144,83 @@ pub fn run(matrix: &Matrix, mut each: impl FnMut(&Cell)) -> Result<Vec<Cell>> {
             }
         }
     }
+    let place = |cell: &Cell| KINDS.iter().position(|kind| kind.name == cell.trace);
+    cells.sort_by_key(place);
     Ok(cells)
 }
 
-fn one(session: &Session, matrix: &Matrix, kind: &str, image: &ImageKind, mount: &str) -> Result<Cell> {
-    let full = kind == "near-full";
-    let mib = if full { FULL_MIB } else { image.mib };
-    let space = if full { FULL_MIB } else { 256 };
-    let lines = make(kind, &Recipe { seed: matrix.seed, ops: matrix.operations, space: space << 20 })?;
-    let plan = Plan {
-        // A full image is small: as many inodes as its size gives.
-        mke2fs: if full { image.mke2fs.replace(" -N 100000", "") } else { image.mke2fs.to_owned() },
-        size: mib << 20,
-        mount: mount.to_owned(),
-        loading: Loading::All,
-        seed: matrix.seed,
-        other: Other::Engine,
-        ageing: None,
-        scratch: matrix.scratch.clone(),
-        keep: None,
-    };
-    let agreement = session.compare(&plan, &lines)?;
-    let ceiling = if matrix.ceiling {
-        Some(session.compare(&Plan { other: Other::Kernel, ..plan }, &lines)?.shares.extents)
-    } else {
-        None
-    };
-    Ok(Cell {
-        trace: kind.to_owned(),
-        image: image.name.to_owned(),
-        mount: mount.to_owned(),
-        agreement,
-        ceiling,
-    })
+/// Comparisons on one kind of image.
+struct Runs<'a> {
+    session: &'a Session,
+    matrix: &'a Matrix,
+    image: &'a ImageKind,
+    /// Aged images by seed.
+    aged: Vec<(u64, Arc<MemoryDevice>)>,
 }
 
-/// The cells as a Markdown table, with a last row for all.
-#[must_use]
-pub fn table(cells: &[Cell]) -> String {
-    let mut text = String::from(
-        "| trace | image | scan | delalloc | extents | extents % | ceiling % | bytes % | inodes % | tree blocks % | \
-         placements % | criteria % | stats beyond 1 % |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-    );
-    for cell in cells {
-        let scan = if cell.mount.contains("mb_optimize_scan=0") { "linear" } else { "optimized" };
-        let delayed = if cell.mount.contains("nodelalloc") { "no" } else { "yes" };
-        row(&mut text, [&cell.trace, &cell.image, scan, delayed], &cell.agreement, cell.ceiling);
-    }
-    let mut all = Agreement::default();
-    let mut ceiling = None;
-    for cell in cells {
-        all.add(&cell.agreement);
-        if let Some(share) = cell.ceiling {
-            ceiling.get_or_insert_with(Share::default).add(share);
+impl Runs<'_> {
+    fn cell(&mut self, kind: &str, mount: &str) -> Result<Cell> {
+        let mut cell = Cell {
+            trace: kind.to_owned(),
+            image: self.image.name.to_owned(),
+            mount: mount.to_owned(),
+            agreement: Agreement::default(),
+            ceiling: None,
+        };
+        for &seed in &self.matrix.seeds {
+            let lines = self.lines(kind, seed)?;
+            let plan = self.plan(kind, mount, seed)?;
+            let start = self.start(kind, &plan)?;
+            cell.agreement.add(&self.session.compare_from(&plan, &start, &lines)?);
+            if self.matrix.ceiling {
+                let plan = Plan { other: Other::Kernel, ..plan };
+                let most = self.session.compare_from(&plan, &start, &lines)?.shares.extents;
+                cell.ceiling.get_or_insert_with(Share::default).add(most);
+            }
         }
+        Ok(cell)
     }
-    row(&mut text, ["all", "all", "both", "both"], &all, ceiling);
-    text
-}
 
-fn row(text: &mut String, words: [&str; 4], one: &Agreement, ceiling: Option<Share>) {
-    let [trace, image, scan, delayed] = words;
-    let (shares, decisions) = (&one.shares, &one.decisions);
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        text,
-        "| {trace} | {image} | {scan} | {delayed} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-        shares.extents.of,
-        shares.extents.text(),
-        ceiling.map_or("-".to_owned(), Share::text),
-        shares.bytes.text(),
-        shares.inodes.text(),
-        shares.tree_blocks.text(),
-        decisions.placements.text(),
-        decisions.criteria.text(),
-        one.stats_apart().len(),
-    );
-}
+    fn lines(&self, kind: &str, seed: u64) -> Result<Vec<Line>> {
+        let space = if kind == "near-full" { FULL_MIB } else { SPACE_MIB };
+        let Matrix { operations, workers, .. } = *self.matrix;
+        make(kind, &Recipe { seed, ops: operations, space: space << 20, workers })
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_row_adds_up() {
-        let cell = |equal, of| {
-            let mut agreement = Agreement::default();
-            agreement.shares.extents = Share { equal, of };
-            agreement.stats.insert("hits".to_owned(), (100, 98));
-            Cell {
-                trace: "untar".to_owned(),
-                image: "1k".to_owned(),
-                mount: "mb_optimize_scan=0,nodelalloc".to_owned(),
-                agreement,
-                ceiling: None,
+    fn plan(&self, kind: &str, mount: &str, seed: u64) -> Result<Plan> {
+        let full = kind == "near-full";
+        let (mke2fs, mib) =
+            if full { (self.image.full, FULL_MIB) } else { (self.image.mke2fs, self.image.mib) };
+        let ageing = match self.matrix.aged {
+            0 => None,
+            ops => {
+                let space = if full { FULL_MIB } else { (mib / 4).min(AGED_MIB) };
+                Some(make("ageing", &Recipe { seed: !seed, ops, space: space << 20, workers: 1 })?)
             }
         };
-        let text = table(&[cell(999, 1000), cell(1000, 1000)]);
-        assert!(text.contains("| untar | 1k | linear | no | 1000 | 99.900 | - |"), "{text}");
-        assert!(text.lines().last().is_some_and(|line| line.contains("| 2000 | 99.950 |")), "{text}");
+        Ok(Plan {
+            mke2fs: mke2fs.to_owned(),
+            size: mib << 20,
+            mount: mount.to_owned(),
+            loading: Loading::All,
+            seed,
+            other: Other::Engine,
+            ageing,
+            scratch: self.matrix.scratch.clone(),
+            keep: None,
+        })
+    }
+
+    /// The start image; an aged one is kept, but not the small one of `near-full`.
+    fn start(&mut self, kind: &str, plan: &Plan) -> Result<Arc<MemoryDevice>> {
+        if plan.ageing.is_none() || kind == "near-full" {
+            return self.session.start_image(plan);
+        }
+        if let Some((_, kept)) = self.aged.iter().find(|(seed, _)| *seed == plan.seed) {
+            return Ok(Arc::clone(kept));
+        }
+        let made = self.session.start_image(plan)?;
+        self.aged.push((plan.seed, Arc::clone(&made)));
+        Ok(made)
     }
 }

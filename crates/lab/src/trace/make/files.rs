@@ -70,8 +70,9 @@ pub(super) fn ageing(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
     pen.mkdir("/age");
     let mut live: Vec<(String, u64)> = Vec::new();
     let (mut used, mut serial) = (0, 0);
+    let most = blockyard_disk::num::usize_from_u64(recipe.ops / 20).max(400);
     while pen.wants_more() {
-        while pen.wants_more() && used < recipe.space * 7 / 10 && live.len() < 400 {
+        while pen.wants_more() && used < recipe.space * 7 / 10 && live.len() < most {
             serial += 1;
             let (path, size) = (format!("/age/f{serial}"), tree_file_size(rng));
             pen.file(&path, size, 256 * KIB);

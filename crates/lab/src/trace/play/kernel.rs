@@ -211,7 +211,7 @@ mod tests {
     fn made_traces_play_without_surprises() {
         for kind in ["untar", "small-fsync", "log-rotate", "directory-heavy"] {
             let root = tempfile::tempdir().unwrap();
-            let lines = make(kind, &Recipe { seed: 1, ops: 300, space: 8 << 20 }).unwrap();
+            let lines = make(kind, &Recipe { seed: 1, ops: 300, space: 8 << 20, workers: 1 }).unwrap();
             let mut player = KernelPlayer::new(root.path(), 1, None);
             let outcomes = play_all(&mut player, &lines).unwrap();
             // Renaming a log that was not rotated before is the one refusal these kinds have.

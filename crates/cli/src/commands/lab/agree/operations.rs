@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use blockyard_lab::agree::operations::matrix::{self, Matrix};
 use blockyard_lab::agree::operations::{Agreement, Loading, Other, Plan, Session};
+use blockyard_lab::report::{Environment, shell_words};
 use blockyard_lab::trace::{Line, make, read};
 
 use super::EXIT_BELOW;
@@ -35,6 +36,18 @@ pub(crate) struct OperationArgs {
     /// Play this trace on the start image first, by the kernel
     #[arg(long)]
     age: Option<PathBuf>,
+    /// Age the start image by this many operations of the kind `ageing` first
+    #[arg(long, default_value_t = 0, conflicts_with = "age")]
+    aged: u64,
+    /// Workers of made traces: they take turns, each on a CPU slot and in a directory of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    workers: u32,
+    /// Seeds of the table, comma-separated: each cell is the sum over them [default: --seed]
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["trace", "make"])]
+    seeds: Vec<u64>,
+    /// The whole document of tables: fresh images, two workers, aged images; with --ceiling
+    #[arg(long, conflicts_with_all = ["trace", "make", "aged", "workers"])]
+    report: bool,
     /// Load bitmaps as they are needed, not all after each mount
     #[arg(long)]
     lazy: bool,
@@ -76,7 +89,7 @@ impl OperationArgs {
             loading: if self.lazy { Loading::Lazy } else { Loading::All },
             seed: common.seed,
             other: if self.ceiling { Other::Kernel } else { Other::Engine },
-            ageing: self.age.as_deref().map(read_trace).transpose()?,
+            ageing: self.ageing(common)?,
             scratch: scratch.clone(),
             keep: common.keep.clone(),
         };
@@ -95,37 +108,86 @@ impl OperationArgs {
         let matrix = Matrix {
             kinds: common.loads.clone(),
             images: common.images.clone(),
-            seed: common.seed,
+            seeds: if self.seeds.is_empty() { vec![common.seed] } else { self.seeds },
             operations: common.ops.into(),
+            workers: self.workers,
+            aged: self.aged,
             every: common.every,
             ceiling: self.ceiling,
             scratch: self.scratch.unwrap_or_else(fast_scratch),
         };
-        let cells = matrix::run(&matrix, |cell| {
-            if output.json {
-                println!("{}", serde_json::json!(cell));
-            } else if let (Some(first), false) = (&cell.agreement.first, output.quiet) {
-                println!("{} on {} with {}: first difference: {first}", cell.trace, cell.image, cell.mount);
-            }
-        })?;
+        let matrices = if self.report {
+            let two = Matrix { workers: 2, ..matrix.clone() };
+            let aged = Matrix { aged: AGED, ..matrix.clone() };
+            vec![matrix, two, aged]
+        } else {
+            vec![matrix]
+        };
+        let mut reached = true;
         if !output.json {
-            print!("{}", matrix::table(&cells));
+            print!("{}", preamble());
         }
-        let reached = cells.iter().all(|cell| cell.agreement.shares.extents.percent() >= common.at_least);
+        for matrix in &matrices {
+            reached &= run_one(matrix, common, output)?;
+        }
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
+    }
+
+    /// What is played on the start image first.
+    fn ageing(&self, common: &Common) -> Result<Option<Vec<Line>>> {
+        match (&self.age, self.aged) {
+            (Some(path), _) => read_trace(path).map(Some),
+            (None, 0) => Ok(None),
+            (None, ops) => {
+                let (seed, space) = (!common.seed, (self.mib << 20) / 4);
+                make::make("ageing", &make::Recipe { seed, ops, space, workers: 1 }).map(Some)
+            }
+        }
     }
 
     fn lines(&self, common: &Common) -> Result<Vec<Line>> {
         match (&self.trace, &self.make) {
             (Some(path), _) => read_trace(path),
             (None, Some(kind)) => {
-                let recipe =
-                    make::Recipe { seed: common.seed, ops: common.ops.into(), space: self.space << 20 };
+                let (seed, ops) = (common.seed, common.ops.into());
+                let recipe = make::Recipe { seed, ops, space: self.space << 20, workers: self.workers };
                 make::make(kind, &recipe)
             }
             (None, None) => bail!("no trace: --trace FILE, or --make KIND"),
         }
     }
+}
+
+/// Operations that age the images of the report.
+const AGED: u64 = 200_000;
+
+/// One table; whether every cell reaches what is asked for.
+fn run_one(matrix: &Matrix, common: &Common, output: &Output) -> Result<bool> {
+    let cells = matrix::run(matrix, |cell| {
+        if output.json {
+            println!("{}", serde_json::json!(cell));
+        } else if let (Some(first), false) = (&cell.agreement.first, output.quiet) {
+            eprintln!("{} on {} with {}: first difference: {first}", cell.trace, cell.image, cell.mount);
+        }
+    })?;
+    if !output.json {
+        let seeds: Vec<String> = matrix.seeds.iter().map(u64::to_string).collect();
+        let (operations, seeds) = (matrix.operations, seeds.join(", "));
+        println!("## {matrix}\n\nAbout {operations} operations a trace; seeds {seeds}.\n");
+        println!("{}\n{}", matrix::summary(&cells), matrix::table(&cells));
+    }
+    Ok(cells.iter().all(|cell| cell.agreement.shares.extents.percent() >= common.at_least))
+}
+
+/// What was compared by whom.
+fn preamble() -> String {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let command = shell_words(std::iter::once("blockyard").chain(words.iter().map(String::as_str)));
+    let environment = Environment::of_this_machine(command, String::new());
+    format!(
+        "Linux {}, blockyard {} ({}), {}.\n\n    {}\n\n",
+        environment.kernel, environment.version, environment.commit, environment.machine, environment.command
+    )
 }
 
 /// A memory file system when there is one.

@@ -1,0 +1,178 @@
+//! Writing folio by folio, as Linux's page cache does: each folio is delayed, or placed at once when space gets short.
+//!
+//! Only where [`OpenOptions::follow_page_cache`](crate::OpenOptions::follow_page_cache) asks for it: elsewhere a write
+//! reserves all that it and its mapping can need before it changes anything, which no file system with Linux's rules
+//! can promise. What was observed is in docs/format-notes.md, "When space gets short".
+
+use super::allocate::How;
+use super::truncate::Why;
+use super::write_back::RUN_CREDITS;
+use crate::data::{CachedAs, FileData};
+use crate::inode::Inode;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::inode::InodeMap;
+use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
+use std::ops::Range;
+use std::sync::Arc;
+
+impl FileSystem {
+    /// Writes folio after folio until one does not fit; gives the number of bytes that went.
+    ///
+    /// # Errors
+    /// Of the first folio.
+    pub(super) fn write_by_folio(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize> {
+        let end = offset + u64_from_usize(bytes.len());
+        let mut at = offset;
+        while at < end {
+            let part = at..data.folios.next_end(at..end);
+            let from = usize_from_u64(at - offset);
+            let content = &bytes[from..usize_from_u64(part.end - offset)];
+            match self.write_folio(ctx, inode, data, part.start, content) {
+                Err(Error::NoSpace) if from > 0 => return Ok(from),
+                Err(error) => return Err(error),
+                Ok(()) => at = part.end,
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    /// What of a write lies in one folio. When it does not fit, what it allocated behind the end of the file goes, and
+    /// it is tried again after a commit that frees clusters.
+    fn write_folio(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let end = offset + u64_from_usize(bytes.len());
+        let bits = self.geometry().block_bits();
+        let mut tries = 0;
+        loop {
+            let old_size = inode.core().size;
+            let delays = self.delays_allocation() && !self.leaves_delayed_allocation(ctx, inode, data)?;
+            data.folios.note_write(offset..end);
+            let written = self.try_folio(ctx, inode, data, delays, (offset, bytes));
+            let Err(Error::NoSpace) = written else { return written };
+            if end > old_size {
+                let keep = u32_from_u64(old_size.div_ceil(1 << bits));
+                self.forget_pages(data, old_size..u64::MAX);
+                self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(old_size))?;
+            }
+            self.retry_after_commit(ctx, &mut tries)?;
+        }
+    }
+
+    fn try_folio(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        delays: bool,
+        (offset, bytes): (u64, &[u8]),
+    ) -> Result<()> {
+        let end = offset + u64_from_usize(bytes.len());
+        if self.delays_allocation() && !delays {
+            let bits = self.geometry().block_bits();
+            let blocks = u32_from_u64(offset >> bits)..u32_from_u64((end - 1) >> bits) + 1;
+            self.place_now(ctx, inode, blocks, data)?;
+        }
+        self.note_cached(inode, data, offset..end)?;
+        self.write_piece(ctx, inode, data, offset, bytes)?;
+        if self.delays_allocation() {
+            return Ok(());
+        }
+        let written = self.write_back(ctx, inode, data);
+        if let Err(Error::NoSpace) = written {
+            // It was clean before: only what this write brought waits.
+            self.forget_dirty(data, 0..u32::MAX);
+        }
+        written
+    }
+
+    /// Whether there is so little space that a write asks for its blocks at once. Before that, reserved clusters are
+    /// given their place when they get many.
+    fn leaves_delayed_allocation(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+    ) -> Result<bool> {
+        let room = self.allocator().room();
+        if room.wants_write_back() {
+            self.write_back_beside(ctx, inode, data)?;
+        }
+        Ok(room.is_short())
+    }
+
+    /// Gives the blocks of a range a place each, one after the other, as unwritten: their data comes later.
+    fn place_now(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        blocks: Range<u32>,
+        data: &mut FileData,
+    ) -> Result<()> {
+        let extents = inode.core().map == InodeMap::Extents;
+        let how = How { unwritten: extents, reserved: false, exact: false };
+        for logical in blocks {
+            if data.block(logical).is_some() {
+                continue;
+            }
+            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let mut core = inode.core_mut();
+            self.join_inode(&handle, inode, &mut core)?;
+            let here = self.lookup_block(inode, &core, logical)?;
+            if here.found.is_none() {
+                let plan = self.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
+                self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+                inode.note_remapped(&handle);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reserves clusters one by one, all or none, and nothing for the mapping: that comes from the file system's own
+    /// reserve.
+    pub(super) fn reserve_as_linux(
+        &self,
+        ctx: &OpContext,
+        data: &mut FileData,
+        clusters: &[u32],
+    ) -> Result<()> {
+        for (done, &cluster) in clusters.iter().enumerate() {
+            if let Err(error) = self.reserve(ctx, 1) {
+                let made = clusters[..done].iter().filter(|&&cluster| data.take_reservation(cluster)).count();
+                self.unreserve(ctx, u64_from_usize(made));
+                return Err(error);
+            }
+            data.note_reserved(cluster);
+        }
+        Ok(())
+    }
+
+    /// Notes as what the page cache will hold the blocks of a write.
+    fn note_cached(&self, inode: &Inode, data: &mut FileData, bytes: Range<u64>) -> Result<()> {
+        let bits = self.geometry().block_bits();
+        let core = inode.core();
+        for logical in u32_from_u64(bytes.start >> bits)..u32_from_u64(bytes.end.div_ceil(1 << bits)) {
+            if data.block(logical).is_none() {
+                let kind = match self.lookup_block(inode, &core, logical)?.found {
+                    None => CachedAs::Delayed,
+                    Some(extent) if extent.unwritten => CachedAs::Unwritten,
+                    Some(_) => CachedAs::Mapped,
+                };
+                data.note_kind(logical, kind);
+            }
+        }
+        Ok(())
+    }
+}

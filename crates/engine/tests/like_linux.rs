@@ -1,0 +1,294 @@
+//! What decides which blocks are asked for, when, and in which pieces: each mechanism that was found by comparing
+//! operations with Linux 6.18 (docs/format-notes.md) by itself, without a kernel.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/image.rs"]
+mod support;
+
+use blockyard_alloc::{AllocEvent, EventKind, EventSink, RequestFlags};
+use blockyard_device::MemoryDevice;
+use blockyard_disk::InodeNr;
+use blockyard_engine::{Events, Fallocate, FileSystem, OpenOptions, mkfs};
+use blockyard_sync::CpuSlot;
+use std::sync::{Arc, Mutex};
+use support::{ROOT, context, file, open_with};
+
+const BLOCK: u64 = 4096;
+
+/// A request for data: inode, first logical block, blocks. Requests for the mapping have no blocks.
+type Request = (u32, u32, u32);
+
+#[derive(Default)]
+struct Requests(Mutex<Vec<Request>>);
+
+impl EventSink for Requests {
+    fn emit(&self, _: CpuSlot, event: &AllocEvent) {
+        if event.kind == EventKind::NoSpace {
+            return;
+        }
+        let is_data = u32::from(event.flags) & RequestFlags::DATA.bits() != 0;
+        let (first, len) = if is_data { (event.original.logical, event.original.len) } else { (0, 0) };
+        self.0.lock().unwrap().push((event.inode, first, len));
+    }
+}
+
+struct World {
+    fs: FileSystem,
+    requests: Arc<Requests>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::of(256 << 20, OpenOptions { follow_page_cache: true, ..OpenOptions::default() })
+    }
+
+    fn of(size: u64, options: OpenOptions) -> Self {
+        let device = Arc::new(MemoryDevice::new(size));
+        mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
+        let requests = Arc::new(Requests::default());
+        let events = Some(Events(Arc::<Requests>::clone(&requests)));
+        let options = OpenOptions { events, dirty_data_bytes: 1 << 30, ..options };
+        Self { fs: open_with(&device, options), requests }
+    }
+
+    /// A file that a user has open for writing.
+    fn open(&self, name: &str) -> InodeNr {
+        let inode = file(&self.fs, ROOT, name);
+        self.fs.open_inode(inode, true).unwrap();
+        self.taken();
+        inode
+    }
+
+    fn write(&self, inode: InodeNr, block: u64, blocks: u64) {
+        let bytes = vec![7; usize::try_from(blocks * BLOCK).unwrap()];
+        self.fs.write(&context(), inode, block * BLOCK, &bytes).unwrap();
+    }
+
+    fn allocate(&self, inode: InodeNr, what: Fallocate, from: u64, to: u64) {
+        self.fs.fallocate(&context(), inode, what, from, to - from).unwrap();
+    }
+
+    /// What was asked for since the last call.
+    fn taken(&self) -> Vec<Request> {
+        std::mem::take(&mut self.requests.0.lock().unwrap())
+    }
+
+    /// The inodes that data was asked for by a sync, each once, in order.
+    fn synced(&self) -> Vec<u32> {
+        self.taken();
+        self.fs.sync(&context()).unwrap();
+        let mut order: Vec<u32> = self.taken().into_iter().map(|(inode, _, _)| inode).collect();
+        order.dedup();
+        order
+    }
+}
+
+#[test]
+fn files_are_written_back_in_the_order_in_which_they_became_dirty() {
+    let world = World::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| world.open(name));
+    world.write(c, 0, 1);
+    world.write(a, 0, 1);
+    world.write(b, 0, 1);
+    world.write(c, 4, 1);
+    assert_eq!(world.synced(), [c, a, b].map(InodeNr::raw));
+}
+
+#[test]
+fn fsync_leaves_a_file_its_place_in_the_order() {
+    let world = World::new();
+    let [a, b] = ["a", "b"].map(|name| world.open(name));
+    world.write(b, 0, 1);
+    world.write(a, 0, 1);
+    world.fs.fsync(&context(), b).unwrap();
+    world.write(b, 4, 1);
+    assert_eq!(world.synced(), [b, a].map(InodeNr::raw));
+    // Writing back everything takes it away.
+    world.write(a, 8, 1);
+    world.write(b, 8, 1);
+    assert_eq!(world.synced(), [a, b].map(InodeNr::raw));
+}
+
+#[test]
+fn allocating_and_cutting_make_a_file_dirty_too() {
+    for cut in [false, true] {
+        let world = World::new();
+        let [a, b] = ["a", "b"].map(|name| world.open(name));
+        world.write(a, 0, 8);
+        world.fs.sync(&context()).unwrap();
+        if cut {
+            world.fs.truncate(&context(), a, 2 * BLOCK).unwrap();
+        } else {
+            world.allocate(a, Fallocate::AllocateKeepSize, 100 * BLOCK, 102 * BLOCK);
+        }
+        world.write(b, 0, 1);
+        world.write(a, 8, 1);
+        assert_eq!(world.synced(), [a, b].map(InodeNr::raw), "cut: {cut}");
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_to_nothing_is_written_back_when_it_is_closed() {
+    let world = World::new();
+    let inode = world.open("f");
+    let close = || {
+        world.fs.release_inode(&context(), inode, true).unwrap();
+        world.taken().len()
+    };
+    world.write(inode, 0, 3);
+    assert_eq!(close(), 0, "an ordinary close writes nothing");
+    world.fs.open_inode(inode, true).unwrap();
+    world.fs.truncate(&context(), inode, 0).unwrap();
+    world.write(inode, 0, 3);
+    assert_eq!(close(), 1);
+    // Once: the next close is an ordinary one again.
+    world.fs.open_inode(inode, true).unwrap();
+    world.write(inode, 8, 3);
+    assert_eq!(close(), 0);
+    world.fs.open_inode(inode, true).unwrap();
+    world.fs.truncate(&context(), inode, BLOCK).unwrap();
+    world.write(inode, 8, 3);
+    assert_eq!(close(), 0, "it was not cut to nothing");
+}
+
+/// 2048 blocks are asked for at most; the rest of the folio that they end in comes alone.
+#[test]
+fn a_run_that_ends_inside_a_folio_goes_on_with_the_rest_of_it() {
+    let world = World::new();
+    let inode = world.open("f");
+    world.write(inode, 100, 3000);
+    world.fs.fsync(&context(), inode).unwrap();
+    let data: Vec<Request> = world.taken().into_iter().filter(|request| request.2 > 0).collect();
+    let number = inode.raw();
+    assert_eq!(data, [(number, 100, 2048), (number, 2148, 412), (number, 2560, 540)]);
+}
+
+/// Five pieces of a write-back are five entries until all are converted: a root of four grows, though one entry is left.
+#[test]
+fn pieces_of_a_write_back_are_entries_of_their_own_until_all_are_mapped() {
+    for (blocks, grows) in [(4 * 2048, false), (5 * 2048, true)] {
+        let world = World::new();
+        let inode = world.open("f");
+        world.write(inode, 0, blocks);
+        world.fs.fsync(&context(), inode).unwrap();
+        let grew = world.taken().iter().any(|request| request.2 == 0);
+        assert_eq!(grew, grows, "{blocks} blocks");
+    }
+}
+
+#[test]
+fn fallocate_asks_for_delayed_blocks_alone() {
+    let world = World::new();
+    let inode = world.open("f");
+    world.write(inode, 4, 2);
+    world.allocate(inode, Fallocate::Allocate, 0, 10 * BLOCK);
+    let number = inode.raw();
+    assert_eq!(world.taken(), [(number, 0, 4), (number, 4, 2), (number, 6, 4)]);
+}
+
+#[test]
+fn collapsing_writes_back_the_folio_of_its_start_and_what_lies_behind_it() {
+    let world = World::new();
+    let inode = world.open("f");
+    // Page by page: a folio each.
+    (0..16).for_each(|block| world.write(inode, block, 1));
+    world.allocate(inode, Fallocate::CollapseRange, 4 * BLOCK, 6 * BLOCK);
+    let number = inode.raw();
+    assert_eq!(world.taken(), [(number, 4, 1), (number, 6, 10)]);
+    world.fs.fsync(&context(), inode).unwrap();
+    assert_eq!(world.taken(), [(number, 0, 4)]);
+}
+
+/// A file of four written blocks with holes between: its root is full. It is large, so what it gets is laid out like
+/// the file.
+fn four_pieces(world: &World) -> InodeNr {
+    let inode = world.open("f");
+    world.fs.truncate(&context(), inode, 1 << 20).unwrap();
+    for block in [0, 2, 4, 6] {
+        world.write(inode, block, 1);
+        world.fs.fsync(&context(), inode).unwrap();
+    }
+    world.taken();
+    inode
+}
+
+/// From extent to extent the new block joins the converted one before it; when all is allocated first, it cannot.
+#[test]
+fn zero_range_allocates_everything_first_when_it_touches_blocks_in_part() {
+    for (from, grows) in [(0, false), (100, true)] {
+        let world = World::new();
+        let inode = four_pieces(&world);
+        world.allocate(inode, Fallocate::ZeroRange, from, 7 * BLOCK);
+        let grew = world.taken().iter().any(|request| request.2 == 0);
+        assert_eq!(grew, grows, "from {from}");
+    }
+}
+
+/// The end of a hole splits the extent there, before the head of it goes: for a moment there are five.
+#[test]
+fn punching_splits_the_extent_at_the_end_of_the_hole() {
+    let world = World::new();
+    let inode = world.open("f");
+    for block in [0, 10, 20, 30] {
+        world.write(inode, block, 8);
+        world.fs.fsync(&context(), inode).unwrap();
+    }
+    world.taken();
+    world.allocate(inode, Fallocate::PunchHole, 10 * BLOCK, 14 * BLOCK);
+    assert_eq!(world.taken(), [(inode.raw(), 0, 0)], "a block for the tree");
+}
+
+/// An image of 64 MiB without a reserve of its own.
+fn small_world() -> World {
+    let world =
+        World::of(64 << 20, OpenOptions { follow_page_cache: true, cpus: 2, ..OpenOptions::default() });
+    world.fs.allocator().set_reserved(0).unwrap();
+    world
+}
+
+#[test]
+fn more_than_half_of_the_free_space_delayed_is_written_back() {
+    let world = small_world();
+    let [a, b] = ["a", "b"].map(|name| world.open(name));
+    world.write(a, 0, 1);
+    let free = world.fs.allocator().free_clusters().free;
+    let mut at = 0;
+    while world.taken().is_empty() {
+        let delayed = world.fs.allocator().free_clusters().delayed;
+        assert!(2 * delayed < free + 4 * 64, "{delayed} of {free} are delayed");
+        world.write(b, at, 16);
+        at += 16;
+    }
+    let left = world.fs.allocator().free_clusters();
+    assert_eq!(left.delayed, 16, "only what was written after it");
+    assert!(2 * (free - left.free) > free, "{left:?} of {free}");
+}
+
+#[test]
+fn the_last_folios_are_placed_at_once_and_what_does_not_fit_is_refused_whole() {
+    let world = small_world();
+    let inode = world.open("f");
+    let free = world.fs.allocator().free_clusters().free;
+    world.allocate(inode, Fallocate::Allocate, 0, (free - 250) * BLOCK);
+    let f = world.open("g");
+    world.write(f, 0, 16);
+    let asked = world.taken();
+    assert_eq!(asked.len(), 16, "one by one: {asked:?}");
+    let before = world.fs.allocator().free_clusters();
+    let mut at = 16;
+    let bytes = vec![7; usize::try_from(16 * BLOCK).unwrap()];
+    let refused = loop {
+        match world.fs.write_some(&context(), f, at * BLOCK, &bytes) {
+            Ok(done) => at += u64::try_from(done).unwrap() / BLOCK,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.errno(), 28);
+    assert_eq!(at % 16, 0, "no folio is written in part");
+    assert_eq!(world.fs.attributes(f).unwrap().size, at * BLOCK);
+    world.fs.commit(&context()).unwrap();
+    let left = world.fs.allocator().free_clusters();
+    assert!(left.free < 16 && left.delayed == 0, "{before:?} {left:?}");
+    world.fs.close(&context()).unwrap();
+}

@@ -1,0 +1,167 @@
+//! The cells of a measurement as Markdown: a row for both scan modes, and sums by kind of trace.
+
+use std::fmt::Write;
+
+use super::{Cell, MOUNTS};
+use crate::agree::operations::Agreement;
+use crate::agree::operations::compare::Share;
+use crate::trace::make::KINDS;
+
+const COLUMNS: [&str; 11] = [
+    "extents",
+    "extents %",
+    "ceiling %",
+    "bytes %",
+    "inodes",
+    "inodes %",
+    "tree blocks %",
+    "placements %",
+    "criteria %",
+    "ended otherwise",
+    "mb_stats beyond 1 %",
+];
+
+/// The cells, both scan modes (linear / by index) in one row.
+#[must_use]
+pub fn table(cells: &[Cell]) -> String {
+    let mut text = head(&["trace", "image", "delalloc"]);
+    let mut done: Vec<[&str; 3]> = Vec::new();
+    for cell in cells {
+        let words = [cell.trace.as_str(), &cell.image, delayed(&cell.mount)];
+        if done.contains(&words) {
+            continue;
+        }
+        done.push(words);
+        let figures: Vec<Figures> = MOUNTS
+            .iter()
+            .filter_map(|mount| cells.iter().find(|other| other.is_at(words, mount)))
+            .map(|cell| figures(&cell.agreement, cell.ceiling))
+            .collect();
+        row(&mut text, &words, &figures);
+    }
+    text
+}
+
+/// Sums by kind of trace and way of allocation, and over all.
+#[must_use]
+pub fn summary(cells: &[Cell]) -> String {
+    let mut text = head(&["trace", "delalloc"]);
+    for kind in KINDS {
+        for way in ["no", "yes"] {
+            let is_wanted = |cell: &&Cell| cell.trace == kind.name && delayed(&cell.mount) == way;
+            sum_row(&mut text, &[kind.name, way], cells.iter().filter(is_wanted));
+        }
+    }
+    for way in ["no", "yes"] {
+        sum_row(&mut text, &["all", way], cells.iter().filter(|cell| delayed(&cell.mount) == way));
+    }
+    text
+}
+
+impl Cell {
+    fn is_at(&self, [trace, image, way]: [&str; 3], mount: &str) -> bool {
+        self.trace == trace && self.image == image && self.mount == mount && delayed(mount) == way
+    }
+}
+
+fn delayed(mount: &str) -> &'static str {
+    if mount.contains("nodelalloc") { "no" } else { "yes" }
+}
+
+type Figures = [String; COLUMNS.len()];
+
+fn figures(one: &Agreement, ceiling: Option<Share>) -> Figures {
+    let (shares, decisions) = (&one.shares, &one.decisions);
+    [
+        shares.extents.of.to_string(),
+        shares.extents.text(),
+        ceiling.map_or("-".to_owned(), Share::text),
+        shares.bytes.text(),
+        shares.inodes.of.to_string(),
+        shares.inodes.text(),
+        shares.tree_blocks.text(),
+        decisions.placements.text(),
+        decisions.criteria.text(),
+        one.outcomes_differ.to_string(),
+        one.stats_apart().len().to_string(),
+    ]
+}
+
+fn head(words: &[&str]) -> String {
+    let columns = words.iter().chain(&COLUMNS);
+    let mut text = String::new();
+    for column in columns.clone() {
+        text.push_str("| ");
+        text.push_str(column);
+        text.push(' ');
+    }
+    text.push_str("|\n");
+    columns.for_each(|_| text.push_str("|---"));
+    text.push_str("|\n");
+    text
+}
+
+/// Equal figures of both scan modes are printed once.
+fn row(text: &mut String, words: &[&str], figures: &[Figures]) {
+    let Some(first) = figures.first() else { return };
+    for word in words {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "| {word} ");
+    }
+    for column in 0..first.len() {
+        let same = figures.iter().all(|one| one[column] == first[column]);
+        let values: Vec<&str> = figures.iter().map(|one| one[column].as_str()).collect();
+        let _ = write!(text, "| {} ", if same { first[column].clone() } else { values.join(" / ") });
+    }
+    text.push_str("|\n");
+}
+
+fn sum_row<'c>(text: &mut String, words: &[&str], cells: impl Iterator<Item = &'c Cell>) {
+    let mut all = Agreement::default();
+    let mut ceiling = None;
+    let mut some = false;
+    for cell in cells {
+        some = true;
+        all.add(&cell.agreement);
+        if let Some(share) = cell.ceiling {
+            ceiling.get_or_insert_with(Share::default).add(share);
+        }
+    }
+    if some {
+        row(text, words, &[figures(&all, ceiling)]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(mount: &str, equal: u64, of: u64) -> Cell {
+        let mut agreement = Agreement::default();
+        agreement.shares.extents = Share { equal, of };
+        agreement.stats.insert("hits".to_owned(), (100, 98));
+        Cell {
+            trace: "untar".to_owned(),
+            image: "1k".to_owned(),
+            mount: mount.to_owned(),
+            agreement,
+            ceiling: Some(Share { equal: of, of }),
+        }
+    }
+
+    #[test]
+    fn both_scan_modes_stand_in_a_row() {
+        let text = table(&[cell(MOUNTS[0], 999, 1000), cell(MOUNTS[1], 1000, 1000)]);
+        let row = text.lines().nth(2).unwrap();
+        assert!(row.starts_with("| untar | 1k | no | 1000 | 99.900 / 100.000 | 100.000 | "), "{text}");
+        assert!(row.ends_with("| 0 | 1 |"), "{text}");
+        assert_eq!(text.lines().count(), 3);
+    }
+
+    #[test]
+    fn sums_add_up() {
+        let text = summary(&[cell(MOUNTS[0], 999, 1000), cell(MOUNTS[1], 1000, 1000), cell(MOUNTS[2], 0, 5)]);
+        assert!(text.contains("| untar | no | 2000 | 99.950 | 100.000 |"), "{text}");
+        assert!(text.contains("| all | yes | 5 | 0.000 | 100.000 |"), "{text}");
+    }
+}

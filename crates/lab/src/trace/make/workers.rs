@@ -1,0 +1,69 @@
+//! Several workers in one trace: each has a trace of the same kind to itself, below a directory of its own, and they
+//! take turns in an order that the seed draws.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::trace::{Line, Op};
+
+/// Operations that a worker does in one turn at most.
+const TURN_MAX: usize = 8;
+
+/// Interleaves the workers' traces; worker k gets everything of the k-th below `/wk`.
+pub(super) fn interleave(traces: Vec<Vec<Line>>, seed: u64) -> Vec<Line> {
+    let workers = blockyard_disk::num::u32_from_usize(traces.len());
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x0077_6F72_6B65_7273);
+    let mut lines: Vec<Line> = (0..workers).map(own_directory).collect();
+    let mut waiting: Vec<(u32, std::vec::IntoIter<Line>)> =
+        (0..workers).zip(traces.into_iter().map(Vec::into_iter)).collect();
+    while !waiting.is_empty() {
+        let turn = rng.random_range(0..waiting.len());
+        let (worker, rest) = &mut waiting[turn];
+        let worker = *worker;
+        let own = rest.by_ref().take(rng.random_range(1..=TURN_MAX));
+        lines.extend(own.map(|line| Line { op: moved(line.op, worker, workers), worker, at: line.at }));
+        if rest.as_slice().is_empty() {
+            waiting.remove(turn);
+        }
+    }
+    lines
+}
+
+fn own_directory(worker: u32) -> Line {
+    let op = Op::Mkdir { path: format!("/w{worker}"), mode: 0o755 };
+    Line { op, worker, at: None }
+}
+
+/// An operation as a worker does it: in its own directory, with its own numbers of open files.
+fn moved(mut op: Op, worker: u32, workers: u32) -> Op {
+    let below = |path: &mut String| path.insert_str(0, &format!("/w{worker}"));
+    match &mut op {
+        Op::Open { fd, path, .. } => {
+            *fd = *fd * workers + worker;
+            below(path);
+        }
+        Op::Pwrite { fd, .. }
+        | Op::Fallocate { fd, .. }
+        | Op::Ftruncate { fd, .. }
+        | Op::Fsync { fd }
+        | Op::Fdatasync { fd }
+        | Op::Close { fd } => *fd = *fd * workers + worker,
+        Op::Mkdir { path, .. }
+        | Op::Unlink { path }
+        | Op::Rmdir { path }
+        | Op::Mknod { path, .. }
+        | Op::Setxattr { path, .. }
+        // The target of a symbolic link is text, not a name in the image.
+        | Op::Symlink { path, .. } => below(path),
+        Op::Rename { from, to } => {
+            below(from);
+            below(to);
+        }
+        Op::Link { target, path } => {
+            below(target);
+            below(path);
+        }
+        Op::Sync | Op::DropCaches | Op::Remount => {}
+    }
+    op
+}
