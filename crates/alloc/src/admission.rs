@@ -133,11 +133,7 @@ impl<B: Backend> Admission<B> {
 
     /// What a writer sees at a glance.
     pub(crate) fn room(&self) -> Room {
-        Room {
-            free: self.free.approximate(),
-            delayed: self.dirty.approximate(),
-            watermark: self.watermark,
-        }
+        Room { free: self.free.approximate(), delayed: self.dirty.approximate(), watermark: self.watermark }
     }
 
     /// Free clusters as decisions see them: late by less than a batch for each CPU.

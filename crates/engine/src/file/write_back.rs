@@ -206,7 +206,9 @@ impl FileSystem {
         while let Some(run) = self.next_run(data, &range, &rest_of_folio) {
             match self.write_run(ctx, inode, data, run, &mut unconverted) {
                 // There is room for the mapping, but it was freed in the running transaction.
-                Err(Error::NoSpace) if !self.places_as_linux() => result = self.retry_after_commit(ctx, &mut tries),
+                Err(Error::NoSpace) if !self.places_as_linux() => {
+                    result = self.retry_after_commit(ctx, &mut tries)
+                }
                 Ok(Some(end)) => rest_of_folio = self.rest_of_folio(data, end),
                 other => result = other.map(drop),
             }

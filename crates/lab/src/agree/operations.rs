@@ -183,12 +183,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Self::compare`].
-    pub fn compare_from(
-        &self,
-        plan: &Plan,
-        start: &Arc<MemoryDevice>,
-        lines: &[Line],
-    ) -> Result<Agreement> {
+    pub fn compare_from(&self, plan: &Plan, start: &Arc<MemoryDevice>, lines: &[Line]) -> Result<Agreement> {
         let (theirs, played, commits) = undisturbed(plan, start, lines)?;
         let own = own_commits(lines, &commits);
         let ours = match plan.other {
@@ -332,7 +327,7 @@ fn may_run_out(fs: &FileSystem, line: &Line) -> bool {
     let geometry = fs.geometry();
     let space = fs.allocator().free_clusters();
     let wanted = (bytes >> geometry.block_bits() >> geometry.cluster_ratio_bits()) + BESIDE;
-    space.free < space.delayed + space.reserved + wanted
+    space.free < space.delayed + space.reserved + fs.allocator().pending_clusters() + wanted
 }
 
 /// Options under which the engine decides as a kernel with this mount does.
