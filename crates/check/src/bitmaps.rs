@@ -73,6 +73,10 @@ fn check_blocks(volume: &Volume<'_>, map: &BlockMap, nr: GroupNr, sink: &mut Sin
         if used > metadata_clusters(volume, nr) {
             sink.add(Code::BLOCK_UNINIT_USED, Site::group(nr), format!("{used} clusters in use"));
         }
+        if clusters < volume.geometry.clusters_per_group() {
+            // What stands for the bitmap then has no padding.
+            sink.add(Code::BLOCK_BITMAP_PADDING, Site::group(nr), "BLOCK_UNINIT in the last group");
+        }
     } else if group.block_bitmap_ok {
         let words = found.unwrap_or_default();
         compare_block_bitmap(volume, nr, &words, sink);

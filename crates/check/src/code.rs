@@ -57,6 +57,18 @@ impl Code {
         if high == 0xF0 { middle } else { high }
     }
 
+    /// Whether e2fsck gives up where it finds this, with exit code 8.
+    #[must_use]
+    pub const fn is_fatal(self) -> bool {
+        matches!(
+            self,
+            Self::JOURNAL_SHARED
+                | Self::EXTERNAL_JOURNAL
+                | Self::EXTERNAL_JOURNAL_BAD
+                | Self::EXTERNAL_JOURNAL_OTHER
+        )
+    }
+
     /// Whether the number is one of e2fsck's.
     #[must_use]
     pub const fn is_e2fsck(self) -> bool {
@@ -80,7 +92,10 @@ codes! {
     SUPERBLOCK_CONSTANT 0x00_000b Error "superblock constant out of range";
     INODES_COUNT 0x00_000d Error "inode count is not groups times inodes per group";
     JOURNAL_INODE 0x00_000f Error "journal inode is unusable";
-    EXTERNAL_JOURNAL 0x00_0011 Error "external journal";
+    JOURNAL_SHARED 0x00_0010 Error "external journal serves several file systems";
+    EXTERNAL_JOURNAL 0x00_0011 Error "external journal was not given";
+    EXTERNAL_JOURNAL_BAD 0x00_0012 Error "external journal has no usable superblock";
+    EXTERNAL_JOURNAL_OTHER 0x00_0013 Error "external journal belongs to another file system";
     JOURNAL_SUPERBLOCK 0x00_0015 Error "journal superblock is corrupt";
     JOURNAL_WITHOUT_FEATURE 0x00_0016 Note "a journal is named although the feature is off";
     RECOVER_WITHOUT_JOURNAL 0x00_0017 Error "recovery is asked for although there is no journal";
@@ -99,7 +114,7 @@ codes! {
     GROUP_CHECKSUM 0x00_0035 Note "group descriptor checksum does not match";
     UNINIT_WITHOUT_FEATURE 0x00_0036 Note "group is marked uninitialised although the feature is off";
     ITABLE_UNUSED 0x00_0038 Note "more never-used inodes than the group has";
-    LAST_GROUP_UNINIT 0x00_0039 Error "last group is marked BLOCK_UNINIT";
+    LAST_GROUP_UNINIT 0x00_0039 Note "last group is marked BLOCK_UNINIT";
     LOG_CORRUPT 0x00_003a Error "the journal holds a corrupt transaction";
     TEST_FILESYSTEM 0x00_003b Note "marked as a file system for tests";
     MMP_BLOCK 0x00_0042 Error "MMP block is out of range";
@@ -311,6 +326,7 @@ codes! {
     EXTENT_DEPTH 0xF0_010A Note "extent node names another depth than its place in the tree";
     INLINE_SIZE 0xF0_0109 Note "size is beyond the inline data";
     SUPERBLOCK_BACKUP 0xF0_000B Note "superblock is unusable, a backup is taken";
+    DESCRIPTORS_NARROW 0xF0_000C Note "group descriptors are too small for 64bit, and Linux does not mount it";
     NOT_REPLAYED 0xF0_000A Error "the journal asks for recovery and cannot be replayed";
     METADATA_CONFLICT 0xF0_0101 Error "metadata overlaps";
     INODE_TABLE_READ 0xF0_0102 Error "inode table cannot be read";

@@ -69,8 +69,8 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
         believed = believed.saturating_sub(desc.itable_unused());
     }
     if nr.raw() + 1 == volume.geometry.groups() && flags.contains(GroupFlags::BLOCK_UNINIT) {
+        // What the bitmap on disk says does not count then either, which is an error unless the group is empty.
         sink.add(Code::LAST_GROUP_UNINIT, site, "");
-        flags.remove(GroupFlags::BLOCK_UNINIT);
     }
     if !sound {
         // Bitmaps are read from the disk then, as e2fsck does.

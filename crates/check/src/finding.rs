@@ -184,6 +184,11 @@ impl Ledger {
         self.unjudged.filter(|_| self.errors == 0)
     }
 
+    /// Whether e2fsck would have given up.
+    pub(crate) fn is_fatal(&self) -> bool {
+        self.findings.iter().any(|finding| finding.code.is_fatal())
+    }
+
     /// The inodes that findings are about, with repetitions.
     pub(crate) fn inodes(&self) -> impl Iterator<Item = InodeNr> + use<'_> {
         self.findings.iter().filter_map(|finding| finding.site.inode)

@@ -295,8 +295,9 @@ fn check_fields(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     if !volume.incompat.contains(Incompat::BIT64) && raw.i_file_acl_high.get() != 0 {
         cx.add(Code::FILE_ACL_HIGH, format!("i_file_acl_high = {}", raw.i_file_acl_high.get()));
     }
-    if !volume.compat.contains(Compat::EXT_ATTR) && raw.file_acl().raw() != 0 {
-        cx.add(Code::XATTR_WITHOUT_FEATURE, format!("i_file_acl = {}", raw.file_acl()));
+    let file_acl = volume.file_acl(raw);
+    if !volume.compat.contains(Compat::EXT_ATTR) && file_acl.raw() != 0 {
+        cx.add(Code::XATTR_WITHOUT_FEATURE, format!("i_file_acl = {file_acl}"));
     }
     let directory = raw.file_type() == Some(FileType::Directory);
     let large_dirs = volume.incompat.contains(Incompat::LARGE_DIR);

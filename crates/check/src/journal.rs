@@ -1,8 +1,10 @@
 //! The journal: that it exists where the superblock says, can be used, and is empty when the file system is clean.
 
+use blockyard_device::BlockDevice;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::jbd2::{BlockKind, JournalIncompat, RawHeader, RawJournalSuperblock};
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
+use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
 use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr};
 use zerocopy::FromBytes;
 
@@ -18,11 +20,12 @@ const BLOCKS_MIN: u64 = 1024;
 const CRC32C: u8 = 4;
 
 /// Checks the superblock's word about the journal, the journal's inode, and its superblock.
-pub(crate) fn check(volume: &Volume<'_>, sink: &mut Sink) {
+/// `external` is the device that a user gave.
+pub(crate) fn check(volume: &Volume<'_>, external: Option<&dyn BlockDevice>, sink: &mut Sink) {
     let sb = &volume.sb;
     let recover = volume.incompat.contains(Incompat::RECOVER);
     if sb.s_journal_uuid != [0; 16] {
-        return sink.add(Code::EXTERNAL_JOURNAL, Site::NOWHERE, "s_journal_uuid is set");
+        return check_external(volume, external, recover, sink);
     }
     let journal = volume.compat.contains(Compat::HAS_JOURNAL);
     let named = sb.s_journal_inum.get() != 0;
@@ -37,7 +40,7 @@ pub(crate) fn check(volume: &Volume<'_>, sink: &mut Sink) {
         return;
     }
     if !named && sb.s_journal_dev.get() != 0 {
-        return sink.add(Code::EXTERNAL_JOURNAL, Site::NOWHERE, "s_journal_dev is set");
+        return check_external(volume, external, recover, sink);
     }
     match journal_runs(volume) {
         Err(why) => {
@@ -46,6 +49,49 @@ pub(crate) fn check(volume: &Volume<'_>, sink: &mut Sink) {
         }
         Ok((runs, blocks)) => check_superblock(volume, &runs, blocks, recover, sink),
     }
+}
+
+/// A journal on a device of its own, which must name this file system and be empty when that is clean.
+fn check_external(volume: &Volume<'_>, journal: Option<&dyn BlockDevice>, recover: bool, sink: &mut Sink) {
+    let Some(journal) = journal else {
+        let detail = "give its device with --journal-device";
+        return sink.add(Code::EXTERNAL_JOURNAL, Site::NOWHERE, detail);
+    };
+    match external_superblock(volume, journal) {
+        Err((code, why)) => sink.add(code, Site::NOWHERE, why),
+        Ok(raw) if raw.s_start.get() != 0 && !recover => {
+            sink.add(Code::LOG_NOT_EMPTY, Site::NOWHERE, format!("s_start = {}", raw.s_start));
+        }
+        Ok(_) => {}
+    }
+}
+
+/// The journal superblock of an external journal. It stands behind a superblock that names the device.
+fn external_superblock(
+    volume: &Volume<'_>,
+    journal: &dyn BlockDevice,
+) -> Result<RawJournalSuperblock, (Code, String)> {
+    let bad = |why: String| (Code::EXTERNAL_JOURNAL_BAD, why);
+    let mut bytes = [0; RawSuperblock::SIZE];
+    journal.read_at(PRIMARY_OFFSET, &mut bytes).map_err(|error| bad(error.to_string()))?;
+    let head = RawSuperblock::read_from_bytes(&bytes).expect("1024 bytes");
+    if head.s_magic.get() != MAGIC || !head.incompat().contains(Incompat::JOURNAL_DEV) {
+        return Err(bad("it is no journal device".into()));
+    }
+    if head.s_uuid != volume.sb.s_journal_uuid {
+        return Err((Code::EXTERNAL_JOURNAL_OTHER, "its UUID is another one".into()));
+    }
+    let bits = volume.geometry.block_bits();
+    let mut block = vec![0; volume.block_size()];
+    let place = if bits == 10 { 2 } else { 1 };
+    journal.read_at(place << bits, &mut block).map_err(|error| bad(error.to_string()))?;
+    let (raw, _) = RawJournalSuperblock::read_from_prefix(&block).expect("a block has 1024 bytes");
+    if raw.s_nr_users.get() > 1 {
+        return Err((Code::JOURNAL_SHARED, format!("s_nr_users = {}", raw.s_nr_users)));
+    }
+    let blocks = head.blocks_count().raw().min(journal.size() >> bits);
+    verify(volume, &block, blocks).map_err(|why| (Code::JOURNAL_SUPERBLOCK, why))?;
+    Ok(raw)
 }
 
 /// The map of the journal's inode, and how many blocks of log it has room for.

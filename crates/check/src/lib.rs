@@ -40,6 +40,7 @@ pub use finding::{Finding, Site};
 use block_map::BlockMap;
 use finding::{Ledger, Sink};
 use inodes::Scan;
+use replay::Replayed;
 use superblock::Opened;
 
 /// How to run.
@@ -89,7 +90,7 @@ pub struct Report {
     /// Findings that were counted and not kept.
     pub suppressed: u64,
     /// Whether the file system could be examined. If not, its superblock is unusable, and so are the backups that were
-    /// tried; e2fsck gives exit code 8 then.
+    /// tried, or its external journal is; e2fsck gives exit code 8 then.
     pub examined: bool,
 }
 
@@ -106,40 +107,71 @@ impl Report {
 /// # Errors
 /// [`Error`] when no verdict is possible; damage of any kind is a finding, not an error.
 pub fn check(device: &dyn BlockDevice, options: &Options) -> Result<Report, Error> {
+    check_devices(Devices { image: device, journal: None, is_replayed: false }, options)
+}
+
+/// As [`check`], of a file system whose journal is on a device of its own.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_with_journal(
+    device: &dyn BlockDevice,
+    journal: &dyn BlockDevice,
+    options: &Options,
+) -> Result<Report, Error> {
+    check_devices(Devices { image: device, journal: Some(journal), is_replayed: false }, options)
+}
+
+/// What is checked: only read.
+#[derive(Clone, Copy)]
+struct Devices<'a> {
+    image: &'a dyn BlockDevice,
+    /// The external journal.
+    journal: Option<&'a dyn BlockDevice>,
+    /// Whether both are what a replay of the journal leaves.
+    is_replayed: bool,
+}
+
+fn check_devices(devices: Devices<'_>, options: &Options) -> Result<Report, Error> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(options.threads.unwrap_or(0))
         .build()
         .map_err(|error| Error::Threads(error.to_string()))?;
-    pool.install(|| run(device, options.superblock))
+    pool.install(|| run(devices, options.superblock))
 }
 
-fn run(device: &dyn BlockDevice, place: Option<Place>) -> Result<Report, Error> {
+fn run(devices: Devices<'_>, place: Option<Place>) -> Result<Report, Error> {
     let mut ledger = Ledger::default();
     let mut sink = Sink::default();
     let examined = if let Some(place) = place {
         let Place { block, block_size } = place;
-        let backup = backup::at(device, place).ok_or(Error::NoSuperblock { block, block_size })?;
-        run_on_backup(device, &backup, &mut sink, &mut ledger)?
+        let backup = backup::at(devices.image, place).ok_or(Error::NoSuperblock { block, block_size })?;
+        run_on_backup(devices, &backup, &mut sink, &mut ledger)?
     } else {
-        match replay::replayed(device, &mut sink) {
-            Some(overlay) => run_on(&overlay, sink, &mut ledger)?,
-            None => run_on(device, sink, &mut ledger)?,
+        match replay::replayed(devices, &mut sink) {
+            Some(Replayed { image, journal }) => {
+                let journal = journal.as_ref().map(|journal| -> &dyn BlockDevice { journal });
+                run_on(Devices { image: &image, journal, is_replayed: true }, sink, &mut ledger)?
+            }
+            None => run_on(devices, sink, &mut ledger)?,
         }
     };
     if let Some(what) = ledger.no_verdict() {
         return Err(Error::Unsupported(format!("{what} (nothing else is wrong)")));
     }
+    let examined = examined && !ledger.is_fatal();
     let (findings, errors, suppressed) = ledger.finish();
     Ok(Report { findings, errors, suppressed, examined })
 }
 
 /// Examines a file system by its primary superblock, or by a backup when that is no use. False when neither is.
-fn run_on(device: &dyn BlockDevice, mut sink: Sink, ledger: &mut Ledger) -> Result<bool, Error> {
+fn run_on(devices: Devices<'_>, mut sink: Sink, ledger: &mut Ledger) -> Result<bool, Error> {
     let mut found = Sink::default();
-    let (volume, backup) = match superblock::open(device, &mut found)? {
+    let (volume, backup) = match superblock::open(devices.image, &mut found)? {
         Opened::Unusable => (None, None),
-        Opened::Corrupt => (None, backup::find(device)),
+        Opened::Corrupt => (None, backup::find(devices.image)),
         Opened::Volume(mut volume) => {
+            volume.is_replayed = devices.is_replayed;
             let is_sound = descriptors::load(&mut volume, &mut found);
             let backup = if is_sound { None } else { backup::of(&volume) };
             (Some(volume), backup)
@@ -152,40 +184,49 @@ fn run_on(device: &dyn BlockDevice, mut sink: Sink, ledger: &mut Ledger) -> Resu
         let why = first.map_or_else(String::new, |first| format!("{} {}; ", first.code.text(), first.detail));
         let site = first.map_or(Site::NOWHERE, |first| first.site);
         note.add(what, site, format!("{why}the one in block {} is used", backup.block));
-        if run_on_backup(device, &backup, &mut note, ledger)? {
+        if run_on_backup(devices, &backup, &mut note, ledger)? {
             ledger.absorb(sink);
             return Ok(true);
         }
     }
     sink.merge(found);
-    examine(volume.as_deref(), sink, ledger)
+    examine(volume.as_deref(), devices.journal, sink, ledger)
 }
 
 /// Examines a file system by a backup. False when that is no better than the primary.
 fn run_on_backup(
-    device: &dyn BlockDevice,
+    devices: Devices<'_>,
     backup: &backup::Backup,
     sink: &mut Sink,
     ledger: &mut Ledger,
 ) -> Result<bool, Error> {
-    let Some(overlay) = backup.laid_over(device) else { return Ok(false) };
+    let Some(overlay) = backup.laid_over(devices.image) else { return Ok(false) };
     let Opened::Volume(mut volume) = superblock::open(&overlay, sink)? else { return Ok(false) };
     backup.lay_descriptors(&volume, &overlay);
     volume.is_backup = true;
+    volume.is_replayed = devices.is_replayed;
     descriptors::load(&mut volume, sink);
-    examine(Some(&volume), std::mem::take(sink), ledger)
+    examine(Some(&volume), devices.journal, std::mem::take(sink), ledger)
 }
 
 /// Examines a file system as far as it could be opened; false when that is not far enough.
-fn examine(volume: Option<&volume::Volume<'_>>, mut sink: Sink, ledger: &mut Ledger) -> Result<bool, Error> {
+fn examine(
+    volume: Option<&volume::Volume<'_>>,
+    journal: Option<&dyn BlockDevice>,
+    mut sink: Sink,
+    ledger: &mut Ledger,
+) -> Result<bool, Error> {
     let volume = volume.filter(|volume| !volume.groups.is_empty());
     let usable = match volume {
         Some(volume) => superblock::check_values(volume, &mut sink)?,
         None => false,
     };
-    ledger.absorb(sink);
     if let Some(volume) = volume.filter(|_| usable) {
+        journal::check(volume, journal, &mut sink);
+        ledger.absorb(sink);
         passes(volume, ledger);
+    } else {
+        ledger.absorb(sink);
     }
     Ok(usable)
 }
@@ -196,7 +237,6 @@ fn passes(volume: &volume::Volume<'_>, ledger: &mut Ledger) {
     descriptors::check_mmp(volume, &mut sink);
     descriptors::check_backups(volume, &mut sink);
     let system = descriptors::system_ranges(volume, &mut sink);
-    journal::check(volume, &mut sink);
     let orphans = orphans::collect(volume, &mut sink);
     ledger.absorb(sink);
     let map = BlockMap::new(&volume.geometry);

@@ -3,30 +3,43 @@
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::Incompat;
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
-use blockyard_recovery::{OnDamage, Options, replay_into_overlay};
+use blockyard_recovery::{OnDamage, Options, Session};
 use zerocopy::FromBytes;
 
+use crate::Devices;
 use crate::code::Code;
 use crate::finding::{Sink, Site};
 
-/// The device with its journal replayed into memory; `None` when the superblock does not ask for it or it cannot be
-/// done, which is a finding.
-pub(crate) fn replayed<'a>(
-    device: &'a dyn BlockDevice,
-    sink: &mut Sink,
-) -> Option<OverlayDevice<&'a dyn BlockDevice>> {
-    if !asks_for_recovery(device) {
+/// A file system with its journal replayed into memory, and the journal as that leaves it when it has a device of its
+/// own.
+pub(crate) struct Replayed<'a> {
+    pub(crate) image: OverlayDevice<&'a dyn BlockDevice>,
+    pub(crate) journal: Option<OverlayDevice<&'a dyn BlockDevice>>,
+}
+
+/// Replays the journal into memory; `None` when the superblock does not ask for it or it cannot be done, which is a
+/// finding.
+pub(crate) fn replayed<'a>(devices: Devices<'a>, sink: &mut Sink) -> Option<Replayed<'a>> {
+    if !asks_for_recovery(devices.image) {
         return None;
     }
+    let replayed = Replayed {
+        image: OverlayDevice::new(devices.image),
+        journal: devices.journal.map(OverlayDevice::new),
+    };
     let options = Options { on_damage: OnDamage::ReplayGood, ..Options::default() };
-    match replay_into_overlay(device, &options) {
-        Ok((overlay, report)) => {
+    let session = match &replayed.journal {
+        Some(journal) => Session::open_with_journal(&replayed.image, journal),
+        None => Session::open(&replayed.image),
+    };
+    match session.and_then(|session| session.replay(&options)) {
+        Ok(report) => {
             for damage in &report.damage {
                 sink.add(Code::LOG_CORRUPT, Site::NOWHERE, damage.to_string());
             }
             let detail = format!("{} transactions, {} blocks", report.transactions, report.written);
             sink.add(Code::JOURNAL_REPLAYED, Site::NOWHERE, detail);
-            Some(overlay)
+            Some(replayed)
         }
         Err(error) => {
             sink.add(Code::NOT_REPLAYED, Site::NOWHERE, error.to_string());

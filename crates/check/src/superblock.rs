@@ -1,10 +1,10 @@
 //! Pass 0, the superblock: constants that all arithmetic relies on, features, and fields that can be wrong alone.
 
 use blockyard_device::BlockDevice;
-use blockyard_disk::geometry::GeometryFields;
-use blockyard_disk::num::u64_from_u32;
-use blockyard_disk::superblock::{FsFlags, MAGIC, PRIMARY_OFFSET, RawSuperblock};
-use blockyard_disk::{BlockNr, Checksums, Compat, Geometry, Incompat, InodeNr, RoCompat};
+use blockyard_disk::num::{u32_from_usize, u64_from_u32};
+use blockyard_disk::superblock::bounds::{self, Bounded};
+use blockyard_disk::superblock::{FsFlags, INCOMPAT_READABLE, MAGIC, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::{Checksums, Compat, Geometry, Incompat, InodeNr, RoCompat};
 use zerocopy::FromBytes;
 
 use crate::Error;
@@ -16,21 +16,6 @@ use crate::volume::Volume;
 const CRC32C: u8 = 1;
 /// The only `s_encoding`.
 const ENCODING_UTF8: u16 = 1;
-/// Features that change what metadata means and that the checker knows.
-const KNOWN_INCOMPAT: Incompat = Incompat::FILETYPE
-    .union(Incompat::RECOVER)
-    .union(Incompat::META_BG)
-    .union(Incompat::EXTENTS)
-    .union(Incompat::BIT64)
-    .union(Incompat::MMP)
-    .union(Incompat::FLEX_BG)
-    .union(Incompat::EA_INODE)
-    .union(Incompat::CSUM_SEED)
-    .union(Incompat::LARGE_DIR)
-    .union(Incompat::INLINE_DATA)
-    .union(Incompat::ENCRYPT)
-    .union(Incompat::CASEFOLD);
-
 /// Features with names and without anybody who knows them.
 const UNKNOWN_COMPAT: Compat = Compat::LAZY_BG.union(Compat::SNAPSHOT_BITMAP);
 
@@ -68,24 +53,23 @@ pub(crate) fn open<'a>(device: &'a dyn BlockDevice, sink: &mut Sink) -> Result<O
         sink.add(Code::SUPERBLOCK_CHECKSUM, Site::NOWHERE, "");
         return Ok(Opened::Corrupt);
     }
-    let unknown = sb.incompat().difference(KNOWN_INCOMPAT);
+    let unknown = sb.incompat().difference(INCOMPAT_READABLE);
     if !unknown.is_empty() {
         return Err(Error::Unsupported(unknown.to_string()));
     }
-    let Some(geometry) = check_constants(&sb, sink) else {
+    let Some((geometry, desc_size)) = check_constants(&sb, sink) else {
         return Ok(if is_beyond_help(&sb) { Opened::Unusable } else { Opened::Corrupt });
     };
-    let incompat = sb.incompat();
-    let desc_size = if incompat.contains(Incompat::BIT64) { usize::from(sb.s_desc_size.get()) } else { 32 };
     Ok(Opened::Volume(Box::new(Volume {
         device,
         geometry,
         checksums,
         compat: sb.compat(),
-        incompat,
+        incompat: sb.incompat(),
         ro_compat: sb.ro_compat(),
         desc_size,
         is_backup: false,
+        is_replayed: false,
         groups: Vec::new(),
         sb,
     })))
@@ -112,97 +96,40 @@ fn is_beyond_help(sb: &RawSuperblock) -> bool {
     (moved && first < sb.blocks_count().raw()) || no_size
 }
 
-/// Every bound that [`Geometry`] and [`Volume`] rely on; each violation is a finding that names the field.
-fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<Geometry> {
-    let mut check = |ok: bool, field: &str, value: u64| {
-        if !ok {
-            sink.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, format!("{field} = {value}"));
-        }
-        ok
-    };
-    let features = (sb.incompat(), sb.ro_compat());
-    let block_log = sb.s_log_block_size.get();
-    if !check(block_log <= 6, "s_log_block_size", block_log.into()) {
-        return None;
-    }
-    let block_bits = 10 + block_log;
-    let block_size = 1u32 << block_bits;
-    let bigalloc = features.1.contains(RoCompat::BIGALLOC);
-    let cluster_log = sb.s_log_cluster_size.get();
-    let cluster_ok = cluster_log >= block_log && cluster_log <= 28 && (bigalloc || cluster_log == block_log);
-    if !check(cluster_ok && cluster_log - block_log <= 18, "s_log_cluster_size", cluster_log.into()) {
-        return None;
-    }
-    let ratio_bits = cluster_log - block_log;
-    let clusters = sb.s_clusters_per_group.get();
-    let per_group_ok = (8..=8 * block_size).contains(&clusters) && clusters.is_multiple_of(8);
-    if !check(per_group_ok, "s_clusters_per_group", clusters.into()) {
-        return None;
-    }
-    let blocks_per_group = sb.s_blocks_per_group.get();
-    let expected = u64_from_u32(clusters) << ratio_bits;
-    if !check(u64_from_u32(blocks_per_group) == expected, "s_blocks_per_group", blocks_per_group.into()) {
-        return None;
-    }
-    let first = sb.s_first_data_block.get();
-    let first_expected = u32::from(block_size == 1024 && ratio_bits == 0);
-    if first != first_expected {
-        sink.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, format!("s_first_data_block = {first}"));
-        return None;
-    }
-    let inode_size = if sb.s_rev_level.get() == 0 { 128 } else { sb.s_inode_size.get() };
-    let ipg = sb.s_inodes_per_group.get();
-    let fields = GeometryFields {
-        block_bits,
-        cluster_ratio_bits: ratio_bits,
-        blocks_count: sb.blocks_count(),
-        first_data_block: BlockNr::new(u64_from_u32(first)),
-        clusters_per_group: clusters,
-        inodes_per_group: ipg,
-        inode_size,
-        flex_bits: if features.0.contains(Incompat::FLEX_BG) { sb.s_log_groups_per_flex.into() } else { 0 },
-    };
-    let geometry = match Geometry::new(fields) {
-        Ok(geometry) => geometry,
-        Err(error) => {
-            sink.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, error.to_string());
-            return None;
-        }
-    };
-    check_derived(sb, &geometry, sink).then_some(geometry)
-}
-
-/// Constants that depend on the geometry.
-fn check_derived(sb: &RawSuperblock, geometry: &Geometry, sink: &mut Sink) -> bool {
+/// Every bound that [`Geometry`] and [`Volume`] rely on: gives the geometry and the bytes of a descriptor.
+fn check_constants(sb: &RawSuperblock, sink: &mut Sink) -> Option<(Geometry, usize)> {
     let before = sink.errors();
-    let mut check = |ok: bool, field: &str, value: u64| constant_check(sink, ok, field, value);
-    let block_size = blockyard_disk::num::u32_from_usize(geometry.block_size());
-    let inodes_per_block = block_size / u32::from(geometry.inode_size());
+    let geometry = keep(bounds::geometry(sb), Code::SUPERBLOCK_CONSTANT, sink)?;
+    let block_size = u32_from_usize(geometry.block_size());
     let ipg = geometry.inodes_per_group();
-    check(ipg >= inodes_per_block && ipg <= 8 * block_size, "s_inodes_per_group", ipg.into());
-    let table = geometry.inode_table_blocks();
-    check(table + 3 < geometry.blocks_per_group().max(8), "s_inodes_per_group", ipg.into());
+    let table_fits = geometry.inode_table_blocks() + 3 < geometry.blocks_per_group().max(8);
+    let fills_a_block = ipg >= block_size / u32::from(geometry.inode_size());
+    constant_check(sink, table_fits && fills_a_block, "s_inodes_per_group", ipg.into());
+    // Without flex_bg the field is not used, and still looked at.
     let flex = sb.s_log_groups_per_flex;
-    check(flex <= 31, "s_log_groups_per_flex", flex.into());
-    let mut desc_size = 32;
-    if sb.incompat().contains(Incompat::BIT64) {
-        desc_size = u32::from(sb.s_desc_size.get());
-        let possible = (64..=1024).contains(&desc_size) && desc_size.is_power_of_two();
-        check(possible, "s_desc_size", desc_size.into());
-    }
-    if sb.incompat().contains(Incompat::META_BG) {
-        let blocks = geometry.groups().div_ceil((block_size / desc_size.max(1)).max(1));
-        let first = sb.s_first_meta_bg.get();
-        if first > blocks {
-            sink.add(Code::FIRST_META_BG, Site::NOWHERE, format!("s_first_meta_bg = {first}"));
-        }
-    }
-    let count = sb.s_inodes_count.get();
-    if count != geometry.inodes_count() {
-        let detail = format!("{count}, should be {}", geometry.inodes_count());
+    constant_check(sink, flex <= 31, "s_log_groups_per_flex", flex.into());
+    let desc_size = desc_size(sb, sink)?;
+    let desc_blocks = geometry.groups().div_ceil(block_size / u32_from_usize(desc_size));
+    keep(bounds::first_meta_bg(sb, desc_blocks), Code::FIRST_META_BG, sink);
+    if bounds::inodes_count(sb, &geometry).is_err() {
+        let detail = format!("{}, should be {}", sb.s_inodes_count, geometry.inodes_count());
         sink.add(Code::INODES_COUNT, Site::NOWHERE, detail);
     }
-    sink.errors() == before
+    (sink.errors() == before).then_some((geometry, desc_size))
+}
+
+/// Bytes of a descriptor. Like e2fsck this takes the old 32 although 64bit asks for 64: block numbers have 32 bits then.
+fn desc_size(sb: &RawSuperblock, sink: &mut Sink) -> Option<usize> {
+    if sb.incompat().contains(Incompat::BIT64) && sb.s_desc_size.get() == 32 {
+        sink.add(Code::DESCRIPTORS_NARROW, Site::NOWHERE, "s_desc_size = 32");
+        return Some(32);
+    }
+    keep(bounds::desc_size(sb), Code::SUPERBLOCK_CONSTANT, sink)
+}
+
+/// What a bound gives; a finding when it does not hold.
+fn keep<T>(bounded: Bounded<T>, code: Code, sink: &mut Sink) -> Option<T> {
+    bounded.map_err(|broken| sink.add(code, Site::NOWHERE, broken.to_string())).ok()
 }
 
 /// Checks what e2fsck asks only when it has found the descriptors to be sound. Gives whether the file system can be
@@ -221,19 +148,11 @@ pub(crate) fn check_values(volume: &Volume<'_>, sink: &mut Sink) -> Result<bool,
         "s_desc_size",
         desc_size.into(),
     );
-    let reserved = u64::from(sb.s_reserved_gdt_blocks.get());
-    check(
-        reserved <= blockyard_disk::num::u64_from_usize(volume.block_size() / 4),
-        "s_reserved_gdt_blocks",
-        reserved,
-    );
     let privileged = sb.reserved_blocks_count().raw();
     check(privileged <= geometry.blocks_count().raw() / 2, "s_r_blocks_count", privileged);
-    if sb.s_rev_level.get() > 0 {
-        let first = sb.s_first_ino.get();
-        check(first >= 11 && first <= geometry.inodes_count(), "s_first_ino", first.into());
-    }
     check(sb.s_rev_level.get() <= 1, "s_rev_level", sb.s_rev_level.get().into());
+    keep(bounds::reserved_gdt(sb, geometry), Code::SUPERBLOCK_CONSTANT, sink);
+    keep(bounds::first_inode(sb, geometry), Code::SUPERBLOCK_CONSTANT, sink);
     if sink.errors() > before {
         return Ok(false);
     }
@@ -291,12 +210,14 @@ fn check_fields(volume: &Volume<'_>, sink: &mut Sink) {
     let featured =
         sb.s_feature_compat.get() | sb.s_feature_incompat.get() | sb.s_feature_ro_compat.get() != 0;
     add(!dynamic && featured, Code::REVISION_LOW, String::new());
-    let room = volume.geometry.inode_size().saturating_sub(128);
-    let extra_bad = |size: u16| size != 0 && (size < 4 || !size.is_multiple_of(4) || size > room);
-    if room > 0 {
-        let (min, want) = (sb.s_min_extra_isize.get(), sb.s_want_extra_isize.get());
-        add(extra_bad(min), Code::MIN_EXTRA_ISIZE, format!("s_min_extra_isize = {min}"));
-        add(extra_bad(want), Code::WANT_EXTRA_ISIZE, format!("s_want_extra_isize = {want}"));
+    let sizes = [
+        ("s_min_extra_isize", sb.s_min_extra_isize, Code::MIN_EXTRA_ISIZE),
+        ("s_want_extra_isize", sb.s_want_extra_isize, Code::WANT_EXTRA_ISIZE),
+    ];
+    for (field, size, code) in sizes.map(|(field, size, code)| (field, size.get(), code)) {
+        let fits = bounds::extra_isize(&volume.geometry, field, size).is_ok();
+        let bad = size != 0 && (size < 4 || !size.is_multiple_of(4) || !fits);
+        add(bad && volume.geometry.inode_size() > 128, code, format!("{field} = {size}"));
     }
 }
 

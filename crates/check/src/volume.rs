@@ -6,11 +6,15 @@
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
+use blockyard_disk::inode::RawInode;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{
     BlockCount, BlockNr, Checksums, Compat, Geometry, GroupNr, Incompat, InodeNr, RoCompat,
 };
+
+/// `s_creator_os` of the Hurd.
+const CREATOR_HURD: u32 = 1;
 
 /// A file system whose constants were checked.
 pub(crate) struct Volume<'a> {
@@ -26,6 +30,8 @@ pub(crate) struct Volume<'a> {
     /// Whether superblock and descriptors are backups. The flags of those are of the day they were written: like e2fsck,
     /// all bitmaps and whole tables are read then.
     pub(crate) is_backup: bool,
+    /// Whether the journal was replayed in memory.
+    pub(crate) is_replayed: bool,
     /// Descriptors with their checked flags; filled by `descriptors.rs`.
     pub(crate) groups: Vec<Group>,
 }
@@ -55,6 +61,21 @@ impl Volume<'_> {
     /// First inode that is not reserved.
     pub(crate) fn first_inode(&self) -> u32 {
         if self.sb.s_rev_level.get() == 0 { 11 } else { self.sb.s_first_ino.get() }
+    }
+
+    /// Whether the Hurd made the file system: its files may have a block for a translator, and nobody holds their
+    /// `i_blocks` to anything.
+    pub(crate) fn is_hurd(&self) -> bool {
+        self.sb.s_creator_os.get() == CREATOR_HURD
+    }
+
+    /// The attribute block of an inode: without 64bit the high half of its number does not count.
+    pub(crate) fn file_acl(&self, raw: &RawInode) -> BlockNr {
+        if self.incompat.contains(Incompat::BIT64) {
+            raw.file_acl()
+        } else {
+            BlockNr::new(u64_from_u32(raw.i_file_acl_lo.get()))
+        }
     }
 
     pub(crate) fn has_csum(&self) -> bool {

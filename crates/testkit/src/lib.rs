@@ -16,6 +16,7 @@ pub mod seed;
 pub mod tree;
 
 pub use oracle::{
-    LoopDevice, LoopMount, e2fsck_clean, have_tool, is_root, mke2fs, require, run, stay_on_one_cpu,
+    LoopDevice, LoopMount, Verdict, e2fsck_bounded, e2fsck_bounded_with, e2fsck_clean, have_tool, is_root,
+    mke2fs, require, run, stay_on_one_cpu,
 };
 pub use seed::{full_matrix, seed};

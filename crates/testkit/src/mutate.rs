@@ -6,6 +6,7 @@
 
 #![allow(clippy::as_conversions, reason = "test support for images of at most a few GiB")]
 
+mod damage;
 mod inventory;
 mod seal;
 
@@ -16,6 +17,7 @@ use std::path::Path;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
+pub use damage::Damage;
 pub use inventory::{Inventory, Kind, Structure};
 
 /// What a structure belongs to: at least one of these should appear in what a checker says.
@@ -151,8 +153,8 @@ impl Overlay<'_> {
     }
 }
 
-/// Another value for a field: a bit flipped, an edge, a neighbour, or anything.
-fn other_value(old: &[u8], random: &mut impl Rng) -> Vec<u8> {
+/// Another value for a field: a bit flipped, an edge, a neighbour, or anything. It may be the old one.
+pub fn other_value(old: &[u8], random: &mut impl Rng) -> Vec<u8> {
     let mut new = old.to_vec();
     match random.random_range(0..6) {
         0 | 1 => {

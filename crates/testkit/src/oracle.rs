@@ -102,6 +102,47 @@ pub fn e2fsck_clean(image: &Path) {
     );
 }
 
+/// What `e2fsck -fn` says of an image.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// Exit code; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub text: String,
+}
+
+impl Verdict {
+    /// The lines that say something about the image.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        let is_telling =
+            |line: &&str| !line.starts_with("Pass ") && !line.is_empty() && !line.starts_with("e2fsck ");
+        self.text.lines().filter(is_telling)
+    }
+}
+
+/// Runs `e2fsck -fn` on a damaged image with at most 60 seconds and 4 GiB of address space: damaged directories of
+/// `large_dir` have made it ask for 20 GB. A run that ends at a limit has found the image damaged before, so that its
+/// code, which is not 0, says what counts.
+///
+/// # Panics
+/// When it cannot be started.
+#[must_use]
+pub fn e2fsck_bounded(image: &Path) -> Verdict {
+    e2fsck_bounded_with(image, &[])
+}
+
+/// As [`e2fsck_bounded`], with more arguments.
+///
+/// # Panics
+/// When it cannot be started.
+#[must_use]
+pub fn e2fsck_bounded_with(image: &Path, more: &[&str]) -> Verdict {
+    let image = image.to_str().expect("test images have UTF-8 names");
+    let arguments = ["--as=4294967296", "timeout", "60", "e2fsck", "-fn"];
+    let output = run("prlimit", &[&arguments, more, &[image]].concat());
+    Verdict { code: output.status.code(), text: String::from_utf8_lossy(&output.stdout).into_owned() }
+}
+
 /// A loop device that shows an image for reading and writing; detached when dropped.
 ///
 /// A mount with `ro` through it still replays the journal, which it cannot through `mount -o loop,ro`.

@@ -95,7 +95,7 @@ fn is_context(entry: &RawEntry<'_>) -> bool {
 pub(super) fn policy(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, in_inode: &InInode) -> Policy {
     let volume = cx.scan.volume;
     let context = in_inode.context.clone().or_else(|| {
-        let block = Some(raw.file_acl()).filter(|block| volume.contains(*block))?;
+        let block = Some(volume.file_acl(raw)).filter(|block| volume.contains(*block))?;
         let bytes = volume.block(block).ok()?;
         let entries = xattr::parse(&bytes, Home::Block).ok()?;
         entries.iter().find(|entry| is_context(entry)).map(|entry| entry.value.to_vec())
@@ -186,7 +186,7 @@ pub(super) fn check_block_field(
     facts: &mut GroupFacts,
 ) -> u64 {
     let volume = cx.scan.volume;
-    let block = raw.file_acl();
+    let block = volume.file_acl(raw);
     if block == BlockNr::ZERO || !volume.compat.contains(Compat::EXT_ATTR) {
         return 0;
     }

@@ -41,6 +41,9 @@ fn walk_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, role: Rol
     if raw.flags().contains(InodeFlags::EXTENTS) {
         walk_extents(&mut walk, &raw.i_block);
     } else {
+        if volume.is_hurd() {
+            walk.translator(BlockNr::new(u64_from_u32(raw.i_version.get())));
+        }
         walk_indirect(&mut walk, &raw.block_words());
     }
     Sums {
@@ -95,6 +98,9 @@ pub(super) fn check_mapped(
 /// `i_blocks` must be the allocated blocks in its unit.
 pub(super) fn check_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, blocks: u64) {
     let volume = cx.scan.volume;
+    if volume.is_hurd() {
+        return;
+    }
     let huge = volume.ro_compat.contains(RoCompat::HUGE_FILE);
     let stored = raw.blocks_field(huge);
     let in_blocks = huge && raw.flags().contains(InodeFlags::HUGE_FILE);
@@ -262,7 +268,8 @@ pub(super) fn check_inline(
     } else if size > room {
         cx.add(Code::INLINE_SIZE, format!("{size}, there is room for {room}"));
     }
-    let acl = u64::from(raw.file_acl().raw() != 0) * u64_from_u32(cx.scan.volume.geometry.cluster_ratio());
+    let acl = u64::from(cx.scan.volume.file_acl(raw).raw() != 0)
+        * u64_from_u32(cx.scan.volume.geometry.cluster_ratio());
     check_blocks(cx, raw, acl + attributes.value_blocks);
 }
 

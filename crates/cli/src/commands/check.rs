@@ -1,6 +1,6 @@
 //! `blockyard check`: verify an image without writing to it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// Bytes of a block for -b [default: every size is tried]
     #[arg(short = 'B', long, value_name = "BYTES")]
     block_size: Option<u32>,
+    /// The device or file that holds the journal, when it is not in the image
+    #[arg(short, long, value_name = "DEVICE")]
+    journal_device: Option<PathBuf>,
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -66,10 +69,18 @@ impl Args {
             eprintln!("blockyard: check --threads 0: at least one thread is needed");
             return Ok(ExitCode::from(EXIT_USAGE));
         }
-        let device = FileDevice::open_read_only(&self.image)
-            .with_context(|| format!("cannot open {}", self.image.display()))?;
+        let open = |path: &Path| {
+            FileDevice::open_read_only(path).with_context(|| format!("cannot open {}", path.display()))
+        };
+        let device = open(&self.image)?;
+        let journal = self.journal_device.as_deref().map(open).transpose()?;
         let superblock = self.superblock.map(|block| Place { block, block_size: self.block_size });
-        let report = match blockyard_check::check(&device, &Options { threads: self.threads, superblock }) {
+        let options = Options { threads: self.threads, superblock };
+        let checked = match &journal {
+            Some(journal) => blockyard_check::check_with_journal(&device, journal, &options),
+            None => blockyard_check::check(&device, &options),
+        };
+        let report = match checked {
             Ok(report) => report,
             Err(error) => {
                 eprintln!("blockyard: {}: {error}", self.image.display());

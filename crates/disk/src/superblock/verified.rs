@@ -2,13 +2,13 @@
 
 use zerocopy::FromBytes;
 
+use super::bounds;
 use super::raw::{FsFlags, FsState, RawSuperblock};
 use crate::checksum::Checksums;
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::features::{FeatureSet, Incompat, RoCompat};
-use crate::geometry::{Geometry, GeometryFields};
+use crate::geometry::Geometry;
 use crate::group_head::{GroupHead, HeadLayout};
-use crate::num::u64_from_u16;
 use crate::units::{BlockCount, BlockNr, GroupNr, InodeNr};
 
 /// A superblock that passed every check.
@@ -89,7 +89,7 @@ impl Superblock {
         )?;
         checksums.verify_superblock(&raw)?;
         check_feature_combination(&features)?;
-        let geometry = geometry_of(&raw, &features)?;
+        let geometry = bounds::geometry(&raw)?;
         let heads = heads_of(&raw, &features, &geometry)?;
         check_inodes(&raw, &geometry)?;
         Ok(Self { raw, features, geometry, heads, checksums })
@@ -217,7 +217,7 @@ impl Superblock {
 }
 
 /// First ordinary inode of revision 0.
-const FIRST_INODE_OLD: u32 = 11;
+pub(super) const FIRST_INODE_OLD: u32 = 11;
 
 fn refuse_unreadable(raw: &RawSuperblock, features: &FeatureSet) -> Result<()> {
     let unreadable = features.incompat.difference(INCOMPAT_READABLE);
@@ -238,84 +238,13 @@ fn check_feature_combination(features: &FeatureSet) -> Result<()> {
     check(possible, CorruptionKind::SuperblockFeatureCombination)
 }
 
-/// Builds the geometry, each field that has a bound with its own kind.
-fn geometry_of(raw: &RawSuperblock, features: &FeatureSet) -> Result<Geometry> {
-    let bigalloc = features.ro_compat.contains(RoCompat::BIGALLOC);
-    let log_block = raw.s_log_block_size.get();
-    check(log_block <= 6, CorruptionKind::SuperblockBlockSize)?;
-    let log_cluster = raw.s_log_cluster_size.get();
-    check(
-        if bigalloc { (log_block..=18).contains(&log_cluster) } else { log_cluster == log_block },
-        CorruptionKind::SuperblockClusterSize,
-    )?;
-    let bits_per_bitmap = 8u32 << (10 + log_block);
-    let clusters = raw.s_clusters_per_group.get();
-    check(
-        clusters > 0 && clusters <= bits_per_bitmap && clusters.is_multiple_of(8),
-        CorruptionKind::SuperblockClustersPerGroup,
-    )?;
-    check(
-        u64::from(raw.s_blocks_per_group.get()) == u64::from(clusters) << (log_cluster - log_block),
-        CorruptionKind::SuperblockBlocksPerGroup,
-    )?;
-    let inodes = raw.s_inodes_per_group.get();
-    check(inodes > 0 && inodes <= bits_per_bitmap, CorruptionKind::SuperblockInodesPerGroup)?;
-    let first = u64::from(raw.s_first_data_block.get());
-    // A cluster ratio of 1 (-C equal to the block size) still is bigalloc: its first data block is 0.
-    check(first == u64::from(log_block == 0 && !bigalloc), CorruptionKind::SuperblockFirstDataBlock)?;
-    let blocks = raw.blocks_count();
-    check(
-        blocks.raw() > first && blocks.raw() <= Geometry::BLOCKS_MAX,
-        CorruptionKind::SuperblockBlocksCount,
-    )?;
-    let inode_size = if raw.s_rev_level.get() == 0 { 128 } else { raw.s_inode_size.get() };
-    check(
-        inode_size.is_power_of_two() && inode_size >= 128 && u32::from(inode_size) <= 1024 << log_block,
-        CorruptionKind::SuperblockInodeSize,
-    )?;
-    let flex_bits = flex_bits(raw, features)?;
-    let fields = GeometryFields {
-        block_bits: 10 + log_block,
-        cluster_ratio_bits: log_cluster - log_block,
-        blocks_count: blocks,
-        first_data_block: BlockNr::new(first),
-        clusters_per_group: clusters,
-        inodes_per_group: inodes,
-        inode_size,
-        flex_bits,
-    };
-    // What is left for Geometry to refuse is a total of inodes beyond 32 bits.
-    Geometry::new(fields).map_err(|_| bad(CorruptionKind::SuperblockInodesCount))
-}
-
-fn flex_bits(raw: &RawSuperblock, features: &FeatureSet) -> Result<u32> {
-    if !features.incompat.contains(Incompat::FLEX_BG) {
-        return Ok(0);
-    }
-    let bits = u32::from(raw.s_log_groups_per_flex);
-    check(bits <= 31, CorruptionKind::SuperblockFlexSize)?;
-    Ok(bits)
-}
-
 fn heads_of(raw: &RawSuperblock, features: &FeatureSet, geometry: &Geometry) -> Result<HeadLayout> {
-    let desc_size = if features.incompat.contains(Incompat::BIT64) {
-        let size = raw.s_desc_size.get();
-        check(
-            (64..=1024).contains(&size) && size.is_power_of_two(),
-            CorruptionKind::SuperblockDescriptorSize,
-        )?;
-        usize::from(size)
-    } else {
-        32
-    };
+    let desc_size = bounds::desc_size(raw)?;
+    bounds::reserved_gdt(raw, geometry)?;
     let reserved = raw.s_reserved_gdt_blocks.get();
-    check(usize::from(reserved) <= geometry.block_size() / 4, CorruptionKind::SuperblockReservedGdt)?;
     let backups = raw.s_backup_bgs.map(|group| group.get());
     let heads = HeadLayout::of(features, desc_size, backups, raw.s_first_meta_bg.get(), reserved);
-    check(
-        heads.first_meta_bg.is_none_or(|first| first <= heads.descriptor_blocks(geometry)),
-        CorruptionKind::SuperblockFirstMetaBg,
-    )?;
+    bounds::first_meta_bg(raw, heads.descriptor_blocks(geometry))?;
     check(descriptors_fit(&heads, geometry), CorruptionKind::SuperblockDescriptorTable)?;
     Ok(heads)
 }
@@ -331,12 +260,8 @@ fn descriptors_fit(heads: &HeadLayout, geometry: &Geometry) -> bool {
 
 /// Checks the inode numbers and the sizes of the extra part.
 fn check_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
-    let count = geometry.inodes_count();
-    check(raw.s_inodes_count.get() == count, CorruptionKind::SuperblockInodesCount)?;
-    if raw.s_rev_level.get() > 0 {
-        let first = raw.s_first_ino.get();
-        check(first >= FIRST_INODE_OLD && first <= count, CorruptionKind::SuperblockFirstInode)?;
-    }
+    bounds::inodes_count(raw, geometry)?;
+    bounds::first_inode(raw, geometry)?;
     let numbers = [
         raw.s_journal_inum,
         raw.s_usr_quota_inum,
@@ -344,11 +269,8 @@ fn check_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
         raw.s_prj_quota_inum,
         raw.s_orphan_file_inum,
     ];
+    let count = geometry.inodes_count();
     check(numbers.iter().all(|number| number.get() <= count), CorruptionKind::SuperblockInodeNumber)?;
-    let room = u64_from_u16(geometry.inode_size()) - 128;
-    let extras = [raw.s_min_extra_isize, raw.s_want_extra_isize];
-    check(
-        room == 0 || extras.iter().all(|size| u64_from_u16(size.get()) <= room),
-        CorruptionKind::SuperblockExtraIsize,
-    )
+    bounds::extra_isize(geometry, "s_min_extra_isize", raw.s_min_extra_isize.get())?;
+    Ok(bounds::extra_isize(geometry, "s_want_extra_isize", raw.s_want_extra_isize.get())?)
 }

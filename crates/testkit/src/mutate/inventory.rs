@@ -365,7 +365,13 @@ impl Inventory {
                 // With s_errno set e2fsck -n tries to write, fails, and ends with whatever code that leads to.
                 let fields = table(RawJournalSuperblock::FIELDS, 0)
                     .filter(|field| field.2 <= 16 && field.0 != "s_errno");
-                fields.chain([("h_magic", 0, 4), ("h_blocktype", 4, 4)]).collect()
+                let more = [
+                    ("h_magic", 0, 4),
+                    ("h_blocktype", 4, 4),
+                    ("s_users", 0x100, 16),
+                    ("s_users", 0x110, 16),
+                ];
+                fields.chain(more).collect()
             }
             Kind::Mmp => table(RawMmp::FIELDS, 0).filter(|field| field.2 <= 64).collect(),
             Kind::BlockBitmap | Kind::InodeBitmap => self.bitmap_fields(structure),

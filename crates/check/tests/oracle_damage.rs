@@ -1,0 +1,141 @@
+//! Damage of whole blocks and files: verdict and exit code equal those of `e2fsck -fn`.
+//!
+//! And images of a kernel that stopped in the middle of work: the verdict is that of e2fsck once
+//! Linux has mounted them.
+//!
+//! 100 damages by default, 2,000 with `BLOCKYARD_FULL=1`; `DAMAGES=n` sets another number and `PROFILE=name` restricts
+//! the images.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use blockyard_check::{Code, Finding, Options, check};
+use blockyard_device::FileDevice;
+use blockyard_testkit::crash::{CrashImage, Stop};
+use blockyard_testkit::images::{MORE_PROFILES, PROFILES, Profile, make, make_filled, profile_named};
+use blockyard_testkit::mutate::Inventory;
+use blockyard_testkit::{LoopMount, Verdict, e2fsck_bounded, full_matrix, require, seed};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+/// What `blockyard check -n` ends with, and what it finds.
+fn examine(image: &Path) -> (i32, Vec<Finding>) {
+    let device = FileDevice::open_read_only(image).unwrap();
+    match check(&device, &Options { threads: Some(2), ..Options::default() }) {
+        Err(_) => (8, Vec::new()),
+        Ok(report) if !report.examined => (8, report.findings),
+        Ok(report) => (if report.is_clean() { 0 } else { 4 }, report.findings),
+    }
+}
+
+/// Whether both say the same of an image; what differs is printed.
+fn agree(profile: &Profile, what: &str, image: &Path, theirs: &Verdict) -> bool {
+    let (ours, findings) = examine(image);
+    // To e2fsck -n a file that was cut short is clean while no metadata is missing, and not to be checked where some
+    // is; nor is one without a place for an inode table. Here both are damaged, and checked.
+    let found = |code: Code| findings.iter().any(|finding| finding.code == code);
+    let (is_cut, no_table) = (found(Code::DEVICE_SHORT), found(Code::INODE_TABLE_PLACE));
+    let same = match (theirs.code, ours) {
+        (Some(theirs), ours) if theirs == ours => true,
+        // e2fsck has found errors and gives up in the middle, where this goes on.
+        (Some(12), 4 | 8) => true,
+        (Some(0), 4) => is_cut,
+        (Some(8), 4) => is_cut || no_table,
+        _ => false,
+    };
+    if same {
+        return true;
+    }
+    println!("--- {}: {}", profile.name, what);
+    println!("    e2fsck {:?}, here {ours}", theirs.code);
+    theirs.lines().take(8).for_each(|line| println!("    e2fsck: {line}"));
+    for finding in findings.iter().take(6) {
+        println!("    here: {} {} {} {}", finding.code, finding.site, finding.code.text(), finding.detail);
+    }
+    false
+}
+
+fn wanted() -> usize {
+    let asked = std::env::var("DAMAGES").ok().and_then(|text| text.parse().ok());
+    asked.unwrap_or(if full_matrix() { 2000 } else { 100 })
+}
+
+fn profiles() -> Vec<&'static Profile> {
+    let only = std::env::var("PROFILE").ok();
+    let more = if full_matrix() || only.is_some() { MORE_PROFILES } else { &[] };
+    let all = PROFILES.iter().chain(more);
+    all.filter(|profile| only.as_deref().is_none_or(|only| only == profile.name)).collect()
+}
+
+#[test]
+fn verdicts_on_damaged_blocks_equal_those_of_e2fsck() {
+    if !require(&["root", "mke2fs", "e2fsck", "timeout", "prlimit"]) {
+        return;
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(seed(4));
+    let (wanted, profiles) = (wanted(), profiles());
+    let directory = tempfile::tempdir().unwrap();
+    let mut differing = 0;
+    for (n, profile) in profiles.iter().enumerate() {
+        let image = make_filled(profile, directory.path());
+        let inventory = Inventory::read(&image);
+        for _ in 0..(wanted * (n + 1)) / profiles.len() - (wanted * n) / profiles.len() {
+            let damage = inventory.damage(&mut random);
+            damage.apply(&image);
+            differing += usize::from(!agree(profile, &damage.description, &image, &e2fsck_bounded(&image)));
+            damage.undo(&image, &inventory);
+        }
+        std::fs::remove_file(image).unwrap();
+    }
+    println!("{wanted} damages, {differing} verdicts differ");
+    assert_eq!(differing, 0);
+}
+
+#[test]
+fn crash_images_are_judged_as_after_a_mount() {
+    if !require(&["root", "mke2fs", "e2fsck", "timeout", "prlimit", "perl"]) {
+        return;
+    }
+    let seed = seed(8);
+    let names: &[&str] = if full_matrix() {
+        &[
+            "ext4",
+            "ext4-1k",
+            "ext3-1k",
+            "orphan_file",
+            "bigalloc",
+            "uninit_bg",
+            "inline",
+            "indirect",
+            "csum_seed",
+        ]
+    } else {
+        &["ext4-1k", "orphan_file"]
+    };
+    let stops = if full_matrix() { 6 } else { 2 };
+    let directory = tempfile::tempdir().unwrap();
+    let mut differing = 0;
+    for (n, profile) in (0..).zip(names.iter().map(|name| profile_named(name))) {
+        for stop in 0..stops {
+            let image = make(profile, directory.path());
+            let number = seed + n * 100 + stop;
+            CrashImage {
+                image: &image,
+                journal: None,
+                options: "noinit_itable",
+                seed: number,
+                operations: 150 + number * 7919 % 600,
+                stop: [Stop::Cut, Stop::CutAfterCommit][usize::from(stop % 2 == 1)],
+                orphans: stop % 4 < 2,
+            }
+            .make_dirty();
+            let replayed = directory.path().join("replayed.img");
+            std::fs::copy(&image, &replayed).unwrap();
+            drop(LoopMount::new(&replayed, "").unwrap());
+            let what = format!("stop {stop}, seed {number}");
+            differing += usize::from(!agree(profile, &what, &image, &e2fsck_bounded(&replayed)));
+        }
+    }
+    assert_eq!(differing, 0);
+}

@@ -1,0 +1,203 @@
+//! Journals on devices of their own: a dirty one is replayed in memory, one that is missing, damaged or another's is
+//! refused with the exit code of e2fsck.
+//!
+//! 60 changed fields of the journal device by default, 1,000 with `BLOCKYARD_FULL=1`; `MUTATIONS=n` sets another number.
+
+#![allow(clippy::unwrap_used, clippy::as_conversions)]
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use blockyard_check::{Code, Error, Options, Report, check, check_with_journal};
+use blockyard_device::FileDevice;
+use blockyard_disk::Checksums;
+use blockyard_disk::jbd2::RawJournalSuperblock;
+use blockyard_disk::superblock::RawSuperblock;
+use blockyard_testkit::crash::{CrashImage, Stop};
+use blockyard_testkit::mutate::other_value;
+use blockyard_testkit::{LoopDevice, e2fsck_bounded_with, full_matrix, mke2fs, require, run, seed};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// A file system and its journal.
+struct Pair {
+    image: PathBuf,
+    journal: PathBuf,
+    block_size: u64,
+}
+
+impl Pair {
+    fn make(directory: &Path, name: &str, block_size: &str) -> Self {
+        let (image, journal) = (directory.join(name), directory.join(format!("{name}-journal")));
+        mke2fs(&journal, &["-O", "journal_dev", "-b", block_size], "8M");
+        let device = LoopDevice::new(&journal);
+        let place = format!("device={}", device.path());
+        mke2fs(&image, &["-t", "ext4", "-b", block_size, "-J", &place], "32M");
+        Self { image, journal, block_size: block_size.parse().unwrap() }
+    }
+
+    fn make_dirty(&self, stop: Stop, seed: u64) {
+        CrashImage {
+            image: &self.image,
+            journal: Some(&self.journal),
+            options: "noinit_itable",
+            seed,
+            operations: 300,
+            stop,
+            orphans: false,
+        }
+        .make_dirty();
+    }
+
+    fn check_with(&self, journal: &Path) -> Result<Report, Error> {
+        let image = FileDevice::open_read_only(&self.image).unwrap();
+        let journal = FileDevice::open_read_only(journal).unwrap();
+        check_with_journal(&image, &journal, &Options { threads: Some(2), ..Options::default() })
+    }
+
+    fn e2fsck_with(&self, journal: &Path) -> (Option<i32>, String) {
+        let verdict = e2fsck_bounded_with(&self.image, &["-j", journal.to_str().unwrap()]);
+        (verdict.code, verdict.text)
+    }
+}
+
+/// Whether e2fsck ends with the same code. With 12 it has found errors and gives up.
+fn same(report: &Result<Report, Error>, theirs: Option<i32>) -> bool {
+    code(report) == theirs || theirs == Some(12) && code(report) != Some(0)
+}
+
+/// What `blockyard check -n` ends with.
+fn code(report: &Result<Report, Error>) -> Option<i32> {
+    Some(match report {
+        Ok(report) if report.examined => {
+            if report.is_clean() {
+                0
+            } else {
+                4
+            }
+        }
+        _ => 8,
+    })
+}
+
+fn has(report: &Result<Report, Error>, code: Code) -> bool {
+    report.as_ref().is_ok_and(|report| report.findings.iter().any(|finding| finding.code == code))
+}
+
+#[test]
+fn a_journal_device_is_asked_for_and_compared() {
+    if !require(&["root", "mke2fs", "e2fsck", "losetup", "prlimit"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for block_size in ["1024", "4096"] {
+        let pair = Pair::make(directory.path(), "one", block_size);
+        let other = Pair::make(directory.path(), "other", block_size);
+        let (right, wrong) = (pair.check_with(&pair.journal), pair.check_with(&other.journal));
+        let none = pair.check_with(&other.image);
+        assert_eq!(code(&right), Some(0), "{right:?}");
+        assert!(same(&right, pair.e2fsck_with(&pair.journal).0), "right");
+        assert!(has(&wrong, Code::EXTERNAL_JOURNAL_OTHER), "{wrong:?}");
+        assert!(same(&wrong, pair.e2fsck_with(&other.journal).0), "wrong");
+        assert!(has(&none, Code::EXTERNAL_JOURNAL_BAD), "{none:?}");
+        assert!(same(&none, pair.e2fsck_with(&other.image).0), "none");
+        let image = FileDevice::open_read_only(&pair.image).unwrap();
+        let missing = check(&image, &Options::default());
+        assert!(has(&missing, Code::EXTERNAL_JOURNAL), "{missing:?}");
+        assert!(same(&missing, e2fsck_bounded_with(&pair.image, &[]).code), "missing");
+    }
+}
+
+#[test]
+fn a_dirty_journal_device_is_replayed_in_memory() {
+    if !require(&["root", "mke2fs", "e2fsck", "losetup", "perl", "prlimit"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let seed = seed(6);
+    for (n, (block_size, stop)) in [("1024", Stop::CutAfterCommit), ("4096", Stop::Copy)].iter().enumerate() {
+        let pair = Pair::make(directory.path(), "dirty", block_size);
+        pair.make_dirty(*stop, seed + n as u64);
+        let before = (fs::read(&pair.image).unwrap(), fs::read(&pair.journal).unwrap());
+        let report = pair.check_with(&pair.journal);
+        assert!(has(&report, Code::JOURNAL_REPLAYED) && code(&report) == Some(0), "{report:?}");
+        assert!(before == (fs::read(&pair.image).unwrap(), fs::read(&pair.journal).unwrap()), "written");
+        let image = FileDevice::open_read_only(&pair.image).unwrap();
+        assert_ne!(code(&check(&image, &Options::default())), Some(0), "clean without its journal");
+        let (image, journal) = (pair.image.to_str().unwrap(), pair.journal.to_str().unwrap());
+        let replayed = run("e2fsck", &["-y", "-E", "journal_only", "-j", journal, image]);
+        assert!(replayed.status.code().unwrap() <= 1, "{replayed:?}");
+        assert_eq!(pair.e2fsck_with(&pair.journal).0, Some(0));
+    }
+}
+
+/// The fields of the two superblocks of a journal device: name, byte offset, bytes, and whether the first one holds it.
+fn fields(pair: &Pair) -> Vec<(&'static str, u64, usize, bool)> {
+    let journal_superblock = if pair.block_size == 1024 { 2048 } else { pair.block_size };
+    let small = |size: usize| size <= 16;
+    let head = RawSuperblock::FIELDS.iter().filter(|field| small(field.size));
+    let log =
+        RawJournalSuperblock::FIELDS.iter().filter(|field| small(field.size) && field.name != "s_errno");
+    let head = head.map(|field| (field.name, 1024 + field.offset as u64, field.size, true));
+    let log = log.map(|field| (field.name, journal_superblock + field.offset as u64, field.size, false));
+    let users =
+        [("s_users", journal_superblock + 0x100, 16, false), ("h_magic", journal_superblock, 4, false)];
+    head.chain(log).chain(users).collect()
+}
+
+/// Makes the checksum of one of the superblocks right again.
+fn reseal(pair: &Pair, bytes: &mut [u8], is_head: bool) {
+    if is_head {
+        let mut raw = RawSuperblock::read_from_bytes(&bytes[1024..2048]).unwrap();
+        Checksums::of(&raw).seal_superblock(&mut raw);
+        bytes[1024..2048].copy_from_slice(raw.as_bytes());
+    } else {
+        let at = if pair.block_size == 1024 { 2048 } else { pair.block_size as usize };
+        let mut raw = RawJournalSuperblock::read_from_bytes(&bytes[at..at + 1024]).unwrap();
+        raw.seal();
+        bytes[at..at + 1024].copy_from_slice(raw.as_bytes());
+    }
+}
+
+#[test]
+fn a_damaged_journal_device_is_judged_as_e2fsck_does() {
+    if !require(&["root", "mke2fs", "e2fsck", "losetup", "prlimit"]) {
+        return;
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(seed(7));
+    let asked = std::env::var("MUTATIONS").ok().and_then(|text| text.parse().ok());
+    let wanted: usize = asked.unwrap_or(if full_matrix() { 1000 } else { 60 });
+    let directory = tempfile::tempdir().unwrap();
+    let mut differing = 0;
+    for block_size in ["1024", "4096"] {
+        let pair = Pair::make(directory.path(), "one", block_size);
+        let fields = fields(&pair);
+        let whole = fs::read(&pair.journal).unwrap();
+        let file = fs::File::options().write(true).open(&pair.journal).unwrap();
+        for _ in 0..wanted / 2 {
+            let &(name, at, size, is_head) = fields.choose(&mut random).unwrap();
+            let place = at as usize..at as usize + size;
+            let new = other_value(&whole[place.clone()], &mut random);
+            let mut bytes = whole[..16384].to_vec();
+            bytes[place].copy_from_slice(&new);
+            let resealed = random.random_bool(0.75);
+            if resealed {
+                reseal(&pair, &mut bytes, is_head);
+            }
+            file.write_all_at(&bytes, 0).unwrap();
+            let report = pair.check_with(&pair.journal);
+            let (theirs, text) = pair.e2fsck_with(&pair.journal);
+            if !same(&report, theirs) {
+                differing += 1;
+                println!("--- {block_size}: {name} at {at:#x} = {new:02x?}, resealed {resealed}");
+                println!("    here {:?}, e2fsck {theirs:?}: {text}", code(&report));
+            }
+        }
+        file.write_all_at(&whole[..16384], 0).unwrap();
+    }
+    println!("{wanted} changes, {differing} verdicts differ");
+    assert_eq!(differing, 0);
+}
