@@ -2,9 +2,13 @@
 //!
 //! Free and reserved clusters are lagging per-CPU counters, read cheaply while space is plentiful and exactly when a
 //! decision could depend on the lag. Preallocated and pending clusters count as free here, as in `statfs`.
+//!
+//! Invariant: free >= reserved by delayed allocation + admitted and not taken yet. So that two who ask at once are not
+//! both promised the last cluster, each adds what it asks for before it looks, and takes it back when it does not fit;
+//! near the limit they look one after the other.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
-use blockyard_sync::{Atomic, Backend, CpuSlot, LaggedCounter, Ordering};
+use blockyard_sync::{Atomic, Backend, CpuSlot, LaggedCounter, Mutex, Ordering, rank};
 
 use crate::config::AllocConfig;
 use crate::request::RequestFlags;
@@ -52,6 +56,10 @@ impl Room {
 pub(crate) struct Admission<B: Backend> {
     free: LaggedCounter<B>,
     dirty: LaggedCounter<B>,
+    /// Admitted to requests that have not taken it yet.
+    admitted: LaggedCounter<B>,
+    /// Held while somebody near the limit looks: the last of several who ask at once sees all others.
+    exact: Mutex<(), B>,
     /// Relaxed: limits that others may change while we look.
     reserved: B::AtomicU64,
     root: B::AtomicU64,
@@ -66,37 +74,79 @@ impl<B: Backend> Admission<B> {
         Self {
             free: LaggedCounter::new(free.cast_signed(), cpus, batch),
             dirty: LaggedCounter::new(0, cpus, batch),
+            admitted: LaggedCounter::new(0, cpus, batch),
+            exact: Mutex::new(rank::LEAF, ()),
             reserved: B::AtomicU64::new(config.reserved.unwrap_or_else(|| config.default_reserved())),
             root: B::AtomicU64::new(config.root_reserved),
             watermark: 4 * batch * u64_from_u32(config.cpus),
         }
     }
 
-    /// Whether `n` clusters may be claimed.
+    /// Whether `n` more clusters could be promised now.
     pub(crate) fn has_room(&self, n: u64, flags: RequestFlags) -> bool {
-        let reserved = self.reserved.load(Ordering::Relaxed);
-        let root = self.root.load(Ordering::Relaxed);
-        let mut free = self.free.approximate();
-        let mut dirty = self.dirty.approximate();
-        if free < n + dirty + root + reserved + self.watermark {
-            free = self.free.sum().max(0).unsigned_abs();
-            dirty = self.dirty.sum().max(0).unsigned_abs();
-        }
-        free >= n + dirty + root + reserved
-            || (flags.contains(RequestFlags::USE_ROOT) && free >= n + dirty + reserved)
-            || (flags.contains(RequestFlags::USE_RESERVED) && free >= n + dirty)
+        self.is_plenty(n) || self.fits(n, flags)
     }
 
-    /// The length that may be claimed: halved until it fits; `None` when not even one cluster does.
-    pub(crate) fn admit(&self, clusters: u32, flags: RequestFlags) -> Option<u32> {
+    /// Whether `n` more clusters fit however late the counters are.
+    fn is_plenty(&self, n: u64) -> bool {
+        let (root, reserved) = self.reserves();
+        let promised = self.dirty.approximate() + self.admitted.approximate();
+        self.free.approximate() >= n + promised + root + reserved + self.watermark
+    }
+
+    /// Whether `n` more clusters fit, exactly.
+    fn fits(&self, n: u64, flags: RequestFlags) -> bool {
+        let (root, reserved) = self.reserves();
+        let total = |counter: &LaggedCounter<B>| counter.sum().max(0).unsigned_abs();
+        let wanted = n + total(&self.dirty) + total(&self.admitted);
+        let free = total(&self.free);
+        free >= wanted + root + reserved
+            || (flags.contains(RequestFlags::USE_ROOT) && free >= wanted + reserved)
+            || (flags.contains(RequestFlags::USE_RESERVED) && free >= wanted)
+    }
+
+    fn reserves(&self) -> (u64, u64) {
+        (self.root.load(Ordering::Relaxed), self.reserved.load(Ordering::Relaxed))
+    }
+
+    /// Adds `n` to the promises that `counter` counts, if they fit.
+    fn promise(&self, counter: &LaggedCounter<B>, n: u64, flags: RequestFlags, cpu: CpuSlot) -> bool {
+        counter.add(cpu, n.cast_signed());
+        // `n` is counted already; asking for it once more only makes the exact look a little more frequent.
+        if self.is_plenty(n) {
+            return true;
+        }
+        let _one_at_a_time = self.exact.lock();
+        let fits = self.fits(0, flags);
+        if !fits {
+            counter.add(cpu, -n.cast_signed());
+        }
+        fits
+    }
+
+    /// Reserves clusters for delayed allocation; false when they do not fit.
+    pub(crate) fn reserve(&self, n: u64, flags: RequestFlags, cpu: CpuSlot) -> bool {
+        self.promise(&self.dirty, n, flags, cpu)
+    }
+
+    /// The length that may be claimed: halved until it fits; `None` when not even one cluster does. It is set apart
+    /// until [`Self::end_admission`].
+    pub(crate) fn admit(&self, clusters: u32, flags: RequestFlags, cpu: CpuSlot) -> Option<u32> {
         if flags.contains(RequestFlags::DELALLOC_RESERVED) {
             return Some(clusters);
         }
         let mut clusters = clusters;
-        while clusters > 0 && !self.has_room(u64_from_u32(clusters), flags) {
+        while clusters > 0 && !self.promise(&self.admitted, u64_from_u32(clusters), flags, cpu) {
             clusters /= 2;
         }
         (clusters > 0).then_some(clusters)
+    }
+
+    /// A request that was admitted has taken its clusters, or found none.
+    pub(crate) fn end_admission(&self, clusters: u32, flags: RequestFlags, cpu: CpuSlot) {
+        if !flags.contains(RequestFlags::DELALLOC_RESERVED) {
+            self.admitted.add(cpu, -u64_from_u32(clusters).cast_signed());
+        }
     }
 
     #[inline]

@@ -47,15 +47,26 @@ impl<B: Backend> Allocator<B> {
         if request.clusters == 0 {
             return Err(AllocError::BadRequest("no clusters asked for"));
         }
-        let Some(clusters) = self.admission.admit(request.clusters, request.flags) else {
+        let Some(clusters) = self.admission.admit(request.clusters, request.flags, request.cpu) else {
             return Err(self.no_space(request));
         };
+        let claimed = self.claim_some(request, inode, clusters);
+        self.admission.end_admission(clusters, request.flags, request.cpu);
+        claimed?.ok_or_else(|| self.no_space(request))
+    }
+
+    /// Serves a request that was admitted to `clusters`.
+    fn claim_some(
+        &self,
+        request: &BlockRequest,
+        inode: &InodeAlloc<B>,
+        clusters: u32,
+    ) -> Result<Option<Claim<'_, B>>> {
         let context = &mut Context::new(&self.table, &self.tunables, request, inode, clusters);
         let (locality, served) = self.serve(context)?;
         drop(locality);
         self.finish_request(context, served.as_ref());
-        let Some(served) = served else { return Err(self.no_space(request)) };
-        Ok(self.claim(context, served.part))
+        Ok(served.map(|served| self.claim(context, served.part)))
     }
 
     /// Preallocations first, then the search.

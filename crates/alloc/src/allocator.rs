@@ -184,13 +184,12 @@ impl<B: Backend> Allocator<B> {
     /// # Errors
     /// [`AllocError::NoSpace`].
     pub fn reserve_delayed(&self, clusters: u64, flags: RequestFlags, cpu: CpuSlot) -> Result<()> {
-        if !self.admission.has_room(clusters, flags) {
+        if !self.admission.reserve(clusters, flags, cpu) {
             return Err(AllocError::NoSpace(NoSpace {
                 pending_clusters: self.frees.pending_clusters(cpu),
                 claimable: self.admission.has_room(1, flags),
             }));
         }
-        self.admission.add_dirty(cpu, clusters);
         Ok(())
     }
 

@@ -9,9 +9,12 @@ use blockyard_disk::GroupNr;
 use blockyard_sync::{CpuSlot, LaggedCounter, Mutex, Shuttle, rank};
 use shuttle::thread;
 
+use crate::admission::Admission;
+use crate::config::AllocConfig;
 use crate::index::by_group::OrderedSets;
 use crate::index::fifo::FifoLists;
 use crate::prealloc::{Owner, Prealloc};
+use crate::request::RequestFlags;
 
 /// Half of the schedules at random, half by changing priorities.
 fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Copy + 'static) {
@@ -162,6 +165,39 @@ fn lagging_counts_fold_each_amount_once() {
         other.join().unwrap();
         assert_eq!(counter.sum(), 101);
         assert!(counter.approximate().abs_diff(101) < 3, "{counter:?}");
+    });
+}
+
+/// Near the limit a writer that reserves and requests that are admitted never get more than there is, and somebody gets
+/// what fits.
+#[test]
+fn promises_never_exceed_what_is_free() {
+    let free = 3;
+    explore(3000, move || {
+        let geometry = crate::memory::MemoryBitmaps::plain_geometry(1, 0);
+        let config = AllocConfig { cpus: 2, reserved: Some(0), ..AllocConfig::new(geometry) };
+        let admission = Arc::new(Admission::<Shuttle>::new(&config, free));
+        let none = RequestFlags::empty();
+        let reserving = {
+            let admission = Arc::clone(&admission);
+            thread::spawn(move || u64::from(admission.reserve(2, none, CpuSlot::ZERO)) * 2)
+        };
+        let taking = [1, 1].map(|cpu| {
+            let admission = Arc::clone(&admission);
+            thread::spawn(move || {
+                let cpu = CpuSlot::new(cpu);
+                let got = admission.admit(2, none, cpu).unwrap_or(0);
+                admission.take_free(cpu, u64::from(got));
+                admission.end_admission(got, none, cpu);
+                u64::from(got)
+            })
+        });
+        let reserved = reserving.join().unwrap();
+        let taken: u64 = taking.into_iter().map(|one| one.join().unwrap()).sum();
+        assert!((1..=free).contains(&(reserved + taken)), "{reserved} reserved, {taken} taken");
+        let figures = admission.figures();
+        assert_eq!((figures.free, figures.delayed), (free - taken, reserved));
+        assert!(figures.free >= figures.delayed);
     });
 }
 

@@ -3,8 +3,7 @@
 //! This is a write-behind buffer, not a cache: clean data is read from the device (the operating system caches file
 //! images, memory images need none). A dirty block stays here until write-back chose its place, wrote it and mapped it.
 //!
-//! Reservations (bigalloc.md 7.1): the clusters reserved for an inode are those with at least one block here and no
-//! mapped block. A write reserves before it changes anything, so running out of space is known at write time.
+//! What was promised to it is noted here; `file/promises.rs` makes and keeps the promises.
 
 mod folios;
 
@@ -23,10 +22,13 @@ pub(crate) struct FileData {
     blocks: BTreeMap<u32, Box<[u8]>>,
     /// Logical clusters with a reservation.
     reserved: BTreeSet<u32>,
-    /// Clusters reserved for the blocks of the mapping that write-back may have to add.
+    /// Clusters promised to the blocks of the mapping that write-back may have to add.
     for_mapping: u64,
-    /// Extents that converting unwritten ones may add: counted with the reserved clusters.
-    conversions: usize,
+    /// Entries that write-back may add to the mapping amid others, or beyond one for each reserved cluster; never too
+    /// few, and 0 again when all is written.
+    inserts: usize,
+    /// The mapping changed while data waited: nothing reserved is sure to go behind all that is mapped.
+    amid: bool,
 }
 
 /// As what the page cache remembers a dirty block.
@@ -56,6 +58,11 @@ impl FileData {
     /// Whether there is nothing to write back.
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
+    }
+
+    /// Dirty blocks.
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
     }
 
     /// The dirty content of a block.
@@ -160,33 +167,42 @@ impl FileData {
         self.reserved.range(clusters).next().copied()
     }
 
-    /// Clusters reserved for the mapping.
-    pub(crate) fn reserved_for_mapping(&self) -> u64 {
+    /// Clusters promised to the mapping.
+    pub(crate) fn promised_to_mapping(&self) -> u64 {
         self.for_mapping
     }
 
-    /// Notes clusters reserved for the mapping, and how many parts of unwritten extents are about to be written: what
-    /// is left of such an extent on both sides stays.
-    pub(crate) fn note_reserved_for_mapping(&mut self, clusters: u64, converted: usize) {
+    /// Notes clusters promised to the mapping, and entries that it may gain amid others.
+    pub(crate) fn note_promised_to_mapping(&mut self, clusters: u64, inserts: usize) {
         self.for_mapping += clusters;
-        self.conversions += 2 * converted;
+        self.inserts += inserts;
     }
 
-    /// Forgets what was reserved for the mapping, once no data waits for it; the caller gives that many back.
-    pub(crate) fn take_mapping_reservation(&mut self) -> u64 {
+    /// Forgets what was promised to the mapping, once no data waits for it; the caller gives that many clusters back.
+    pub(crate) fn take_mapping_promise(&mut self) -> u64 {
         if !self.reserved.is_empty() || !self.blocks.is_empty() {
             return 0;
         }
-        self.conversions = 0;
+        (self.inserts, self.amid) = (0, false);
         std::mem::take(&mut self.for_mapping)
     }
 
-    /// Extents that write-back may add.
-    pub(crate) fn extents_to_come(&self) -> usize {
-        self.reserved.len() + self.conversions
+    /// Entries that write-back may add amid others.
+    pub(crate) fn inserts(&self) -> usize {
+        self.inserts
     }
 
-    /// Clusters reserved.
+    /// Notes that the mapping changes while data waits.
+    pub(crate) fn note_amid(&mut self) {
+        self.amid = true;
+    }
+
+    /// See [`Self::note_amid`].
+    pub(crate) fn is_amid(&self) -> bool {
+        self.amid
+    }
+
+    /// Clusters reserved, each of which takes an entry of the mapping at least.
     pub(crate) fn reserved_len(&self) -> usize {
         self.reserved.len()
     }

@@ -12,6 +12,7 @@
 //! Failure discipline: tree blocks are read and allocated before the first byte changes, so running out of space
 //! leaves the tree as it was.
 
+mod bound;
 mod convert;
 mod insert;
 mod node;
@@ -22,6 +23,7 @@ mod shift;
 #[cfg(test)]
 mod model;
 
+pub(crate) use bound::blocks_for_entries;
 pub(crate) use node::{check_node, empty_root};
 
 use crate::Result;

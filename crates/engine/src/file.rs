@@ -9,7 +9,9 @@ mod by_folio;
 mod fallocate;
 mod logged;
 mod map;
-mod mapping_reserve;
+#[cfg(test)]
+mod promise_tests;
+mod promises;
 mod read;
 mod steps;
 mod store;

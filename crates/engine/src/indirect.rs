@@ -4,6 +4,7 @@
 //! does, as the kernel's requests do.
 
 use crate::cache::{BlockKind, Buffer};
+use crate::data::FileData;
 use crate::extents::{Extent, Lookup};
 use crate::inode::{Inode, InodeCore};
 use crate::space::{Wanted, WantedFor};
@@ -151,9 +152,9 @@ impl FileSystem {
                         Some(buffer) => buffer.block(),
                         None => self.inode_goal(ctx, inode),
                     };
-                    let reserved = handle.is_write_back();
+                    let pool = handle.pool();
                     let wanted =
-                        Wanted { goal, indirect: true, reserved, ..Wanted::new(inode, WantedFor::Metadata) };
+                        Wanted { goal, indirect: true, pool, ..Wanted::new(inode, WantedFor::Metadata) };
                     fresh += 1;
                     self.new_metadata_block(ctx, handle, &wanted, &inode.space, BlockKind::Plain)
                         .map(|(_, buffer)| buffer)
@@ -343,4 +344,48 @@ pub(crate) fn left_in_array(block_bits: u32, logical: u32) -> u32 {
 /// A place where a run or a hole ends although nothing needs to be mapped there.
 const fn border(logical: u32) -> Extent {
     Extent { logical, len: 1, physical: 0, unwritten: false }
+}
+
+/// The indirect blocks over every array of pointers with a block of `new` in which nothing was reserved yet, those that
+/// are there already included.
+pub(crate) fn blocks_for_arrays(block_bits: u32, data: &FileData, new: &[u32]) -> u64 {
+    let mut last = 0..0;
+    let mut wanted = 0;
+    for &logical in new.iter().filter(|&&logical| logical >= u32_from_usize(DIRECT)) {
+        if last.contains(&logical) {
+            continue;
+        }
+        let (array, levels) = array_of(logical, block_bits - 2);
+        if data.first_reserved_in(array.clone()).is_none() {
+            wanted += levels;
+        }
+        last = array;
+    }
+    wanted
+}
+
+/// The logical blocks that share the lowest array of pointers with `logical`, and how many levels lie over them.
+fn array_of(logical: u32, bits: u32) -> (Range<u32>, u64) {
+    let behind = logical - u32_from_usize(DIRECT);
+    let levels = match u64::from(behind >> bits) {
+        0 => 1,
+        above if above - 1 < 1 << bits => 2,
+        _ => 3,
+    };
+    let start = logical - (behind & ((1 << bits) - 1));
+    (start..start.saturating_add(1 << bits), levels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::array_of;
+
+    #[test]
+    fn arrays_of_pointers_begin_behind_the_direct_blocks() {
+        assert_eq!(array_of(12, 8), (12..268, 1));
+        assert_eq!(array_of(267, 8), (12..268, 1));
+        assert_eq!(array_of(268, 8), (268..524, 2));
+        assert_eq!(array_of(12 + 256 + 65_535, 8).1, 2);
+        assert_eq!(array_of(12 + 256 + 65_536, 8).1, 3);
+    }
 }

@@ -53,8 +53,7 @@ impl FileSystem {
         }
         let content = self.inline_content(inode, &inode.core())?;
         if !content.is_empty() {
-            self.reserve(ctx, 1)?;
-            data.note_reserved(0);
+            self.promise(ctx, inode, data, &(0..1))?;
         }
         let handle = self.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();

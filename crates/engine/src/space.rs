@@ -19,11 +19,13 @@ use blockyard_alloc::{
 };
 use blockyard_disk::num::u64_from_u32;
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock, TxnId};
-use blockyard_sync::CpuSlot;
+use blockyard_sync::{Backend, CpuSlot, Native};
 use std::sync::Arc;
 
 /// Commits that one request may force to get freed clusters back.
 const RETRIES_MAX: u32 = 3;
+/// Attempts to get space that was promised. Each that fails lets others go on, who hold it for a moment only.
+const PATIENCE: u32 = 10_000;
 
 /// The allocators of an open file system.
 pub(crate) struct Space {
@@ -47,14 +49,24 @@ pub(crate) struct Wanted {
     pub(crate) file_size: u64,
     pub(crate) writer_open: bool,
     pub(crate) kind: WantedFor,
-    /// The clusters were reserved at write time.
-    pub(crate) reserved: bool,
+    pub(crate) pool: Pool,
     /// Exactly this length, no preallocation.
     pub(crate) exact: bool,
     /// The goal block itself is worth a try.
     pub(crate) try_goal: bool,
     /// Blocks below 2^32 only.
     pub(crate) indirect: bool,
+}
+
+/// Whose clusters may be taken when space is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pool {
+    /// From what nobody was promised.
+    Ordinary,
+    /// From the file system's own reserve, too: for the blocks that giving space back needs.
+    Reserve,
+    /// They were promised when the data was written.
+    Promised,
 }
 
 /// What the clusters are for.
@@ -75,7 +87,8 @@ impl Wanted {
             WantedFor::Directory => RequestFlags::DIRECTORY,
             WantedFor::Metadata => RequestFlags::METADATA,
         };
-        flags.set(RequestFlags::DELALLOC_RESERVED | RequestFlags::USE_RESERVED, self.reserved);
+        flags.set(RequestFlags::DELALLOC_RESERVED, self.pool == Pool::Promised);
+        flags.set(RequestFlags::USE_RESERVED, self.pool != Pool::Ordinary);
         flags.set(RequestFlags::NO_NORMALIZE, self.exact && self.kind == WantedFor::Data);
         flags.set(RequestFlags::TRY_GOAL, self.try_goal);
         flags.set(RequestFlags::USE_ROOT, ctx.privileged);
@@ -212,22 +225,21 @@ impl FileSystem {
     }
 
     /// Reserves clusters for data that will be allocated at write-back.
-    pub(crate) fn reserve(&self, ctx: &OpContext, clusters: u64) -> Result<()> {
-        let flags = if ctx.privileged { RequestFlags::USE_ROOT } else { RequestFlags::empty() };
-        Ok(self.space.blocks.reserve_delayed(clusters, flags, ctx.cpu)?)
-    }
-
-    /// Reserves without asking: for clusters that were just freed under dirty data.
-    pub(crate) fn reserve_always(&self, ctx: &OpContext, clusters: u64) {
-        // The clusters are free by count already; a refusal can only come from the reserves, which may be used here.
-        let flags = RequestFlags::USE_ROOT | RequestFlags::USE_RESERVED;
-        if self.space.blocks.reserve_delayed(clusters, flags, ctx.cpu).is_err() {
-            self.fail();
+    pub(crate) fn reserve(&self, ctx: &OpContext, clusters: u64, pool: Pool) -> Result<()> {
+        if clusters == 0 {
+            return Ok(());
         }
+        let mut flags = RequestFlags::empty();
+        flags.set(RequestFlags::USE_ROOT, ctx.privileged);
+        flags.set(RequestFlags::USE_RESERVED, pool != Pool::Ordinary);
+        Ok(self.space.blocks.reserve_delayed(clusters, flags, ctx.cpu)?)
     }
 
     /// Ends reservations: their clusters were allocated, or are not needed.
     pub(crate) fn unreserve(&self, ctx: &OpContext, clusters: u64) {
+        if clusters == 0 {
+            return;
+        }
         self.space.blocks.release_delayed(clusters, ctx.cpu);
     }
 
@@ -241,6 +253,33 @@ impl FileSystem {
         }
         *tries += 1;
         self.commit_point(ctx).map(drop)
+    }
+
+    /// Runs a step of write-back until it finds the space that it was promised: that may be preallocated for another
+    /// file, about to come back from a claim, or freed in the running transaction. Outside a handle.
+    ///
+    /// # Errors
+    /// Those of `step`. [`Error::NoSpace`] would mean that more was promised than there is.
+    pub(crate) fn patiently<T>(&self, ctx: &OpContext, mut step: impl FnMut() -> Result<T>) -> Result<T> {
+        let patience = match self.options().follow_page_cache {
+            // By Linux's rules the write sees to retries, or nothing was promised to the mapping.
+            true if self.places_as_linux() => 0,
+            true => RETRIES_MAX,
+            false => PATIENCE,
+        };
+        let mut tries = 0;
+        loop {
+            match step() {
+                Err(Error::NoSpace) if tries < patience && self.space.blocks.free_clusters().free > 0 => {}
+                other => return other,
+            }
+            tries += 1;
+            if self.space.blocks.pending_clusters() > 0 {
+                self.commit_point(ctx)?;
+            } else {
+                Native::yield_now();
+            }
+        }
     }
 
     /// Claims an inode number for a child of a directory.

@@ -2,7 +2,9 @@
 
 #![allow(clippy::as_conversions)]
 
-use super::{Extent, NodeBlock, ROOT_BYTES, Tree, TreeStore, check_node, empty_root, node};
+use super::{
+    Extent, NodeBlock, ROOT_BYTES, Tree, TreeStore, blocks_for_entries, check_node, empty_root, node,
+};
 use crate::{Error, Result};
 use blockyard_disk::BlockNr;
 use proptest::prelude::*;
@@ -252,6 +254,55 @@ proptest! {
         }
         world.remove(0..u32::MAX);
         prop_assert_eq!(world.root, empty_root());
+    }
+}
+
+/// Maps blocks in ascending order as write-back does, each apart from its neighbours, and makes them written; gives the
+/// nodes that the tree had more than before, at most.
+fn write_back(world: &mut World, blocks: &[u32]) -> usize {
+    let before = world.store.nodes.borrow().len();
+    let mut most = before;
+    for &logical in blocks {
+        let extent = Extent { logical, len: 1, physical: 1 << 40 | u64::from(logical) << 2, unwritten: true };
+        world.tree(u32::MAX).insert_separately(extent).unwrap();
+        world.model.insert(logical, (extent.physical, true));
+        most = most.max(world.store.nodes.borrow().len());
+    }
+    for &logical in blocks {
+        world.set_state(logical..logical + 1, false, u32::MAX);
+        most = most.max(world.store.nodes.borrow().len());
+    }
+    most - before
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn a_tree_gains_no_more_nodes_than_promised(
+        ops in ops(),
+        amid in prop::collection::btree_set(0..SPACE, 0..60),
+        behind in prop::collection::btree_set(SPACE..2 * SPACE, 0..60),
+        unwritten in prop::collection::btree_set(0..SPACE, 0..30),
+    ) {
+        let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
+        for op in &ops {
+            world.apply(op);
+        }
+        world.remove(SPACE..u32::MAX);
+        let amid: Vec<u32> = amid.into_iter().filter(|at| !world.model.contains_key(at)).collect();
+        let behind: Vec<u32> = behind.into_iter().collect();
+        let unwritten: Vec<u32> =
+            unwritten.into_iter().filter(|at| world.model.get(at).is_some_and(|(_, unwritten)| *unwritten)).collect();
+        let inserts = amid.len() + 2 * unwritten.len();
+        let promised = blocks_for_entries(&world.root, NODE_BYTES, behind.len(), inserts);
+        let before = world.store.nodes.borrow().len();
+        let gained = write_back(&mut world, &[amid, behind].concat());
+        for at in unwritten {
+            world.set_state(at..at + 1, false, u32::MAX);
+        }
+        let gained = gained.max(world.store.nodes.borrow().len().saturating_sub(before));
+        prop_assert!(gained as u64 <= promised, "{gained} nodes, {promised} promised");
+        prop_assert_eq!(read_all(&world.root, &world.store), world.model);
     }
 }
 

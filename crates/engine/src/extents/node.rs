@@ -62,9 +62,14 @@ pub(super) fn set_depth(bytes: &mut [u8], depth: usize) {
     put16(bytes, 6, low16(u32_from_usize(depth)));
 }
 
+/// Entries that fit into a node of this many bytes.
+pub(super) const fn fitting(bytes: usize) -> usize {
+    (bytes - HEADER) / ENTRY
+}
+
 /// Writes the header of an empty node that fills `bytes`.
 pub(super) fn format(bytes: &mut [u8], depth: usize) {
-    let fits = (bytes.len() - HEADER) / ENTRY;
+    let fits = fitting(bytes.len());
     bytes.fill(0);
     put16(bytes, 0, MAGIC);
     put16(bytes, 4, low16(u32_from_usize(fits)));

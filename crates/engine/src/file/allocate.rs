@@ -3,9 +3,9 @@
 use crate::extents::{Extent, Lookup, UNWRITTEN_MAX, WRITTEN_MAX};
 use crate::indirect::left_in_array;
 use crate::inode::{Inode, InodeCore};
-use crate::space::{Wanted, WantedFor};
+use crate::space::{Pool, Wanted, WantedFor};
 use crate::txn::Handle;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::{FileSystem, OpContext, Result};
 use blockyard_alloc::Claim;
 use blockyard_alloc::goals::inode_goal;
 use blockyard_alloc::policy::slots::{DirBlocks, When};
@@ -19,8 +19,8 @@ use blockyard_sync::Ordering;
 pub(crate) struct How {
     /// The extent reads as zeroes until it is converted.
     pub(crate) unwritten: bool,
-    /// The clusters were reserved at write time.
-    pub(crate) reserved: bool,
+    /// Whose clusters, when space is short.
+    pub(crate) pool: Pool,
     /// Exactly the length asked for.
     pub(crate) exact: bool,
 }
@@ -50,7 +50,7 @@ impl Wanted {
             file_size: 0,
             writer_open: inode.writers.load(Ordering::Relaxed) > 0,
             kind,
-            reserved: false,
+            pool: Pool::Ordinary,
             exact: false,
             try_goal: false,
             indirect: false,
@@ -94,7 +94,7 @@ impl FileSystem {
                 .map(|e| (e.logical, BlockNr::new(e.physical))),
             // At write time the size has not grown over what is being written yet.
             file_size: if self.delays_allocation() { core.size } else { core.slot.raw().size() },
-            reserved: how.reserved,
+            pool: how.pool,
             exact: how.exact,
             indirect: core.map == InodeMap::Indirect,
             ..Wanted::new(inode, kind)
@@ -108,37 +108,6 @@ impl FileSystem {
             unwritten: how.unwritten,
         };
         Ok(Plan { extent, claim: Some(claim) })
-    }
-
-    /// [`Self::plan_blocks`], committing for freed clusters when space is short. The caller holds the inode's content
-    /// lock, no handle and no core lock.
-    pub(crate) fn plan_with_retries(
-        &self,
-        ctx: &OpContext,
-        inode: &Inode,
-        (logical, len): (u32, u32),
-        how: How,
-    ) -> Result<Plan<'_>> {
-        let mut tries = 0;
-        loop {
-            match self.plan_once(ctx, inode, (logical, len), how) {
-                Err(Error::NoSpace) => self.retry_after_commit(ctx, &mut tries)?,
-                other => return other,
-            }
-        }
-    }
-
-    /// [`Self::plan_blocks`] outside a handle.
-    pub(crate) fn plan_once(
-        &self,
-        ctx: &OpContext,
-        inode: &Inode,
-        (logical, len): (u32, u32),
-        how: How,
-    ) -> Result<Plan<'_>> {
-        let core = inode.core();
-        let here = self.lookup_block(inode, &core, logical)?;
-        self.plan_blocks(ctx, inode, &core, &here, (logical, len), how)
     }
 
     /// The blocks of a cluster that a neighbour in the same logical cluster owns already (bigalloc.md 5).

@@ -9,6 +9,7 @@ use super::truncate::Why;
 use super::write_back::RUN_CREDITS;
 use crate::data::{CachedAs, FileData};
 use crate::inode::Inode;
+use crate::space::Pool;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
@@ -122,7 +123,7 @@ impl FileSystem {
         data: &mut FileData,
     ) -> Result<()> {
         let extents = inode.core().map == InodeMap::Extents;
-        let how = How { unwritten: extents, reserved: false, exact: false };
+        let how = How { unwritten: extents, pool: Pool::Ordinary, exact: false };
         for logical in blocks {
             if data.block(logical).is_some() {
                 continue;
@@ -149,7 +150,7 @@ impl FileSystem {
         clusters: &[u32],
     ) -> Result<()> {
         for (done, &cluster) in clusters.iter().enumerate() {
-            if let Err(error) = self.reserve(ctx, 1) {
+            if let Err(error) = self.reserve(ctx, 1, Pool::Ordinary) {
                 let made = clusters[..done].iter().filter(|&&cluster| data.take_reservation(cluster)).count();
                 self.unreserve(ctx, u64_from_usize(made));
                 return Err(error);

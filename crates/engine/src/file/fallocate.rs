@@ -6,6 +6,7 @@ use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::UNWRITTEN_MAX;
 use crate::inode::{Inode, InodeCore};
+use crate::space::Pool;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::{InodeFlags, InodeMap};
@@ -122,8 +123,8 @@ impl FileSystem {
         self.allocate_range(ctx, inode, data, &delayed, bytes, Ahead { keep, zero: false })
     }
 
-    /// Allocates every hole of the range as unwritten, one handle for each piece, and with `zero` converts the rest. As in Linux, a piece ends where
-    /// `delayed` blocks begin or end: those were to be allocated later, and need it no more.
+    /// Allocates every hole of the range as unwritten, one handle for each piece, and with `zero` converts the rest. As in
+    /// Linux, a piece ends where `delayed` blocks begin or end: those were to be allocated later, and need it no more.
     fn allocate_range(
         &self,
         ctx: &OpContext,
@@ -131,65 +132,72 @@ impl FileSystem {
         data: &mut FileData,
         delayed: &[Range<u32>],
         bytes: Range<u64>,
-        Ahead { keep, zero }: Ahead,
+        ahead: Ahead,
     ) -> Result<()> {
-        let bits = self.geometry().block_bits();
         let (first, end) = self.touched_blocks(&bytes);
-        if !keep && bytes.end > inode.core().size {
+        if !ahead.keep && bytes.end > inode.core().size {
             self.note_edge(data, bytes.end);
         }
         let exact = end - first <= UNWRITTEN_MAX;
-        let how = How { unwritten: true, reserved: false, exact };
+        let how = How { unwritten: true, pool: Pool::Ordinary, exact };
         let mut at = first;
         let mut tries = 0;
         while at < end {
-            let handle = self.begin(ctx, RUN_CREDITS)?;
-            let mut core = inode.core_mut();
-            self.join_inode(&handle, inode, &mut core)?;
-            let here = self.lookup_block(inode, &core, at)?;
-            let done = match here.found {
-                Some(extent) => {
-                    let done = extent.end().min(end).min(at.saturating_add(UNWRITTEN_MAX));
-                    if zero && !extent.unwritten {
-                        self.edit_tree(ctx, &handle, inode, &mut core, |tree| {
-                            tree.set_state(at..done, true)
-                        })?;
-                    }
-                    done
-                }
-                None => match self.plan_blocks(
-                    ctx,
-                    inode,
-                    &core,
-                    &here,
-                    (at, piece_end(delayed, at, end) - at),
-                    how,
-                ) {
-                    Ok(plan) => {
-                        let done = plan.extent.end();
-                        self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
-                        self.end_reservations(ctx, data, &(at..done));
-                        self.note_dirtied(ctx, inode);
-                        done
-                    }
-                    Err(Error::NoSpace) => {
-                        drop(core);
-                        drop(handle);
-                        self.retry_after_commit(ctx, &mut tries)?;
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                },
-            };
-            let reached = (u64::from(done) << bits).min(bytes.end);
-            if !keep && reached > core.size {
-                core.set_size(reached);
+            match self.allocate_piece(ctx, inode, data, (at..end, delayed), bytes.end, (ahead, how)) {
+                Ok(Some(done)) => at = done,
+                Ok(None) => self.write_back(ctx, inode, data)?,
+                Err(Error::NoSpace) => self.retry_after_commit(ctx, &mut tries)?,
+                Err(error) => return Err(error),
             }
-            core.slot.set_modified(ctx.now);
-            core.slot.set_changed(ctx.now);
-            at = done;
         }
         Ok(())
+    }
+
+    /// The first piece of a range: what is mapped in one piece already, or can be. Gives where it ends; `None`, with nothing
+    /// changed, when the file's delayed data must be written back first.
+    fn allocate_piece(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        (range, delayed): (Range<u32>, &[Range<u32>]),
+        size: u64,
+        (Ahead { keep, zero }, how): (Ahead, How),
+    ) -> Result<Option<u32>> {
+        let at = range.start;
+        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let mut core = inode.core_mut();
+        let here = self.lookup_block(inode, &core, at)?;
+        let most = match here.found {
+            Some(extent) => extent.end().min(range.end).min(at.saturating_add(UNWRITTEN_MAX)),
+            None => piece_end(delayed, at, range.end),
+        };
+        // The piece, what is left on both sides of it, and of every run of dirty blocks that it gives a place to.
+        let entries = 3 + 2 * data.runs_in(at..most).len();
+        if !self.promise_entries(ctx, inode, &core, data, entries) {
+            return Ok(None);
+        }
+        self.join_inode(&handle, inode, &mut core)?;
+        let done = if let Some(extent) = here.found {
+            if zero && !extent.unwritten {
+                self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(at..most, true))?;
+            }
+            most
+        } else {
+            let plan = self.plan_blocks(ctx, inode, &core, &here, (at, most - at), how)?;
+            let done = plan.extent.end();
+            self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+            self.end_reservations(ctx, data, &(at..done));
+            self.note_dirtied(ctx, inode);
+            done
+        };
+        let reached = (u64::from(done) << self.geometry().block_bits()).min(size);
+        if !keep && reached > core.size {
+            core.set_size(reached);
+        }
+        core.slot.set_modified(ctx.now);
+        core.slot.set_changed(ctx.now);
+        Ok(Some(done))
     }
 
     /// The blocks that a range of bytes touches.
@@ -284,12 +292,14 @@ impl FileSystem {
             if allocated.is_ok() {
                 edges.into_iter().for_each(|edge| self.note_edge(data, edge));
                 if !aligned {
+                    let entries = 2 + 2 * data.runs_in(whole.clone()).len();
+                    self.promise_for_change(ctx, inode, data, entries)?;
                     self.mark_unwritten(ctx, inode, whole.clone())?;
                 }
                 self.forget_dirty(data, whole.clone());
                 self.forget_pages(data, self.bytes_of(&whole));
             }
-            self.settle_reservations(ctx, inode, data, whole)?;
+            self.settle_reservations(ctx, inode, data, &whole)?;
         }
         allocated?;
         self.touch_times(ctx, inode, data)
@@ -309,6 +319,7 @@ impl FileSystem {
         // What moves must have its place. As in Linux the folios at the ends of the range are written whole.
         let blocks = self.whole_blocks(&bytes);
         let bits = self.geometry().block_bits();
+        self.promise_for_change(ctx, inode, data, 2)?;
         let (first, behind) = (data.folios.around(blocks.start, bits), data.folios.around(blocks.end, bits));
         self.write_back_range(ctx, inode, data, first)?;
         self.write_back_from(ctx, inode, data, behind.start)?;
@@ -345,6 +356,7 @@ impl FileSystem {
         }
         let blocks = self.whole_blocks(&bytes);
         let first = data.folios.around(blocks.start, self.geometry().block_bits());
+        self.promise_for_change(ctx, inode, data, 2)?;
         self.write_back_from(ctx, inode, data, first.start)?;
         self.forget_pages(data, bytes.start..u64::MAX);
         self.discard_preallocations(ctx, inode);

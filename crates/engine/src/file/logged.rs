@@ -7,6 +7,7 @@ use crate::cache::BlockKind;
 use crate::data::FileData;
 use crate::fs::DataMode;
 use crate::inode::{Inode, InodeCore};
+use crate::space::Pool;
 use crate::{FileSystem, OpContext, Result};
 use blockyard_disk::BlockNr;
 use blockyard_disk::inode::{FileType, InodeFlags};
@@ -35,7 +36,7 @@ impl FileSystem {
         (plan, unwritten): (Option<Plan<'_>>, bool),
     ) -> Result<()> {
         let handle = self.begin(ctx, RUN_CREDITS + usize_from_u32(piece.end - piece.start))?;
-        handle.note_write_back();
+        handle.set_pool(Pool::Promised);
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
         if let Some(plan) = plan {

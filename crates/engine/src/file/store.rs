@@ -70,7 +70,7 @@ impl TreeStore for ExtentStore<'_> {
         let wanted = Wanted {
             goal: goal.unwrap_or_else(|| self.fs.inode_goal(ctx, self.inode)),
             try_goal: exact,
-            reserved: handle.is_write_back(),
+            pool: handle.pool(),
             clusters: 1,
             ..Wanted::new(self.inode, WantedFor::Metadata)
         };

@@ -4,6 +4,7 @@ use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::Extent;
 use crate::inode::{Inode, InodeCore};
+use crate::space::Pool;
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
@@ -163,14 +164,20 @@ impl FileSystem {
         if why != Why::Hole {
             self.forget_dirty(data, range.clone());
         }
+        if data.has_more_than(&range) {
+            if why == Why::Hole {
+                self.promise_for_change(ctx, inode, data, 1)?;
+            }
+            self.promise_at_borders(ctx, inode, data, &range)?;
+        }
         self.discard_preallocations(ctx, inode);
         let mut end = range.end;
         let mut first = true;
         loop {
             let handle = self.begin(ctx, RUN_CREDITS)?;
             if why == Why::Hole {
-                // Who frees blocks may use the reserve for the node of a split.
-                handle.note_write_back();
+                // For the node of a split.
+                handle.set_pool(Pool::Reserve);
             }
             let mut core = inode.core_mut();
             let start = self.reserve_removal(&handle, inode, &core, range.start..end)?;
@@ -186,7 +193,7 @@ impl FileSystem {
             }
             if let Some(start) = start {
                 self.note_dirtied(ctx, inode);
-                self.remove_and_free(ctx, &handle, inode, &mut core, data, start..end)?;
+                self.remove_and_free(ctx, &handle, inode, &mut core, start..end)?;
                 end = start;
             }
             if is_last {
@@ -197,7 +204,7 @@ impl FileSystem {
             }
         }
         self.forget_dirty(data, range.clone());
-        self.settle_reservations(ctx, inode, data, range)
+        self.settle_reservations(ctx, inode, data, &range)
     }
 
     /// Brings in the bitmaps that removing the last extents of `range` needs; gives where these extents start (the
@@ -238,7 +245,6 @@ impl FileSystem {
         handle: &Handle<'_>,
         inode: &Inode,
         core: &mut InodeCore,
-        data: &mut FileData,
         range: Range<u32>,
     ) -> Result<()> {
         let mut pieces = Vec::with_capacity(8);
@@ -246,7 +252,7 @@ impl FileSystem {
         // Pieces reported before an error are unmapped and must be freed all the same.
         let mut last_cluster = None;
         for piece in pieces {
-            let freed = self.free_piece(handle, inode, core, data, &piece, &mut last_cluster);
+            let freed = self.free_piece(handle, inode, core, &piece, &mut last_cluster);
             self.apply(freed)?;
         }
         removed
@@ -258,7 +264,6 @@ impl FileSystem {
         handle: &Handle<'_>,
         inode: &Inode,
         core: &mut InodeCore,
-        data: &mut FileData,
         piece: &Extent,
         last_cluster: &mut Option<u32>,
     ) -> Result<()> {
@@ -268,12 +273,12 @@ impl FileSystem {
         let base = piece.physical - u64::from(piece.logical - (first << bits));
         if ratio > 1 {
             let shared_end = *last_cluster == Some(end - 1);
-            if shared_end || self.is_kept(inode, core, data, end - 1)? {
+            if shared_end || self.cluster_is_mapped(inode, core, end - 1)? {
                 end -= 1;
             }
             if first < end
                 && !piece.logical.is_multiple_of(ratio)
-                && self.is_kept(inode, core, data, first)?
+                && self.cluster_is_mapped(inode, core, first)?
             {
                 first += 1;
             }
@@ -293,46 +298,6 @@ impl FileSystem {
         }
         self.free_clusters(handle, place, end - first, is_data)?;
         core.add_blocks(-(i64::from(end - first) << bits), geometry.block_bits());
-        Ok(())
-    }
-
-    /// Whether a cluster stays because another block of it is mapped.
-    fn is_kept(&self, inode: &Inode, core: &InodeCore, _data: &FileData, cluster: u32) -> Result<bool> {
-        self.cluster_is_mapped(inode, core, cluster)
-    }
-
-    /// After blocks went: reservations follow what is left in the clusters of the range (bigalloc.md 7.1).
-    pub(crate) fn settle_reservations(
-        &self,
-        ctx: &OpContext,
-        inode: &Inode,
-        data: &mut FileData,
-        range: Range<u32>,
-    ) -> Result<()> {
-        let bits = self.geometry().cluster_ratio_bits();
-        let clusters = range.start >> bits..((range.end - 1) >> bits) + 1;
-        let mut ended = 0;
-        for cluster in data.reserved_in(clusters.clone()) {
-            let blocks = cluster << bits..(cluster << bits).saturating_add(1 << bits);
-            if data.first_in(blocks).is_none() && data.take_reservation(cluster) {
-                ended += 1;
-            }
-        }
-        self.unreserve(ctx, ended);
-        self.settle_mapping_reserve(ctx, data);
-        // A border cluster that lost its mapped blocks but keeps dirty ones needs a reservation again; the clusters
-        // just freed cover it.
-        if bits > 0 {
-            for cluster in [clusters.start, clusters.end - 1] {
-                let blocks = cluster << bits..(cluster << bits).saturating_add(1 << bits);
-                let core = inode.core();
-                let delayed = data.first_in(blocks).is_some() && !data.is_reserved(cluster);
-                if delayed && !self.cluster_is_mapped(inode, &core, cluster)? {
-                    self.reserve_always(ctx, 1);
-                    data.note_reserved(cluster);
-                }
-            }
-        }
         Ok(())
     }
 }

@@ -137,19 +137,10 @@ impl FileSystem {
         let block_size = self.block_size();
         let end = offset + u64_from_usize(bytes.len());
         let (first, last) = (u32_from_u64(offset >> bits), u32_from_u64((end - 1) >> bits));
-        {
-            let core = inode.core();
-            self.reserve_blocks(ctx, inode, &core, data, first..last + 1)?;
-            let covered = |logical: u32| {
-                let start = u64::from(logical) << bits;
-                offset <= start && start + u64_from_usize(block_size) <= end.max(core.size.min(end))
-            };
-            for logical in [first, last] {
-                if !covered(logical) && data.block(logical).is_none() {
-                    let old = self.read_block(inode, &core, logical)?;
-                    self.add_dirty(ctx, inode, data, logical, old);
-                }
-            }
+        self.promise(ctx, inode, data, &(first..last + 1))?;
+        if let Err(error) = self.read_edges(ctx, inode, data, offset..end) {
+            self.settle_reservations(ctx, inode, data, &(first..last + 1))?;
+            return Err(error);
         }
         let mut at = offset;
         for logical in first..=last {
@@ -169,6 +160,28 @@ impl FileSystem {
         self.note_written(ctx, inode, end)
     }
 
+    /// Brings in the blocks at the ends of a range of bytes that a write does not cover whole.
+    fn read_edges(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        data: &mut FileData,
+        bytes: std::ops::Range<u64>,
+    ) -> Result<()> {
+        let bits = self.geometry().block_bits();
+        let core = inode.core();
+        for edge in [bytes.start, bytes.end - 1] {
+            let logical = u32_from_u64(edge >> bits);
+            let start = u64::from(logical) << bits;
+            let covered = bytes.start <= start && start + u64_from_usize(self.block_size()) <= bytes.end;
+            if !covered && data.block(logical).is_none() {
+                let old = self.read_block(inode, &core, logical)?;
+                self.add_dirty(ctx, inode, data, logical, old);
+            }
+        }
+        Ok(())
+    }
+
     /// One block as it reads now, from the device; zeroes behind the end of the file.
     fn read_block(&self, inode: &Inode, core: &InodeCore, logical: u32) -> Result<Box<[u8]>> {
         let bits = self.geometry().block_bits();
@@ -179,46 +192,6 @@ impl FileSystem {
             self.read_content(inode, &FileData::default(), core, start, &mut block[..valid])?;
         }
         Ok(block)
-    }
-
-    /// Reserves the clusters of blocks that have no place yet; all or none.
-    fn reserve_blocks(
-        &self,
-        ctx: &OpContext,
-        inode: &Inode,
-        core: &InodeCore,
-        data: &mut FileData,
-        blocks: std::ops::Range<u32>,
-    ) -> Result<()> {
-        let bits = self.geometry().cluster_ratio_bits();
-        let mut needed = Vec::new();
-        let mut converted = 0;
-        let mut logical = blocks.start;
-        while logical < blocks.end {
-            let mapped = self.map_block(inode, core, logical, blocks.end - logical)?;
-            let run = logical..logical + mapped.len;
-            logical = run.end;
-            if mapped.physical.is_some() {
-                converted += usize::from(mapped.unwritten && data.block(run.start).is_none());
-                continue;
-            }
-            for cluster in run.start >> bits..((run.end - 1) >> bits) + 1 {
-                let owned = bits > 0 && self.cluster_is_mapped(inode, core, cluster)?;
-                if !owned && !data.is_reserved(cluster) && needed.last() != Some(&cluster) {
-                    needed.push(cluster);
-                }
-            }
-        }
-        if self.options().follow_page_cache {
-            return if self.delays_allocation() { self.reserve_as_linux(ctx, data, &needed) } else { Ok(()) };
-        }
-        if !needed.is_empty() || converted > 0 {
-            let mapping = self.mapping_blocks(core, data, &needed, converted);
-            self.reserve(ctx, u64_from_usize(needed.len()) + mapping)?;
-            needed.into_iter().for_each(|cluster| data.note_reserved(cluster));
-            data.note_reserved_for_mapping(mapping, converted);
-        }
-        Ok(())
     }
 
     /// The inode changed in a way that puts it at the end of Linux's list of files to write back, if it is not on it.

@@ -10,6 +10,7 @@ use super::write::lower;
 use crate::data::FileData;
 use crate::extents::Tree;
 use crate::inode::Inode;
+use crate::space::Pool;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::{low32, u64_from_usize, usize_from_u32};
@@ -19,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Blocks of one mapping request at most.
-const RUN_MAX: u32 = 2048;
+pub(super) const RUN_MAX: u32 = 2048;
 
 /// Bytes that are rather zeroed than kept as an unwritten extent of their own (Linux's `extent_max_zeroout_kb`).
 const ZEROED_BYTES_MAX: u32 = 32 << 10;
@@ -141,15 +142,18 @@ impl FileSystem {
         if over() {
             self.write_back(ctx, inode, data)?;
         }
-        if over() {
-            for other in self.dirty_files(i64::MAX) {
-                let Some(mut data) = other.try_write() else { continue };
-                // Its error is not this file's: it is told to who syncs it.
-                other.note_lost(&self.write_back(ctx, &other, &mut data));
-                self.check_writable()?;
-                if !over() {
-                    break;
-                }
+        if over() { self.write_back_others(ctx, || !over()) } else { Ok(()) }
+    }
+
+    /// Writes back files that nobody uses now, in the order in which they became dirty, until `enough`.
+    pub(super) fn write_back_others(&self, ctx: &OpContext, enough: impl Fn() -> bool) -> Result<()> {
+        for other in self.dirty_files(i64::MAX) {
+            let Some(mut data) = other.try_write() else { continue };
+            // Its error is not this file's: it is told to who syncs it.
+            other.note_lost(&self.write_back(ctx, &other, &mut data));
+            self.check_writable()?;
+            if enough() {
+                break;
             }
         }
         Ok(())
@@ -199,21 +203,18 @@ impl FileSystem {
         data: &mut FileData,
         range: Range<u32>,
     ) -> Result<()> {
-        let mut tries = 0;
         let mut unconverted = Vec::new();
         let mut rest_of_folio = 0..0;
         let mut result = Ok(());
         while let Some(run) = self.next_run(data, &range, &rest_of_folio) {
-            match self.write_run(ctx, inode, data, run, &mut unconverted) {
-                // There is room for the mapping, but it was freed in the running transaction.
-                Err(Error::NoSpace) if !self.places_as_linux() => {
-                    result = self.retry_after_commit(ctx, &mut tries)
+            let written =
+                self.patiently(ctx, || self.write_run(ctx, inode, data, run.clone(), &mut unconverted));
+            match written {
+                Ok(end) => rest_of_folio = end.map_or(0..0, |end| self.rest_of_folio(data, end)),
+                Err(error) => {
+                    result = Err(error);
+                    break;
                 }
-                Ok(Some(end)) => rest_of_folio = self.rest_of_folio(data, end),
-                other => result = other.map(drop),
-            }
-            if result.is_err() {
-                break;
             }
         }
         // What has its data must not go on reading as zeroes.
@@ -249,10 +250,13 @@ impl FileSystem {
     /// Makes the extents written whose data was written.
     fn convert_written(&self, ctx: &OpContext, inode: &Arc<Inode>, pieces: &[Range<u32>]) -> Result<()> {
         for piece in pieces {
-            let handle = self.begin(ctx, RUN_CREDITS)?;
-            let mut core = inode.core_mut();
-            self.join_inode(&handle, inode, &mut core)?;
-            self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
+            self.patiently(ctx, || {
+                let handle = self.begin(ctx, RUN_CREDITS)?;
+                handle.set_pool(Pool::Promised);
+                let mut core = inode.core_mut();
+                self.join_inode(&handle, inode, &mut core)?;
+                self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))
+            })?;
         }
         Ok(())
     }
@@ -260,7 +264,7 @@ impl FileSystem {
     /// Writes all dirty blocks of a file whose content lock the caller holds.
     pub(crate) fn write_back(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
         self.write_back_from(ctx, inode, data, 0)?;
-        self.settle_mapping_reserve(ctx, data);
+        self.settle_mapping_promise(ctx, data);
         if data.reserved_len() == 0 && inode.writers.load(Ordering::Relaxed) == 0 {
             self.discard_preallocations(ctx, inode);
         }
@@ -290,17 +294,18 @@ impl FileSystem {
         run: Range<u32>,
         unconverted: &mut Vec<Range<u32>>,
     ) -> Result<Option<u32>> {
-        let (found, logged) = {
+        let (here, logged) = {
             let core = inode.core();
-            (self.lookup_block(inode, &core, run.start)?.found, self.logs_data(inode, &core))
+            (self.lookup_block(inode, &core, run.start)?, self.logs_data(inode, &core))
         };
+        let found = here.found;
         let run = if logged { run.start..run.end.min(run.start.saturating_add(LOGGED_MAX)) } else { run };
         let (logical, len) = (run.start, run.end - run.start);
-        let how = How { unwritten: false, reserved: !self.places_as_linux(), exact: false };
+        let pool = if self.places_as_linux() { Pool::Ordinary } else { Pool::Promised };
+        let how = How { unwritten: false, pool, exact: false };
         let plan = match found {
             Some(_) => None,
-            None if self.places_as_linux() => Some(self.plan_once(ctx, inode, (logical, len), how)?),
-            None => Some(self.plan_with_retries(ctx, inode, (logical, len), how)?),
+            None => Some(self.plan_blocks(ctx, inode, &inode.core(), &here, (logical, len), how)?),
         };
         let (piece, physical) = match (&plan, found) {
             (Some(plan), _) => (logical..logical + plan.extent.len, plan.extent.physical),
@@ -327,7 +332,7 @@ impl FileSystem {
         let changes = plan.is_some() || unwritten;
         if changes {
             let handle = self.begin(ctx, RUN_CREDITS)?;
-            handle.note_write_back();
+            handle.set_pool(Pool::Promised);
             let mut core = inode.core_mut();
             self.join_inode(&handle, inode, &mut core)?;
             let is_last = unconverted.is_empty() && !data.has_more_than(&piece);
@@ -376,16 +381,6 @@ impl FileSystem {
         let on_disk = core.slot.raw().size();
         let size = core.size.min(on_disk.max(written));
         core.slot.raw_mut().set_size(size);
-    }
-
-    /// The clusters of mapped blocks need no reservation any more.
-    pub(crate) fn end_reservations(&self, ctx: &OpContext, data: &mut FileData, blocks: &Range<u32>) {
-        let bits = self.geometry().cluster_ratio_bits();
-        let clusters = blocks.start >> bits..((blocks.end - 1) >> bits) + 1;
-        let ended = clusters.filter(|&cluster| data.take_reservation(cluster)).count();
-        if ended > 0 {
-            self.unreserve(ctx, u64_from_usize(ended));
-        }
     }
 
     /// Drops dirty blocks.

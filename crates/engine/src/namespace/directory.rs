@@ -1,11 +1,11 @@
 //! Directories of an open file system: where the algorithms of [`crate::directory`] get their blocks from.
 
 use crate::cache::{BlockKind, Buffer};
-use crate::data::FileData;
 use crate::directory::{Directory, DirectoryRules, DirectoryStore, Entry, Role};
 use crate::extents::NodeBlock;
 use crate::file::How;
 use crate::inode::{Inode, InodeCore};
+use crate::space::Pool;
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::checksum::{verify_dir_leaf, verify_htree};
@@ -329,10 +329,9 @@ impl FileSystem {
                     added.push((logical, handle.create(block, BlockKind::DirectoryLeaf(core.seed))));
                 }
                 Err(error) => {
-                    let mut data = FileData::default();
                     let range = first..logical;
                     if !range.is_empty() {
-                        let undone = self.remove_and_free(ctx, handle, inode, core, &mut data, range);
+                        let undone = self.remove_and_free(ctx, handle, inode, core, range);
                         self.apply(undone)?;
                     }
                     return Err(error);
@@ -353,7 +352,7 @@ impl FileSystem {
         logical: u32,
     ) -> Result<BlockNr> {
         let here = self.lookup_block(inode, core, logical)?;
-        let how = How { unwritten: false, reserved: false, exact: true };
+        let how = How { unwritten: false, pool: Pool::Ordinary, exact: true };
         let plan = self.plan_blocks(ctx, inode, core, &here, (logical, 1), how)?;
         let physical = plan.extent.physical;
         self.apply_plan(ctx, handle, inode, core, plan)?;

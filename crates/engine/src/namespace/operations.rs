@@ -128,8 +128,7 @@ impl FileSystem {
     ) -> Result<()> {
         {
             let mut core = inode.core_mut_child();
-            let mut data = crate::data::FileData::default();
-            self.remove_and_free(ctx, handle, inode, &mut core, &mut data, 0..u32::MAX)?;
+            self.remove_and_free(ctx, handle, inode, &mut core, 0..u32::MAX)?;
         }
         self.unmake_inode(ctx, handle, inode)
     }

@@ -3,6 +3,7 @@
 use super::{Epoch, Transactions};
 use crate::Result;
 use crate::cache::{BlockKind, Buffer, MetaCache};
+use crate::space::Pool;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::{BlockNr, TxnId};
 use blockyard_sync::{Backend, CpuSlot, Native};
@@ -25,7 +26,7 @@ pub(crate) struct Handle<'a, B: Backend = Native> {
     /// Blocks that this handle was the first to change in its transaction.
     used: Cell<u64>,
     revokes: Cell<u64>,
-    write_back: Cell<bool>,
+    pool: Cell<Pool>,
 }
 
 impl<'a, B: Backend> Handle<'a, B> {
@@ -54,7 +55,7 @@ impl<'a, B: Backend> Handle<'a, B> {
             credits: Cell::new(credits),
             used: Cell::new(0),
             revokes: Cell::new(0),
-            write_back: Cell::new(false),
+            pool: Cell::new(Pool::Ordinary),
         };
         Some((handle, entries))
     }
@@ -74,14 +75,19 @@ impl<'a, B: Backend> Handle<'a, B> {
         self.slot
     }
 
-    /// The operation writes back data whose space was promised: its tree blocks may use the reserve.
-    pub(crate) fn note_write_back(&self) {
-        self.write_back.set(true);
+    /// From what the operation's blocks of mappings may be taken.
+    pub(crate) fn set_pool(&self, pool: Pool) {
+        self.pool.set(pool);
     }
 
-    /// See [`Self::note_write_back`].
+    /// See [`Self::set_pool`].
+    pub(crate) fn pool(&self) -> Pool {
+        self.pool.get()
+    }
+
+    /// Whether the operation writes back data whose space was promised.
     pub(crate) fn is_write_back(&self) -> bool {
-        self.write_back.get()
+        self.pool.get() == Pool::Promised
     }
 
     /// Whether `blocks` more blocks may change: within the credits, or with more of them if there is room. Otherwise

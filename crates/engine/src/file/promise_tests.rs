@@ -1,0 +1,186 @@
+//! What delayed data was promised, recomputed from scratch after every step of random runs on nearly full images of every
+//! kind: never too little, never more than is free, and nothing when all is written.
+
+#![allow(clippy::as_conversions, clippy::unwrap_used)]
+
+use crate::data::FileData;
+use crate::extents::blocks_for_entries;
+use crate::inode::{Inode, InodeCore};
+use crate::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+use blockyard_device::MemoryDevice;
+use blockyard_disk::inode::{FileType, InodeMap};
+use blockyard_disk::{InodeNr, Timestamp};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
+
+const FILES: usize = 6;
+
+fn kinds() -> Vec<(&'static str, u64, mkfs::Options)> {
+    let ext4 = |block_size| mkfs::Options::ext4().block_size(block_size).identity(1, 1);
+    vec![
+        ("4 KiB", 12, ext4(4096)),
+        ("1 KiB", 6, ext4(1024)),
+        ("indirect", 6, mkfs::Options::ext3().block_size(1024).identity(1, 1)),
+        ("clusters of 8", 40, ext4(4096).cluster_size(32_768)),
+        ("clusters of 16", 12, ext4(1024).cluster_size(16_384)),
+        ("inline", 6, ext4(1024).features("inline_data,^has_journal")),
+    ]
+}
+
+/// What write-back will need for a file, from its dirty blocks and its mapping alone: clusters, and entries behind all
+/// others and amid them.
+fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore, data: &FileData) -> (Vec<u32>, usize, usize) {
+    let bits = fs.geometry().cluster_ratio_bits();
+    let (mut clusters, mut behind, mut amid) = (Vec::new(), 0, 0);
+    let mut last = None;
+    for logical in data.runs_in(0..u32::MAX).into_iter().flatten() {
+        let here = fs.lookup_block(inode, core, logical).unwrap();
+        let goes_on = last.replace((logical, here.found.is_some())) == Some((logical.wrapping_sub(1), false));
+        match here.found {
+            Some(extent) => amid += usize::from(extent.unwritten) * 2,
+            None => {
+                let cluster = logical >> bits;
+                if !clusters.contains(&cluster) && !fs.cluster_is_mapped(inode, core, cluster).unwrap() {
+                    clusters.push(cluster);
+                }
+                let same_cluster = bits > 0 && !logical.is_multiple_of(1 << bits);
+                if !(goes_on && same_cluster) {
+                    *if here.right.is_some() { &mut amid } else { &mut behind } += 1;
+                }
+            }
+        }
+    }
+    (clusters, behind, amid)
+}
+
+/// Compares what every file was promised with what it needs, and all promises with what is free.
+fn check(fs: &FileSystem, what: &str) {
+    let mut promised = 0;
+    for inode in fs.inodes.all() {
+        let (data, core) = (inode.read(), inode.core());
+        let mapping = data.promised_to_mapping();
+        promised += data.reserved_len() as u64 + mapping;
+        let (clusters, behind, amid) = needed(fs, &inode, &core, &data);
+        assert_eq!(data.reserved_in(0..u32::MAX), clusters, "{what}: clusters of inode {}", inode.number());
+        if core.map == InodeMap::Extents {
+            // Runs over one unwritten extent are counted block by block here.
+            let least = blocks_for_entries(core.root(), fs.block_size(), behind, amid.min(1));
+            assert!(mapping >= least, "{what}: inode {}: {mapping} of {least}", inode.number());
+            assert!(data.reserved_len() + data.inserts() >= behind, "{what}: entries of {}", inode.number());
+        }
+    }
+    let figures = fs.allocator().free_clusters();
+    assert_eq!(figures.delayed, promised, "{what}: promises of all files");
+    assert!(figures.free >= figures.delayed, "{what}: {figures:?}");
+    assert_eq!(figures.free, fs.groups.totals().free_clusters, "{what}: free clusters");
+}
+
+struct Run {
+    fs: FileSystem,
+    rng: ChaCha8Rng,
+    files: Vec<InodeNr>,
+    unit: u64,
+}
+
+impl Run {
+    fn new(mib: u64, options: &mkfs::Options, seed: u64, open: OpenOptions) -> Self {
+        let device = Arc::new(MemoryDevice::new(mib << 20));
+        mkfs::format(&*device, options).unwrap();
+        let ctx = OpContext::root_at(Timestamp::from_seconds(1));
+        let fs = FileSystem::open(device, open, &ctx).unwrap();
+        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+        let make = |name: String| fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &new).unwrap();
+        let files = (0..FILES).map(|n| make(format!("file{n}"))).collect();
+        // Little stays free, and that in pieces.
+        let filler = make("filler".to_owned());
+        let unit = (fs.block_size() as u64) << fs.geometry().cluster_ratio_bits();
+        let left = 60 + seed % 200;
+        let free = fs.statistics().blocks_available * fs.block_size() as u64 / unit;
+        let bytes = vec![1; unit as usize];
+        for n in 0..free.saturating_sub(left / 2) {
+            fs.write(&ctx, filler, n * unit, &bytes).unwrap();
+        }
+        fs.sync(&ctx).unwrap();
+        for n in 0..left / 2 {
+            fs.fallocate(&ctx, filler, Fallocate::PunchHole, n * 2 * unit, unit).unwrap();
+        }
+        fs.sync(&ctx).unwrap();
+        Self { fs, rng: ChaCha8Rng::seed_from_u64(seed), files, unit }
+    }
+
+    fn range(&mut self) -> (u64, u64) {
+        let unit = self.unit;
+        let at = match self.rng.random_range(0..4) {
+            0 => self.rng.random_range(0..4 * unit),
+            1 => self.rng.random_range(0..200 * unit),
+            _ => self.rng.random_range(0..60 * unit),
+        };
+        let len = match self.rng.random_range(0..4) {
+            0 => self.rng.random_range(1..200),
+            1 => self.rng.random_range(1..8 * unit),
+            _ => self.rng.random_range(1..2 * unit),
+        };
+        (at, len)
+    }
+
+    /// One operation; refusals are fine, but who syncs must not hear that there is no space.
+    fn step(&mut self) -> &'static str {
+        let ctx = OpContext {
+            privileged: self.rng.random_range(0..2) == 0,
+            ..OpContext::root_at(Timestamp::from_seconds(1))
+        };
+        let file = *self.files.choose(&mut self.rng).unwrap();
+        let (at, len) = self.range();
+        let aligned = (at / self.unit * self.unit, len.div_ceil(self.unit) * self.unit);
+        let choice = self.rng.random_range(0..100);
+        let fs = &self.fs;
+        let fallocate = |what, (at, len)| fs.fallocate(&ctx, file, what, at, len);
+        let (name, result) = match choice {
+            0..50 => ("write", fs.write(&ctx, file, at, &vec![7; len as usize])),
+            50..56 => ("truncate", fs.truncate(&ctx, file, at)),
+            56..58 => ("cut", fs.truncate(&ctx, file, 0)),
+            58..64 => ("allocate", fallocate(Fallocate::Allocate, (at, len))),
+            64..68 => ("keep", fallocate(Fallocate::AllocateKeepSize, (at, len))),
+            68..78 => ("punch", fallocate(Fallocate::PunchHole, (at, len))),
+            78..82 => ("zero", fallocate(Fallocate::ZeroRange, (at, len))),
+            82..84 => ("zero aligned", fallocate(Fallocate::ZeroRange, aligned)),
+            84..87 => ("collapse", fallocate(Fallocate::CollapseRange, aligned)),
+            87..90 => ("insert", fallocate(Fallocate::InsertRange, aligned)),
+            90..97 => ("write back", fs.write_back_file(&ctx, file)),
+            97..99 => ("commit", fs.commit(&ctx)),
+            _ => ("sync", fs.sync(&ctx)),
+        };
+        if matches!(name, "write back" | "sync" | "commit") {
+            result.unwrap();
+        } else if let Err(error) = result {
+            let fine = matches!(
+                error,
+                Error::NoSpace | Error::Invalid(_) | Error::FileTooLarge | Error::NotSupported(_)
+            );
+            assert!(fine, "{name}: {error}");
+        }
+        name
+    }
+}
+
+#[test]
+fn promises_are_kept_on_nearly_full_images() {
+    let seed = blockyard_testkit::seed(5);
+    let (runs, steps) = if blockyard_testkit::full_matrix() { (60, 2_000) } else { (2, 250) };
+    for (name, mib, options) in kinds() {
+        for run in 0..runs {
+            let open = OpenOptions { delayed_allocation: run % 4 != 3, cpus: 2, ..OpenOptions::default() };
+            let mut world = Run::new(mib, &options, seed + run, open);
+            check(&world.fs, name);
+            for step in 0..steps {
+                let what = world.step();
+                check(&world.fs, &format!("{name}, seed {}, step {step}, {what}", seed + run));
+            }
+            world.fs.sync(&OpContext::system()).unwrap();
+            check(&world.fs, name);
+            assert_eq!(world.fs.allocator().free_clusters().delayed, 0, "{name}: all is written");
+        }
+    }
+}

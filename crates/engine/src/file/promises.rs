@@ -1,0 +1,276 @@
+//! What delayed data was promised: the clusters that it will get, and the blocks that its mapping may need for it.
+//!
+//! Running out of space is known when data is written, never when it is written back. So, for each file:
+//! * a logical cluster with dirty blocks and no mapped one has one cluster reserved (bigalloc.md 7.1);
+//! * as many more are reserved as the entries that write-back may add to the mapping can cost
+//!   ([`blocks_for_entries`], [`blocks_for_arrays`]).
+//!
+//! Write-back uses the promises up. Whoever else changes the mapping while data waits (fallocate, holes, insertions)
+//! promises what that may cost the data first; where there is no room for a promise, the data is written back at once,
+//! and nothing is promised any more.
+//!
+//! Where Linux's page cache is followed, its rules hold instead (`by_folio`): nothing is promised to the mapping.
+
+use super::logged::LOGGED_MAX;
+use super::write_back::RUN_MAX;
+use crate::data::FileData;
+use crate::extents::blocks_for_entries;
+use crate::indirect::blocks_for_arrays;
+use crate::inode::{Inode, InodeCore};
+use crate::space::Pool;
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::inode::InodeMap;
+use blockyard_disk::num::{u64_from_usize, usize_from_u32};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What blocks that become dirty may take at write-back.
+#[derive(Debug, Default)]
+struct Wants {
+    /// Logical clusters that are to get a cluster, ascending.
+    clusters: Vec<u32>,
+    /// Entries of the mapping amid others, or beyond one for each cluster.
+    inserts: usize,
+    /// Blocks that become dirty.
+    blocks: usize,
+}
+
+impl FileSystem {
+    /// Promises space to blocks that are about to become dirty; all or nothing. Where there is none, data is written
+    /// back, which shows what it really takes; this file's first.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; those of write-back of this file.
+    pub(crate) fn promise(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        blocks: &Range<u32>,
+    ) -> Result<()> {
+        match self.promise_at_once(ctx, inode, data, blocks) {
+            Err(Error::NoSpace) if self.space.delayed_clusters() > 0 && !self.options().follow_page_cache => {
+                self.write_back(ctx, inode, data)?;
+                self.write_back_others(ctx, || false)?;
+                self.promise_at_once(ctx, inode, data, blocks)
+            }
+            other => other,
+        }
+    }
+
+    fn promise_at_once(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        data: &mut FileData,
+        blocks: &Range<u32>,
+    ) -> Result<()> {
+        let core = inode.core();
+        let wants = self.wants(inode, &core, data, blocks)?;
+        if self.options().follow_page_cache {
+            let delays = self.delays_allocation();
+            return if delays { self.reserve_as_linux(ctx, data, &wants.clusters) } else { Ok(()) };
+        }
+        self.note_promise(ctx, inode, &core, data, &wants, Pool::Ordinary)
+    }
+
+    fn note_promise(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        core: &InodeCore,
+        data: &mut FileData,
+        wants: &Wants,
+        pool: Pool,
+    ) -> Result<()> {
+        let mapping = self.missing_for_mapping(inode, core, data, wants);
+        self.reserve(ctx, u64_from_usize(wants.clusters.len()) + mapping, pool)?;
+        wants.clusters.iter().for_each(|&cluster| data.note_reserved(cluster));
+        data.note_promised_to_mapping(mapping, wants.inserts);
+        Ok(())
+    }
+
+    /// What these blocks may take at write-back, beyond what `data` was promised.
+    fn wants(&self, inode: &Inode, core: &InodeCore, data: &FileData, blocks: &Range<u32>) -> Result<Wants> {
+        let mut wants = Wants { blocks: usize_from_u32(blocks.end - blocks.start), ..Wants::default() };
+        let mut logical = blocks.start;
+        while logical < blocks.end {
+            let here = self.lookup_block(inode, core, logical)?;
+            if let Some(extent) = here.found {
+                // The middle of an unwritten extent is written: what is left on both sides stays.
+                wants.inserts += if extent.unwritten && data.block(logical).is_none() { 2 } else { 0 };
+                logical = extent.end().min(blocks.end);
+                continue;
+            }
+            let hole =
+                here.left.map_or(0, |left| left.end())..here.right.map_or(u32::MAX, |right| right.logical);
+            let part = logical..hole.end.min(blocks.end);
+            logical = part.end;
+            self.add_hole(inode, core, data, (hole, part), &mut wants)?;
+        }
+        Ok(wants)
+    }
+
+    /// Adds what the blocks `part` of a hole take.
+    fn add_hole(
+        &self,
+        inode: &Inode,
+        core: &InodeCore,
+        data: &FileData,
+        (hole, part): (Range<u32>, Range<u32>),
+        wants: &mut Wants,
+    ) -> Result<()> {
+        let bits = self.geometry().cluster_ratio_bits();
+        let amid = hole.end < u32::MAX;
+        for cluster in part.start >> bits..((part.end - 1) >> bits) + 1 {
+            let blocks = blocks_of(cluster, bits);
+            let owned = bits > 0 && self.cluster_is_mapped(inode, core, cluster)?;
+            if !owned && !data.is_reserved(cluster) {
+                wants.clusters.push(cluster);
+                wants.inserts += usize::from(amid);
+            } else if bits > 0 {
+                // One more run of dirty blocks in the cluster is an entry more, unless it goes on one that was counted.
+                let touched = part.start.max(blocks.start)..part.end.min(blocks.end);
+                let from = touched.start.saturating_sub(1).max(hole.start).max(blocks.start);
+                wants.inserts += usize::from(data.first_in(from..touched.end).is_none());
+            }
+        }
+        Ok(())
+    }
+
+    /// Clusters to reserve for the mapping beyond what `data` was promised for it.
+    fn missing_for_mapping(&self, inode: &Inode, core: &InodeCore, data: &FileData, wants: &Wants) -> u64 {
+        if core.map == InodeMap::Indirect {
+            return blocks_for_arrays(self.geometry().block_bits(), data, &wants.clusters);
+        }
+        let mut appended = data.reserved_len() + wants.clusters.len();
+        let mut inserts = data.inserts() + wants.inserts;
+        if data.is_amid() {
+            inserts += std::mem::take(&mut appended);
+        }
+        if inserts > 0 || self.geometry().cluster_ratio() > 1 {
+            // Runs are mapped in pieces that may meet inside of a cluster or of an unwritten extent.
+            inserts += (data.len() + wants.blocks) / self.piece_max(inode, core);
+        }
+        blocks_for_entries(core.root(), self.block_size(), appended, inserts)
+            .saturating_sub(data.promised_to_mapping())
+    }
+
+    /// Blocks of a run that are mapped as one piece, at least.
+    fn piece_max(&self, inode: &Inode, core: &InodeCore) -> usize {
+        usize_from_u32(if self.logs_data(inode, core) { LOGGED_MAX } else { RUN_MAX })
+    }
+
+    /// Promises what a change of the mapping by something else than write-back, which adds `entries` to it, may cost the
+    /// data that waits. Otherwise that is written back.
+    ///
+    /// # Errors
+    /// Those of write-back.
+    pub(super) fn promise_for_change(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        entries: usize,
+    ) -> Result<()> {
+        let promised = {
+            let core = inode.core();
+            self.promise_entries(ctx, inode, &core, data, entries)
+        };
+        if promised { Ok(()) } else { self.write_back(ctx, inode, data) }
+    }
+
+    /// [`Self::promise_for_change`] as far as it goes with a core lock held: false when the data must be written back.
+    pub(super) fn promise_entries(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        core: &InodeCore,
+        data: &mut FileData,
+        entries: usize,
+    ) -> bool {
+        if data.is_empty() || self.options().follow_page_cache {
+            return true;
+        }
+        data.note_amid();
+        let wants = Wants { inserts: entries, ..Wants::default() };
+        self.note_promise(ctx, inode, core, data, &wants, Pool::Reserve).is_ok()
+    }
+
+    /// Promises clusters for the dirty blocks that a range leaves over in the clusters at its ends: removing the range may
+    /// take the mapped blocks away with which they share them.
+    ///
+    /// # Errors
+    /// Those of write-back.
+    pub(super) fn promise_at_borders(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        range: &Range<u32>,
+    ) -> Result<()> {
+        let bits = self.geometry().cluster_ratio_bits();
+        if bits == 0 || data.is_empty() {
+            return Ok(());
+        }
+        for cluster in [range.start >> bits, (range.end - 1) >> bits] {
+            let blocks = blocks_of(cluster, bits);
+            let before = blocks.start..range.start.max(blocks.start);
+            let behind = range.end.min(blocks.end)..blocks.end;
+            let left_over = data.first_in(before).or(data.first_in(behind)).is_some();
+            if !left_over || data.is_reserved(cluster) {
+                continue;
+            }
+            if self.reserve(ctx, 1, Pool::Reserve).is_err() {
+                return self.write_back(ctx, inode, data);
+            }
+            data.note_reserved(cluster);
+        }
+        Ok(())
+    }
+
+    /// The clusters of blocks that were just mapped need no reservation any more.
+    pub(crate) fn end_reservations(&self, ctx: &OpContext, data: &mut FileData, blocks: &Range<u32>) {
+        let bits = self.geometry().cluster_ratio_bits();
+        let clusters = blocks.start >> bits..((blocks.end - 1) >> bits) + 1;
+        let ended = clusters.filter(|&cluster| data.take_reservation(cluster)).count();
+        self.unreserve(ctx, u64_from_usize(ended));
+    }
+
+    /// Blocks of a range were dropped: ends the reservations of clusters without dirty blocks, and of those at its ends
+    /// that have mapped ones after all.
+    pub(crate) fn settle_reservations(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        data: &mut FileData,
+        range: &Range<u32>,
+    ) -> Result<()> {
+        let bits = self.geometry().cluster_ratio_bits();
+        let clusters = range.start >> bits..((range.end - 1) >> bits) + 1;
+        let mut ended = 0;
+        for cluster in data.reserved_in(clusters.clone()) {
+            let is_border = bits > 0 && (cluster == clusters.start || cluster + 1 == clusters.end);
+            let needed = data.first_in(blocks_of(cluster, bits)).is_some()
+                && !(is_border && self.cluster_is_mapped(inode, &inode.core(), cluster)?);
+            if !needed && data.take_reservation(cluster) {
+                ended += 1;
+            }
+        }
+        self.unreserve(ctx, ended);
+        self.settle_mapping_promise(ctx, data);
+        Ok(())
+    }
+
+    /// Gives back what was promised to the mapping when no data waits any more.
+    pub(crate) fn settle_mapping_promise(&self, ctx: &OpContext, data: &mut FileData) {
+        let clusters = data.take_mapping_promise();
+        self.unreserve(ctx, clusters);
+    }
+}
+
+/// The logical blocks of a cluster.
+fn blocks_of(cluster: u32, bits: u32) -> Range<u32> {
+    let first = cluster << bits;
+    first..first.saturating_add(1 << bits)
+}
