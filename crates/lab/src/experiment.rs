@@ -7,6 +7,7 @@ mod rotation;
 mod series;
 
 use crate::report::Table;
+use crate::report::plot::Chart;
 use crate::row::{Interleave, Row};
 use crate::run::{ImageSource, Plan};
 use crate::runner::Limit;
@@ -76,6 +77,15 @@ impl Experiment {
         match self {
             Self::Series => series::tables(rows),
             Self::Rotation => rotation::tables(rows),
+        }
+    }
+
+    /// Charts that put the published figures and ours on one axis.
+    #[must_use]
+    pub fn charts(self, rows: &[Row]) -> Vec<Chart> {
+        match self {
+            Self::Series => vec![series::chart(rows)],
+            Self::Rotation => Vec::new(),
         }
     }
 }
@@ -155,6 +165,10 @@ mod tests {
         );
         assert_eq!(contention.rows.len(), 5);
         assert!(contention.rows[1..].iter().all(|row| row[1].ends_with("(100%)") && row[3] == "-"));
+        let [chart] = &Experiment::Series.charts(&rows(Experiment::Series))[..] else { panic!("one chart") };
+        assert_eq!(chart.series.len(), 5);
+        assert_eq!(chart.series[0].points[..2], [(1.0, 100.0), (2.0, 100.0 * 70_665.0 / 295_287.0)]);
+        assert!(chart.series.iter().all(|line| line.points[0] == (1.0, 100.0)));
         assert_eq!(series.rows.len(), 6);
         assert_eq!(cell(series, 0, "all: patched"), "20049 (+651%)");
         assert_eq!(cell(series, 1, "one: patched"), "328324 (+3.7%)");

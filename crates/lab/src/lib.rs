@@ -2,6 +2,7 @@
 
 pub mod agree;
 pub mod census;
+pub mod clusters;
 pub mod copy;
 mod cpus;
 pub mod crash;

@@ -1,9 +1,10 @@
 //! Reports: the rows of a run as tables, files and one self-contained HTML page.
 //!
 //! A run's folder holds `run.json` ([`Environment`]), `rows.jsonl` (one [`Row`] a line), for copies `copies.jsonl` (one
-//! [`CopyRow`] a line), `maps.json` and `timelines.json`; everything printed or drawn is computed from those, so a report
+//! [`CopyRow`] a line), for e3 `clusters.jsonl` (one [`ClusterRow`] a line), `maps.json` and `timelines.json`; everything printed or drawn is computed from those, so a report
 //! can be made again later and elsewhere.
 
+pub mod clusters;
 pub mod copies;
 pub mod environment;
 pub mod html;
@@ -19,6 +20,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::clusters::ClusterRow;
 use crate::copy::CopyRow;
 use crate::experiment::Experiment;
 use crate::map::Timeline;
@@ -31,14 +33,14 @@ pub use table::Table;
 pub const ROWS_FILE: &str = "rows.jsonl";
 /// File name of the rows of copies.
 pub const COPIES_FILE: &str = "copies.jsonl";
+/// File name of the rows of cluster sizes.
+pub const CLUSTERS_FILE: &str = "clusters.jsonl";
 /// File name of the environment in a run's folder.
 pub const ENVIRONMENT_FILE: &str = "run.json";
 /// File name of the allocation maps in a run's folder.
 pub const MAPS_FILE: &str = "maps.json";
 /// File name of the maps over time.
 pub const TIMELINES_FILE: &str = "timelines.json";
-/// Groups in one column of a map's picture.
-const GROUPS_PER_COLUMN: usize = 64;
 
 /// A finished run, as it lies in its folder.
 #[derive(Clone, Debug)]
@@ -49,6 +51,8 @@ pub struct Run {
     pub rows: Vec<Row>,
     /// Every copy of a tree.
     pub copies: Vec<CopyRow>,
+    /// Every cluster size of e3.
+    pub clusters: Vec<ClusterRow>,
     /// Allocation maps to show.
     pub maps: Vec<NamedMap>,
     /// Used space over time.
@@ -59,7 +63,14 @@ impl Run {
     /// A run without rows.
     #[must_use]
     pub fn new(environment: Environment) -> Self {
-        Self { environment, rows: Vec::new(), copies: Vec::new(), maps: Vec::new(), timelines: Vec::new() }
+        Self {
+            environment,
+            rows: Vec::new(),
+            copies: Vec::new(),
+            clusters: Vec::new(),
+            maps: Vec::new(),
+            timelines: Vec::new(),
+        }
     }
 
     /// Reads a run's folder.
@@ -77,6 +88,7 @@ impl Run {
             environment,
             rows: lines(&folder.join(ROWS_FILE))?,
             copies: lines(&folder.join(COPIES_FILE))?,
+            clusters: lines(&folder.join(CLUSTERS_FILE))?,
             maps: document(&folder.join(MAPS_FILE))?,
             timelines: document(&folder.join(TIMELINES_FILE))?,
         })
@@ -90,6 +102,7 @@ impl Run {
         fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
         write_file(&folder.join(ROWS_FILE), json_lines(&self.rows)?.as_bytes())?;
         write_file(&folder.join(COPIES_FILE), json_lines(&self.copies)?.as_bytes())?;
+        write_file(&folder.join(CLUSTERS_FILE), json_lines(&self.clusters)?.as_bytes())?;
         write_file(&folder.join(MAPS_FILE), &serde_json::to_vec(&self.maps)?)?;
         write_file(&folder.join(TIMELINES_FILE), &serde_json::to_vec(&self.timelines)?)?;
         write_file(&folder.join(ENVIRONMENT_FILE), &serde_json::to_vec_pretty(&self.environment)?)
@@ -104,14 +117,22 @@ impl Run {
         }
     }
 
-    /// Every table: the experiment's, the copies', and each workload's.
+    /// Every table: the experiment's, the copies', the cluster sizes', and each workload's.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
         let mut tables = experiment.map(|experiment| experiment.tables(&self.rows)).unwrap_or_default();
         tables.extend(copies::table(&self.copies));
+        tables.extend(clusters::table(&self.clusters));
         tables.extend(summary::tables(&self.rows));
         tables
+    }
+
+    /// What is drawn of the experiment beside the charts of its workloads.
+    #[must_use]
+    pub fn charts(&self) -> Vec<plot::Chart> {
+        let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
+        experiment.map(|experiment| experiment.charts(&self.rows)).unwrap_or_default()
     }
 
     /// The report as Markdown: what was run where, and every table.
@@ -125,22 +146,25 @@ impl Run {
         markdown
     }
 
-    /// Every row as comma-separated values with a head line; copies after cells.
+    /// Every row as comma-separated values with a head line; copies and cluster sizes after cells.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut text = summary::csv(&self.rows);
         if !self.copies.is_empty() {
             text.push_str(&copies::csv(&self.copies));
         }
+        if !self.clusters.is_empty() {
+            text.push_str(&clusters::csv(&self.clusters));
+        }
         text
     }
 
-    /// Every row as JSON Lines; copies after cells.
+    /// Every row as JSON Lines; copies and cluster sizes after cells.
     ///
     /// # Errors
     /// Of the encoder; rows hold only what it can encode.
     pub fn json_lines(&self) -> Result<String> {
-        Ok(json_lines(&self.rows)? + &json_lines(&self.copies)?)
+        Ok(json_lines(&self.rows)? + &json_lines(&self.copies)? + &json_lines(&self.clusters)?)
     }
 
     /// Writes every form of the report into a folder: `report.md`, `rows.csv`, `report.html`, and `maps/` with each map
@@ -173,7 +197,7 @@ impl NamedMap {
     /// The map as an `<svg>` element.
     #[must_use]
     pub fn svg(&self) -> String {
-        self.map.svg(&self.title, crate::map::Theme::Blue, GROUPS_PER_COLUMN)
+        self.map.svg(&self.title, crate::map::Theme::Blue, self.map.groups_per_column())
     }
 }
 

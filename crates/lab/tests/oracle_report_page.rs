@@ -146,7 +146,7 @@ fn a_browser_lays_the_page_out_and_paints_it() {
     assert!(number(&seen["width"]) <= number(&seen["window"]), "the page does not scroll sideways");
     tables(&whole, seen["tables"].as_array().unwrap());
     let pictures = seen["pictures"].as_array().unwrap();
-    assert_eq!(pictures.len(), 2 * 3 + whole.maps.len() + whole.timelines.len());
+    assert_eq!(pictures.len(), 2 * 4 + whole.maps.len() + whole.timelines.len());
     for picture in pictures {
         assert!(
             number(&picture["width"]) > 200.0 && number(&picture["height"]) > 20.0,
@@ -154,8 +154,9 @@ fn a_browser_lays_the_page_out_and_paints_it() {
             picture["title"]
         );
         texts_are_inside(picture);
+        texts_are_apart(picture);
     }
-    charts(&pictures[..6]);
+    charts(&pictures[..8]);
     maps(&whole, pictures);
 }
 
@@ -192,6 +193,28 @@ fn texts_are_inside(picture: &Value) {
     }
 }
 
+/// No text lies on another.
+fn texts_are_apart(picture: &Value) {
+    let texts = picture["texts"].as_array().unwrap();
+    let sides = |text: &Value, start: &str, length: &str| {
+        let start = number(&text[start]);
+        (start, start + number(&text[length]))
+    };
+    for (index, one) in texts.iter().enumerate() {
+        for other in &texts[index + 1..] {
+            let overlap = |start, length| {
+                let (a, b) = (sides(one, start, length), sides(other, start, length));
+                a.1.min(b.1) - a.0.max(b.0)
+            };
+            assert!(
+                overlap("x", "width") <= 0.0 || overlap("y", "height") <= 2.0,
+                "{}: {one} and {other}",
+                picture["title"]
+            );
+        }
+    }
+}
+
 /// Each policy is a line of some length, painted in its colour, with its name beside.
 fn charts(pictures: &[Value]) {
     for chart in pictures {
@@ -218,11 +241,15 @@ fn maps(whole: &Run, pictures: &[Value]) {
     for named in &whole.maps {
         let picture = pictures.iter().find(|picture| picture["title"] == named.title.as_str());
         let picture = picture.unwrap_or_else(|| panic!("{} is missing", named.title));
+        // Grey is paper, free space or text; anything else is used space.
+        let is_grey = |colour: &str| {
+            let channels: Vec<u8> = colour.split(',').map(|channel| channel.parse().unwrap()).collect();
+            channels.iter().all(|channel| *channel == channels[0])
+        };
         let colours = picture["colours"].as_object().unwrap();
-        let free = ["255,255,255", "244,244,244"];
         let painted: u64 = colours
             .iter()
-            .filter(|(colour, _)| !free.contains(&colour.as_str()))
+            .filter(|(colour, _)| !is_grey(colour))
             .map(|(_, pixels)| pixels.as_u64().unwrap())
             .sum();
         let squares: usize = (0..named.map.groups())

@@ -2,6 +2,7 @@
 
 use super::Setup;
 use crate::published::{APPEND64, Append64, FALLOCATE2, FALLOCATE2_BASE};
+use crate::report::plot::{Chart, Series};
 use crate::report::{Table, summary};
 use crate::row::{Interleave, Row, count_as_f64};
 use crate::run::Plan;
@@ -59,6 +60,33 @@ fn contention(rows: &[&Row]) -> Table {
     }
     table.note(machine_note());
     table
+}
+
+/// The same as lines: what each worker gets as a share of what one gets alone, published and ours.
+pub(super) fn chart(rows: &[Row]) -> Chart {
+    let rows: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.workload == "fallocate2" && row.interleave == Interleave::Threads)
+        .collect();
+    let shares = |points: Vec<(u32, f64)>| {
+        let Some(one) = points.iter().find(|(workers, _)| *workers == 1).map(|(_, rate)| *rate) else {
+            return Vec::new();
+        };
+        points.into_iter().map(|(workers, rate)| (f64::from(workers), 100.0 * rate / one)).collect()
+    };
+    let mut series =
+        vec![Series { name: "published: before".to_owned(), points: shares(FALLOCATE2_BASE.to_vec()) }];
+    for arm in ARMS {
+        let rates =
+            FALLOCATE2_BASE.iter().filter_map(|(workers, _)| Some((*workers, rate(&rows, arm, *workers)?)));
+        series.push(Series { name: format!("ours: {arm}"), points: shares(rates.collect()) });
+    }
+    Chart {
+        title: "E1, fallocate2: rate of a worker as a share of one worker alone".to_owned(),
+        x_label: "workers",
+        y_label: "rate of a worker, % of one worker alone",
+        series,
+    }
 }
 
 fn rate(rows: &[&Row], arm: &str, workers: u32) -> Option<f64> {

@@ -17,10 +17,11 @@ pub enum Theme {
 }
 
 impl Theme {
-    fn used(self) -> (f64, f64, f64) {
+    /// The colour of what is full.
+    pub(super) const fn used(self) -> &'static str {
         match self {
-            Self::Blue => (0.0, 114.0, 178.0),
-            Self::Orange => (213.0, 94.0, 0.0),
+            Self::Blue => "#0072b2",
+            Self::Orange => "#d55e00",
         }
     }
 }
@@ -53,25 +54,42 @@ impl AllocationMap {
         row
     }
 
-    /// The map as an `<svg>` element: groups run down and then right, in columns of `groups_per_column`.
+    /// Groups of one column of a picture that is as wide as a page, until it would be too high.
+    #[must_use]
+    pub fn groups_per_column(&self) -> usize {
+        self.groups().div_ceil(5).clamp(64, 512)
+    }
+
+    /// The map as an `<svg>` element: groups run down and then right, in columns of `groups_per_column` that begin with
+    /// the number of their first group.
+    ///
+    /// Used squares let what is below shine through where they are not full, so that a page can choose the colours of
+    /// the classes `paper` and `free`.
     #[must_use]
     pub fn svg(&self, title: &str, theme: Theme, groups_per_column: usize) -> String {
         const SIDE: usize = 6;
+        const TOP: usize = 16;
         let columns = self.groups().div_ceil(groups_per_column);
         let column_width = SIDE * SQUARES_PER_GROUP + 12;
-        let (width, height) = (columns * column_width, groups_per_column.min(self.groups()) * SIDE);
+        let (width, height) = (columns * column_width, TOP + groups_per_column.min(self.groups()) * SIDE);
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
-             shape-rendering=\"crispEdges\"><title>{}</title>\
-             <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>",
-            crate::report::plot::escape(title)
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {width} {height}\" role=\"img\" shape-rendering=\"crispEdges\" font-family=\"sans-serif\" \
+             font-size=\"11\"><title>{}</title><rect class=\"paper\" width=\"{width}\" height=\"{height}\" \
+             fill=\"#fff\"/><g fill=\"{}\">",
+            crate::report::plot::escape(title),
+            theme.used()
         );
+        for column in 0..columns {
+            let (x, first) = (column * column_width, column * groups_per_column);
+            let _ = write!(svg, "<text x=\"{x}\" y=\"11\" fill=\"#000\">group {first}</text>");
+        }
         for group in 0..self.groups() {
-            let (x0, y) = (group / groups_per_column * column_width, group % groups_per_column * SIDE);
+            let (x0, y) = (group / groups_per_column * column_width, TOP + group % groups_per_column * SIDE);
             let shares = self.shares(group);
             let _ = write!(
                 svg,
-                "<rect x=\"{x0}\" y=\"{y}\" width=\"{}\" height=\"{SIDE}\" fill=\"#f4f4f4\"/>",
+                "<rect class=\"free\" x=\"{x0}\" y=\"{y}\" width=\"{}\" height=\"{SIDE}\" fill=\"#f4f4f4\"/>",
                 SIDE * shares.len()
             );
             // Neighbours of one colour are one rectangle: a map of a large image stays small.
@@ -82,16 +100,16 @@ impl AllocationMap {
                 if step > 0 {
                     let _ = write!(
                         svg,
-                        "<rect x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{SIDE}\" fill=\"{}\"/>",
+                        "<rect x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{SIDE}\" fill-opacity=\"{}\"/>",
                         x0 + square * SIDE,
                         SIDE * run,
-                        colour(theme, step)
+                        opacity(step)
                     );
                 }
                 square += run;
             }
         }
-        svg.push_str("</svg>");
+        svg.push_str("</g></svg>");
         svg
     }
 }
@@ -123,12 +141,9 @@ pub(super) fn step(share: f64) -> u8 {
         .map_or(1, |step| if share >= 1.0 { STEPS } else { step })
 }
 
-/// From a pale tint for anything used to the full colour.
-pub(super) fn colour(theme: Theme, step: u8) -> String {
-    let strength = 0.25 + 0.75 * f64::from(step) / f64::from(STEPS);
-    let channel = |used: f64| format!("{:.0}", 255.0 - (255.0 - used) * strength);
-    let (red, green, blue) = theme.used();
-    format!("rgb({},{},{})", channel(red), channel(green), channel(blue))
+/// How much of the colour shows, from a pale tint for anything used to 1.
+pub(super) fn opacity(step: u8) -> f64 {
+    0.25 + 0.75 * f64::from(step) / f64::from(STEPS)
 }
 
 #[cfg(test)]
@@ -154,9 +169,10 @@ mod tests {
         let svg = map.svg("a<b", Theme::Blue, 32);
         assert!(svg.contains("<title>a&lt;b</title>"));
         assert!(
-            svg.contains("<rect x=\"234\" y=\"6\" width=\"6\" height=\"6\" fill=\"rgb(0,114,178)\"/>"),
+            svg.contains("<rect x=\"234\" y=\"22\" width=\"6\" height=\"6\" fill-opacity=\"1\"/>"),
             "{svg}"
         );
-        assert_eq!(svg.matches("rgb(").count(), 1);
+        assert!(svg.contains("<g fill=\"#0072b2\">") && svg.contains(">group 32</text>"), "{svg}");
+        assert_eq!(svg.matches("fill-opacity").count(), 1);
     }
 }

@@ -86,12 +86,14 @@ impl Timeline {
         let total = bottom + 44;
         let title = crate::report::plot::escape(&self.title);
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {total}\" role=\"img\" \
-             font-family=\"sans-serif\" font-size=\"11\"><title>{title}</title>\
-             <text x=\"{LEFT}\" y=\"14\">{title}</text><rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{}\" height=\"{}\" \
-             fill=\"#f4f4f4\"/>",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{total}\" \
+             viewBox=\"0 0 {width} {total}\" role=\"img\" font-family=\"sans-serif\" font-size=\"11\"><title>{title}</title>\
+             <rect class=\"paper\" width=\"{width}\" height=\"{total}\" fill=\"#fff\"/>\
+             <text x=\"{LEFT}\" y=\"14\">{title}</text><rect class=\"free\" x=\"{LEFT}\" y=\"{TOP}\" width=\"{}\" \
+             height=\"{}\" fill=\"#f4f4f4\"/><g fill=\"{}\">",
             COLUMN * self.samples.len(),
-            height * rows
+            height * rows,
+            super::Theme::Blue.used()
         );
         for sample in 0..self.samples.len() {
             let mut row = 0;
@@ -103,16 +105,17 @@ impl Timeline {
                 if colour > 0 {
                     let _ = write!(
                         svg,
-                        "<rect x=\"{}\" y=\"{}\" width=\"{COLUMN}\" height=\"{}\" fill=\"{}\"/>",
+                        "<rect x=\"{}\" y=\"{}\" width=\"{COLUMN}\" height=\"{}\" fill-opacity=\"{}\"/>",
                         LEFT + COLUMN * sample,
                         TOP + height * row,
                         height * run,
-                        super::render::colour(super::Theme::Blue, colour)
+                        super::render::opacity(colour)
                     );
                 }
                 row += run;
             }
         }
+        svg.push_str("</g>");
         self.axes(&mut svg, (LEFT, COLUMN), (TOP, bottom));
         svg
     }
@@ -177,7 +180,7 @@ mod tests {
     #[test]
     fn the_picture_has_a_column_a_sample_and_an_axis() {
         let svg = timeline().svg();
-        assert_eq!(svg.matches("rgb(").count(), 2);
+        assert_eq!(svg.matches("fill-opacity").count(), 2);
         for part in ["<title>a&lt;b</title>", "x=\"68\"", "copy 1: 1.50 GiB", "time, in GiB"] {
             assert!(svg.contains(part), "{part}: {svg}");
         }

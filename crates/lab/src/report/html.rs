@@ -5,20 +5,33 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::row::Row;
 use crate::run::NamedMap;
 
-use super::plot::{Series, line_chart};
+use super::plot::{Series, bar_chart, line_chart};
 use super::{Run, Table, summary};
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222}\
-table{border-collapse:collapse;margin:1em 0}th,td{padding:.25em .7em;border-bottom:1px solid #ddd;text-align:right}\
-th:first-child,td:first-child{text-align:left}thead th{border-bottom:2px solid #888}svg{max-width:100%;height:auto}\
-figure{margin:1em 0}figcaption{font-weight:600}.map svg{border:1px solid #ccc}code{background:#f3f3f3;padding:.1em .3em}.scroll{overflow-x:auto}.note{color:#555}";
+/// Light or dark as the reader's system is; published figures stand apart from ours by slant and colour.
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ink:#222;--faint:#5a5a5a;--line:#ddd;--strong:#888;--paper:#fff;--code:#f3f3f3;--free:#f0f0f0}\
+@media(prefers-color-scheme:dark){:root{--ink:#ddd;--faint:#a0a0a0;--line:#3a3a3a;--strong:#777;--paper:#161616;--code:#262626;--free:#2a2a2a}}\
+body{font:15px/1.5 system-ui,sans-serif;max-width:80em;margin:2em auto;padding:0 1em;color:var(--ink);background:var(--paper)}\
+h2{margin-top:2em;border-bottom:1px solid var(--line)}\
+table{border-collapse:collapse;margin:.5em 0}\
+th,td{padding:.2em .5em;border-bottom:1px solid var(--line);text-align:right;vertical-align:bottom;white-space:nowrap}\
+thead th{white-space:normal;border-bottom:2px solid var(--strong)}th:first-child,td:first-child{text-align:left}\
+.published{color:var(--faint);font-style:italic}\
+svg{max-width:100%;height:auto}svg text{fill:var(--ink)}svg .paper{fill:var(--paper)}svg .free{fill:var(--free)}\
+figure{margin:1em 0}figcaption{font-weight:600}.bars{display:flex;flex-wrap:wrap;gap:0 2em}\
+code{background:var(--code);padding:.1em .3em;overflow-wrap:anywhere}.scroll{overflow-x:auto}.note{color:var(--faint);max-width:60em}";
 
 /// The page of a run.
 #[must_use]
 pub fn page(run: &Run, tables: &[Table]) -> String {
     let workloads = summary::by_workload(&run.rows);
     let names: Vec<&str> = workloads.iter().map(|(name, _)| name.as_str()).collect();
-    let what = if names.is_empty() { "copies of a tree".to_owned() } else { names.join("; ") };
+    let what = match (names.is_empty(), run.clusters.is_empty()) {
+        (false, _) => names.join("; "),
+        (true, false) => "cluster sizes".to_owned(),
+        (true, true) => "copies of a tree".to_owned(),
+    };
     let title = format!("blockyard: {what}");
     html! {
         (DOCTYPE)
@@ -33,38 +46,61 @@ pub fn page(run: &Run, tables: &[Table]) -> String {
                 h1 { (title) }
                 ul { @for (name, value) in run.environment.lines() { li { (name) ": " code { (value) } } } }
                 @for table in tables { (table_markup(table)) }
+                @for chart in run.charts() { figure { (PreEscaped(chart.svg())) } }
                 @for (name, rows) in &workloads { (plots(name, rows)) }
-                @if !run.timelines.is_empty() { h2 { "Used space over time" } }
+                @if !run.timelines.is_empty() {
+                    h2 { "Used space over time" }
+                    p class="note" { "A row is a group, or some; time goes right. Free is pale, the darker the fuller." }
+                }
                 @for timeline in &run.timelines { figure { (PreEscaped(timeline.svg())) } }
                 @if !run.maps.is_empty() {
                     h2 { "Allocation maps" }
                     p class="note" {
-                        "A row is a block group, a square 1/32 of it; groups go down, then right. White is free, the darker the fuller."
+                        "A row is a block group, a square 1/32 of it; groups go down, then right. Free is pale, the stronger the colour the \
+                         fuller."
                     }
                 }
-                @for named in &run.maps { (map_markup(named)) }
+                div class="bars" { @for named in &run.maps { (map_markup(named)) } }
             }
         }
     }
     .into_string()
 }
 
-/// Throughput, extents and locks of one workload over workers; nothing when there is only one number of workers.
+/// What is drawn of every workload; the label has the unit.
+const CHARTS: [summary::Column; 4] = [
+    ("operations a second in all", |row| row.ops_per_s),
+    ("99 % of operations took at most (microseconds)", |row| row.lat_us_p99),
+    ("extents a file", |row| row.extents_per_file),
+    ("shared-lock acquisitions an operation", |row| row.lock_acquisitions.unwrap_or(f64::NAN)),
+];
+
+/// The figures of one workload over workers, or as bars when there is only one number of workers.
 fn plots(workload: &str, rows: &[&Row]) -> Markup {
-    if rows.iter().all(|row| row.workers == rows[0].workers) {
-        return html! {};
-    }
-    let charts: [summary::Column; 3] = [
-        ("operations a second in all", |row| row.ops_per_s),
-        ("extents a file", |row| row.extents_per_file),
-        ("shared-lock acquisitions an operation", |row| row.lock_acquisitions.unwrap_or(f64::NAN)),
-    ];
+    let is_one = rows.iter().all(|row| row.workers == rows[0].workers);
+    let title = |label: &str| format!("{workload}: {label}");
     html! {
-        h2 { (workload) }
-        @for (label, value) in charts {
-            figure { (PreEscaped(line_chart(&format!("{workload}: {label}"), "workers", label, &series(rows, value)))) }
+        h2 { (workload) @if is_one { ", " (rows[0].workers) " workers" } }
+        @if is_one {
+            div class="bars" {
+                @for (label, value) in CHARTS {
+                    figure { (PreEscaped(bar_chart(&title(label), label, &bars(rows, value)))) }
+                }
+            }
+        } @else {
+            @for (label, value) in CHARTS {
+                figure { (PreEscaped(line_chart(&title(label), "workers", label, &series(rows, value)))) }
+            }
         }
     }
+}
+
+fn bars(rows: &[&Row], value: fn(&Row) -> f64) -> Vec<(String, f64)> {
+    let medians = summary::policies(rows).into_iter().filter_map(|policy| {
+        let spread = summary::median(rows, policy, None, value)?;
+        Some((policy.to_owned(), spread.median))
+    });
+    medians.collect()
 }
 
 fn series(rows: &[&Row], value: fn(&Row) -> f64) -> Vec<Series> {
@@ -92,12 +128,22 @@ fn map_markup(named: &NamedMap) -> Markup {
 }
 
 fn table_markup(table: &Table) -> Markup {
+    let is_published = |text: &str| text.starts_with("published");
     html! {
         h3 { (table.title) }
         div class="scroll" {
             table {
-                thead { tr { @for head in &table.heads { th { (head) } } } }
-                tbody { @for row in &table.rows { tr { @for cell in row { td { (cell) } } } } }
+                thead { tr { @for head in &table.heads { th class=[is_published(head).then_some("published")] { (head) } } } }
+                tbody {
+                    @for row in &table.rows {
+                        @let row_is_published = row.first().is_some_and(|name| is_published(name));
+                        tr {
+                            @for (head, cell) in table.heads.iter().zip(row) {
+                                td class=[(row_is_published || is_published(head)).then_some("published")] { (cell) }
+                            }
+                        }
+                    }
+                }
             }
         }
         @for note in &table.notes { p class="note" { (note) } }
@@ -120,7 +166,11 @@ mod tests {
         run.write_reports(folder.path()).unwrap();
         assert_eq!(Run::load(folder.path()).unwrap().rows, run.rows);
         let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
-        assert!(page.contains("linux-6.16&lt;") && page.contains("<svg") && page.contains("1.000 M"));
+        assert!(page.contains("linux-6.16&lt;") && page.contains("<polyline") && page.contains("1.000 M"));
+        let one = Run { rows: vec![row("yard", 2, 1e6), row("linux-6.18", 2, 2e6)], ..run };
+        let bars = super::page(&one, &one.tables());
+        assert!(bars.contains("fallocate2, 2 workers") && !bars.contains("<polyline"));
+        assert_eq!(bars.matches("<svg").count(), CHARTS.len());
         for outside in ["src=", "href=", "<script", "@import", "url("] {
             assert!(!page.contains(outside), "{outside}");
         }

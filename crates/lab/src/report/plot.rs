@@ -1,4 +1,6 @@
-//! A small line chart as SVG: series over workers on a logarithmic axis, nothing else.
+//! Small charts as SVG: lines over workers on a logarithmic axis, and bars where there is only one number of workers.
+//!
+//! Lines that lie on each other stay visible: earlier ones are wider. Texts take the colour of the page they stand in.
 
 use std::fmt::Write as _;
 
@@ -11,6 +13,27 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
+/// A line chart with its texts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// Name of the x axis, with its unit.
+    pub x_label: &'static str,
+    /// Name of the y axis, with its unit.
+    pub y_label: &'static str,
+    /// The lines.
+    pub series: Vec<Series>,
+}
+
+impl Chart {
+    /// The chart as an `<svg>` element.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        line_chart(&self.title, self.x_label, self.y_label, &self.series)
+    }
+}
+
 /// Where the frame ends on the right; the legend follows, as wide as its longest name.
 const FRAME: f64 = 530.0;
 const HEIGHT: f64 = 360.0;
@@ -21,7 +44,7 @@ const TOP: f64 = 30.0;
 const BOTTOM: f64 = 45.0;
 /// Colours that stay apart for readers with colour vision deficiencies (Okabe and Ito).
 const COLOURS: [&str; 8] =
-    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#f0e442"];
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#808080", "#8c564b"];
 
 /// The chart as an `<svg>` element. The x axis is logarithmic to base 2, the y axis linear from zero.
 #[must_use]
@@ -33,20 +56,15 @@ pub fn line_chart(title: &str, x_label: &str, y_label: &str, series: &[Series]) 
     let place_x = |x: f64| LEFT + (x / x_min).log2() / (x_max / x_min).log2() * (FRAME - LEFT);
     let place_y = |y: f64| HEIGHT - BOTTOM - y / y_max * (HEIGHT - TOP - BOTTOM);
 
-    let letters = series.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
-    let letters = f64::from(u32::try_from(letters).unwrap_or(u32::MAX));
-    let width = FRAME + (40.0 + LETTER * letters).max(190.0);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {HEIGHT}\" role=\"img\" \
-         font-family=\"sans-serif\" font-size=\"12\"><title>{}</title>",
-        escape(title)
-    );
+    let width = FRAME + (40.0 + longest(series.iter().map(|line| line.name.as_str()))).max(190.0);
+    let mut svg = head(title, width, HEIGHT);
     for step in 0..=4 {
         let value = y_max * f64::from(step) / 4.0;
         let y = place_y(value);
         let _ = write!(
             svg,
-            "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>\
+            "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"#888\" \
+             stroke-opacity=\"0.35\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             FRAME,
             LEFT - 6.0,
@@ -66,12 +84,12 @@ pub fn line_chart(title: &str, x_label: &str, y_label: &str, series: &[Series]) 
         );
     }
     for (index, line) in series.iter().enumerate() {
-        draw_series(&mut svg, line, COLOURS[index % COLOURS.len()], index, &place_x, &place_y);
+        draw_series(&mut svg, line, (index, series.len()), &place_x, &place_y);
     }
     let _ = write!(
         svg,
         "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
-         <text x=\"12\" y=\"{TOP}\" dy=\"-12\">{}</text></svg>",
+         <text x=\"4\" y=\"{TOP}\" dy=\"-16\" font-weight=\"bold\">{}</text></svg>",
         f64::midpoint(LEFT, FRAME),
         HEIGHT - 8.0,
         escape(x_label),
@@ -83,21 +101,25 @@ pub fn line_chart(title: &str, x_label: &str, y_label: &str, series: &[Series]) 
 fn draw_series(
     svg: &mut String,
     line: &Series,
-    colour: &str,
-    index: usize,
+    (index, count): (usize, usize),
     place_x: &impl Fn(f64) -> f64,
     place_y: &impl Fn(f64) -> f64,
 ) {
+    let colour = COLOURS[index % COLOURS.len()];
+    let later = u32::try_from(count - 1 - index).unwrap_or(u32::MAX);
+    let stroke = (2.0 + 1.5 * f64::from(later)).min(9.0);
     let path: Vec<String> =
         line.points.iter().map(|&(x, y)| format!("{:.1},{:.1}", place_x(x), place_y(y))).collect();
     let _ = write!(
         svg,
-        "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{stroke}\" \
+         stroke-linejoin=\"round\"/>",
         path.join(" ")
     );
     for point in &path {
         let (x, y) = point.split_once(',').unwrap_or(("0", "0"));
-        let _ = write!(svg, "<circle cx=\"{x}\" cy=\"{y}\" r=\"3\" fill=\"{colour}\"/>");
+        let _ =
+            write!(svg, "<circle cx=\"{x}\" cy=\"{y}\" r=\"{:.1}\" fill=\"{colour}\"/>", stroke / 2.0 + 2.0);
     }
     let row = TOP + 18.0 * f64::from(u32::try_from(index).unwrap_or(u32::MAX));
     let _ = write!(
@@ -109,6 +131,55 @@ fn draw_series(
         row + 10.0,
         escape(&line.name)
     );
+}
+
+/// Bars from zero, one below the other, each with its name and its figure.
+#[must_use]
+pub fn bar_chart(title: &str, label: &str, bars: &[(String, f64)]) -> String {
+    const ROW: f64 = 22.0;
+    const LENGTH: f64 = 220.0;
+    const FIGURE: f64 = 80.0;
+    let left = 12.0 + longest(bars.iter().map(|(name, _)| name.as_str()));
+    let width = (left + LENGTH + FIGURE).max(12.0 + longest([label].into_iter()));
+    let height = TOP + ROW * f64::from(u32::try_from(bars.len()).unwrap_or(u32::MAX)) + 6.0;
+    let most = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let mut svg = head(title, width, height);
+    let _ = write!(svg, "<text x=\"4\" y=\"16\" font-weight=\"bold\">{}</text>", escape(label));
+    let mut y = TOP;
+    for (index, (name, value)) in bars.iter().enumerate() {
+        let length = LENGTH * value / most;
+        let _ = write!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
+             <rect x=\"{left:.1}\" y=\"{:.1}\" width=\"{length:.1}\" height=\"16\" fill=\"{}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            left - 6.0,
+            y + 13.0,
+            escape(name),
+            y + 1.0,
+            COLOURS[index % COLOURS.len()],
+            left + length + 6.0,
+            y + 13.0,
+            super::table::figure(*value)
+        );
+        y += ROW;
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+/// Room for the longest of some texts.
+fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> f64 {
+    let letters = texts.map(|text| text.chars().count()).max().unwrap_or(0);
+    LETTER * f64::from(u32::try_from(letters).unwrap_or(u32::MAX))
+}
+
+fn head(title: &str, width: f64, height: f64) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\"><title>{}</title>",
+        escape(title)
+    )
 }
 
 /// The next of 1, 2, 4, 5, 8, 10 times a power of ten.
@@ -141,6 +212,16 @@ mod tests {
         assert!(svg.contains("a&lt;b"));
         let points = svg.split_once("<polyline points=\"").unwrap().1.split_once('"').unwrap().0;
         assert_eq!(points, "80.0,286.5 530.0,32.9");
+    }
+
+    #[test]
+    fn the_longest_bar_is_the_largest_figure() {
+        let svg = bar_chart("t", "extents", &[("a<b".into(), 50.0), ("c".into(), 200.0)]);
+        assert!(
+            svg.contains("a&lt;b") && svg.contains("width=\"55.0\"") && svg.contains("width=\"220.0\""),
+            "{svg}"
+        );
+        assert!(!bar_chart("t", "nothing", &[("a".into(), 0.0)]).contains("NaN"));
     }
 
     #[test]

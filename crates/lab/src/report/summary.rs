@@ -137,7 +137,9 @@ pub fn csv(rows: &[Row]) -> String {
     let names = ["workload", "policy", "workers", "cpus", "interleave", "seed"];
     let Some(first) = rows.first() else { return String::new() };
     let figures = first.figures();
-    let mut table = Table::new("rows", names.into_iter().chain(figures.iter().map(|(name, _)| *name)));
+    let criteria: BTreeSet<&str> = rows.iter().flat_map(|row| row.hits.keys().map(String::as_str)).collect();
+    let heads = names.into_iter().chain(figures.iter().map(|(name, _)| *name)).map(str::to_owned);
+    let mut table = Table::new("rows", heads.chain(criteria.iter().map(|name| format!("hits_{name}"))));
     for row in rows {
         let mut cells = vec![
             row.workload.clone(),
@@ -147,7 +149,10 @@ pub fn csv(rows: &[Row]) -> String {
             row.interleave.name().to_owned(),
             row.seed.to_string(),
         ];
-        cells.extend(row.figures().iter().map(|(_, value)| value.to_string()));
+        let known = |value: f64| if value.is_nan() { String::new() } else { value.to_string() };
+        cells.extend(row.figures().iter().map(|(_, value)| known(*value)));
+        let hits = |name: &&str| row.hits.get(*name).map_or(String::new(), u64::to_string);
+        cells.extend(criteria.iter().map(hits));
         table.push(cells);
     }
     table.csv()
@@ -236,6 +241,11 @@ pub(crate) mod tests {
     fn csv_has_a_line_a_row() {
         let text = csv(&[row("yard", 2, 2e6), row("a,b", 1, 1.0)]);
         assert_eq!(text.lines().count(), 3);
+        assert!(
+            text.lines().next().unwrap().ends_with(",groups_skipped_busy,score,hits_p2_aligned"),
+            "{text}"
+        );
+        assert!(text.lines().nth(1).unwrap().ends_with(",7,,10"), "what cannot be known is empty: {text}");
         assert!(text.lines().nth(2).unwrap().starts_with("fallocate2,\"a,b\",1,1,threads,1,1000,1,"));
     }
 }

@@ -104,7 +104,8 @@ fn quoted(cell: &str) -> String {
     }
 }
 
-/// A figure with about four significant digits: `1234567` -> `1.235 M`, `0.0123` -> `0.0123`.
+/// A figure with about four significant digits: `1234567` -> `1.235 M`, `0.0123` -> `0.0123`; whole numbers below 10,000 as
+/// they are.
 #[must_use]
 pub fn figure(value: f64) -> String {
     if value.is_nan() {
@@ -117,7 +118,7 @@ pub fn figure(value: f64) -> String {
         format!("{:.3} M", value / 1e6)
     } else if size >= 1e4 {
         format!("{:.1} k", value / 1e3)
-    } else if size >= 100.0 || value == 0.0 {
+    } else if size >= 100.0 || value.fract() == 0.0 {
         format!("{value:.0}")
     } else if size >= 1.0 {
         format!("{value:.2}")
@@ -156,9 +157,14 @@ mod tests {
 
     #[test]
     fn figures_keep_four_digits() {
-        for (value, text) in
-            [(1_234_567.0, "1.235 M"), (0.0123, "0.0123"), (295_287.0, "295.3 k"), (588.0, "588"), (0.0, "0")]
-        {
+        for (value, text) in [
+            (1_234_567.0, "1.235 M"),
+            (0.0123, "0.0123"),
+            (295_287.0, "295.3 k"),
+            (588.0, "588"),
+            (0.0, "0"),
+            (7.0, "7"),
+        ] {
             assert_eq!(figure(value), text);
         }
         assert_eq!(figure(f64::NAN), "-");
