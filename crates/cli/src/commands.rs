@@ -49,9 +49,16 @@ pub(crate) struct Output {
     /// Print one JSON object a line instead of text
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Print errors only
+    /// Print errors only (with --json: no text beside the objects)
     #[arg(long, global = true)]
     pub(crate) quiet: bool,
+}
+
+impl Output {
+    /// Whether a command that prints what it was asked for prints nothing.
+    pub(crate) const fn mutes_text(&self) -> bool {
+        self.quiet && !self.json
+    }
 }
 
 /// One variant a command; its file holds arguments and `run`.

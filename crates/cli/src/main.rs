@@ -2,12 +2,15 @@
 //!
 //! One file per command under `commands/`: its arguments (clap), and a `run` that returns the process exit code.
 //! Errors print as one line, `blockyard: what, where, what to do`, with exit code 8 (operational error, as e2fsck
-//! counts) unless a command documents its own; wrong usage exits with 2.
+//! counts) unless a command documents its own; wrong usage is one line too and exits with 2.
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod streams;
 mod commands;
 mod examples;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -24,12 +27,15 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::from_arg_matches(&examples::command().get_matches()).unwrap_or_else(|error| error.exit());
-    match cli.command.run(&cli.output) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("blockyard: {}", commands::describe(&error));
-            ExitCode::from(commands::EXIT_OPERATIONAL)
-        }
-    }
+    let command = examples::command();
+    let parsed = command.clone().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => return usage::end(&error, &command),
+    };
+    let code = cli.command.run(&cli.output).unwrap_or_else(|error| {
+        eprintln!("blockyard: {}", commands::describe(&error));
+        ExitCode::from(commands::EXIT_OPERATIONAL)
+    });
+    streams::finish(code)
 }

@@ -3,7 +3,7 @@
 //! A writer holds an exclusive `flock` for its life, so two writers of ours never meet; on a block device it also
 //! asks the kernel for exclusive use, which fails while it is mounted. Readers take no lock.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ impl FileDevice {
     /// # Errors
     /// [`DeviceError::Open`].
     pub fn open_read_only(path: &Path) -> Result<Self> {
-        let opened = OpenOptions::new().read(true).open(path);
+        let opened = refuse_other_kinds(path).and_then(|()| OpenOptions::new().read(true).open(path));
         Self::finish_open(opened, path, true).map_err(|source| open_error(path, source))
     }
 
@@ -54,6 +54,7 @@ impl FileDevice {
             if std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device()) {
                 return Self::open_writable(path);
             }
+            refuse_other_kinds(path)?;
             let is_new = !path.exists();
             let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
             let mut device = Self::finish_open(opened, path, false)?;
@@ -75,6 +76,7 @@ impl FileDevice {
     }
 
     fn open_writable(path: &Path) -> io::Result<Self> {
+        refuse_other_kinds(path)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         if std::fs::metadata(path)?.file_type().is_block_device() {
@@ -85,13 +87,7 @@ impl FileDevice {
 
     fn finish_open(opened: io::Result<File>, path: &Path, is_read_only: bool) -> io::Result<Self> {
         let mut file = opened?;
-        let kind = file.metadata()?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "neither a regular file nor a block device",
-            ));
-        }
+        check_kind(file.metadata()?.file_type())?;
         if !is_read_only {
             rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
                 if errno == rustix::io::Errno::WOULDBLOCK {
@@ -280,6 +276,18 @@ impl<'a> Gather<'a> {
 /// `O_EXCL` as the standard library takes it: on a block device it fails while the device is in use.
 fn rustix_exclusive() -> i32 {
     rustix::fs::OFlags::EXCL.bits().cast_signed()
+}
+
+/// Refuses what can hold no image before it is opened: to open a pipe waits for somebody who writes to it.
+fn refuse_other_kinds(path: &Path) -> io::Result<()> {
+    std::fs::metadata(path).map_or(Ok(()), |data| check_kind(data.file_type()))
+}
+
+fn check_kind(kind: FileType) -> io::Result<()> {
+    if kind.is_file() || kind.is_block_device() {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device"))
 }
 
 fn open_error(path: &Path, source: io::Error) -> DeviceError {

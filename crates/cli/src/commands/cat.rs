@@ -31,7 +31,7 @@ impl Args {
     /// Writes the files one after the other.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let reader = image::open(&self.image)?;
-        image::print(&self.image, |out| {
+        image::print(&self.image, output.mutes_text(), |out| {
             self.paths.iter().try_for_each(|path| copy(&reader, image::path_bytes(path), output.json, out))
         })
     }

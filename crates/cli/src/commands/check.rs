@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use blockyard_check::{Finding, Options, Place, Report};
 use blockyard_device::FileDevice;
 
@@ -69,8 +68,9 @@ impl Args {
             eprintln!("blockyard: check --threads 0: at least one thread is needed");
             return Ok(ExitCode::from(EXIT_USAGE));
         }
-        let open = |path: &Path| {
-            FileDevice::open_read_only(path).with_context(|| format!("cannot open {}", path.display()))
+        let open = |path: &Path| -> anyhow::Result<FileDevice> {
+            super::image::refuse_no_image(path)?;
+            Ok(FileDevice::open_read_only(path)?)
         };
         let device = open(&self.image)?;
         let journal = self.journal_device.as_deref().map(open).transpose()?;

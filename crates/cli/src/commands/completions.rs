@@ -1,6 +1,5 @@
 //! `blockyard completions SHELL` and `blockyard man DIR`: made from the definitions that parse the command line.
 
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,7 +19,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut crate::Cli::command(), "blockyard", &mut script);
-        io::Write::write_all(&mut io::stdout().lock(), &script)?;
+        print!("{}", String::from_utf8_lossy(&script));
         Ok(ExitCode::SUCCESS)
     }
 }

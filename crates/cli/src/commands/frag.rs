@@ -53,7 +53,7 @@ impl Args {
     /// Scans and prints.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let reader = image::open(&self.image)?;
-        image::print(&self.image, |out| {
+        image::print(&self.image, output.mutes_text(), |out| {
             let mut report = Report {
                 reader: &reader,
                 args: &self,

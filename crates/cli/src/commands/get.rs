@@ -55,7 +55,7 @@ impl Args {
         let reader = image::open(&self.image)?;
         let Some((dest, sources)) = self.paths.split_last() else { return Ok(ExitCode::SUCCESS) };
         if dest == "-" {
-            return image::print(&self.image, |out| {
+            return image::print(&self.image, false, |out| {
                 sources.iter().try_for_each(|path| to_stream(&reader, image::path_bytes(path), out))
             });
         }

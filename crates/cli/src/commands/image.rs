@@ -1,6 +1,7 @@
 //! What the reading commands share: opening an image, output that stands a closed pipe, text of numbers and names.
 
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -32,16 +33,7 @@ pub(super) fn open_as_is(path: &Path) -> Result<Reader> {
 /// with what to do instead.
 pub(super) fn device(path: &Path, changes: bool) -> Result<FileDevice> {
     let shown = path.display();
-    match std::fs::metadata(path) {
-        Ok(data) if data.is_dir() => bail!("{shown}: is a directory; an image or a block device is needed"),
-        Ok(data) if data.is_file() && data.len() == 0 => {
-            bail!("{shown}: is empty; `blockyard mkfs` makes a file system")
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            bail!("{shown}: no such file; `blockyard mkfs` makes an image")
-        }
-        _ => {}
-    }
+    refuse_no_image(path)?;
     if let Err(errno) = rustix::fs::access(path, Access::READ_OK) {
         bail!("{shown}: {}; it must be readable", io::Error::from(errno));
     }
@@ -63,6 +55,25 @@ pub(super) fn device(path: &Path, changes: bool) -> Result<FileDevice> {
     Ok(FileDevice::open(path)?)
 }
 
+/// Refuses a path where no image can be, with what to do instead.
+pub(super) fn refuse_no_image(path: &Path) -> Result<()> {
+    let shown = path.display();
+    match std::fs::metadata(path) {
+        Ok(data) if data.is_dir() => bail!("{shown}: is a directory; an image or a block device is needed"),
+        Ok(data) if data.is_file() && data.len() == 0 => {
+            bail!("{shown}: is empty; `blockyard mkfs` makes a file system")
+        }
+        Ok(data) if !data.is_file() && !data.file_type().is_block_device() => {
+            bail!("{shown}: neither a regular file nor a block device; an image is needed")
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            bail!("{shown}: no such file; `blockyard mkfs` makes an image")
+        }
+        Err(error) => bail!("{shown}: {error}"),
+        Ok(_) => Ok(()),
+    }
+}
+
 /// Opens an image for commands that show files: a journal that needs recovery is replayed in memory. When that is not
 /// possible a note says why, and the state before the replay is shown.
 pub(super) fn open(path: &Path) -> Result<Reader> {
@@ -82,29 +93,54 @@ pub(super) fn open(path: &Path) -> Result<Reader> {
     }
 }
 
-/// Runs `body` with buffered standard output and turns its end into an exit code: a reader that closed the pipe has
-/// seen enough, and a path that does not exist has a code of its own.
-pub(super) fn print(path: &Path, body: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<ExitCode> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    let done = body(&mut out);
-    // What was printed before an error is shown too.
-    let flushed = out.flush();
-    let done = done.and_then(|()| Ok(flushed?));
-    // What is left in the buffer after an error must not be written once more on drop to a pipe that is closed.
-    let _ = out.into_parts();
-    match done {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) if is_closed_pipe(&error) => Ok(ExitCode::SUCCESS),
-        Err(error) if is_not_found(&error) => {
-            eprintln!("blockyard: {}: {}", path.display(), super::describe(&error));
-            Ok(ExitCode::from(EXIT_NOT_FOUND))
-        }
-        Err(error) => Err(error.context(path.display().to_string())),
+/// Standard output that remembers why it could not be written, so that this is not taken for an error of the image.
+struct Output {
+    out: BufWriter<StdoutLock<'static>>,
+    failed: Option<ErrorKind>,
+}
+
+impl Output {
+    fn note<T>(&mut self, done: io::Result<T>) -> io::Result<T> {
+        done.inspect_err(|error| self.failed = Some(error.kind()))
     }
 }
 
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+impl Write for Output {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let done = self.out.write(buf);
+        self.note(done)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let done = self.out.flush();
+        self.note(done)
+    }
+}
+
+/// Runs `body` with buffered standard output, or with none when it `is_mute`, and turns its end into an exit code: a
+/// reader that closed the pipe has seen enough, and a path that does not exist has a code of its own.
+pub(super) fn print(
+    path: &Path,
+    is_mute: bool,
+    body: impl FnOnce(&mut dyn Write) -> Result<()>,
+) -> Result<ExitCode> {
+    let mut output = Output { out: BufWriter::new(io::stdout().lock()), failed: None };
+    let done = if is_mute { body(&mut io::sink()) } else { body(&mut output) };
+    // What was printed before an error is shown too.
+    let flushed = output.flush();
+    let done = done.and_then(|()| Ok(flushed?));
+    let failed = output.failed;
+    // What is left in the buffer after an error must not be written once more on drop to a pipe that is closed.
+    let _ = output.out.into_parts();
+    match (done, failed) {
+        (Ok(()), _) | (_, Some(ErrorKind::BrokenPipe)) => Ok(ExitCode::SUCCESS),
+        (Err(error), Some(_)) => Err(error.context("standard output")),
+        (Err(error), None) if is_not_found(&error) => {
+            eprintln!("blockyard: {}: {}", path.display(), super::describe(&error));
+            Ok(ExitCode::from(EXIT_NOT_FOUND))
+        }
+        (Err(error), None) => Err(error.context(path.display().to_string())),
+    }
 }
 
 fn is_not_found(error: &anyhow::Error) -> bool {

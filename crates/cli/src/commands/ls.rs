@@ -46,7 +46,7 @@ impl Args {
     /// Lists what was asked for.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let reader = image::open(&self.image)?;
-        image::print(&self.image, |out| {
+        image::print(&self.image, output.mutes_text(), |out| {
             let mut listing = Listing { reader: &reader, args: &self, json: output.json, unreadable: 0 };
             listing.print(image::path_bytes(&self.path), out)?;
             match listing.unreadable {
@@ -68,7 +68,8 @@ struct Listing<'r> {
 
 impl Listing<'_> {
     fn print(&mut self, path: &[u8], out: &mut dyn Write) -> Result<()> {
-        let inode = self.reader.resolve(path, true)?;
+        // As ls: the long form shows a link itself.
+        let inode = self.reader.resolve(path, !self.args.long)?;
         if !inode.is_directory() {
             return self.line(path, path, &inode, out);
         }

@@ -22,9 +22,6 @@ are told once), 32 squares a row, from blank (free) over . : + # to @ (full). JS
 first_block, clusters, used, squares (used share of each, 0 to 1); then one object map: boundaries (changes between used \
 and free squares), empty_groups, touched_groups, used_clusters.";
 
-/// Groups above each other in a picture.
-const GROUPS_PER_COLUMN: usize = 64;
-
 /// Arguments of `blockyard map`.
 #[derive(clap::Args)]
 #[command(after_help = image::EXIT_CODES, after_long_help = format!("{KEYS}\n\n{}", image::EXIT_CODES))]
@@ -42,7 +39,7 @@ impl Args {
     /// Prints the extents or the map.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let reader = image::open(&self.image)?;
-        image::print(&self.image, |out| match &self.path {
+        image::print(&self.image, output.mutes_text(), |out| match &self.path {
             Some(path) => {
                 let inode = reader.resolve(image::path_bytes(path), false)?;
                 print(&reader, &inode, output.json, out)
@@ -55,7 +52,7 @@ impl Args {
         let map = blockyard_lab::scan::map_of(reader)?;
         if let Some(path) = &self.svg {
             let title = self.image.display().to_string();
-            std::fs::write(path, map.svg(&title, Theme::Blue, GROUPS_PER_COLUMN) + "\n")
+            std::fs::write(path, map.svg(&title, Theme::Blue, map.groups_per_column()) + "\n")
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         if output.json {

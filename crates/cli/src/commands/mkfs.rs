@@ -181,9 +181,7 @@ pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     }
     let words = std::iter::once("memory").chain(text.split_whitespace());
     let parsed = <Words as clap::Parser>::try_parse_from(words).map_err(|error| {
-        let text = error.to_string();
-        let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        anyhow::anyhow!("{line} (see blockyard mkfs --help)")
+        anyhow::anyhow!("{} (see `blockyard mkfs --help`)", crate::usage::message(&error))
     })?;
     let mut args = parsed.args;
     if args.size.is_some() || args.dry_run || args.force {

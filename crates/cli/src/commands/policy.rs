@@ -30,6 +30,7 @@ impl Args {
     /// Prints.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         match self.command {
+            Command::List if output.mutes_text() => {}
             Command::List => PRESETS.iter().for_each(|preset| list(preset, output)),
             Command::Show { name } => show(&name, output)?,
         }
@@ -55,6 +56,9 @@ fn show(text: &str, output: &Output) -> Result<()> {
             policy.slots().map(|(name, value)| (name.to_owned(), value.into())).collect();
         let documentation = preset.documentation().collect::<Vec<_>>().join("\n");
         println!("{}", serde_json::json!({"policy": text, "documentation": documentation, "slots": slots}));
+        return Ok(());
+    }
+    if output.quiet {
         return Ok(());
     }
     preset.documentation().for_each(|line| println!("{line}"));

@@ -41,12 +41,12 @@ impl Args {
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         if let Some(path) = &self.path {
             let reader = image::open(&self.image)?;
-            return image::print(&self.image, |out| {
+            return image::print(&self.image, output.mutes_text(), |out| {
                 inode::print(&reader, image::path_bytes(path), output.json, out)
             });
         }
         let reader = image::open_as_is(&self.image)?;
-        image::print(&self.image, |out| {
+        image::print(&self.image, output.mutes_text(), |out| {
             superblock::print(&reader, output.json, out)?;
             if self.groups { groups::print(&reader, output.json, out) } else { Ok(()) }
         })

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_lab::Interleave;
+use blockyard_lab::clusters::{CLUSTERS, ClusterPlan};
 use blockyard_lab::copy::{CopyPlan, Tree};
 use blockyard_lab::experiment::{Experiment, Setup};
 use blockyard_lab::report::{Environment, Run, shell_words};
@@ -14,7 +15,7 @@ use blockyard_lab::workload::Workload;
 
 use super::progress::Progress;
 use crate::commands::Output;
-use crate::commands::image::refuse_in_use;
+use crate::commands::image::device;
 
 /// Each cell (a policy with a number of workers) runs on its own file system: a fresh one in memory, without root and
 /// without files, or a copy-on-write view of an image.
@@ -31,14 +32,17 @@ fio's parent preallocates every file before a job starts; seqwrite:fallocate=non
 Published experiments, as the tables that were published with ours beside:
   e1           fallocate2 over 1 to 64 workers and append64, before and after the series of Linux 6.17, both scan modes
   e2           the three fio jobs, regular and round robin, with fio's preallocation and without
+  e3           preallocated files on a full file server that is short of memory: metadata reads by cluster size; takes
+               --policy (one), --ops (files truncated and allocated again), --scale (of an image of 1 TiB) and --seed
 
 Keys of --json, one object a cell: workload, policy, workers, cpus, interleave, seed, ops, seconds, ops_per_s,
 ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99, lat_us_p9999, lat_us_max, extents_per_file,
-mean_extent_kb, free_extents, avg_free_extent_kb, groups_touched, lock_acquisitions and lock_waits (of shared locks, an
-operation), groups_skipped_busy, hits (searches by the criterion that ended them), score (e4defrag -c). null is what
+mean_extent_kb, free_extents, avg_free_extent_kb, groups_touched, lock_acquisitions (of shared locks, an operation),
+lock_waits (of shared and group locks, an operation), groups_skipped_busy, hits (searches by the criterion that ended them), score (e4defrag -c). null is what
 cannot be known. For copy, one object a copy: workload, policy, copy, seed, files, bytes, boundaries, empty_groups,
 overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
-extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score.
+extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score. For e3, one object a cluster size: workload,
+policy, cluster_kib, seed, files, fallocate and truncate (each with calls, mean_us, mean_reads, most_reads).
 
 Exit codes: 0 every image passed the check, and e2fsck where that is installed; 2 wrong usage, nothing ran; 4 a judge
 found errors; 8 failed. An image given with --image is changed only by --in-place, after the judges passed the result.")]
@@ -81,7 +85,7 @@ pub(crate) struct Args {
     /// Seconds of each cell [default: 1, unless --ops is given or the workload ends by itself]
     #[arg(long, allow_negative_numbers = true)]
     seconds: Option<f64>,
-    /// Operations of each worker, instead of a time [default with lockstep and overlap: 1000]
+    /// Operations of each worker, instead of a time [default with lockstep and overlap: 1000; for e3 10000]
     #[arg(long, conflicts_with = "seconds")]
     ops: Option<u64>,
     /// Repetitions of each cell, in ABBA order; tables show medians
@@ -116,6 +120,7 @@ const EXIT_ERRORS: u8 = 4;
 enum Work {
     Cells(Vec<Plan>, Option<Experiment>),
     Copy(CopyPlan),
+    Clusters(ClusterPlan),
 }
 
 impl Args {
@@ -140,6 +145,7 @@ impl Args {
                 run_cells(&plans, environment, output)?
             }
             Work::Copy(plan) => run_copy(&plan, environment, output)?,
+            Work::Clusters(plan) => run_clusters(&plan, environment, output)?,
         };
         self.show(&run, &verdict, output)?;
         if let Some(folder) = &self.out {
@@ -160,6 +166,9 @@ impl Args {
             return Ok(Work::Copy(self.copy()?));
         }
         refuse("copy", &[("--tree", self.tree.is_some()), ("--copies", self.copies.is_some())])?;
+        if self.workload == "e3" {
+            return Ok(Work::Clusters(self.clusters()?));
+        }
         let (plans, experiment) = match Experiment::by_name(&self.workload) {
             Some(experiment) => (self.experiment(experiment)?, Some(experiment)),
             None => (vec![self.plan()?], None),
@@ -172,7 +181,7 @@ impl Args {
     fn plan(&self) -> Result<Plan> {
         let Some(workload) = Workload::by_name(&self.workload, self.scale) else {
             bail!(
-                "workload {:?} is unknown: use {} (the last three also with :fallocate=none), copy, {}",
+                "workload {:?} is unknown: use {} (the last three also with :fallocate=none), copy, {}, e3",
                 self.workload,
                 Workload::NAMES.join(", "),
                 Experiment::NAMES.join(", ")
@@ -245,6 +254,31 @@ impl Args {
         if self.image.is_none() {
             plan.check()?;
         }
+        Ok(plan)
+    }
+
+    fn clusters(&self) -> Result<ClusterPlan> {
+        let given = [
+            ("--workers", self.workers.is_some()),
+            ("--cpus", self.cpus.is_some()),
+            ("--interleave", self.interleave.is_some()),
+            ("--memory", self.memory.is_some()),
+            ("--mkfs", self.mkfs.is_some()),
+            ("--image", self.image.is_some()),
+            ("--seconds", self.seconds.is_some()),
+            ("--beside", self.beside.is_some()),
+            ("--repeat", self.repeat > 1),
+            ("--journal", !self.journal.is_empty()),
+        ];
+        refuse("the other workloads", &given)?;
+        let [policy] = &self.policies(&["linux-6.18"])[..] else { bail!("--policy: e3 takes one") };
+        let plan = ClusterPlan {
+            policy: policy.clone(),
+            scale: self.scale,
+            calls: self.ops.unwrap_or(10_000),
+            seed: self.seed,
+        };
+        plan.check()?;
         Ok(plan)
     }
 
@@ -333,9 +367,7 @@ fn refuse(whose: &str, options: &[(&str, bool)]) -> Result<()> {
 
 fn run_cells(plans: &[Plan], mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
     for plan in plans {
-        if let ImageSource::File { path, in_place: true } = &plan.image {
-            refuse_in_use(path)?;
-        }
+        look_at(&plan.image)?;
         plan.check()?;
     }
     let images: Vec<String> = plans.iter().map(|plan| plan.image.description()).collect();
@@ -355,6 +387,7 @@ fn run_cells(plans: &[Plan], mut environment: Environment, output: &Output) -> R
 }
 
 fn run_copy(plan: &CopyPlan, mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
+    look_at(&plan.image)?;
     plan.check()?;
     environment.device = plan.image.description();
     let parts = plan.policies.len() * usize::try_from(plan.copies)?;
@@ -367,6 +400,21 @@ fn run_copy(plan: &CopyPlan, mut environment: Environment, output: &Output) -> R
         ..Run::new(environment)
     };
     Ok((run, outcome.verdict))
+}
+
+/// Refuses an image file as every other command does.
+fn look_at(image: &ImageSource) -> Result<()> {
+    if let ImageSource::File { path, in_place } = image {
+        device(path, *in_place)?;
+    }
+    Ok(())
+}
+
+fn run_clusters(plan: &ClusterPlan, mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
+    environment.device = "memory, one image a cluster size".to_owned();
+    let mut progress = Progress::new(output, CLUSTERS.len());
+    let (clusters, verdict) = blockyard_lab::clusters::run(plan, |part, name| progress.begin(part, name))?;
+    Ok((Run { clusters, ..Run::new(environment) }, verdict))
 }
 
 /// Each text once, in the order of the first.
@@ -382,6 +430,9 @@ fn unique(texts: Vec<String>) -> Vec<String> {
 
 /// Makes the folder of a run, so that a long run does not end with one that cannot be written.
 pub(super) fn check_folder(folder: &Path) -> Result<()> {
+    if folder.exists() && !folder.is_dir() {
+        bail!("--out {}: not a folder; give a new name or a folder", folder.display());
+    }
     let writable = || -> std::io::Result<()> {
         std::fs::create_dir_all(folder)?;
         tempfile_in(folder)

@@ -1,0 +1,106 @@
+//! Wrong usage in one line, as every other error: what is wrong, of which command, and where to read on.
+//!
+//! The words are clap's, without its paragraphs: its message is the text before the usage, and a tip may follow.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+
+/// Exit code of wrong usage.
+const EXIT_USAGE: u8 = 2;
+
+/// Prints what clap has to say, and gives the exit code. Help that was asked for goes to standard output; a command that
+/// needs another word after it answers with its help too.
+pub(crate) fn end(error: &clap::Error, command: &clap::Command) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A reader that went away has seen enough.
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(EXIT_USAGE)
+        }
+        _ => {
+            let words = words(command, std::env::args_os().skip(1));
+            eprintln!("{}: {} (see `{} --help`)", words.join(": "), message(error), words.join(" "));
+            ExitCode::from(EXIT_USAGE)
+        }
+    }
+}
+
+/// What is wrong and the tips, in one line.
+pub(crate) fn message(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let mut parts = Vec::new();
+    for paragraph in text.split("\n\n") {
+        let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+        if line.starts_with("Usage: ") || line.starts_with("For more information") {
+            break;
+        }
+        let line = line.trim_start_matches("error: ").trim_start_matches("tip: ");
+        parts.push(line.replace(" tip: ", "; "));
+    }
+    parts.join("; ")
+}
+
+/// The program and the subcommands that the arguments name.
+fn words(command: &clap::Command, arguments: impl Iterator<Item = OsString>) -> Vec<String> {
+    let (mut at, mut words) = (command, vec![command.get_name().to_owned()]);
+    for argument in arguments {
+        if let Some(below) = at.find_subcommand(&argument) {
+            words.push(below.get_name().to_owned());
+            at = below;
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(arguments: &[&str]) -> (String, String) {
+        let command = crate::examples::command();
+        let all = std::iter::once("blockyard").chain(arguments.iter().copied());
+        let error = command.clone().try_get_matches_from(all).unwrap_err();
+        let words = words(&command, arguments.iter().map(OsString::from));
+        (words.join(" "), message(&error))
+    }
+
+    #[test]
+    fn each_kind_of_mistake_is_one_line_that_names_it() {
+        for (arguments, command, parts) in [
+            (&["frag", "--fi", "x"][..], "blockyard frag", &["'--fi'", "'--files'"][..]),
+            (&["frob"], "blockyard", &["unrecognized subcommand 'frob'"]),
+            (&["lss"], "blockyard", &["'lss'", "'ls'"]),
+            (&["put", "image"], "blockyard put", &["required arguments were not provided: <SOURCE> <DEST>"]),
+            (&["mkdir", "-m", "9", "image", "/x"], "blockyard mkdir", &["'9'", "--mode", "octal digits"]),
+            (&["mkdir", "image", "/x", "-m"], "blockyard mkdir", &["a value is required for '--mode"]),
+            (
+                &["mkdir", "--policy", "linux-9", "image", "/x"],
+                "blockyard mkdir",
+                &["'linux-9'", "no policy \"linux-9\""],
+            ),
+            (&["mv", "-n", "--exchange", "image", "/x", "/y"], "blockyard mv", &["cannot be used with"]),
+            (&["ls", "-l", "-l", "image"], "blockyard ls", &["'--long' cannot be used multiple times"]),
+            (
+                &["lab", "run", "x", "--beside", "windows"],
+                "blockyard lab run",
+                &["'windows'", "[possible values: kernel]"],
+            ),
+            (&["lab", "run", "x", "--in-place"], "blockyard lab run", &["--image <IMAGE>"]),
+            (&["lab", "run", "x", "--workers", "two"], "blockyard lab run", &["'two'", "--workers"]),
+            (&["ls", "image", "a", "b\n\nUsage: x"], "blockyard ls", &["unexpected argument 'b"]),
+        ] {
+            let (words, line) = refused(arguments);
+            assert_eq!(words, command, "{line}");
+            for part in parts {
+                assert!(line.contains(part), "{arguments:?}: {part} is not in: {line}");
+            }
+            assert!(!line.contains('\n') && !line.contains("error:"), "{line}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Manners of every command: wrong usage is one line, a reader that goes away is no reason to stop, and output that
+//! cannot be written is told.
+
+#![allow(clippy::unwrap_used)]
+
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const BLOCKYARD: &str = env!("CARGO_BIN_EXE_blockyard");
+
+fn blockyard<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
+    Command::new(BLOCKYARD).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Asserts wrong usage: one line that holds `what` and says where to read on.
+fn wrong(arguments: &[&str], what: &str, command: &str) {
+    let output = blockyard(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+    assert_eq!(errors.lines().count(), 1, "{arguments:?}: {errors}");
+    assert!(errors.starts_with(&command.replace(' ', ": ")), "{arguments:?}: {errors}");
+    assert!(errors.contains(what) && errors.contains(&format!("(see `{command} --help`)")), "{errors}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+}
+
+/// The words of every command, from the names of the manual pages.
+fn commands() -> Vec<Vec<String>> {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(blockyard(&[OsStr::new("man"), folder.path().as_os_str()]).status.success());
+    let pages = std::fs::read_dir(folder.path()).unwrap().map(|page| page.unwrap().file_name());
+    let words = |page: std::ffi::OsString| -> Vec<String> {
+        page.to_str().unwrap().trim_end_matches(".1").split('-').skip(1).map(str::to_owned).collect()
+    };
+    pages.map(words).collect()
+}
+
+#[test]
+fn every_command_refuses_in_one_line() {
+    let mut count = 0;
+    for words in commands() {
+        let command = std::iter::once("blockyard").chain(words.iter().map(String::as_str));
+        let command = command.collect::<Vec<_>>().join(" ");
+        let mut arguments: Vec<&str> = words.iter().map(String::as_str).collect();
+        arguments.push("--no-such-option");
+        wrong(&arguments, "unexpected argument '--no-such-option'", &command);
+        count += 1;
+    }
+    assert!(count > 25, "{count}");
+}
+
+#[test]
+fn each_mistake_is_named() {
+    for (arguments, what, command) in [
+        (&["lst", "image"][..], "unrecognized subcommand 'lst'", "blockyard"),
+        (&["ls"], "not provided: <IMAGE>", "blockyard ls"),
+        (&["put", "image", "x"], "2 values required by '<SOURCE> <DEST>...'", "blockyard put"),
+        (&["stat", "image", "/x", "--groups"], "cannot be used with", "blockyard stat"),
+        (&["frag", "-c", "many", "image"], "invalid value 'many' for '--chunk <KIB>'", "blockyard frag"),
+        (&["completions", "csh"], "[possible values: bash, elvish", "blockyard completions"),
+        (&["lab", "report", "x", "--format", "pdf"], "[possible values: terminal", "blockyard lab report"),
+        (&["mkdir", "image", "/x", "--owner", "me"], "'me' is not UID:GID", "blockyard mkdir"),
+        (&["rm", "image", "x", "--policy", "nice"], "no policy \"nice\"", "blockyard rm"),
+        (&["--colour", "ls"], "unexpected argument '--colour'", "blockyard ls"),
+    ] {
+        wrong(arguments, what, command);
+    }
+    // A command that needs another word shows which there are.
+    for words in [&[][..], &["lab"], &["policy"]] {
+        let output = blockyard(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("Commands:"), "{words:?}");
+    }
+    let raw = blockyard(&[OsStr::new("ls"), OsStr::new("image"), OsStr::from_bytes(b"--\xff")]);
+    assert_eq!((raw.status.code(), raw.stderr.iter().filter(|byte| **byte == b'\n').count()), (Some(2), 1));
+}
+
+fn image(folder: &Path) -> PathBuf {
+    let path = folder.join("image");
+    assert!(
+        blockyard(&[OsStr::new("--quiet"), OsStr::new("mkfs"), path.as_os_str(), OsStr::new("16M")])
+            .status
+            .success()
+    );
+    path
+}
+
+/// Names in messages are escaped, so that a message is one line and does nothing to a terminal.
+#[test]
+fn names_do_not_break_messages() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path());
+    for (arguments, code) in [
+        (vec!["ls", path.to_str().unwrap(), "/no\nsuch\x1b[2J"], 1),
+        (vec!["rm", path.to_str().unwrap(), "/no\nsuch\x1b[2J"], 1),
+        (vec!["ls", "no\nsuch\x1b[2J"], 8),
+    ] {
+        let output = blockyard(&arguments);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{errors}");
+        assert!(errors.contains(r"no\nsuch\u{1b}[2J") && errors.lines().count() == 1, "{errors}");
+    }
+}
+
+/// Runs with a standard output (or error) whose reader goes away after one byte, or at once.
+fn with_closed_reader(arguments: &[&str], bytes: usize, is_error: bool) -> Output {
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let mut command = Command::new(BLOCKYARD);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if is_error {
+        command.stderr(writer);
+    } else {
+        command.stdout(writer);
+    }
+    let child = command.spawn().unwrap();
+    // The command keeps the writing end, which must be gone when it ends.
+    drop(command);
+    let mut seen = vec![0; bytes];
+    reader.read_exact(&mut seen).unwrap();
+    drop(reader);
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_reader_that_goes_away_stops_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path());
+    let image = path.to_str().unwrap();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for number in 0..300 {
+        std::fs::write(tree.join(format!("file{number}")), "content\n").unwrap();
+    }
+    let put = with_closed_reader(&["--json", "put", "-r", image, tree.to_str().unwrap(), "/"], 1, false);
+    assert_eq!((put.status.code(), put.stderr), (Some(0), Vec::new()));
+    assert_eq!(blockyard(&["ls", image, "/tree"]).stdout.split(|byte| *byte == b'\n').count(), 301);
+    let reading: &[&[&str]] = &[
+        &["ls", "-lR", image],
+        &["map", image],
+        &["stat", "-g", image],
+        &["frag", "--files", image],
+        &["cat", image, "/tree/file0"],
+        &["check", "-n", image],
+        &["policy", "list"],
+        &["policy", "show", "yard"],
+        &["completions", "bash"],
+        &["--help"],
+        &["lab", "run", "--help"],
+        &["version"],
+        &["lab", "run", "fallocate2", "--memory", "64M", "--workers", "1", "--ops", "20", "--policy", "yard"],
+        &["lab", "crash", "--workload", "list"],
+    ];
+    for arguments in reading {
+        let output = with_closed_reader(arguments, 0, false);
+        assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()), "{arguments:?}");
+    }
+    // Nor one that does not want to hear of errors.
+    let missing: Vec<String> = (0..300).map(|number| format!("/none{number}")).collect();
+    let mut arguments = vec!["rm", "-r", image];
+    arguments.extend(missing.iter().map(String::as_str));
+    arguments.push("/tree");
+    assert_eq!(with_closed_reader(&arguments, 1, true).status.code(), Some(1));
+    assert_eq!(blockyard(&["ls", image]).stdout, b"lost+found\n");
+    assert!(blockyard(&["check", "-n", image]).status.success());
+}
+
+/// A full disk under standard output is an error of its own.
+#[test]
+fn output_that_cannot_be_written_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path());
+    let image = path.to_str().unwrap();
+    for arguments in
+        [&["ls", image][..], &["stat", image], &["policy", "list"], &["--json", "mkdir", image, "/dir"]]
+    {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = Command::new(BLOCKYARD).args(arguments).stdout(full).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(8), "{arguments:?}: {errors}");
+        assert_eq!(
+            errors, "blockyard: standard output: No space left on device (os error 28)\n",
+            "{arguments:?}"
+        );
+    }
+    // What was asked for was done all the same.
+    assert_eq!(blockyard(&["ls", image]).stdout, b"dir\nlost+found\n");
+}
+
+/// Without any of the standard streams a command still does its work.
+#[test]
+fn closed_streams_are_no_reason_to_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path());
+    let script = format!("exec '{BLOCKYARD}' --json mkdir '{}' /dir <&- >&- 2>&-", path.display());
+    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+    assert_eq!(blockyard(&["ls", path.to_str().unwrap()]).stdout, b"dir\nlost+found\n");
+    let script = format!("exec '{BLOCKYARD}' put '{}' - /empty <&-", path.display());
+    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+    assert!(blockyard(&["cat", path.to_str().unwrap(), "/empty"]).stdout.is_empty());
+}
+
+/// --quiet prints nothing but errors, whatever the command; --json is not quieted.
+#[test]
+fn quiet_is_quiet() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path());
+    let image = path.to_str().unwrap();
+    for arguments in
+        [&["ls", image][..], &["stat", image], &["map", image], &["map", image, "/"], &["frag", image]]
+    {
+        let quiet = blockyard(&[&["--quiet"], arguments].concat());
+        assert_eq!(
+            (quiet.status.code(), quiet.stdout.len(), quiet.stderr.len()),
+            (Some(0), 0, 0),
+            "{arguments:?}"
+        );
+        assert!(!blockyard(&[&["--quiet", "--json"], arguments].concat()).stdout.is_empty(), "{arguments:?}");
+    }
+    assert_eq!(blockyard(&["--quiet", "ls", image, "/none"]).status.code(), Some(1));
+    assert_eq!(blockyard(&["--quiet", "get", image, "/lost+found", "-"]).status.code(), Some(8));
+}
