@@ -193,6 +193,12 @@ impl<B: Backend> Allocator<B> {
         Ok(())
     }
 
+    /// Whether so many clusters could be claimed or reserved now.
+    #[must_use]
+    pub fn has_room(&self, clusters: u64, flags: RequestFlags) -> bool {
+        self.admission.has_room(clusters, flags)
+    }
+
     /// Ends a reservation: the clusters were allocated (with `DELALLOC_RESERVED`), or are not needed.
     pub fn release_delayed(&self, clusters: u64, cpu: CpuSlot) {
         self.admission.take_dirty(cpu, clusters);

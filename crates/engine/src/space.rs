@@ -229,8 +229,7 @@ impl FileSystem {
         if clusters == 0 {
             return Ok(());
         }
-        let mut flags = RequestFlags::empty();
-        flags.set(RequestFlags::USE_ROOT, ctx.privileged);
+        let mut flags = privileges(ctx);
         flags.set(RequestFlags::USE_RESERVED, pool != Pool::Ordinary);
         Ok(self.space.blocks.reserve_delayed(clusters, flags, ctx.cpu)?)
     }
@@ -243,16 +242,21 @@ impl FileSystem {
         self.space.blocks.release_delayed(clusters, ctx.cpu);
     }
 
-    /// After [`Error::NoSpace`]: commits when freed clusters wait for that, at most three times. Outside a handle.
+    /// After [`Error::NoSpace`]: commits when freed clusters wait for that, at most three times. Outside a handle. Where
+    /// Linux is followed it is also tried again, without a commit, while a cluster could be claimed.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when nothing is left to wait for.
     pub(crate) fn retry_after_commit(&self, ctx: &OpContext, tries: &mut u32) -> Result<()> {
-        if *tries >= RETRIES_MAX || self.space.blocks.pending_clusters() == 0 {
+        if *tries >= RETRIES_MAX {
             return Err(Error::NoSpace);
         }
         *tries += 1;
-        self.commit_point(ctx).map(drop)
+        if self.space.blocks.pending_clusters() > 0 {
+            return self.commit_point(ctx).map(drop);
+        }
+        let may_fit = self.options().follow_page_cache && self.space.blocks.has_room(1, privileges(ctx));
+        if may_fit { Ok(()) } else { Err(Error::NoSpace) }
     }
 
     /// Runs a step of write-back until it finds the space that it was promised: that may be preallocated for another
@@ -290,6 +294,11 @@ impl FileSystem {
     ) -> Result<InodeClaim<'_>> {
         Ok(self.space.inodes.allocate(request, parent)?)
     }
+}
+
+/// What of the reserves the caller may use.
+fn privileges(ctx: &OpContext) -> RequestFlags {
+    if ctx.privileged { RequestFlags::USE_ROOT } else { RequestFlags::empty() }
 }
 
 impl From<blockyard_alloc::inode::InodeError> for Error {

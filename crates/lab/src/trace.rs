@@ -165,6 +165,22 @@ pub enum Op {
     Remount,
 }
 
+impl Op {
+    /// The open file that the operation acts on.
+    #[must_use]
+    pub const fn file(&self) -> Option<u32> {
+        match *self {
+            Self::Pwrite { fd, .. }
+            | Self::Fallocate { fd, .. }
+            | Self::Ftruncate { fd, .. }
+            | Self::Fsync { fd }
+            | Self::Fdatasync { fd }
+            | Self::Close { fd } => Some(fd),
+            _ => None,
+        }
+    }
+}
+
 impl From<Op> for Line {
     fn from(op: Op) -> Self {
         Self { op, worker: 0, at: None }

@@ -3,9 +3,11 @@
 pub mod engine;
 pub mod kernel;
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 
-use super::Line;
+use super::{Line, Op};
 
 /// How an operation ended: success, or the errno that a program would see.
 pub type Outcome = std::result::Result<(), i32>;
@@ -18,6 +20,31 @@ pub trait Player {
     /// Only when playing cannot go on at all (a trace that uses a number it never opened, a lost mount); an operation
     /// that the file system refuses is an [`Outcome`].
     fn play(&mut self, line: &Line) -> Result<Outcome>;
+}
+
+/// Numbers of files that could not be opened: a program that goes on with them is told so, until it closes them.
+#[derive(Debug, Default)]
+struct Refused(BTreeSet<u32>);
+
+impl Refused {
+    /// The outcome of an operation on such a number.
+    fn outcome(&mut self, op: &Op) -> Option<Outcome> {
+        const EBADF: i32 = 9;
+        let fd = op.file().filter(|fd| self.0.contains(fd))?;
+        if matches!(op, Op::Close { .. }) {
+            self.0.remove(&fd);
+        }
+        Some(Err(EBADF))
+    }
+
+    /// Notes how opening ended.
+    fn opened(&mut self, fd: u32, outcome: Outcome) {
+        if outcome.is_ok() {
+            self.0.remove(&fd);
+        } else {
+            self.0.insert(fd);
+        }
+    }
 }
 
 /// Plays a whole trace and gives the outcome of each line.

@@ -140,12 +140,10 @@ impl Collector {
 
 impl EventSink for Collector {
     fn emit(&self, _: CpuSlot, event: &AllocEvent) {
-        if event.kind == EventKind::NoSpace {
-            return;
-        }
         let spot =
             |extent: EventExtent| Spot(extent.group, extent.start.cast_signed(), extent.len, extent.logical);
-        let searched = event.kind == EventKind::Search;
+        // A search that found nothing is recorded by the kernel, too, with an empty result.
+        let searched = matches!(event.kind, EventKind::Search | EventKind::NoSpace);
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         let line = inside.0;
         inside.1.push(Decision {

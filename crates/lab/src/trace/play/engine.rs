@@ -17,7 +17,7 @@ use blockyard_engine::{
 };
 use blockyard_sync::CpuSlot;
 
-use super::{Outcome, Player};
+use super::{Outcome, Player, Refused};
 use crate::trace::content::Content;
 use crate::trace::{FallocateMode, Line, Op, OpenFlags};
 
@@ -48,6 +48,7 @@ pub struct EnginePlayer {
     now: Timestamp,
     fs: Option<FileSystem>,
     open: BTreeMap<u32, OpenFile>,
+    refused: Refused,
 }
 
 impl EnginePlayer {
@@ -69,6 +70,7 @@ impl EnginePlayer {
             now: Timestamp::from_seconds(0),
             fs: None,
             open: BTreeMap::new(),
+            refused: Refused::default(),
         }
     }
 
@@ -217,9 +219,16 @@ impl EnginePlayer {
 
 impl Player for EnginePlayer {
     fn play(&mut self, line: &Line) -> Result<Outcome> {
+        if let Some(outcome) = self.refused.outcome(&line.op) {
+            return Ok(outcome);
+        }
         let ctx = self.context(line.worker);
         Ok(match &line.op {
-            Op::Open { fd, path, flags } => self.open(&ctx, *fd, path, flags)?,
+            Op::Open { fd, path, flags } => {
+                let outcome = self.open(&ctx, *fd, path, flags)?;
+                self.refused.opened(*fd, outcome);
+                outcome
+            }
             Op::Pwrite { fd, off, len } => self.write(&ctx, *fd, *off, *len)?,
             Op::Fallocate { fd, mode, off, len } => self.fallocate(&ctx, *fd, mode, *off, *len)?,
             Op::Ftruncate { fd, len } => self.truncate(&ctx, *fd, *len)?,
@@ -373,11 +382,13 @@ mod tests {
             "{\"op\":\"close\",\"fd\":1}\n{\"op\":\"remount\"}\n",
             "{\"op\":\"open\",\"fd\":2,\"path\":\"/f\",\"flags\":\"rw,create,excl\"}\n",
             "{\"op\":\"open\",\"fd\":3,\"path\":\"/f/g\",\"flags\":\"r\"}\n",
+            "{\"op\":\"fsync\",\"fd\":3}\n{\"op\":\"close\",\"fd\":3}\n",
         );
         let mut player = player();
         let lines = crate::trace::read(text.as_bytes()).unwrap();
         let outcomes = play_all(&mut player, &lines).unwrap();
-        assert_eq!(outcomes, [Ok(()), Ok(()), Ok(()), Ok(()), Err(17), Err(20)]);
+        assert_eq!(outcomes[..6], [Ok(()), Ok(()), Ok(()), Ok(()), Err(17), Err(20)]);
+        assert_eq!(outcomes[6..], [Err(9), Err(9)], "operations on what could not be opened");
         let fs = player.file_system().unwrap();
         let inode = fs.lookup(InodeNr::ROOT, b"f").unwrap();
         let mut bytes = [0; 150];

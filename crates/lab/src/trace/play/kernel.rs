@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 
-use super::{Outcome, Player};
+use super::{Outcome, Player, Refused};
 use crate::trace::content::Content;
 use crate::trace::{FallocateMode, Line, Op, OpenFlags};
 
@@ -27,6 +27,7 @@ pub struct KernelPlayer {
     root: PathBuf,
     seed: u64,
     open: BTreeMap<u32, OpenFile>,
+    refused: Refused,
     remount: Option<Remount>,
     worker: Option<u32>,
     /// The CPUs there were before the first worker was pinned.
@@ -41,7 +42,15 @@ impl KernelPlayer {
     #[must_use]
     pub fn new(root: &Path, seed: u64, remount: Option<Remount>) -> Self {
         let cpus = crate::cpus::allowed();
-        Self { root: root.to_path_buf(), seed, open: BTreeMap::new(), remount, worker: None, cpus }
+        Self {
+            root: root.to_path_buf(),
+            seed,
+            open: BTreeMap::new(),
+            refused: Refused::default(),
+            remount,
+            worker: None,
+            cpus,
+        }
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -133,12 +142,19 @@ impl KernelPlayer {
 
 impl Player for KernelPlayer {
     fn play(&mut self, line: &Line) -> Result<Outcome> {
+        if let Some(outcome) = self.refused.outcome(&line.op) {
+            return Ok(outcome);
+        }
         self.act_as(line.worker);
         Ok(match &line.op {
             Op::Mkdir { path, mode } => {
                 from_errno(rustix::fs::mkdir(self.path(path), Mode::from_raw_mode(*mode)))
             }
-            Op::Open { fd, path, flags } => self.open(*fd, path, flags)?,
+            Op::Open { fd, path, flags } => {
+                let outcome = self.open(*fd, path, flags)?;
+                self.refused.opened(*fd, outcome);
+                outcome
+            }
             Op::Pwrite { fd, off, len } => self.write(*fd, *off, *len)?,
             Op::Fallocate { fd, mode, off, len } => self.fallocate(*fd, mode, *off, *len)?,
             Op::Ftruncate { fd, len } => outcome(self.file(*fd)?.file.set_len(*len)),
