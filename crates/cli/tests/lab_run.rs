@@ -226,6 +226,8 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         (&["copy", "--copies", "0"], "--copies"),
         (&["e3", "--workers", "2"], "--workers: only for the other workloads"),
         (&["e3", "--policy", "yard,linux-6.18"], "--policy: e3 takes one"),
+        (&["e4", "--ops", "2"], "--ops: only for the other workloads"),
+        (&["e4", "--scale", "2"], "for e4 give a factor from 0.005"),
         (&["e3", "--scale", "0.001"], "for e3 give a factor from 0.005"),
         (&["copy", "--tree", "/nonexistent-tree"], "/nonexistent-tree"),
         (&["fallocate2", "--ops", "5", "--seconds", "1"], "cannot be used with '--seconds <SECONDS>'"),

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -178,6 +179,47 @@ fn two_processes_do_not_change_one_image() {
     assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
     assert_eq!(blockyard(&["ls", image]).stdout, b"file\nlost+found\n");
     assert!(blockyard(&["check", "-n", image]).status.success());
+}
+
+/// Whoever stops a copy in the middle has a sound image, and can do it again.
+#[test]
+fn an_interrupted_copy_leaves_a_sound_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for number in 0..400 {
+        std::fs::write(tree.join(format!("file{number}")), vec![0x5A; number * 40]).unwrap();
+    }
+    let tree = tree.to_str().unwrap();
+    for (names, signal) in [(1, "-INT"), (60, "-TERM"), (200, "-KILL"), (350, "-INT")] {
+        let path = image(folder.path(), &format!("image{names}"));
+        let image = path.to_str().unwrap();
+        let mut put = Command::new(BLOCKYARD)
+            .args(["--json", "put", "-r", image, tree, "/"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(put.stdout.take().unwrap()).lines();
+        assert_eq!(lines.take(names).filter(|line| line.is_ok()).count(), names);
+        assert!(Command::new("kill").args([signal, &put.id().to_string()]).status().unwrap().success());
+        put.wait().unwrap();
+        let interrupted = blockyard(&["check", "-n", image]);
+        assert!(interrupted.status.success(), "{names}: {}", String::from_utf8_lossy(&interrupted.stdout));
+        if require(&["e2fsck"]) {
+            let copy = folder.path().join("copy");
+            std::fs::copy(&path, &copy).unwrap();
+            assert!(
+                Command::new("e2fsck").args(["-fp"]).arg(&copy).output().unwrap().status.success(),
+                "{names}"
+            );
+        }
+        assert!(blockyard(&["--quiet", "put", "-r", image, tree, "/"]).status.success(), "{names}");
+        assert_eq!(
+            blockyard(&["ls", image, "/tree"]).stdout.iter().filter(|byte| **byte == b'\n').count(),
+            400
+        );
+        assert!(blockyard(&["check", "-n", image]).status.success(), "{names}");
+    }
 }
 
 /// A mounted image is not written by any command.

@@ -21,6 +21,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
+use crate::copy::scaled;
 use crate::row::count_as_f64;
 use crate::run::{Verdict, default_mkfs};
 use crate::target::engine::context;
@@ -262,17 +263,6 @@ impl Tally {
             most_reads: self.most_reads,
         }
     }
-}
-
-/// A share of a number of bytes.
-#[allow(
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "below 2^53 and not negative"
-)]
-fn scaled(bytes: u64, share: f64) -> u64 {
-    (count_as_f64(bytes) * share) as u64
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use crate::target::engine::context;
 use crate::workload::{GIB, MIB};
 use reuse::Reuse;
 
-pub use tree::{Tree, TreeFile};
+pub use tree::{Tree, TreeFile, scaled};
 
 /// Data written between two commits at full scale: the five seconds of a mount at 256 MiB/s.
 pub const COMMIT_BYTES: u64 = 1280 * MIB;

@@ -11,6 +11,7 @@ pub mod frag;
 pub mod journal;
 pub mod map;
 pub mod pairs;
+pub mod passes;
 pub mod published;
 pub mod report;
 pub mod row;

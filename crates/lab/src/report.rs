@@ -1,13 +1,15 @@
 //! Reports: the rows of a run as tables, files and one self-contained HTML page.
 //!
 //! A run's folder holds `run.json` ([`Environment`]), `rows.jsonl` (one [`Row`] a line), for copies `copies.jsonl` (one
-//! [`CopyRow`] a line), for e3 `clusters.jsonl` (one [`ClusterRow`] a line), `maps.json` and `timelines.json`; everything printed or drawn is computed from those, so a report
+//! [`CopyRow`] a line), for e3 `clusters.jsonl` (one [`ClusterRow`] a line), for e4
+//! `passes.jsonl` (one [`PassRow`] a line), `maps.json` and `timelines.json`; everything printed or drawn is computed from those, so a report
 //! can be made again later and elsewhere.
 
 pub mod clusters;
 pub mod copies;
 pub mod environment;
 pub mod html;
+pub mod passes;
 pub mod plot;
 pub mod summary;
 pub mod table;
@@ -24,6 +26,7 @@ use crate::clusters::ClusterRow;
 use crate::copy::CopyRow;
 use crate::experiment::Experiment;
 use crate::map::Timeline;
+use crate::passes::PassRow;
 use crate::row::Row;
 use crate::run::NamedMap;
 pub use environment::{Environment, shell_words};
@@ -35,6 +38,8 @@ pub const ROWS_FILE: &str = "rows.jsonl";
 pub const COPIES_FILE: &str = "copies.jsonl";
 /// File name of the rows of cluster sizes.
 pub const CLUSTERS_FILE: &str = "clusters.jsonl";
+/// File name of the rows of e2fsck's passes.
+pub const PASSES_FILE: &str = "passes.jsonl";
 /// File name of the environment in a run's folder.
 pub const ENVIRONMENT_FILE: &str = "run.json";
 /// File name of the allocation maps in a run's folder.
@@ -53,6 +58,8 @@ pub struct Run {
     pub copies: Vec<CopyRow>,
     /// Every cluster size of e3.
     pub clusters: Vec<ClusterRow>,
+    /// Every file system of e4.
+    pub passes: Vec<PassRow>,
     /// Allocation maps to show.
     pub maps: Vec<NamedMap>,
     /// Used space over time.
@@ -68,6 +75,7 @@ impl Run {
             rows: Vec::new(),
             copies: Vec::new(),
             clusters: Vec::new(),
+            passes: Vec::new(),
             maps: Vec::new(),
             timelines: Vec::new(),
         }
@@ -89,6 +97,7 @@ impl Run {
             rows: lines(&folder.join(ROWS_FILE))?,
             copies: lines(&folder.join(COPIES_FILE))?,
             clusters: lines(&folder.join(CLUSTERS_FILE))?,
+            passes: lines(&folder.join(PASSES_FILE))?,
             maps: document(&folder.join(MAPS_FILE))?,
             timelines: document(&folder.join(TIMELINES_FILE))?,
         })
@@ -103,6 +112,7 @@ impl Run {
         write_file(&folder.join(ROWS_FILE), json_lines(&self.rows)?.as_bytes())?;
         write_file(&folder.join(COPIES_FILE), json_lines(&self.copies)?.as_bytes())?;
         write_file(&folder.join(CLUSTERS_FILE), json_lines(&self.clusters)?.as_bytes())?;
+        write_file(&folder.join(PASSES_FILE), json_lines(&self.passes)?.as_bytes())?;
         write_file(&folder.join(MAPS_FILE), &serde_json::to_vec(&self.maps)?)?;
         write_file(&folder.join(TIMELINES_FILE), &serde_json::to_vec(&self.timelines)?)?;
         write_file(&folder.join(ENVIRONMENT_FILE), &serde_json::to_vec_pretty(&self.environment)?)
@@ -117,13 +127,14 @@ impl Run {
         }
     }
 
-    /// Every table: the experiment's, the copies', the cluster sizes', and each workload's.
+    /// Every table: the experiment's, the copies', the cluster sizes', the passes', and each workload's.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
         let mut tables = experiment.map(|experiment| experiment.tables(&self.rows)).unwrap_or_default();
         tables.extend(copies::table(&self.copies));
         tables.extend(clusters::table(&self.clusters));
+        tables.extend(passes::table(&self.passes));
         tables.extend(summary::tables(&self.rows));
         tables
     }
@@ -146,7 +157,7 @@ impl Run {
         markdown
     }
 
-    /// Every row as comma-separated values with a head line; copies and cluster sizes after cells.
+    /// Every row as comma-separated values with a head line; copies, cluster sizes and passes after cells.
     #[must_use]
     pub fn csv(&self) -> String {
         let mut text = summary::csv(&self.rows);
@@ -156,15 +167,19 @@ impl Run {
         if !self.clusters.is_empty() {
             text.push_str(&clusters::csv(&self.clusters));
         }
+        if !self.passes.is_empty() {
+            text.push_str(&passes::csv(&self.passes));
+        }
         text
     }
 
-    /// Every row as JSON Lines; copies and cluster sizes after cells.
+    /// Every row as JSON Lines; copies, cluster sizes and passes after cells.
     ///
     /// # Errors
     /// Of the encoder; rows hold only what it can encode.
     pub fn json_lines(&self) -> Result<String> {
-        Ok(json_lines(&self.rows)? + &json_lines(&self.copies)? + &json_lines(&self.clusters)?)
+        let cells = json_lines(&self.rows)? + &json_lines(&self.copies)?;
+        Ok(cells + &json_lines(&self.clusters)? + &json_lines(&self.passes)?)
     }
 
     /// Writes every form of the report into a folder: `report.md`, `rows.csv`, `report.html`, and `maps/` with each map

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use blockyard_disk::num::usize_from_u64;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -11,11 +12,11 @@ use crate::row::count_as_f64;
 use crate::workload::GIB;
 
 /// Files of the published tree.
-const FILES: f64 = 182_515.0;
+const FILES: u64 = 182_515;
 /// Bytes of the published tree.
 const BYTES: u64 = 27 * GIB;
 /// Files a directory.
-const FILES_PER_DIRECTORY: usize = 16;
+const FILES_PER_DIRECTORY: u64 = 16;
 /// Spread of the sizes: the standard deviation of their logarithm. A median of about a thirteenth of the mean, as home
 /// directories and source trees have.
 const SPREAD: f64 = 2.26;
@@ -43,17 +44,25 @@ impl Tree {
     /// published mean.
     #[must_use]
     pub fn synthetic(scale: f64, seed: u64) -> Self {
+        let files = scaled(FILES, scale).max(1);
+        Self::made_up(files, scaled(BYTES, scale), files.div_ceil(FILES_PER_DIRECTORY), seed)
+    }
+
+    /// A tree of so many files with so many bytes in all, spread over so many directories (at least one); sizes are
+    /// log-normal. Files of one directory stand together.
+    #[must_use]
+    pub fn made_up(files: u64, bytes: u64, directories: u64, seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let count = usize_of(FILES * scale).max(1);
-        let weights: Vec<f64> = (0..count).map(|_| (SPREAD * normal(&mut random)).exp()).collect();
-        let wanted = count_as_f64(BYTES) * scale;
-        let factor = wanted / weights.iter().sum::<f64>();
-        let directories: Vec<Option<usize>> = (0..count.div_ceil(FILES_PER_DIRECTORY))
+        let weights: Vec<f64> = (0..files).map(|_| (SPREAD * normal(&mut random)).exp()).collect();
+        let factor = count_as_f64(bytes) / weights.iter().sum::<f64>();
+        let count = usize_from_u64(directories.max(1));
+        let directories: Vec<Option<usize>> = (0..count)
             .map(|index| (index > 0 && random.random_bool(0.8)).then(|| random.random_range(0..index)))
             .collect();
+        let per_directory = weights.len().div_ceil(count).max(1);
         let files = weights.iter().enumerate().map(|(index, weight)| TreeFile {
-            directory: Some(index / FILES_PER_DIRECTORY),
-            bytes: blockyard_disk::num::u64_from_usize(usize_of(weight * factor)),
+            directory: Some(index / per_directory),
+            bytes: whole(weight * factor),
         });
         Self { files: files.collect(), directories }
     }
@@ -94,15 +103,21 @@ fn normal(random: &mut ChaCha8Rng) -> f64 {
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-/// A small non-negative number cut to a whole one.
+/// A published number at a scale, cut to a whole one.
+#[must_use]
+pub fn scaled(published: u64, scale: f64) -> u64 {
+    whole(count_as_f64(published) * scale)
+}
+
+/// A non-negative number cut to a whole one.
 #[allow(
     clippy::as_conversions,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "counts and sizes stay below 2^53 and are not negative"
 )]
-fn usize_of(value: f64) -> usize {
-    value as usize
+fn whole(value: f64) -> u64 {
+    value as u64
 }
 
 #[cfg(test)]

@@ -27,10 +27,11 @@ code{background:var(--code);padding:.1em .3em;overflow-wrap:anywhere}.scroll{ove
 pub fn page(run: &Run, tables: &[Table]) -> String {
     let workloads = summary::by_workload(&run.rows);
     let names: Vec<&str> = workloads.iter().map(|(name, _)| name.as_str()).collect();
-    let what = match (names.is_empty(), run.clusters.is_empty()) {
-        (false, _) => names.join("; "),
-        (true, false) => "cluster sizes".to_owned(),
-        (true, true) => "copies of a tree".to_owned(),
+    let what = match names.is_empty() {
+        false => names.join("; "),
+        true if !run.clusters.is_empty() => "cluster sizes".to_owned(),
+        true if !run.passes.is_empty() => "e2fsck by pass".to_owned(),
+        true => "copies of a tree".to_owned(),
     };
     let title = format!("blockyard: {what}");
     html! {

@@ -8,6 +8,7 @@ use blockyard_lab::Interleave;
 use blockyard_lab::clusters::{CLUSTERS, ClusterPlan};
 use blockyard_lab::copy::{CopyPlan, Tree};
 use blockyard_lab::experiment::{Experiment, Setup};
+use blockyard_lab::passes::{KINDS, PassPlan};
 use blockyard_lab::report::{Environment, Run, shell_words};
 use blockyard_lab::run::{CAVEAT, ImageSource, KERNEL_ARM, Plan, Verdict};
 use blockyard_lab::runner::Limit;
@@ -34,6 +35,8 @@ Published experiments, as the tables that were published with ours beside:
   e2           the three fio jobs, regular and round robin, with fio's preallocation and without
   e3           preallocated files on a full file server that is short of memory: metadata reads by cluster size; takes
                --policy (one), --ops (files truncated and allocated again), --scale (of an image of 1 TiB) and --seed
+  e4           e2fsck by pass on a copied tree of 312820 files, ext3 and ext4; takes --policy (one), --scale and --seed,
+               needs e2fsck
 
 Keys of --json, one object a cell: workload, policy, workers, cpus, interleave, seed, ops, seconds, ops_per_s,
 ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99, lat_us_p9999, lat_us_max, extents_per_file,
@@ -42,7 +45,9 @@ lock_waits (of shared and group locks, an operation), groups_skipped_busy, hits 
 cannot be known. For copy, one object a copy: workload, policy, copy, seed, files, bytes, boundaries, empty_groups,
 overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
 extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score. For e3, one object a cluster size: workload,
-policy, cluster_kib, seed, files, fallocate and truncate (each with calls, mean_us, mean_reads, most_reads).
+policy, cluster_kib, seed, files, fallocate and truncate (each with calls, mean_us, mean_reads, most_reads). For
+e4, one object a file system: workload, policy, kind, seed, scale, passes and total (each pass with real, user, system,
+read_mib, rate_mib_s).
 
 Exit codes: 0 every image passed the check, and e2fsck where that is installed; 2 wrong usage, nothing ran; 4 a judge
 found errors; 8 failed. An image given with --image is changed only by --in-place, after the judges passed the result.")]
@@ -121,6 +126,7 @@ enum Work {
     Cells(Vec<Plan>, Option<Experiment>),
     Copy(CopyPlan),
     Clusters(ClusterPlan),
+    Passes(PassPlan),
 }
 
 impl Args {
@@ -146,6 +152,7 @@ impl Args {
             }
             Work::Copy(plan) => run_copy(&plan, environment, output)?,
             Work::Clusters(plan) => run_clusters(&plan, environment, output)?,
+            Work::Passes(plan) => run_passes(&plan, environment, output)?,
         };
         self.show(&run, &verdict, output)?;
         if let Some(folder) = &self.out {
@@ -166,8 +173,10 @@ impl Args {
             return Ok(Work::Copy(self.copy()?));
         }
         refuse("copy", &[("--tree", self.tree.is_some()), ("--copies", self.copies.is_some())])?;
-        if self.workload == "e3" {
-            return Ok(Work::Clusters(self.clusters()?));
+        match self.workload.as_str() {
+            "e3" => return Ok(Work::Clusters(self.clusters()?)),
+            "e4" => return Ok(Work::Passes(self.passes()?)),
+            _ => {}
         }
         let (plans, experiment) = match Experiment::by_name(&self.workload) {
             Some(experiment) => (self.experiment(experiment)?, Some(experiment)),
@@ -181,7 +190,7 @@ impl Args {
     fn plan(&self) -> Result<Plan> {
         let Some(workload) = Workload::by_name(&self.workload, self.scale) else {
             bail!(
-                "workload {:?} is unknown: use {} (the last three also with :fallocate=none), copy, {}, e3",
+                "workload {:?} is unknown: use {} (the last three also with :fallocate=none), copy, {}, e3, e4",
                 self.workload,
                 Workload::NAMES.join(", "),
                 Experiment::NAMES.join(", ")
@@ -258,6 +267,21 @@ impl Args {
     }
 
     fn clusters(&self) -> Result<ClusterPlan> {
+        let calls = self.ops.unwrap_or(10_000);
+        let plan = ClusterPlan { policy: self.only_policy()?, scale: self.scale, calls, seed: self.seed };
+        plan.check()?;
+        Ok(plan)
+    }
+
+    fn passes(&self) -> Result<PassPlan> {
+        refuse("the other workloads", &[("--ops", self.ops.is_some())])?;
+        let plan = PassPlan { policy: self.only_policy()?, scale: self.scale, seed: self.seed };
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// The policy of an experiment that takes little else.
+    fn only_policy(&self) -> Result<String> {
         let given = [
             ("--workers", self.workers.is_some()),
             ("--cpus", self.cpus.is_some()),
@@ -271,15 +295,10 @@ impl Args {
             ("--journal", !self.journal.is_empty()),
         ];
         refuse("the other workloads", &given)?;
-        let [policy] = &self.policies(&["linux-6.18"])[..] else { bail!("--policy: e3 takes one") };
-        let plan = ClusterPlan {
-            policy: policy.clone(),
-            scale: self.scale,
-            calls: self.ops.unwrap_or(10_000),
-            seed: self.seed,
+        let [policy] = &self.policies(&["linux-6.18"])[..] else {
+            bail!("--policy: {} takes one", self.workload)
         };
-        plan.check()?;
-        Ok(plan)
+        Ok(policy.clone())
     }
 
     fn journal(&self) -> Vec<bool> {
@@ -415,6 +434,13 @@ fn run_clusters(plan: &ClusterPlan, mut environment: Environment, output: &Outpu
     let mut progress = Progress::new(output, CLUSTERS.len());
     let (clusters, verdict) = blockyard_lab::clusters::run(plan, |part, name| progress.begin(part, name))?;
     Ok((Run { clusters, ..Run::new(environment) }, verdict))
+}
+
+fn run_passes(plan: &PassPlan, mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
+    environment.device = "memory, one image a kind".to_owned();
+    let mut progress = Progress::new(output, KINDS.len());
+    let (passes, verdict) = blockyard_lab::passes::run(plan, |part, name| progress.begin(part, name))?;
+    Ok((Run { passes, ..Run::new(environment) }, verdict))
 }
 
 /// Each text once, in the order of the first.
