@@ -37,6 +37,13 @@ pub(super) struct FileBlocks {
     pub(super) allocated: u64,
 }
 
+impl FileBlocks {
+    /// Data blocks.
+    pub(super) fn blocks(&self) -> u64 {
+        self.runs.iter().map(|run| run.len).sum()
+    }
+}
+
 /// Takes blocks for files.
 pub(super) struct Allocator<'a> {
     pub(super) space: &'a mut Space,

@@ -13,6 +13,7 @@ use super::feature::{FILETYPE, INLINE_DATA, METADATA_CSUM};
 use super::files::{FileBlocks, Mapping};
 use super::layout::Layout;
 use super::options::Options;
+use super::params::Params;
 
 /// lost+found: the first inode that is not reserved.
 pub(super) const LOST_FOUND: InodeNr = InodeNr::new(11);
@@ -34,7 +35,13 @@ pub(super) fn reserved(with_orphan_file: bool) -> u32 {
 
 /// Size in bytes of a file that is all blocks.
 pub(super) fn size_of(layout: &Layout, file: &FileBlocks) -> u64 {
-    file.runs.iter().map(|run| run.len).sum::<u64>() << layout.params.block_bits
+    file.blocks() << layout.params.block_bits
+}
+
+/// Size in bytes of the resize inode: all that a double-indirect block can map.
+pub(super) const fn resize_size(params: &Params) -> u64 {
+    let fan_out = params.block_size() / 4;
+    (12 + fan_out + fan_out * fan_out) << params.block_bits
 }
 
 /// Content of the inode table from inode 1 to the last in use.
@@ -124,11 +131,10 @@ impl Maker<'_> {
         let Some(dind) = self.layout.resize else { return };
         self.new_inode(inode, FileType::Regular.mode_bits() | 0o600, 1);
         let params = &self.layout.params;
-        let fan_out = params.block_size() / 4;
         let copies = u64_from_usize(self.layout.backups().len()) + 1;
         let clusters = 1 + self.layout.heads.reserved_gdt() * copies;
         let raw = inode.raw_mut();
-        raw.set_size((12 + fan_out + fan_out * fan_out) << params.block_bits);
+        raw.set_size(resize_size(params));
         raw.set_blocks_field((clusters * params.cluster_ratio()) << (params.block_bits - 9));
         let mut words = [0; 15];
         words[13] = low32(dind);

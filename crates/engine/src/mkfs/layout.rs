@@ -7,17 +7,20 @@
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
 use blockyard_disk::{BlockNr, Geometry, GroupNr, InodeNr};
 
-use super::error::{Error, Result};
-use super::feature::{EXTENT, FLEX_BG, INLINE_DATA, MMP, RESIZE_INODE};
+use super::error::{Error, Result, bad_value};
+use super::feature::{EXTENT, FLEX_BG, INLINE_DATA, LARGE_FILE, MMP, RESIZE_INODE};
 use super::files::{Allocator, FileBlocks, lost_found_blocks};
 use super::groups;
 use super::heads::Heads;
 use super::inodes;
 use super::options::Options;
-use super::params::Params;
+use super::params::{JournalSize, Params};
 use super::shape::Shape;
 use super::space::Space;
 use super::tables::{self, GroupPlaces, Rules};
+
+/// Sizes from here on need large_file.
+const LARGE_FILE_MIN: u64 = 1 << 31;
 
 /// All placements.
 #[derive(Debug)]
@@ -59,6 +62,7 @@ impl Layout {
         for group in geometry.all_groups() {
             space.mark(heads.range(&geometry, group));
         }
+        check_journal_room(&params, &geometry, &heads)?;
         let packed = options.packed_meta_blocks;
         let rules = rules(options, &params, &geometry);
         let places = tables::place_all(&geometry, rules, &mut space)?;
@@ -80,7 +84,15 @@ impl Layout {
         };
         let journal = match params.journal {
             Some(size) => {
-                let goal = journal_goal(options, &params, &geometry, allocator.space, packed);
+                let goal = match options.journal_location {
+                    // A block map is filled from the front, as mke2fs does whatever place is asked for.
+                    _ if !params.features.contains(EXTENT) || packed => params.first_block,
+                    Some(location) => location.in_blocks(params.block_size()),
+                    None => {
+                        let free = free_as_counted(&geometry, &heads, &places, allocator.space);
+                        middle_goal(&params, &geometry, &free)
+                    }
+                };
                 Some(allocator.file(size.total, goal)?)
             }
             None => None,
@@ -93,6 +105,11 @@ impl Layout {
             Some(blocks) => Some(allocator.file(blocks, params.first_block)?),
             None => None,
         };
+        let files = [&journal, &orphan].into_iter().flatten();
+        let largest = files.map(FileBlocks::blocks).max().unwrap_or(0) << params.block_bits;
+        if largest.max(resize.map_or(0, |_| inodes::resize_size(&params))) >= LARGE_FILE_MIN {
+            params.features.set(LARGE_FILE, true);
+        }
         Ok(Self {
             params,
             geometry,
@@ -156,9 +173,7 @@ impl Layout {
 
     /// Blocks of a group's bitmaps and table.
     fn own_tables(&self, group: GroupNr) -> [std::ops::Range<u64>; 3] {
-        let places = &self.places[usize_from_u32(group.raw())];
-        let (bb, ib, it) = (places.block_bitmap.raw(), places.inode_bitmap.raw(), places.inode_table.raw());
-        [bb..bb + 1, ib..ib + 1, it..it + self.geometry.inode_table_blocks()]
+        self.places[usize_from_u32(group.raw())].ranges(&self.geometry)
     }
 
     /// The groups that hold copies of the superblock, without group 0.
@@ -175,7 +190,7 @@ impl Layout {
     pub(super) fn overhead_clusters(&self) -> u64 {
         let ratio = self.params.cluster_ratio();
         let fixed = self.static_space.used_in(self.params.first_block..self.geometry.blocks_count().raw());
-        let journal = self.journal.as_ref().map_or(0, |journal| journal.runs.iter().map(|run| run.len).sum());
+        let journal = self.journal.as_ref().map_or(0, FileBlocks::blocks);
         (self.params.first_block + fixed + journal) / ratio
     }
 
@@ -213,27 +228,72 @@ const fn resize_goal(params: &Params, geometry: &Geometry, heads: &Heads) -> u64
     params.first_block + 2 + heads.classic_blocks() + geometry.inode_table_blocks()
 }
 
-/// Where the journal is wanted: in the middle, where most is free near it.
-fn journal_goal(options: &Options, params: &Params, geometry: &Geometry, space: &Space, packed: bool) -> u64 {
-    if !params.features.contains(EXTENT) {
-        // A block map is filled from the front, as mke2fs does whatever place is asked for.
-        return params.first_block;
-    }
-    if let Some(location) = options.journal_location {
-        return location.in_blocks(params.block_size());
-    }
-    if packed {
-        return params.first_block;
-    }
-    let free = |group: u32| {
-        let first = geometry.group_first_block(GroupNr::new(group)).raw();
-        let len = geometry.blocks_in_group(GroupNr::new(group));
-        len - space.used_in(first..first + len)
+/// A journal may take half of what the heads leave; without flex groups, of what bitmaps and tables leave, too.
+fn check_journal_room(params: &Params, geometry: &Geometry, heads: &Heads) -> Result<()> {
+    let Some(JournalSize { total, .. }) = params.journal else { return Ok(()) };
+    let tables = if params.features.contains(FLEX_BG) { 0 } else { 2 + geometry.inode_table_blocks() };
+    let own = |group| {
+        let head = heads.range(geometry, group);
+        head.end - head.start + tables
     };
+    let taken: u64 = geometry.all_groups().map(own).sum();
+    let free = (geometry.blocks_count().raw() - params.first_block).saturating_sub(taken);
+    if total <= free / 2 {
+        return Ok(());
+    }
+    Err(bad_value(
+        "-J size=",
+        format!("{total} blocks are more than half of the file system's {free} free ones; give fewer MiB"),
+    ))
+}
+
+/// Free clusters of each group as mke2fs counts them: a cluster that a head, bitmaps and tables share is taken off once
+/// for each of them, and fewer than none are very many.
+fn free_as_counted(geometry: &Geometry, heads: &Heads, places: &[GroupPlaces], space: &Space) -> Vec<u32> {
+    let ratio = geometry.cluster_ratio_bits();
+    let range = |group: GroupNr| {
+        let first = geometry.group_first_block(group).raw();
+        first..first + geometry.blocks_in_group(group)
+    };
+    let mut free: Vec<u32> = geometry
+        .all_groups()
+        .map(|group| {
+            let used = space.used_in(range(group)).div_ceil(1 << ratio);
+            geometry.clusters_in_group(group) - u32_from_u64(used)
+        })
+        .collect();
+    if ratio == 0 {
+        return free;
+    }
+    let mut fixed = Space::new(geometry.blocks_count().raw());
+    for (group, places) in geometry.all_groups().zip(places) {
+        for mut part in [heads.range(geometry, group)].into_iter().chain(places.ranges(geometry)) {
+            fixed.mark(part.clone());
+            while !part.is_empty() {
+                let group = geometry.group_of(BlockNr::new(part.start));
+                let end = part.end.min(range(group).end);
+                let clusters = ((end - 1) >> ratio) - (part.start >> ratio) + 1;
+                let free = &mut free[usize_from_u32(group.raw())];
+                *free = free.wrapping_sub(u32_from_u64(clusters));
+                part.start = end;
+            }
+        }
+    }
+    fixed.widen(1 << ratio);
+    for group in geometry.all_groups() {
+        let free = &mut free[usize_from_u32(group.raw())];
+        *free = free.wrapping_add(u32_from_u64(fixed.used_in(range(group)) >> ratio));
+    }
+    free
+}
+
+/// Where the journal is wanted: in the middle, where most is free near it.
+fn middle_goal(params: &Params, geometry: &Geometry, free: &[u32]) -> u64 {
     let groups = geometry.groups();
     let middle_block = (geometry.blocks_count().raw() - params.first_block) / 2;
     let middle = u32_from_u64((middle_block - params.first_block) / geometry.blocks_per_group());
     let flex = geometry.flex_size();
+    let free = |group: u32| free[usize_from_u32(group)];
     let first = if flex > 1 && middle > flex {
         let aligned = middle / flex * flex;
         (aligned..groups).find(|&group| free(group) > 0).unwrap_or(0)

@@ -52,6 +52,9 @@ pub(super) struct Params {
     pub(super) backup_superblocks: u32,
 }
 
+/// Blocks of the largest journal, with its fast-commit area.
+const JOURNAL_BLOCKS_MAX: u64 = 10_240_000;
+
 /// Blocks of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JournalSize {
@@ -243,13 +246,10 @@ impl Params {
         }
         let fast_commit = self.fast_commit_blocks(options);
         let total = log + fast_commit;
-        if total > 10_240_000 || total > self.blocks / 2 {
+        if total > JOURNAL_BLOCKS_MAX {
             return Err(bad_value(
                 "-J size=",
-                format!(
-                    "{total} blocks are more than half of the file system's {}; give fewer MiB",
-                    self.blocks
-                ),
+                format!("{total} blocks are more than the most of {JOURNAL_BLOCKS_MAX}; give fewer MiB"),
             ));
         }
         Ok(Some(JournalSize { total, fast_commit }))

@@ -21,6 +21,14 @@ pub(super) struct GroupPlaces {
     pub(super) inode_table: BlockNr,
 }
 
+impl GroupPlaces {
+    /// Blocks of both bitmaps and of the table.
+    pub(super) fn ranges(&self, geometry: &Geometry) -> [Range<u64>; 3] {
+        let (bb, ib, it) = (self.block_bitmap.raw(), self.inode_bitmap.raw(), self.inode_table.raw());
+        [bb..bb + 1, ib..ib + 1, it..it + geometry.inode_table_blocks()]
+    }
+}
+
 /// How tables are placed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
