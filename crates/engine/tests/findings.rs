@@ -6,7 +6,7 @@ use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, mkfs};
-use blockyard_testkit::{e2fsck_clean, require};
+use blockyard_testkit::{LoopMount, e2fsck_clean, mke2fs, require};
 use std::sync::Arc;
 
 const ROOT: InodeNr = InodeNr::ROOT;
@@ -157,5 +157,32 @@ fn what_a_refused_zero_range_dropped_is_given_back() {
     assert!(matches!(fs.fallocate(&ctx, file, Fallocate::ZeroRange, 0, 8 << 20), Err(Error::NoSpace)));
     fs.sync(&ctx).unwrap();
     assert_eq!(fs.allocator().free_clusters().delayed, 0);
+    judge(fs, &device);
+}
+
+/// A read behind the end of a file that lies in its inode was no read of nothing but a panic; and its content was taken for
+/// the root of an extent tree when space was promised for leaving the inode.
+#[test]
+fn content_in_the_inode_ends_and_is_no_tree() {
+    if !require(&["mke2fs", "mount", "root"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let image = scratch.path().join("image");
+    mke2fs(&image, &["-t", "ext4", "-b", "4096", "-O", "inline_data"], "16M");
+    let mount = LoopMount::new(&image, "").unwrap();
+    std::fs::write(mount.path().join("small"), [0xFF; 40]).unwrap();
+    drop(mount);
+    let device = Arc::new(MemoryDevice::load(&image).unwrap());
+    let ctx = context();
+    let fs = FileSystem::open(Arc::<MemoryDevice>::clone(&device), OpenOptions::default(), &ctx).unwrap();
+    let small = fs.lookup(ROOT, b"small").unwrap();
+    assert_eq!(fs.read(&ctx, small, 4000, &mut [0; 8]).unwrap(), 0);
+    assert_eq!(fs.attributes(small).unwrap().sectors, 0, "it lies in its inode");
+    fs.append(&ctx, small, b"more").unwrap();
+    assert_eq!(fs.allocator().free_clusters().delayed, 1);
+    let mut content = [0; 44];
+    assert_eq!(fs.read(&ctx, small, 0, &mut content).unwrap(), 44);
+    assert!(content.starts_with(&[0xFF; 40]) && content.ends_with(b"more"));
     judge(fs, &device);
 }

@@ -140,8 +140,13 @@ impl FileSystem {
 
     /// Clusters to reserve for the mapping beyond what `data` was promised for it.
     fn missing_for_mapping(&self, inode: &Inode, core: &InodeCore, data: &FileData, wants: &Wants) -> u64 {
-        if core.map == InodeMap::Indirect {
-            return blocks_for_arrays(self.geometry().block_bits(), data, &wants.clusters);
+        match core.map {
+            InodeMap::Extents => {}
+            InodeMap::Indirect => {
+                return blocks_for_arrays(self.geometry().block_bits(), data, &wants.clusters);
+            }
+            // A file that leaves its inode begins with an empty map, which has room.
+            _ => return 0,
         }
         let mut appended = data.reserved_len() + wants.clusters.len();
         let mut inserts = data.inserts() + wants.inserts;

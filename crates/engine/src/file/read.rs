@@ -24,6 +24,9 @@ impl FileSystem {
         core.check_alive(inode.number())?;
         let len = core.size.saturating_sub(offset).min(u64_from_usize(buf.len()));
         let buf = &mut buf[..usize_from_u64(len)];
+        if buf.is_empty() {
+            return Ok(0);
+        }
         if core.map == InodeMap::Inline {
             self.read_inline(&inode, &core, offset, buf)?;
             return Ok(buf.len());
