@@ -166,6 +166,9 @@ fn visit_blocks(visit: &Visit<'_, '_>, runs: &[Run], told: &mut Told, sink: &mut
             block::check(visit, &buffer, logical, role, site, &mut names, told, sink);
         }
     }
+    if let Some(index) = &index {
+        index.check_spans(visit, &names.spans, sink);
+    }
 }
 
 fn runs_len(runs: &[Run]) -> u64 {

@@ -193,7 +193,9 @@ fn examine_used(
         facts.policies.push((usize_from_u32(index), attributes::policy(cx, raw, &attributes)));
     }
     let content = check_content(cx, slot, role, file_acl, &attributes);
-    if kind == Some(FileType::Directory) {
+    // A directory whose deletion is to be finished names nobody: its parent has lost the link already.
+    let is_deleted = raw.i_links_count.get() == 0 && cx.scan.orphans.contains(&cx.inode.raw());
+    if kind == Some(FileType::Directory) && !is_deleted {
         facts.directories.push(directory(cx, raw, content.runs, &attributes));
     }
     let is_value =

@@ -1,4 +1,5 @@
-//! Damage of whole blocks and files: verdict and exit code equal those of `e2fsck -fn`.
+//! Damage of whole blocks and files: verdict and exit code equal those of `e2fsck -fn`, also of what `e2fsck -fy` makes of
+//! some of them.
 //!
 //! And images of a kernel that stopped in the middle of work: the verdict is that of e2fsck once
 //! Linux has mounted them.
@@ -8,15 +9,15 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blockyard_check::{Code, Finding, Options, check};
 use blockyard_device::FileDevice;
 use blockyard_testkit::crash::{CrashImage, Stop};
 use blockyard_testkit::images::{MORE_PROFILES, PROFILES, Profile, make, make_filled, profile_named};
 use blockyard_testkit::mutate::Inventory;
-use blockyard_testkit::{LoopMount, Verdict, e2fsck_bounded, full_matrix, require, seed};
-use rand::SeedableRng;
+use blockyard_testkit::{LoopMount, Verdict, e2fsck_bounded, full_matrix, require, run, seed};
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// What `blockyard check -n` ends with, and what it finds.
@@ -29,7 +30,7 @@ fn examine(image: &Path) -> (i32, Vec<Finding>) {
     }
 }
 
-/// Whether both say the same of an image; what differs is printed.
+/// Whether both say the same of an image; what differs is printed, and the image kept.
 fn agree(profile: &Profile, what: &str, image: &Path, theirs: &Verdict) -> bool {
     let (ours, findings) = examine(image);
     // To e2fsck -n a file that was cut short is clean while no metadata is missing, and not to be checked where some
@@ -50,9 +51,14 @@ fn agree(profile: &Profile, what: &str, image: &Path, theirs: &Verdict) -> bool 
     println!("--- {}: {}", profile.name, what);
     println!("    e2fsck {:?}, here {ours}", theirs.code);
     theirs.lines().take(8).for_each(|line| println!("    e2fsck: {line}"));
-    for finding in findings.iter().take(6) {
+    let (errors, notes): (Vec<&Finding>, Vec<&Finding>) =
+        findings.iter().partition(|finding| finding.is_error());
+    for finding in errors.iter().chain(&notes).take(6) {
         println!("    here: {} {} {} {}", finding.code, finding.site, finding.code.text(), finding.detail);
     }
+    let (_, kept) = tempfile::Builder::new().suffix(".img").tempfile().unwrap().keep().unwrap();
+    std::fs::copy(image, &kept).unwrap();
+    println!("    kept in {}", kept.display());
     false
 }
 
@@ -66,6 +72,14 @@ fn profiles() -> Vec<&'static Profile> {
     let more = if full_matrix() || only.is_some() { MORE_PROFILES } else { &[] };
     let all = PROFILES.iter().chain(more);
     all.filter(|profile| only.as_deref().is_none_or(|only| only == profile.name)).collect()
+}
+
+/// A copy that e2fsck has repaired as far as it can in one run: file systems of unusual shape.
+fn repaired(image: &Path) -> PathBuf {
+    let copy = image.with_extension("repaired");
+    std::fs::copy(image, &copy).unwrap();
+    run("prlimit", &["--as=4294967296", "timeout", "60", "e2fsck", "-fy", copy.to_str().unwrap()]);
+    copy
 }
 
 #[test]
@@ -83,7 +97,13 @@ fn verdicts_on_damaged_blocks_equal_those_of_e2fsck() {
         for _ in 0..(wanted * (n + 1)) / profiles.len() - (wanted * n) / profiles.len() {
             let damage = inventory.damage(&mut random);
             damage.apply(&image);
-            differing += usize::from(!agree(profile, &damage.description, &image, &e2fsck_bounded(&image)));
+            let what = &damage.description;
+            differing += usize::from(!agree(profile, what, &image, &e2fsck_bounded(&image)));
+            if random.random_bool(0.25) {
+                let repaired = repaired(&image);
+                let what = format!("{what}, repaired");
+                differing += usize::from(!agree(profile, &what, &repaired, &e2fsck_bounded(&repaired)));
+            }
             damage.undo(&image, &inventory);
         }
         std::fs::remove_file(image).unwrap();

@@ -18,15 +18,22 @@ fn is_clean(image: &Path) -> bool {
 
 /// Makes one change to a copy of the image and compares the verdicts; gives that of both.
 fn judge(image: &Path, request: &str) -> bool {
+    judge_all(image, &[request])
+}
+
+/// As [`judge`], for several changes.
+fn judge_all(image: &Path, requests: &[&str]) -> bool {
     let copy = image.with_extension("copy");
     std::fs::copy(image, &copy).unwrap();
-    run("debugfs", &["-w", "-R", request, copy.to_str().unwrap()]);
+    for request in requests {
+        run("debugfs", &["-w", "-R", request, copy.to_str().unwrap()]);
+    }
     let theirs = run("e2fsck", &["-fn", copy.to_str().unwrap()]);
     let is_theirs_clean = theirs.status.code() == Some(0);
     assert_eq!(
         is_clean(&copy),
         is_theirs_clean,
-        "{request}: e2fsck says\n{}",
+        "{requests:?}: e2fsck says\n{}",
         String::from_utf8_lossy(&theirs.stdout)
     );
     is_theirs_clean
@@ -173,4 +180,40 @@ fn encryption_without_its_attribute() {
         assert!(!judge(&image, "set_inode_field link flags 0x800"), "{options}");
         assert!(!judge(&image, "set_inode_field pipe flags 0x800"), "{options}");
     }
+}
+
+/// Old descriptors with 64bit, BLOCK_UNINIT of the last group, and what the Hurd does otherwise.
+#[test]
+fn odd_file_systems() {
+    if !require(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let content = folder.path().join("content");
+    std::fs::write(&content, b"content").unwrap();
+    let write = format!("write {} file", content.display());
+    // The first of several descriptors is the only one that is where it was.
+    for (size, clean) in [("16M", true), ("400M", false)] {
+        mke2fs(&image, &["-t", "ext4", "-b", "4096"], size);
+        assert_eq!(judge(&image, "ssv desc_size 32"), clean, "{size}");
+    }
+    // The last group is one block short, or whole.
+    for size in ["64M", "65537k"] {
+        mke2fs(&image, &["-t", "ext4", "-b", "1024"], size);
+        assert!(!judge_all(&image, &["set_bg 7 flags 7", "set_bg 7 checksum calc"]), "{size}");
+        judge(&image, "set_bg 7 flags 7");
+    }
+    mke2fs(&image, &["-t", "ext2", "-b", "1024", "-o", "hurd"], "8M");
+    run("debugfs", &["-w", "-R", &write, image.to_str().unwrap()]);
+    assert!(judge(&image, "sif file blocks 60"));
+    for (translator, clean) in [("0", true), ("5000", false), ("3", false), ("99999", false)] {
+        assert_eq!(judge(&image, &format!("sif file translator {translator}")), clean, "{translator}");
+    }
+    mke2fs(&image, &["-t", "ext4", "-b", "1024"], "16M");
+    run("debugfs", &["-w", "-R", &write, image.to_str().unwrap()]);
+    assert!(judge_all(&image, &["sif file version 5000", "ssv creator_os 1"]));
+    // The list of bad blocks: only the low half of its attribute block.
+    assert!(!judge(&image, "sif <1> file_acl 5"));
+    assert!(judge(&image, "sif <1> file_acl 1099511627776"));
 }

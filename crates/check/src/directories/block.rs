@@ -9,7 +9,7 @@ use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{Incompat, InodeNr};
 
-use super::index::Role;
+use super::index::{Role, Spans};
 use super::{ChildRef, Told, Visit, refer_dotdot};
 use crate::code::Code;
 use crate::facts::Policy;
@@ -19,10 +19,13 @@ use crate::superblock::is_hidden;
 /// Bytes of the shortest encrypted name: one block of the cipher.
 const ENCRYPTED_NAME_MIN: usize = 16;
 
-/// Names seen in a directory that has no index, over all its blocks.
+/// What is known of the names of a directory over all its blocks: those of one without an index, to find repetitions,
+/// and the hashes of one with.
 pub(super) struct Names {
     hasher: DirHasher,
     seen: Option<HashSet<u64>>,
+    /// Of a directory with an index.
+    pub(super) spans: Spans,
 }
 
 impl Names {
@@ -31,7 +34,7 @@ impl Names {
 
     pub(super) fn new(wanted: bool) -> Self {
         let hasher = DirHasher::new(HashVersion::HalfMd4, HashSeed::new([0; 4]));
-        Self { hasher, seen: wanted.then(HashSet::new) }
+        Self { hasher, seen: wanted.then(HashSet::new), spans: Spans::new() }
     }
 
     /// Whether a name was seen in an earlier block.
@@ -169,6 +172,8 @@ fn check_names(
         check_entry(visit, entry, site, told, sink);
         if let Role::Leaf(hasher, bounds) = role {
             let hash = hasher.hash(entry.name).major;
+            let span = names.spans.entry(bounds.node).or_insert((hash, hash));
+            *span = (span.0.min(hash), span.1.max(hash));
             let site = site.at_offset(entry.at);
             if hash < bounds.low {
                 sink.add(Code::HTREE_BELOW_MINIMUM, site, format!("{hash:#010x} below {:#010x}", bounds.low));

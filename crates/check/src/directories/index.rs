@@ -1,12 +1,12 @@
 //! The index of one directory: root and nodes read top-down, and what they say about every block.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use blockyard_disk::checksum::verify_htree;
 use blockyard_disk::dirblock::decode_rec_len;
 use blockyard_disk::dirhash::DirHasher;
 use blockyard_disk::htree::{CONTINUES, HtreeDefect, Index, IndexKind, RootInfo};
-use blockyard_disk::num::u32_from_u64;
+use blockyard_disk::num::{u32_from_u64, u32_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, Incompat};
 
 use super::{Visit, physical, runs_len};
@@ -20,8 +20,11 @@ pub(super) struct Bounds {
     pub(super) low: u32,
     /// Above this Linux looks in another leaf.
     pub(super) high: u32,
-    /// Up to this e2fsck does not mind: the key of the next leaf itself; anything in the last leaf of a node.
+    /// Up to this e2fsck does not mind: the key of the next leaf itself; anything in the last leaf of a node, as long as
+    /// the next node begins above ([`DirIndex::check_spans`]).
     pub(super) tolerated: u32,
+    /// The node that refers to the block, counted from the left.
+    pub(super) node: u32,
 }
 
 /// What a block is for.
@@ -44,6 +47,8 @@ pub(super) struct DirIndex {
     hasher: Option<DirHasher>,
     nodes: HashMap<u64, ()>,
     leaves: HashMap<u64, Bounds>,
+    /// The nodes above the leaves (or the root), from the left.
+    lowest: Vec<u64>,
     /// Whether some part could not be read: then blocks that nothing refers to are no wonder.
     damaged: bool,
 }
@@ -63,7 +68,24 @@ impl DirIndex {
             (None, _) => Role::Unreferenced,
         }
     }
+
+    /// Holds each node to the next one: its highest hash must not be above that one's lowest. The keys between nodes
+    /// say only where a node may begin at the lowest.
+    pub(super) fn check_spans(&self, visit: &Visit<'_, '_>, spans: &Spans, sink: &mut Sink) {
+        let spans: Vec<_> = spans.iter().collect();
+        for pair in spans.windows(2) {
+            let ((node, (_, highest)), (_, (lowest, _))) = (pair[0], pair[1]);
+            if highest > lowest {
+                let logical = self.lowest.get(usize_from_u32(*node)).copied().unwrap_or_default();
+                let detail = format!("{highest:#010x} above {lowest:#010x} of the next node");
+                sink.add(Code::HTREE_ABOVE_MAXIMUM, visit.site().at_logical(logical), detail);
+            }
+        }
+    }
 }
+
+/// The lowest and the highest hash of the names below each node, by the node's number from the left.
+pub(super) type Spans = BTreeMap<u32, (u32, u32)>;
 
 /// What a block is for when the index cannot be read, as far as its bytes tell.
 pub(super) fn role_without_index(visit: &Visit<'_, '_>, logical: u64, bytes: &[u8]) -> Role {
@@ -102,9 +124,10 @@ pub(super) fn read(visit: &Visit<'_, '_>, runs: &[Run], sink: &mut Sink) -> Opti
         hasher: if visit.fact.casefold { None } else { visit.hasher(info.hash_version) },
         nodes: HashMap::new(),
         leaves: HashMap::new(),
+        lowest: Vec::new(),
         damaged: false,
     };
-    let all = Bounds { low: 0, high: u32::MAX, tolerated: u32::MAX };
+    let all = Bounds { low: 0, high: u32::MAX, tolerated: u32::MAX, node: 0 };
     let first = Pending { logical: 0, levels_below: info.indirect_levels, bounds: all };
     let blocks = u32_from_u64(runs_len(runs).min(u64::from(u32::MAX)));
     let mut pending = vec![first];
@@ -142,6 +165,11 @@ fn read_block(
         sink.add(if root { Code::HTREE_ROOT_CHECKSUM } else { Code::HTREE_NODE_CHECKSUM }, site, "");
     }
     let entries: Vec<_> = parsed.entries().collect();
+    let node = u32_from_usize(index.lowest.len());
+    if at.levels_below == 0 {
+        index.lowest.push(at.logical);
+    }
+    let first_pending = pending.len();
     for (nth, entry) in entries.iter().enumerate() {
         let low = if nth == 0 { at.bounds.low } else { entry.key & !CONTINUES };
         let (high, tolerated) = match entries.get(nth + 1).map(|entry| entry.key) {
@@ -149,7 +177,7 @@ fn read_block(
             Some(key) if key & CONTINUES == 0 => (key.saturating_sub(1), key),
             Some(key) => (key & !CONTINUES, key & !CONTINUES),
         };
-        let bounds = Bounds { low, high, tolerated };
+        let bounds = Bounds { low, high, tolerated, node };
         let logical = u64::from(entry.block);
         if index.leaves.contains_key(&logical) || index.nodes.contains_key(&logical) {
             sink.add(Code::HTREE_TWICE, site.at_logical(logical), "");
@@ -160,6 +188,8 @@ fn read_block(
             pending.push(Pending { logical, levels_below: at.levels_below - 1, bounds });
         }
     }
+    // Taken from the end: so the leftmost is the next.
+    pending[first_pending..].reverse();
 }
 
 fn fetch(visit: &Visit<'_, '_>, runs: &[Run], logical: u64) -> Option<(Vec<u8>, Site)> {

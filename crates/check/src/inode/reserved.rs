@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
 use blockyard_disk::superblock::PRIMARY_OFFSET;
-use blockyard_disk::{BlockNr, Incompat, InodeNr};
+use blockyard_disk::{Incompat, InodeNr};
 
 use super::attributes::{InInode, check_block_field};
 use super::{Examination, Role, check_low_deletion_time, content};
@@ -101,9 +101,9 @@ pub(super) fn check_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode,
     for (name, value) in fields.into_iter().filter(|field| field.1 != 0) {
         cx.add(Code::BAD_BLOCKS_INODE, format!("{name} = {value}"));
     }
-    let file_acl = cx.scan.volume.file_acl(raw);
-    if file_acl != BlockNr::ZERO {
-        cx.add(Code::BAD_BLOCKS_INODE, format!("i_file_acl = {file_acl}"));
+    // Its high half is not looked at.
+    if raw.i_file_acl_lo.get() != 0 {
+        cx.add(Code::BAD_BLOCKS_INODE, format!("i_file_acl_lo = {}", raw.i_file_acl_lo));
     }
     if raw.flags().contains(InodeFlags::INLINE_DATA) {
         return cx.add(Code::BAD_BLOCKS_INODE, "inline data");
