@@ -206,13 +206,15 @@ impl Stream {
         }
     }
 
-    /// Group of every cluster of a directory. A cluster that no extent names holds extents: it lies at the goal.
+    /// Group of every cluster of a directory. A cluster that no extent names holds extents: it was wanted beside
+    /// the last one.
     fn cluster_groups(&self, inode: u32) -> Vec<GroupNr> {
         let entry = &self.entries[&inode];
         let mut groups = data_groups(self.replica.allocator.geometry(), &entry.path);
         let clusters = (entry.sectors / self.sectors_per_cluster) as usize;
         assert!((groups.len()..groups.len() + 2).contains(&clusters), "{} of {clusters}", groups.len());
-        groups.resize(clusters, self.replica.goal_group(inode));
+        let beside = groups.last().copied().unwrap_or_else(|| self.replica.goal_group(inode));
+        groups.resize(clusters, beside);
         groups
     }
 
