@@ -217,3 +217,34 @@ fn odd_file_systems() {
     assert!(!judge(&image, "sif <1> file_acl 5"));
     assert!(judge(&image, "sif <1> file_acl 1099511627776"));
 }
+
+/// A free inode of zeroes but for one byte: its checksum counts when that byte is one of the first 128.
+#[test]
+fn inodes_that_are_almost_empty() {
+    if !require(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let content = folder.path().join("content");
+    std::fs::write(&content, b"content").unwrap();
+    mke2fs(&image, &["-t", "ext4", "-b", "1024"], "16M");
+    let path = image.to_str().unwrap();
+    for name in ["first", "second"] {
+        run("debugfs", &["-w", "-R", &format!("write {} {name}", content.display()), path]);
+    }
+    run("debugfs", &["-w", "-R", "rm first", path]);
+    let place = run("debugfs", &["-R", "imap <12>", path]);
+    let place = String::from_utf8_lossy(&place.stdout).into_owned();
+    let after =
+        |text: &str| place.split(text).nth(1).unwrap().split([',', '\n']).next().unwrap().trim().to_owned();
+    let block: u64 = after("located at block ").parse().unwrap();
+    let offset = u64::from_str_radix(after("offset ").trim_start_matches("0x"), 16).unwrap();
+    let file = std::fs::File::options().write(true).open(&image).unwrap();
+    for at in [0, 1, 64, 127, 128, 130, 160, 255] {
+        let mut slot = [0; 256];
+        slot[at] = 0x80;
+        file.write_all_at(&slot, block * 1024 + offset).unwrap();
+        assert_eq!(judge_all(&image, &[]), at >= 128, "byte {at}");
+    }
+}
