@@ -21,11 +21,15 @@ use blockyard_disk::num::u64_from_u32;
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock, TxnId};
 use blockyard_sync::{Backend, CpuSlot, Native};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Commits that one request may force to get freed clusters back.
 const RETRIES_MAX: u32 = 3;
-/// Attempts to get space that was promised. Each that fails lets others go on, who hold it for a moment only.
-const PATIENCE: u32 = 10_000;
+/// Attempts to get space that was promised: others hold it for a moment only.
+const PATIENCE: u32 = 300;
+/// Attempts between which others may go on at once; after them this thread stands aside for [`PAUSE`].
+const HASTE: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The allocators of an open file system.
 pub(crate) struct Space {
@@ -263,7 +267,8 @@ impl FileSystem {
     /// file, about to come back from a claim, or freed in the running transaction. Outside a handle.
     ///
     /// # Errors
-    /// Those of `step`. [`Error::NoSpace`] would mean that more was promised than there is.
+    /// Those of `step`. [`Error::NoSpace`] means that more was promised than can be had: in a sound image that is a bug,
+    /// in a damaged one free clusters may lie in groups whose bitmaps can not be used.
     pub(crate) fn patiently<T>(&self, ctx: &OpContext, mut step: impl FnMut() -> Result<T>) -> Result<T> {
         let patience = match self.options().follow_page_cache {
             // By Linux's rules the write sees to retries, or nothing was promised to the mapping.
@@ -280,8 +285,10 @@ impl FileSystem {
             tries += 1;
             if self.space.blocks.pending_clusters() > 0 {
                 self.commit_point(ctx)?;
-            } else {
+            } else if tries < HASTE {
                 Native::yield_now();
+            } else {
+                std::thread::sleep(PAUSE);
             }
         }
     }
