@@ -222,6 +222,9 @@ impl<'p> Server<'p> {
         }
         self.fs.close(&ctx)?;
         verdict.check(&*self.device)?;
+        if CLUSTERS.last() == Some(&self.cluster_kib) {
+            verdict.e2fsck(|path| Ok(self.device.below().save(path)?))?;
+        }
         Ok(ClusterRow {
             workload: "e3".to_owned(),
             policy: self.plan.policy.clone(),
@@ -277,7 +280,8 @@ mod tests {
     #[test]
     fn clusters_save_metadata_reads_and_the_counts_repeat() {
         let (rows, verdict) = run(&plan(), |_, _| ()).unwrap();
-        assert!(verdict.is_clean() && verdict.images == 4);
+        assert!(verdict.is_clean() && verdict.images == 4, "{}", verdict.text());
+        assert_eq!(verdict.e2fsck_clean.is_some(), crate::run::e2fsck_program().is_some());
         let reads: Vec<(f64, f64)> =
             rows.iter().map(|row| (row.fallocate.mean_reads, row.truncate.mean_reads)).collect();
         assert!(reads.windows(2).all(|pair| pair[1].0 <= pair[0].0 && pair[1].1 <= pair[0].1), "{reads:?}");

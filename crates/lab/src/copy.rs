@@ -200,7 +200,7 @@ fn run_arm(
     outcome.timelines.push(copier.timeline);
     copier.fs.close(&context(0)).context("close the image")?;
     outcome.verdict.check(&*device.shared())?;
-    outcome.verdict.e2fsck(&device)?;
+    outcome.verdict.e2fsck(|path| device.save(path))?;
     Ok(())
 }
 

@@ -40,7 +40,7 @@ impl Cell<'_> {
         let scan = ImageScan::of(std::sync::Arc::clone(&shared))?;
         judged.verdict.check(&*shared)?;
         if is_last {
-            judged.verdict.e2fsck(&device)?;
+            judged.verdict.e2fsck(|path| device.save(path))?;
         }
         let mut row = figures(plan, self.name, self.workers, cpus, &measured, &scan);
         row.count(&measured, &before, &after);

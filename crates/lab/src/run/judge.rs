@@ -6,8 +6,6 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use blockyard_device::BlockDevice;
 
-use super::image::CellDevice;
-
 /// What the judges said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
@@ -68,7 +66,8 @@ impl Verdict {
         Ok(())
     }
 
-    pub(crate) fn e2fsck(&mut self, device: &CellDevice) -> Result<()> {
+    /// Shows e2fsck, where it is installed, the image that `save` writes to a path.
+    pub(crate) fn e2fsck(&mut self, save: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         let Some(program) = e2fsck_program() else { return Ok(()) };
         // The figures stand without it: where there is no room for the image, say so and go on.
         let folder = match tempfile::tempdir() {
@@ -79,7 +78,7 @@ impl Verdict {
             }
         };
         let image = folder.path().join("image");
-        if let Err(error) = device.save(&image) {
+        if let Err(error) = save(&image) {
             self.not_shown = Some(format!("the image cannot be saved: {error:#}"));
             return Ok(());
         }
