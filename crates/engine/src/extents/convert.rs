@@ -5,6 +5,15 @@ use super::{Extent, Path, Tree, TreeStore, UNWRITTEN_MAX, node};
 use crate::Result;
 use std::ops::Range;
 
+/// When a piece at the end of an extent goes to a neighbour of the wanted state without being split off first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Borders {
+    /// Always.
+    Move,
+    /// When splitting would not have changed the tree.
+    MoveInRoomyLeaves,
+}
+
 impl<S: TreeStore> Tree<'_, S> {
     /// Makes `logical` the start of an extent when it lies inside one. The tree maps the same blocks as before.
     pub(super) fn split_at(&mut self, logical: u32) -> Result<()> {
@@ -16,6 +25,16 @@ impl<S: TreeStore> Tree<'_, S> {
 
     /// Sets the state of every mapped block of `range`; holes stay holes.
     pub(crate) fn set_state(&mut self, range: Range<u32>, unwritten: bool) -> Result<()> {
+        self.change_state(range, unwritten, Borders::MoveInRoomyLeaves)
+    }
+
+    /// Makes the blocks of `range` written as Linux does at write time: a written neighbour takes them over first, so
+    /// that a full leaf is not split (observed on 6.18).
+    pub(crate) fn initialise(&mut self, range: Range<u32>) -> Result<()> {
+        self.change_state(range, false, Borders::Move)
+    }
+
+    fn change_state(&mut self, range: Range<u32>, unwritten: bool, borders: Borders) -> Result<()> {
         let mut from = range.start;
         while from < range.end {
             let here = self.lookup(from)?;
@@ -26,7 +45,7 @@ impl<S: TreeStore> Tree<'_, S> {
             // A written extent may be one block longer than the longest unwritten one: it is converted in two pieces.
             let end = extent.end().min(range.end).min(from.saturating_add(UNWRITTEN_MAX));
             if extent.unwritten != unwritten {
-                self.convert_piece(&extent, from..end, unwritten)?;
+                self.convert_piece(&extent, from..end, unwritten, borders)?;
             }
             from = end;
         }
@@ -42,9 +61,16 @@ impl<S: TreeStore> Tree<'_, S> {
 
     /// Converts the part `piece` of `extent`: by moving a boundary into a neighbour of the wanted state when the
     /// piece lies at that end, by splitting otherwise.
-    fn convert_piece(&mut self, extent: &Extent, piece: Range<u32>, unwritten: bool) -> Result<()> {
+    fn convert_piece(
+        &mut self,
+        extent: &Extent,
+        piece: Range<u32>,
+        unwritten: bool,
+        borders: Borders,
+    ) -> Result<()> {
         let whole = piece.start == extent.logical && piece.end == extent.end();
-        if !whole && self.has_room_for(extent.logical, 2)? && self.move_boundary(extent, &piece, unwritten)? {
+        let moves = !whole && (borders == Borders::Move || self.has_room_for(extent.logical, 2)?);
+        if moves && self.move_boundary(extent, &piece, unwritten)? {
             return Ok(());
         }
         self.split_at(piece.start)?;

@@ -370,3 +370,26 @@ fn short_rests_of_unwritten_extents_are_initialised_too() {
     assert_eq!(written(8, 3, 7), 3..4);
     assert_eq!(written(7, 6, 7), 6..7);
 }
+
+/// The first block of an unwritten extent behind a written one, in a full root.
+#[test]
+fn a_written_neighbour_takes_a_block_over_before_anything_is_split() {
+    let made = || {
+        let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
+        for (logical, unwritten) in [(0, false), (10, true), (30, false), (50, false)] {
+            let physical = 100 + 2 * u64::from(logical.max(10) - 10);
+            world.insert(
+                Extent { logical, len: 10, physical: physical + u64::from(logical.min(10)), unwritten },
+                u32::MAX,
+            );
+        }
+        world
+    };
+    let mut world = made();
+    world.tree(u32::MAX).initialise(10..11).unwrap();
+    assert_eq!((node::depth(&world.root), node::count(&world.root)), (0, 4));
+    assert_eq!(node::leaf_entry(&world.root, 0).len, 11);
+    let mut world = made();
+    world.tree(u32::MAX).separate(&(10..11)).unwrap();
+    assert_eq!(node::depth(&world.root), 1, "split first, the root grows");
+}

@@ -345,7 +345,13 @@ impl FileSystem {
                 self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
             } else {
                 self.edit_tree(ctx, &handle, inode, &mut core, |tree| {
-                    if later { tree.separate(&piece) } else { tree.set_state(written, false) }
+                    // Zeroing more than was asked for comes after looking for a neighbour that takes it.
+                    let may_move = !self.delays_allocation() && written == piece;
+                    match (later, may_move) {
+                        (true, _) => tree.separate(&piece),
+                        (false, true) => tree.initialise(written),
+                        (false, false) => tree.set_state(written, false),
+                    }
                 })?;
             }
             self.raise_disk_size(&mut core, piece.end);
