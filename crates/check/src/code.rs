@@ -278,10 +278,10 @@ codes! {
     // ---- connectivity and links ----
     NO_ROOT 0x03_0001 Error "there is no root directory";
     UNCONNECTED 0x03_0003 Error "directory is not connected";
-    LOST_FOUND_MISSING 0x03_0004 Error "lost+found is missing";
+    LOST_FOUND_MISSING 0x03_0004 Note "lost+found is missing";
     DOTDOT_WRONG 0x03_0005 Error "`..` names another directory than the one above";
-    LOST_FOUND_NOT_DIRECTORY 0x03_0017 Error "lost+found is not a directory";
-    LOST_FOUND_INLINE 0x03_0018 Error "lost+found has inline data";
+    LOST_FOUND_NOT_DIRECTORY 0x03_0017 Note "lost+found is not a directory";
+    LOST_FOUND_INLINE 0x03_0018 Note "lost+found has inline data";
     DIRECTORY_LOOP 0x03_001d Error "directory loop";
     UNATTACHED_EMPTY 0x04_0001 Error "unattached inode without content";
     UNATTACHED 0x04_0002 Error "unattached inode";

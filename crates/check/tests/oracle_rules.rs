@@ -248,3 +248,22 @@ fn inodes_that_are_almost_empty() {
         assert_eq!(judge_all(&image, &[]), at >= 128, "byte {at}");
     }
 }
+
+/// Without lost+found, or with something else of that name, a file system is clean.
+#[test]
+fn lost_and_found() {
+    if !require(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let content = folder.path().join("content");
+    std::fs::write(&content, b"content").unwrap();
+    let write = format!("write {} lost+found", content.display());
+    for features in ["dir_index", "inline_data"] {
+        mke2fs(&image, &["-t", "ext4", "-b", "1024", "-O", features], "16M");
+        assert!(judge(&image, "rmdir lost+found"), "{features}: none");
+        assert!(judge_all(&image, &["rmdir lost+found", &write]), "{features}: a file");
+        assert!(judge_all(&image, &["rmdir lost+found", "mkdir lost+found"]), "{features}: made anew");
+    }
+}
