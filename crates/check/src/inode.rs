@@ -221,7 +221,11 @@ fn check_content(
     let raw = slot.raw();
     let kind = raw.file_type();
     let inline = raw.flags().contains(InodeFlags::INLINE_DATA);
+    let inline_feature = cx.scan.volume.incompat.contains(Incompat::INLINE_DATA);
     match kind {
+        Some(FileType::Symlink) if inline && inline_feature => {
+            content::check_inline_symlink(cx, raw, attributes);
+        }
         Some(FileType::Regular | FileType::Directory) if inline => {
             let directory = kind == Some(FileType::Directory);
             content::check_inline(cx, raw, directory, attributes);

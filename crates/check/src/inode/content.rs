@@ -277,6 +277,18 @@ pub(super) fn check_inline(
     check_blocks(cx, raw, acl + attributes.value_blocks);
 }
 
+/// Checks a symbolic link with inline data, as mke2fs -d makes it (Linux does not): it must be as long as the data, and
+/// no more is asked.
+pub(super) fn check_inline_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, attributes: &InInode) {
+    match &attributes.inline_tail {
+        None => cx.add(Code::INLINE_NO_ATTRIBUTE, ""),
+        Some(tail) if raw.size() != u64_from_usize(60 + tail.len()) => {
+            cx.add(Code::SYMLINK, format!("{} bytes, inline data of {}", raw.size(), 60 + tail.len()));
+        }
+        Some(_) => {}
+    }
+}
+
 /// Claims what the bad-blocks inode maps, and gives it. e2fsck is not surprised when that is metadata, so neither is
 /// this.
 pub(super) fn claim_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) -> Vec<Run> {
