@@ -186,3 +186,15 @@ fn content_in_the_inode_ends_and_is_no_tree() {
     assert!(content.starts_with(&[0xFF; 40]) && content.ends_with(b"more"));
     judge(fs, &device);
 }
+
+/// Cutting a file to the size that it has changes its times (observed on Linux 6.18, by path and by descriptor).
+#[test]
+fn truncation_to_the_same_size_is_a_change() {
+    let fs = plain();
+    let file = make(&fs, "file", FileType::Regular);
+    fs.write(&context(), file, 0, &[1; 700]).unwrap();
+    let later = Timestamp::from_seconds(1_700_000_500);
+    fs.truncate(&OpContext::root_at(later), file, 700).unwrap();
+    let seen = fs.attributes(file).unwrap();
+    assert_eq!((seen.size, seen.modified, seen.changed), (700, later, later));
+}

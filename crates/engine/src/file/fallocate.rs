@@ -384,7 +384,8 @@ impl FileSystem {
         if aligned { Ok(()) } else { Err(Error::Invalid("the range is not aligned to clusters")) }
     }
 
-    fn touch_times(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &FileData) -> Result<()> {
+    /// Sets the times of a change of content.
+    pub(super) fn touch_times(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &FileData) -> Result<()> {
         let handle = self.begin(ctx, RUN_CREDITS)?;
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;

@@ -75,7 +75,9 @@ impl FileSystem {
             self.zero_tail(ctx, inode, data, size)?;
         }
         // Blocks behind the end may be there even when the size does not fall: fallocate can keep the size.
-        self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(size))
+        self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(size))?;
+        // As in Linux (observed on 6.18) the times change also when the size does not.
+        if size == old_size { self.touch_times(ctx, inode, data) } else { Ok(()) }
     }
 
     /// The size of a truncated file, in the handle that also begins to free its blocks.
