@@ -423,7 +423,7 @@ fn packed_tables_of_single_groups_are_counted_where_they_lie() {
 
 #[test]
 fn a_mounted_image_is_not_overwritten() {
-    if !require(&["root", "mount"]) {
+    if !require(&["root", "mount", "e2fsck"]) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -40,7 +40,7 @@ pub fn table(rows: &[PassRow]) -> Option<Table> {
     table.note(
         "published in 2009: 312,820 files on 32 GB of a disk; real, user and sys in seconds. Ours: a made-up tree of the same \
          shape, e2fsck on an image file that is in memory, so that seeks cost nothing: compare what is read. Both of ours \
-         have the inode allocator of today; the first allocator of ext4 is none of our policies.",
+         have the inode allocator of today; ext4 old, its first allocator, is none of our policies.",
     );
     Some(table)
 }
