@@ -62,7 +62,9 @@ impl Layout {
         for group in geometry.all_groups() {
             space.mark(heads.range(&geometry, group));
         }
-        check_journal_room(&params, &geometry, &heads)?;
+        if options.journal_mib.is_some() {
+            check_journal_room(&params, &geometry, &heads)?;
+        }
         let packed = options.packed_meta_blocks;
         let rules = rules(options, &params, &geometry);
         let places = tables::place_all(&geometry, rules, &mut space)?;
@@ -88,10 +90,7 @@ impl Layout {
                     // A block map is filled from the front, as mke2fs does whatever place is asked for.
                     _ if !params.features.contains(EXTENT) || packed => params.first_block,
                     Some(location) => location.in_blocks(params.block_size()),
-                    None => {
-                        let free = free_as_counted(&geometry, &heads, &places, allocator.space);
-                        middle_goal(&params, &geometry, &free)
-                    }
+                    None => middle_goal(&params, &geometry, allocator.space),
                 };
                 Some(allocator.file(size.total, goal)?)
             }
@@ -228,7 +227,7 @@ const fn resize_goal(params: &Params, geometry: &Geometry, heads: &Heads) -> u64
     params.first_block + 2 + heads.classic_blocks() + geometry.inode_table_blocks()
 }
 
-/// A journal may take half of what the heads leave; without flex groups, of what bitmaps and tables leave, too.
+/// A journal of a given size may take half of what the heads leave; without flex groups, of what bitmaps and tables leave, too.
 fn check_journal_room(params: &Params, geometry: &Geometry, heads: &Heads) -> Result<()> {
     let Some(JournalSize { total, .. }) = params.journal else { return Ok(()) };
     let tables = if params.features.contains(FLEX_BG) { 0 } else { 2 + geometry.inode_table_blocks() };
@@ -247,53 +246,17 @@ fn check_journal_room(params: &Params, geometry: &Geometry, heads: &Heads) -> Re
     ))
 }
 
-/// Free clusters of each group as mke2fs counts them: a cluster that a head, bitmaps and tables share is taken off once
-/// for each of them, and fewer than none are very many.
-fn free_as_counted(geometry: &Geometry, heads: &Heads, places: &[GroupPlaces], space: &Space) -> Vec<u32> {
-    let ratio = geometry.cluster_ratio_bits();
-    let range = |group: GroupNr| {
-        let first = geometry.group_first_block(group).raw();
-        first..first + geometry.blocks_in_group(group)
-    };
-    let mut free: Vec<u32> = geometry
-        .all_groups()
-        .map(|group| {
-            let used = space.used_in(range(group)).div_ceil(1 << ratio);
-            geometry.clusters_in_group(group) - u32_from_u64(used)
-        })
-        .collect();
-    if ratio == 0 {
-        return free;
-    }
-    let mut fixed = Space::new(geometry.blocks_count().raw());
-    for (group, places) in geometry.all_groups().zip(places) {
-        for mut part in [heads.range(geometry, group)].into_iter().chain(places.ranges(geometry)) {
-            fixed.mark(part.clone());
-            while !part.is_empty() {
-                let group = geometry.group_of(BlockNr::new(part.start));
-                let end = part.end.min(range(group).end);
-                let clusters = ((end - 1) >> ratio) - (part.start >> ratio) + 1;
-                let free = &mut free[usize_from_u32(group.raw())];
-                *free = free.wrapping_sub(u32_from_u64(clusters));
-                part.start = end;
-            }
-        }
-    }
-    fixed.widen(1 << ratio);
-    for group in geometry.all_groups() {
-        let free = &mut free[usize_from_u32(group.raw())];
-        *free = free.wrapping_add(u32_from_u64(fixed.used_in(range(group)) >> ratio));
-    }
-    free
-}
-
 /// Where the journal is wanted: in the middle, where most is free near it.
-fn middle_goal(params: &Params, geometry: &Geometry, free: &[u32]) -> u64 {
+fn middle_goal(params: &Params, geometry: &Geometry, space: &Space) -> u64 {
     let groups = geometry.groups();
     let middle_block = (geometry.blocks_count().raw() - params.first_block) / 2;
     let middle = u32_from_u64((middle_block - params.first_block) / geometry.blocks_per_group());
     let flex = geometry.flex_size();
-    let free = |group: u32| free[usize_from_u32(group)];
+    let free = |group: u32| {
+        let first = geometry.group_first_block(GroupNr::new(group)).raw();
+        let len = geometry.blocks_in_group(GroupNr::new(group));
+        len - space.used_in(first..first + len)
+    };
     let first = if flex > 1 && middle > flex {
         let aligned = middle / flex * flex;
         (aligned..groups).find(|&group| free(group) > 0).unwrap_or(0)
