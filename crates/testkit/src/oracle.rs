@@ -181,6 +181,8 @@ impl Drop for LoopDevice {
 #[derive(Debug)]
 pub struct LoopMount {
     directory: tempfile::TempDir,
+    /// The image, or the loop device that shows it.
+    source: PathBuf,
 }
 
 impl LoopMount {
@@ -210,7 +212,7 @@ impl LoopMount {
             .output()
             .map_err(|error| error.to_string())?;
         if output.status.success() {
-            Ok(Self { directory })
+            Ok(Self { directory, source: source.to_path_buf() })
         } else {
             Err(String::from_utf8_lossy(&output.stderr).into_owned())
         }
@@ -223,13 +225,30 @@ impl LoopMount {
     }
 }
 
+/// Waits up to 5 s until no loop device shows `image`: the kernel detaches it when the last process that looks at the
+/// device (a scan of all devices, say) has closed it.
+fn wait_until_detached(image: &Path) {
+    let shows_image = || {
+        std::fs::read_dir("/sys/block").into_iter().flatten().flatten().any(|device| {
+            let shown = std::fs::read_to_string(device.path().join("loop/backing_file"));
+            shown.is_ok_and(|shown| Path::new(shown.trim_end_matches('\n')) == image)
+        })
+    };
+    for _ in 0..250 {
+        if !shows_image() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
 impl Drop for LoopMount {
     fn drop(&mut self) {
         // A process that another thread of the test is just starting holds our files for a moment.
         for _ in 0..100 {
             let output = Command::new("umount").arg(self.directory.path()).output();
             if output.is_ok_and(|output| output.status.success()) {
-                return;
+                return wait_until_detached(&self.source);
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
