@@ -193,7 +193,7 @@ impl Volume<'_> {
                 + BlockCount::new(u64_from_u32(index));
         }
         let group = GroupNr::new(index * self.descs_per_block());
-        self.geometry.group_first_block(group) + BlockCount::new(u64::from(self.has_superblock(group)))
+        self.geometry.group_first_block(group) + self.superblock_blocks(group)
     }
 
     /// Where the second copy of a block of descriptors in a meta group lies; `None` for those behind the superblock and
@@ -201,9 +201,15 @@ impl Volume<'_> {
     pub(crate) fn second_meta_block(&self, index: u32) -> Option<BlockNr> {
         let group = index.checked_mul(self.descs_per_block())?.checked_add(1).map(GroupNr::new)?;
         let exists = index >= self.old_desc_blocks() && group.raw() < self.geometry.groups();
-        exists.then(|| {
-            self.geometry.group_first_block(group) + BlockCount::new(u64::from(self.has_superblock(group)))
-        })
+        exists.then(|| self.geometry.group_first_block(group) + self.superblock_blocks(group))
+    }
+
+    /// Blocks of a group that its copy of the superblock takes.
+    fn superblock_blocks(&self, group: GroupNr) -> BlockCount {
+        match group.raw() {
+            0 => self.superblock_span(),
+            _ => BlockCount::new(u64::from(self.has_superblock(group))),
+        }
     }
 
     /// Blocks before the descriptors in group 0: the superblock's, which with bigalloc and 1 KiB blocks is block 1 of a
@@ -222,14 +228,14 @@ impl Volume<'_> {
         if with_super {
             let meta_groups = self.incompat.contains(Incompat::META_BG);
             let reserved = if meta_groups { 0 } else { u64::from(self.sb.s_reserved_gdt_blocks.get()) };
-            let span = if group.raw() == 0 { self.superblock_span().raw() } else { 1 };
+            let span = self.superblock_blocks(group).raw();
             area.push((first, span + u64_from_u32(self.old_desc_blocks()) + reserved));
         }
         if self.incompat.contains(Incompat::META_BG) {
             let per_block = self.descs_per_block();
             let (meta, inside) = (group.raw() / per_block, group.raw() % per_block);
             if meta >= self.sb.s_first_meta_bg.get() && (inside <= 1 || inside == per_block - 1) {
-                area.push((first + BlockCount::new(u64::from(with_super)), 1));
+                area.push((first + self.superblock_blocks(group), 1));
             }
         }
         area

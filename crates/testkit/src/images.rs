@@ -82,6 +82,10 @@ pub const MORE_PROFILES: &[Profile] = &[
         "meta_bg-plain",
         &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode,^metadata_csum,^flex_bg"],
     ),
+    profile(
+        "bigalloc-meta_bg",
+        &["-t", "ext4", "-b", "1024", "-O", "bigalloc,meta_bg,^resize_inode", "-C", "4096", "-g", "256"],
+    ),
     profile("bigalloc-64k", &["-t", "ext4", "-b", "2048", "-O", "bigalloc,orphan_file", "-C", "65536"]),
     profile(
         "bigalloc-plain",
