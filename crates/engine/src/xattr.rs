@@ -12,7 +12,7 @@ use crate::space::{Wanted, WantedFor};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inline_data::{XATTR_INDEX, XATTR_NAME};
-use blockyard_disk::inode::{InodeFlags, InodeMap};
+use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::xattr::{
     Attribute, AttributeList, BlockHeader, Home, Value, acl_from_posix, acl_to_posix, has_magic, join_name,
@@ -290,6 +290,10 @@ impl FileSystem {
         self.count_values(handle, held, values_of(list))?;
         let unused =
             if old.is_some() { self.release_attribute_block(handle, core, held)? } else { Vec::new() };
+        if inode.kind() == FileType::Regular && (old.is_some() || fresh.is_some()) {
+            // What the inode occupies changes, as when data is placed or freed.
+            self.note_dirtied(ctx, inode);
+        }
         if let Some(block) = fresh {
             core.slot.raw_mut().set_file_acl(block);
             core.add_blocks(self.groups.blocks_in(1).cast_signed(), self.geometry().block_bits());

@@ -129,6 +129,20 @@ fn allocating_and_cutting_make_a_file_dirty_too() {
 }
 
 #[test]
+fn an_attribute_block_makes_a_file_dirty_but_an_attribute_in_the_inode_does_not() {
+    for (len, order) in [(2000, [0, 1]), (8, [1, 0])] {
+        let world = World::new();
+        let files = ["a", "b"].map(|name| world.open(name));
+        let value = vec![7; len];
+        let set = blockyard_engine::XattrMode::Set;
+        world.fs.set_xattr(&context(), files[0], b"user.x", &value, set).unwrap();
+        world.write(files[1], 0, 1);
+        world.write(files[0], 0, 1);
+        assert_eq!(world.synced(), order.map(|file| files[file].raw()), "{len} bytes");
+    }
+}
+
+#[test]
 fn a_file_that_was_cut_to_nothing_is_written_back_when_it_is_closed() {
     let world = World::new();
     let inode = world.open("f");
