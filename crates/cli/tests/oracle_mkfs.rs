@@ -1,5 +1,5 @@
 //! Images of `blockyard mkfs` against those of mke2fs 1.47 for the same arguments: byte by byte, but for what
-//! [`mask_superblock`] and [`mask_mmp`] name; then e2fsck, dumpe2fs and, where it can, a mount by the kernel.
+//! [`mask_superblock`] and [`mask_mmp`] name; then e2fsck, our check, dumpe2fs and, where it can, a mount by the kernel.
 //!
 //! The sets are the lines of `mkfs_cases.txt` (the awkward ones) and random ones. By default a seeded sample of both;
 //! all of them and more random ones with `BLOCKYARD_FULL=1`.
@@ -185,10 +185,20 @@ fn judge(case: &Case, pair: &Pair, mount: bool) -> Result<bool, String> {
         return Err("dumpe2fs differs".to_owned());
     }
     e2fsck_clean(&pair.ours);
+    our_check_is_clean(&pair.ours)?;
     if mount {
         mount_and_write(case, pair)?;
+        our_check_is_clean(&pair.ours)?;
     }
     Ok(true)
+}
+
+/// `blockyard check -n` agrees with e2fsck that nothing is wrong.
+fn our_check_is_clean(image: &Path) -> Result<(), String> {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_blockyard")).args(["check", "-n"]).arg(image).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    if output.status.success() { Ok(()) } else { Err(format!("check -n: {}", text.replace('\n', "; "))) }
 }
 
 /// The kernel mounts the image, a file is written, and the image is still clean.
