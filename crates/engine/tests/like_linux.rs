@@ -239,6 +239,21 @@ fn zero_range_allocates_everything_first_when_it_touches_blocks_in_part() {
     }
 }
 
+/// Seen on 6.18 in a trace: the block that the end of the file lies in is freed, though the hole ends inside it.
+#[test]
+fn a_hole_that_reaches_the_end_of_the_file_takes_its_last_block() {
+    for (end, freed) in [(22_451, true), (22_388, false)] {
+        let world = World::new();
+        let inode = world.open("f");
+        world.fs.write(&context(), inode, 0, &[7; 22_389]).unwrap();
+        world.fs.fsync(&context(), inode).unwrap();
+        world.allocate(inode, Fallocate::PunchHole, 9202, end);
+        world.taken();
+        world.allocate(inode, Fallocate::AllocateKeepSize, 5 * BLOCK, 6 * BLOCK);
+        assert_eq!(!world.taken().is_empty(), freed, "up to {end}");
+    }
+}
+
 /// The end of a hole splits the extent there, before the head of it goes: for a moment there are five.
 #[test]
 fn punching_splits_the_extent_at_the_end_of_the_hole() {

@@ -256,7 +256,9 @@ impl FileSystem {
     ) -> Result<()> {
         let size = inode.core().size;
         let page = PAGE.max(u64_from_usize(self.block_size()));
-        let bytes = bytes.start..bytes.end.min(size.next_multiple_of(page));
+        // A hole that reaches the end of the file goes on to the end of the page: the last block goes as a whole.
+        let end = if bytes.end >= size { size.next_multiple_of(page) } else { bytes.end };
+        let bytes = bytes.start..end;
         if bytes.start >= size {
             return self.touch_times(ctx, inode, data);
         }
