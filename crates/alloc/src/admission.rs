@@ -142,10 +142,13 @@ impl<B: Backend> Admission<B> {
         (clusters > 0).then_some(clusters)
     }
 
-    /// A request that was admitted has taken its clusters, or found none.
-    pub(crate) fn end_admission(&self, clusters: u32, flags: RequestFlags, cpu: CpuSlot) {
+    /// A request that was admitted to `admitted` clusters has taken `taken`. Near the limit nobody looks between both
+    /// changes, to whom the clusters would count twice.
+    pub(crate) fn end_admission(&self, admitted: u32, taken: u32, flags: RequestFlags, cpu: CpuSlot) {
+        let _nobody_looks = (!self.is_plenty(0)).then(|| self.exact.lock());
+        self.take_free(cpu, u64_from_u32(taken));
         if !flags.contains(RequestFlags::DELALLOC_RESERVED) {
-            self.admitted.add(cpu, -u64_from_u32(clusters).cast_signed());
+            self.admitted.add(cpu, -u64_from_u32(admitted).cast_signed());
         }
     }
 
@@ -155,7 +158,7 @@ impl<B: Backend> Admission<B> {
     }
 
     #[inline]
-    pub(crate) fn take_free(&self, cpu: CpuSlot, n: u64) {
+    fn take_free(&self, cpu: CpuSlot, n: u64) {
         self.free.add(cpu, -n.cast_signed());
     }
 

@@ -51,7 +51,8 @@ impl<B: Backend> Allocator<B> {
             return Err(self.no_space(request));
         };
         let claimed = self.claim_some(request, inode, clusters);
-        self.admission.end_admission(clusters, request.flags, request.cpu);
+        let taken = claimed.as_ref().map_or(0, |claim| claim.as_ref().map_or(0, Claim::clusters));
+        self.admission.end_admission(clusters, taken, request.flags, request.cpu);
         claimed?.ok_or_else(|| self.no_space(request))
     }
 
@@ -326,7 +327,6 @@ impl<B: Backend> Allocator<B> {
 
     fn claim(&self, context: &Context<'_, B>, part: Extent) -> Claim<'_, B> {
         let cpu = context.request.cpu;
-        self.admission.take_free(cpu, u64_from_u32(part.len));
         self.note_change(cpu);
         let first_use = self.table.group(part.group).summary().block_uninit();
         Claim::new(self, part.group, part.start, part.len, cpu, first_use)

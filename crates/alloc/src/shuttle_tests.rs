@@ -187,8 +187,7 @@ fn promises_never_exceed_what_is_free() {
             thread::spawn(move || {
                 let cpu = CpuSlot::new(cpu);
                 let got = admission.admit(2, none, cpu).unwrap_or(0);
-                admission.take_free(cpu, u64::from(got));
-                admission.end_admission(got, none, cpu);
+                admission.end_admission(got, got, none, cpu);
                 u64::from(got)
             })
         });

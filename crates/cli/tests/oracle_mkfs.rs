@@ -178,6 +178,14 @@ fn judge(case: &Case, pair: &Pair, mount: bool) -> Result<bool, String> {
         (true, false) => return Err(format!("mke2fs refuses: {}", text(&theirs.stderr))),
         (false, true) => return Err(format!("blockyard refuses: {}", text(&ours.stderr))),
     }
+    // mke2fs packs tables beyond the end of what it looks at, says so, and goes on: nothing to be equal to.
+    let lost_its_way =
+        text(&theirs.stderr).contains("Illegal block number passed to ext2fs_test_block_bitmap");
+    if lost_its_way {
+        e2fsck_clean(&pair.ours);
+        our_check_is_clean(&pair.ours)?;
+        return Ok(true);
+    }
     if let Some(difference) = difference(pair) {
         return Err(difference);
     }

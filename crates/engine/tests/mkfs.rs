@@ -230,7 +230,7 @@ fn values_out_of_range_are_refused() {
         (ext4().label("seventeen letters"), "-L seventeen letters: a label has at most 16 bytes"),
         (
             ext4().journal_mib(60),
-            "-J size=: 61440 blocks are more than half of the file system's 65536; give fewer MiB",
+            "-J size=: 61440 blocks are more than half of the file system's 64245 free ones; give fewer MiB",
         ),
         (
             Options { journal_mib: Some(3), ..ext4().block_size(4096) },

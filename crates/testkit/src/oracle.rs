@@ -174,6 +174,9 @@ impl LoopDevice {
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         let _ = Command::new("losetup").args(["-d", &self.path]).status();
+        let name = self.path.trim_start_matches("/dev/");
+        let shown = Path::new("/sys/block").join(name).join("loop/backing_file");
+        wait_while(|| shown.exists());
     }
 }
 
@@ -225,17 +228,19 @@ impl LoopMount {
     }
 }
 
-/// Waits up to 5 s until no loop device shows `image`: the kernel detaches it when the last process that looks at the
-/// device (a scan of all devices, say) has closed it.
-fn wait_until_detached(image: &Path) {
-    let shows_image = || {
-        std::fs::read_dir("/sys/block").into_iter().flatten().flatten().any(|device| {
-            let shown = std::fs::read_to_string(device.path().join("loop/backing_file"));
-            shown.is_ok_and(|shown| Path::new(shown.trim_end_matches('\n')) == image)
-        })
-    };
+/// Whether a loop device shows `image`.
+fn is_shown(image: &Path) -> bool {
+    std::fs::read_dir("/sys/block").into_iter().flatten().flatten().any(|device| {
+        let shown = std::fs::read_to_string(device.path().join("loop/backing_file"));
+        shown.is_ok_and(|shown| Path::new(shown.trim_end_matches('\n')) == image)
+    })
+}
+
+/// Waits up to 5 s: the kernel detaches a loop device when the last process that looks at it (a scan of all devices, say)
+/// has closed it.
+fn wait_while(is_attached: impl Fn() -> bool) {
     for _ in 0..250 {
-        if !shows_image() {
+        if !is_attached() {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -248,7 +253,7 @@ impl Drop for LoopMount {
         for _ in 0..100 {
             let output = Command::new("umount").arg(self.directory.path()).output();
             if output.is_ok_and(|output| output.status.success()) {
-                return wait_until_detached(&self.source);
+                return wait_while(|| is_shown(&self.source));
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
         }

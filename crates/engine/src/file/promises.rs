@@ -58,6 +58,26 @@ impl FileSystem {
         }
     }
 
+    /// Whether the blocks of a range that is to be written fit, apart from what their mapping takes.
+    ///
+    /// # Errors
+    /// Those of reading the mapping.
+    pub(super) fn data_fits(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        data: &FileData,
+        blocks: &Range<u32>,
+    ) -> Result<bool> {
+        let clusters = u64_from_usize(self.wants(inode, &inode.core(), data, blocks)?.clusters.len());
+        match self.reserve(ctx, clusters, Pool::Ordinary) {
+            Ok(()) => self.unreserve(ctx, clusters),
+            Err(Error::NoSpace) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
     fn promise_at_once(
         &self,
         ctx: &OpContext,

@@ -10,6 +10,9 @@ use blockyard_disk::{InodeNr, indirect};
 use blockyard_sync::{AtomicU64, Ordering};
 use std::sync::Arc;
 
+/// Blocks of a part of a write that could not be promised what its whole mapping might need.
+const PART_BLOCKS: u64 = 64;
+
 /// Metadata blocks that a change of size and times touches.
 const CREDITS: usize = 2;
 
@@ -18,7 +21,7 @@ impl FileSystem {
     /// [`FileSystem::fsync`] or [`FileSystem::sync`].
     ///
     /// # Errors
-    /// [`Error::NoSpace`] before anything changed; [`Error::FileTooLarge`], [`Error::NotPermitted`],
+    /// [`Error::NoSpace`], before anything changed unless the data fits and its mapping does not; [`Error::FileTooLarge`], [`Error::NotPermitted`],
     /// [`Error::IsDirectory`], [`Error::ReadOnly`], and those of reading.
     pub fn write(&self, ctx: &OpContext, inode: InodeNr, offset: u64, bytes: &[u8]) -> Result<()> {
         let inode = self.writable_file(inode)?;
@@ -115,13 +118,44 @@ impl FileSystem {
         let mut at = offset;
         for part in bytes.chunks(piece) {
             self.make_data_room(ctx, inode, data, part.len())?;
-            self.write_piece(ctx, inode, data, at, part)?;
+            self.write_piece_or_parts(ctx, inode, data, at, part)?;
             if !self.delays_allocation() {
                 self.write_back(ctx, inode, data)?;
             }
             at += u64_from_usize(part.len());
         }
         Ok(bytes.len())
+    }
+
+    /// One piece at once; part by part where its data fits but not all that its mapping might need at worst. Each part
+    /// is written back for the next one then, and shows what it really needs.
+    fn write_piece_or_parts(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        match self.write_piece(ctx, inode, data, offset, bytes) {
+            Err(Error::NoSpace) => {}
+            other => return other,
+        }
+        let bits = self.geometry().block_bits();
+        let part = PART_BLOCKS << bits;
+        let end = offset + u64_from_usize(bytes.len());
+        let blocks = u32_from_u64(offset >> bits)..u32_from_u64(end.div_ceil(1 << bits));
+        if end - offset <= part || !self.data_fits(ctx, inode, data, &blocks)? {
+            return Err(Error::NoSpace);
+        }
+        let mut at = offset;
+        while at < end {
+            let to = (at + 1).next_multiple_of(part).min(end);
+            let range = usize_from_u64(at - offset)..usize_from_u64(to - offset);
+            self.write_piece(ctx, inode, data, at, &bytes[range])?;
+            at = to;
+        }
+        Ok(())
     }
 
     /// One piece: reserve, read what is kept of partial blocks, then change.
