@@ -223,6 +223,30 @@ fn comparable(mut tree: BTreeMap<Vec<u8>, Node>, with_times: bool) -> BTreeMap<V
     tree
 }
 
+/// Inodes of which e2fsck says that it finished their truncation.
+fn truncated_by_e2fsck(text: &str) -> BTreeSet<u64> {
+    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("Truncating orphaned inode "));
+    lines.map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect()
+}
+
+/// When e2fsck 1.47.0 finishes a truncation, it frees the file's block of attributes too, and so loses what is in it.
+/// Takes exactly that back: the attributes that are missing, and the one block.
+fn restore_attributes(
+    tree: &mut BTreeMap<Vec<u8>, Node>,
+    kernel: &BTreeMap<Vec<u8>, Node>,
+    truncated: &BTreeSet<u64>,
+) {
+    for (name, node) in tree {
+        let Some(theirs) = kernel.get(name).filter(|_| truncated.contains(&node.inode)) else { continue };
+        let is_kept = node.xattrs.iter().all(|(name, value)| theirs.xattrs.get(name) == Some(value));
+        if node.xattrs.len() < theirs.xattrs.len() && is_kept {
+            let block = theirs.sectors.saturating_sub(node.sectors);
+            assert!(matches!(block, 2 | 4 | 8), "one block is freed, not {block} sectors");
+            (node.xattrs, node.sectors) = (theirs.xattrs.clone(), theirs.sectors);
+        }
+    }
+}
+
 fn assert_same_tree(ours: &BTreeMap<Vec<u8>, Node>, theirs: &BTreeMap<Vec<u8>, Node>, what: &str) {
     let names: BTreeSet<&Vec<u8>> = ours.keys().chain(theirs.keys()).collect();
     for name in names {
@@ -267,9 +291,10 @@ fn judge(case: &Case, dirty: &Dirty) -> Outcome {
         if !has_orphans && !case.mke2fs.iter().any(|option| option.contains("meta_bg")) {
             assert_eq!(ours.differences(&checker), [], "pieces in which e2fsck's replay differs");
         }
-        let (code, text) = checker.e2fsck(&["-fy"]);
-        assert!(code <= 1, "{code} {text}");
-        let tree = comparable(checker.mounted(), !has_orphans);
+        let (code, repairs) = checker.e2fsck(&["-fy"]);
+        assert!(code <= 1, "{code} {repairs}");
+        let mut tree = comparable(checker.mounted(), !has_orphans);
+        restore_attributes(&mut tree, &kernel_tree, &truncated_by_e2fsck(&format!("{text}\n{repairs}")));
         assert_same_tree(&tree, &kernel_tree, "e2fsck's and the kernel's");
     }
     if case.by_engine {
