@@ -99,7 +99,7 @@ fn in_lockstep_the_kernel_leaves_the_same_extents() {
 
 #[test]
 fn the_caveat_is_printed_and_impossible_plans_are_refused() {
-    if !blockyard_testkit::require(&NEEDS) {
+    if !blockyard_testkit::require(&[&NEEDS[..], &["e2fsck"]].concat()) {
         return;
     }
     let scratch = tempfile::tempdir().unwrap();
