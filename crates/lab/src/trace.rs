@@ -42,6 +42,14 @@ fn is_zero(worker: &u32) -> bool {
     *worker == 0
 }
 
+const fn default_directory_mode() -> u32 {
+    0o755
+}
+
+const fn default_node_mode() -> u32 {
+    0o010_644
+}
+
 /// An operation. Offsets and lengths in bytes; `fd` is any number that the trace chose at `open`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
@@ -50,7 +58,8 @@ pub enum Op {
     Mkdir {
         /// Where.
         path: String,
-        /// Permission bits.
+        /// Permission bits, 0755 unless told.
+        #[serde(default = "default_directory_mode")]
         mode: u32,
     },
     /// Opens a file.
@@ -75,7 +84,9 @@ pub enum Op {
     Fallocate {
         /// Open file.
         fd: u32,
-        /// Empty, or a comma list of `keep_size`, `punch_hole`, `zero_range`, `collapse_range`, `insert_range`.
+        /// Empty (also when missing), or a comma list of `keep_size`, `punch_hole`, `zero_range`, `collapse_range`,
+        /// `insert_range`.
+        #[serde(default)]
         mode: String,
         /// First byte.
         off: u64,
@@ -124,8 +135,10 @@ pub enum Op {
     /// Adds a name to an inode.
     Link {
         /// Existing name.
+        #[serde(alias = "from")]
         target: String,
         /// New name.
+        #[serde(alias = "to")]
         path: String,
     },
     /// Makes a symbolic link.
@@ -139,7 +152,8 @@ pub enum Op {
     Mknod {
         /// Where.
         path: String,
-        /// Type and permission bits.
+        /// Type and permission bits, a FIFO with 0644 unless told.
+        #[serde(default = "default_node_mode")]
         mode: u32,
         /// Device number: major.
         #[serde(default)]
@@ -317,6 +331,27 @@ impl FallocateMode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_line_leaves_out_is_what_people_mean() {
+        let text = concat!(
+            r#"{"op":"mkdir","path":"/a"}"#,
+            "\n",
+            r#"{"op":"mknod","path":"/p"}"#,
+            "\n",
+            r#"{"op":"fallocate","fd":1,"off":0,"len":1}"#,
+            "\n",
+            r#"{"op":"link","from":"/p","to":"/q"}"#,
+        );
+        let ops: Vec<Op> = read(text.as_bytes()).unwrap().into_iter().map(|line| line.op).collect();
+        let expected = [
+            Op::Mkdir { path: "/a".into(), mode: 0o755 },
+            Op::Mknod { path: "/p".into(), mode: 0o010_644, major: 0, minor: 0 },
+            Op::Fallocate { fd: 1, mode: String::new(), off: 0, len: 1 },
+            Op::Link { target: "/p".into(), path: "/q".into() },
+        ];
+        assert_eq!(ops, expected);
+    }
 
     #[test]
     fn lines_read_as_documented_and_write_back() {
