@@ -3,12 +3,12 @@
 //! Free and reserved clusters are lagging per-CPU counters, read cheaply while space is plentiful and exactly when a
 //! decision could depend on the lag. Preallocated and pending clusters count as free here, as in `statfs`.
 //!
-//! Invariant: free >= reserved by delayed allocation + admitted and not taken yet. So that two who ask at once are not
-//! both promised the last cluster, each adds what it asks for before it looks, and takes it back when it does not fit;
-//! near the limit they look one after the other.
+//! Invariant: free >= reserved by delayed allocation; what a request was admitted to is taken from the free ones before
+//! it is searched for. So that two who ask at once are not both promised the last cluster, each counts what it asks for
+//! before it looks, and takes it back when it does not fit; near the limit they look one after the other.
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
-use blockyard_sync::{Atomic, Backend, CpuSlot, LaggedCounter, Mutex, Ordering, rank};
+use blockyard_sync::{Atomic, Backend, CpuSlot, Errs, LaggedCounter, Mutex, Ordering, rank};
 
 use crate::config::AllocConfig;
 use crate::request::RequestFlags;
@@ -56,8 +56,6 @@ impl Room {
 pub(crate) struct Admission<B: Backend> {
     free: LaggedCounter<B>,
     dirty: LaggedCounter<B>,
-    /// Admitted to requests that have not taken it yet.
-    admitted: LaggedCounter<B>,
     /// Held while somebody near the limit looks: the last of several who ask at once sees all others.
     exact: Mutex<(), B>,
     /// Relaxed: limits that others may change while we look.
@@ -73,8 +71,7 @@ impl<B: Backend> Admission<B> {
         let batch = LaggedCounter::<B>::linux_batch(config.cpus);
         Self {
             free: LaggedCounter::new(free.cast_signed(), cpus, batch),
-            dirty: LaggedCounter::new(0, cpus, batch),
-            admitted: LaggedCounter::new(0, cpus, batch),
+            dirty: LaggedCounter::new(0, cpus, batch).erring(Errs::High),
             exact: Mutex::new(rank::LEAF, ()),
             reserved: B::AtomicU64::new(config.reserved.unwrap_or_else(|| config.default_reserved())),
             root: B::AtomicU64::new(config.root_reserved),
@@ -90,28 +87,29 @@ impl<B: Backend> Admission<B> {
     /// Whether `n` more clusters fit however late the counters are.
     fn is_plenty(&self, n: u64) -> bool {
         let (root, reserved) = self.reserves();
-        let promised = self.dirty.approximate() + self.admitted.approximate();
-        self.free.approximate() >= n + promised + root + reserved + self.watermark
+        self.free.approximate() >= n + self.dirty.approximate() + root + reserved + self.watermark
     }
 
     /// Whether `n` more clusters fit, exactly.
     fn fits(&self, n: u64, flags: RequestFlags) -> bool {
         let (root, reserved) = self.reserves();
-        let total = |counter: &LaggedCounter<B>| counter.sum().max(0).unsigned_abs();
-        let wanted = n + total(&self.dirty) + total(&self.admitted);
-        let free = total(&self.free);
-        free >= wanted + root + reserved
-            || (flags.contains(RequestFlags::USE_ROOT) && free >= wanted + reserved)
-            || (flags.contains(RequestFlags::USE_RESERVED) && free >= wanted)
+        // In this order: write-back takes free clusters before it ends their reservation. Free ones may be below zero
+        // while others that will not fit have taken theirs ahead.
+        let wanted = n + self.dirty.sum().max(0).unsigned_abs();
+        let free = self.free.sum();
+        let suffice_for = |wanted: u64| u64::try_from(free).is_ok_and(|free| free >= wanted);
+        suffice_for(wanted + root + reserved)
+            || (flags.contains(RequestFlags::USE_ROOT) && suffice_for(wanted + reserved))
+            || (flags.contains(RequestFlags::USE_RESERVED) && suffice_for(wanted))
     }
 
     fn reserves(&self) -> (u64, u64) {
         (self.root.load(Ordering::Relaxed), self.reserved.load(Ordering::Relaxed))
     }
 
-    /// Adds `n` to the promises that `counter` counts, if they fit.
-    fn promise(&self, counter: &LaggedCounter<B>, n: u64, flags: RequestFlags, cpu: CpuSlot) -> bool {
-        counter.add(cpu, n.cast_signed());
+    /// Keeps `n` clusters that `count` counts if they fit; otherwise `take_back` is called.
+    fn promise(&self, n: u64, flags: RequestFlags, count: impl FnOnce(), take_back: impl FnOnce()) -> bool {
+        count();
         // `n` is counted already; asking for it once more only makes the exact look a little more frequent.
         if self.is_plenty(n) {
             return true;
@@ -119,47 +117,46 @@ impl<B: Backend> Admission<B> {
         let _one_at_a_time = self.exact.lock();
         let fits = self.fits(0, flags);
         if !fits {
-            counter.add(cpu, -n.cast_signed());
+            take_back();
         }
         fits
     }
 
     /// Reserves clusters for delayed allocation; false when they do not fit.
     pub(crate) fn reserve(&self, n: u64, flags: RequestFlags, cpu: CpuSlot) -> bool {
-        self.promise(&self.dirty, n, flags, cpu)
+        self.promise(n, flags, || self.add_dirty(cpu, n), || self.take_dirty(cpu, n))
     }
 
-    /// The length that may be claimed: halved until it fits; `None` when not even one cluster does. It is set apart
+    /// The length that may be claimed: halved until it fits; `None` when not even one cluster does. It counts as taken
     /// until [`Self::end_admission`].
     pub(crate) fn admit(&self, clusters: u32, flags: RequestFlags, cpu: CpuSlot) -> Option<u32> {
         if flags.contains(RequestFlags::DELALLOC_RESERVED) {
             return Some(clusters);
         }
         let mut clusters = clusters;
-        while clusters > 0 && !self.promise(&self.admitted, u64_from_u32(clusters), flags, cpu) {
+        while clusters > 0 {
+            let n = u64_from_u32(clusters);
+            if self.promise(n, flags, || self.free.take_ahead(cpu, n), || self.free.settle(cpu, n, 0)) {
+                return Some(clusters);
+            }
             clusters /= 2;
         }
-        (clusters > 0).then_some(clusters)
+        None
     }
 
-    /// A request that was admitted to `admitted` clusters has taken `taken`. Near the limit nobody looks between both
-    /// changes, to whom the clusters would count twice.
+    /// A request that was admitted to `admitted` clusters has taken `taken`.
     pub(crate) fn end_admission(&self, admitted: u32, taken: u32, flags: RequestFlags, cpu: CpuSlot) {
-        let _nobody_looks = (!self.is_plenty(0)).then(|| self.exact.lock());
-        self.take_free(cpu, u64_from_u32(taken));
-        if !flags.contains(RequestFlags::DELALLOC_RESERVED) {
-            self.admitted.add(cpu, -u64_from_u32(admitted).cast_signed());
+        let taken = u64_from_u32(taken);
+        if flags.contains(RequestFlags::DELALLOC_RESERVED) {
+            self.free.add(cpu, -taken.cast_signed());
+        } else {
+            self.free.settle(cpu, u64_from_u32(admitted), taken);
         }
     }
 
     #[inline]
     pub(crate) fn add_free(&self, cpu: CpuSlot, n: u64) {
         self.free.add(cpu, n.cast_signed());
-    }
-
-    #[inline]
-    fn take_free(&self, cpu: CpuSlot, n: u64) {
-        self.free.add(cpu, -n.cast_signed());
     }
 
     pub(crate) fn add_dirty(&self, cpu: CpuSlot, n: u64) {

@@ -172,7 +172,18 @@ fn lagging_counts_fold_each_amount_once() {
 /// what fits.
 #[test]
 fn promises_never_exceed_what_is_free() {
-    let free = 3;
+    promises_fit(3, 2);
+}
+
+/// The same where what is taken comes to the central counters, some of it ahead.
+#[test]
+fn promises_never_exceed_what_is_free_while_counters_fold() {
+    promises_fit(50, 20);
+    promises_fit(80, 34);
+}
+
+/// One writer reserves `n` and two requests ask for `n` of what is free.
+fn promises_fit(free: u64, n: u32) {
     explore(3000, move || {
         let geometry = crate::memory::MemoryBitmaps::plain_geometry(1, 0);
         let config = AllocConfig { cpus: 2, reserved: Some(0), ..AllocConfig::new(geometry) };
@@ -180,13 +191,16 @@ fn promises_never_exceed_what_is_free() {
         let none = RequestFlags::empty();
         let reserving = {
             let admission = Arc::clone(&admission);
-            thread::spawn(move || u64::from(admission.reserve(2, none, CpuSlot::ZERO)) * 2)
+            thread::spawn(move || {
+                let fits = admission.reserve(u64::from(n), none, CpuSlot::ZERO);
+                u64::from(fits) * u64::from(n)
+            })
         };
         let taking = [1, 1].map(|cpu| {
             let admission = Arc::clone(&admission);
             thread::spawn(move || {
                 let cpu = CpuSlot::new(cpu);
-                let got = admission.admit(2, none, cpu).unwrap_or(0);
+                let got = admission.admit(n, none, cpu).unwrap_or(0);
                 admission.end_admission(got, got, none, cpu);
                 u64::from(got)
             })

@@ -55,6 +55,16 @@ pub struct LaggedCounter<B: Backend = Native> {
     central: CachePadded<B::AtomicU64>,
     deltas: Box<[CachePadded<B::AtomicU64>]>,
     batch: u64,
+    errs: Errs,
+}
+
+/// The side to which a total read while others add may be wrong, never to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errs {
+    /// Too low: for what may be used.
+    Low,
+    /// Too high: for what is promised.
+    High,
 }
 
 impl<B: Backend> LaggedCounter<B> {
@@ -65,7 +75,14 @@ impl<B: Backend> LaggedCounter<B> {
             central: CachePadded::new(B::AtomicU64::new(initial.cast_unsigned())),
             deltas: (0..slots.max(1)).map(|_| CachePadded::new(B::AtomicU64::new(0))).collect(),
             batch: batch.max(1),
+            errs: Errs::Low,
         }
+    }
+
+    /// The same counter with a total that errs to `errs` ([`Errs::Low`] unless told).
+    #[must_use]
+    pub fn erring(self, errs: Errs) -> Self {
+        Self { errs, ..self }
     }
 
     /// The batch Linux uses on a machine with this many CPUs online: `max(32, 2 * cpus)`.
@@ -80,11 +97,58 @@ impl<B: Backend> LaggedCounter<B> {
     pub fn add(&self, slot: CpuSlot, amount: i64) {
         let delta = &self.deltas[slot.index(self.deltas.len())];
         let amount = amount.cast_unsigned();
-        // Relaxed: the values of a counter order nothing else. The swap takes whatever is there, so two threads that
-        // share a slot and both see the batch reached fold each amount once.
+        // Relaxed: the values of a counter order nothing else.
         let now = delta.fetch_add(amount, Ordering::Relaxed).wrapping_add(amount);
-        if now.cast_signed().unsigned_abs() >= self.batch {
-            self.central.fetch_add(delta.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        self.fold_from(delta, now, self.batch);
+    }
+
+    /// Takes `amount` for something that is only about to happen: the total has it at once, the central value like
+    /// Linux's only when [`Self::settle`] says how much it was. Until then the lag may be twice as much.
+    #[inline]
+    pub fn take_ahead(&self, slot: CpuSlot, amount: u64) {
+        if amount > self.batch {
+            self.central.fetch_add(amount.wrapping_neg(), Ordering::Relaxed);
+            return;
+        }
+        let delta = &self.deltas[slot.index(self.deltas.len())];
+        let now = delta.fetch_add(amount.wrapping_neg(), Ordering::Relaxed).wrapping_sub(amount);
+        self.fold_from(delta, now, 2 * self.batch);
+    }
+
+    /// What was taken ahead has become `taken`, at most as much. Both values are then as if only [`Self::add`] had
+    /// been called, with `-taken`. The total never rises by more than what is left over.
+    #[inline]
+    pub fn settle(&self, slot: CpuSlot, ahead: u64, taken: u64) {
+        let delta = &self.deltas[slot.index(self.deltas.len())];
+        if ahead > self.batch {
+            self.add(slot, -taken.cast_signed());
+            self.central.fetch_add(ahead, Ordering::Relaxed);
+            return;
+        }
+        let now = match ahead - taken {
+            0 => delta.load(Ordering::Relaxed),
+            left => delta.fetch_add(left, Ordering::Relaxed).wrapping_add(left),
+        };
+        self.fold_from(delta, now, self.batch);
+    }
+
+    /// Moves a delta that is `now` to the central value when it has reached `limit`. In between the amount is in both
+    /// or in none, whichever errs to the right side. The order that [`Self::sum`] relies on: release.
+    #[inline]
+    fn fold_from(&self, delta: &B::AtomicU64, now: u64, limit: u64) {
+        if now.cast_signed().unsigned_abs() < limit {
+            return;
+        }
+        let lowers = now.cast_signed() < 0;
+        if lowers == (self.errs == Errs::Low) {
+            self.central.fetch_add(now, Ordering::AcqRel);
+            // Another thread of the slot that came in between sees the limit reached too.
+            if delta.compare_exchange(now, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                self.central.fetch_add(now.wrapping_neg(), Ordering::AcqRel);
+            }
+        } else {
+            let moved = delta.swap(0, Ordering::AcqRel);
+            self.central.fetch_add(moved, Ordering::AcqRel);
         }
     }
 
@@ -95,11 +159,21 @@ impl<B: Backend> LaggedCounter<B> {
         self.central.load(Ordering::Relaxed).cast_signed().max(0).unsigned_abs()
     }
 
-    /// The total: exact when nobody is adding.
+    /// The total: exact when nobody is adding. What was added before the call is in it; what is moved to the central
+    /// value meanwhile counts twice or not at all, whichever errs to the counter's side (unless several moves within
+    /// one walk cancel out).
     #[must_use]
     pub fn sum(&self) -> i64 {
-        let central = self.central.load(Ordering::Relaxed);
-        self.deltas.iter().fold(central, |sum, d| sum.wrapping_add(d.load(Ordering::Relaxed))).cast_signed()
+        let mut central = self.central.load(Ordering::Acquire);
+        loop {
+            let sum = self.deltas.iter().fold(central, |sum, d| sum.wrapping_add(d.load(Ordering::Acquire)));
+            // A move that this walk has seen one half of has changed the central value before or will do so after it.
+            let again = self.central.load(Ordering::Acquire);
+            if again == central {
+                return sum.cast_signed();
+            }
+            central = again;
+        }
     }
 }
 
@@ -157,6 +231,27 @@ mod tests {
         assert_eq!((counter.approximate(), counter.sum()), (68, 37));
         counter.add(CpuSlot::ZERO, -500);
         assert_eq!((counter.approximate(), counter.sum()), (0, -463));
+    }
+
+    /// Whatever is taken ahead, the counter stays one that was told only afterwards.
+    #[test]
+    fn what_is_taken_ahead_lags_like_what_is_added() {
+        let (ahead, plain) =
+            (LaggedCounter::<Native>::new(9000, 2, 32), LaggedCounter::<Native>::new(9000, 2, 32));
+        let mut draw = 1u64;
+        for _ in 0..2000 {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let slot = CpuSlot::new(u32::from(draw >> 63 == 1));
+            let asked = (draw >> 33) % 50;
+            let taken = asked.min((draw >> 40) % 60);
+            ahead.take_ahead(slot, asked);
+            assert_eq!(ahead.sum(), plain.sum() - asked.cast_signed());
+            ahead.settle(slot, asked, taken);
+            plain.add(slot, -taken.cast_signed());
+            assert_eq!((ahead.sum(), ahead.approximate()), (plain.sum(), plain.approximate()));
+            ahead.add(slot, taken.cast_signed() / 2);
+            plain.add(slot, taken.cast_signed() / 2);
+        }
     }
 
     #[test]

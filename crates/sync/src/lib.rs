@@ -29,7 +29,7 @@ pub use backend::shuttle::Shuttle;
 #[cfg(feature = "virtual")]
 pub use backend::virtual_time::{self, Virtual};
 pub use condvar::Condvar;
-pub use counter::{LaggedCounter, ShardedCounter};
+pub use counter::{Errs, LaggedCounter, ShardedCounter};
 pub use crossbeam_utils::CachePadded;
 pub use held::{assert_none_held, locks_taken};
 pub use lock_class::{LockClass, LockClassFigures};
