@@ -13,7 +13,10 @@ pub(crate) struct Gate<B: Backend = Native> {
     inside: Box<[CachePadded<Slot<B>>]>,
     closed: B::AtomicBool,
     state: Mutex<(), B>,
-    changed: Condvar<B>,
+    /// The one that closes waits here; woken by the last that leaves.
+    emptied: Condvar<B>,
+    /// All others wait here.
+    opened: Condvar<B>,
 }
 
 struct Slot<B: Backend> {
@@ -35,7 +38,8 @@ impl<B: Backend> Gate<B> {
             inside: (0..slots.max(1)).map(|_| slot()).collect(),
             closed: B::AtomicBool::new(false),
             state: Mutex::new(rank::JOURNAL_HANDLE, ()),
-            changed: Condvar::new(),
+            emptied: Condvar::new(),
+            opened: Condvar::new(),
         }
     }
 
@@ -49,7 +53,7 @@ impl<B: Backend> Gate<B> {
             }
             self.leave(slot);
             let state = self.state.lock();
-            drop(self.changed.wait_while(state, |()| self.closed.load(Ordering::SeqCst)));
+            drop(self.opened.wait_while(state, |()| self.closed.load(Ordering::SeqCst)));
         }
     }
 
@@ -57,9 +61,14 @@ impl<B: Backend> Gate<B> {
     pub(crate) fn leave(&self, slot: CpuSlot) {
         self.inside[slot.index(self.inside.len())].inside.fetch_sub(1, Ordering::SeqCst);
         if self.closed.load(Ordering::SeqCst) {
-            // Taking the lock orders this notification after the closer's look at the counts.
-            drop(self.state.lock());
-            self.changed.notify_all();
+            // Taking the lock orders this notification after the closer's look at the counts. Of several that leave at
+            // once, or enter and turn round, the last to look sees all gone.
+            let state = self.state.lock();
+            let is_last = self.count() == 0;
+            drop(state);
+            if is_last {
+                self.emptied.notify_one();
+            }
         }
     }
 
@@ -67,7 +76,7 @@ impl<B: Backend> Gate<B> {
     pub(crate) fn close(&self) -> Closed<'_, B> {
         self.closed.store(true, Ordering::SeqCst);
         let state = self.state.lock();
-        drop(self.changed.wait_while(state, |()| self.count() != 0));
+        drop(self.emptied.wait_while(state, |()| self.count() != 0));
         Closed(self)
     }
 
@@ -81,7 +90,7 @@ impl<B: Backend> Drop for Closed<'_, B> {
         let state = self.0.state.lock();
         self.0.closed.store(false, Ordering::SeqCst);
         drop(state);
-        self.0.changed.notify_all();
+        self.0.opened.notify_all();
     }
 }
 
