@@ -249,6 +249,20 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
+/// The entry that starts at byte `at`, checked as [`Entries`] checks it: for who noted where entries start.
+///
+/// # Errors
+/// The [`DirDefect`] of that entry; [`DirDefect::BlockSize`] also when `at` is outside of the block.
+#[inline]
+pub fn entry_at(block: &[u8], layout: DirLayout, at: usize) -> Result<Entry<'_>, DirDefect> {
+    let mut entries = Entries::new(block, layout)?;
+    if at >= entries.end {
+        return Err(DirDefect::BlockSize);
+    }
+    entries.at = at;
+    entries.check()
+}
+
 /// Checks every rule of a block: structure, legal names, and the tail where one is due.
 ///
 /// # Errors
@@ -299,8 +313,6 @@ pub fn dots(block: &[u8], layout: DirLayout) -> Result<Dots, DirDefect> {
 pub struct Found {
     /// Where the entry starts.
     pub at: usize,
-    /// Where the entry before it starts, which takes its space when it is removed.
-    pub previous: Option<usize>,
     /// The inode it names; never 0.
     pub inode: u32,
     /// The recorded type, raw.
@@ -317,10 +329,28 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// What an entry can give up.
+    #[must_use]
+    pub fn of(entry: &Entry<'_>) -> Self {
+        Self { at: entry.at, kept: entry.rec_len - entry.slack(), rec_len: entry.rec_len }
+    }
+
     /// Bytes available for the new entry.
     #[must_use]
     pub const fn room(&self) -> usize {
         self.rec_len - self.kept
+    }
+
+    /// Where the entry starts that gives up the room.
+    #[must_use]
+    pub const fn giver(&self) -> usize {
+        self.at
+    }
+
+    /// Where the new entry will start: at the giver's place when that is free.
+    #[must_use]
+    pub const fn place(&self) -> usize {
+        self.at + self.kept
     }
 }
 
@@ -331,6 +361,8 @@ pub struct Search {
     pub found: Option<Found>,
     /// The first slot that an entry with that name would fit in. Only up to where the name was found, if it was.
     pub slot: Option<Slot>,
+    /// Entries that the walk looked at.
+    pub walked: usize,
 }
 
 /// Looks for a name and, on the way, for a slot that it would fit in.
@@ -340,19 +372,19 @@ pub struct Search {
 pub fn search(block: &[u8], layout: DirLayout, name: &[u8]) -> Result<Search, DirDefect> {
     let needed = DirLayout::entry_len(name.len());
     let mut slot = None;
-    let mut previous = None;
+    let mut walked = 0;
     for entry in Entries::new(block, layout)? {
         let entry = entry?;
+        walked += 1;
         if entry.inode != 0 && entry.name == name {
-            let found = Found { at: entry.at, previous, inode: entry.inode, file_type: entry.file_type };
-            return Ok(Search { found: Some(found), slot });
+            let found = Found { at: entry.at, inode: entry.inode, file_type: entry.file_type };
+            return Ok(Search { found: Some(found), slot, walked });
         }
         if slot.is_none() && entry.slack() >= needed {
-            slot = Some(Slot { at: entry.at, kept: entry.rec_len - entry.slack(), rec_len: entry.rec_len });
+            slot = Some(Slot::of(&entry));
         }
-        previous = Some(entry.at);
     }
-    Ok(Search { found: None, slot })
+    Ok(Search { found: None, slot, walked })
 }
 
 /// Looks for a name.
@@ -410,8 +442,7 @@ pub fn insert(block: &mut [u8], layout: DirLayout, entry: &NewEntry<'_>) -> Resu
     for walked in Entries::new(block, layout)? {
         let walked = walked?;
         if slot.is_none() && walked.slack() >= needed {
-            let kept = walked.rec_len - walked.slack();
-            slot = Some(Slot { at: walked.at, kept, rec_len: walked.rec_len });
+            slot = Some(Slot::of(&walked));
         }
     }
     if let Some(slot) = slot {
@@ -420,32 +451,32 @@ pub fn insert(block: &mut [u8], layout: DirLayout, entry: &NewEntry<'_>) -> Resu
     Ok(slot.is_some())
 }
 
-/// Removes an entry: the one before it takes its space, or, first in the block, it becomes a free slot.
+/// Removes an entry: the one before it takes its space, or, first in the block, it becomes a free slot. Gives where the
+/// entry starts that has the space now.
 ///
 /// # Errors
-/// A structural [`DirDefect`] when `found` does not fit this block (any more); the block is then unchanged.
-pub fn remove_at(block: &mut [u8], layout: DirLayout, found: &Found) -> Result<(), DirDefect> {
-    let rec_len_at = |block: &[u8], at: usize| {
-        let rec_len = decode_rec_len(le16(block, at + 4), layout.block_size);
-        let ok = rec_len >= ENTRY_LEN_MIN && rec_len.is_multiple_of(4) && at + rec_len <= layout.usable();
-        if ok { Ok(rec_len) } else { Err(DirDefect::RecLen { at }) }
-    };
-    if block.len() != layout.block_size || found.at + ENTRY_LEN_MIN > layout.usable() {
-        return Err(DirDefect::BlockSize);
-    }
-    let rec_len = rec_len_at(block, found.at)?;
-    if let Some(previous) = found.previous {
-        let before = rec_len_at(block, previous)?;
-        if previous + before != found.at {
-            return Err(DirDefect::RecLen { at: previous });
+/// [`DirDefect::BlockSize`] when no entry starts where `found` says, or the first defect before it; the block is then
+/// unchanged.
+pub fn remove_at(block: &mut [u8], layout: DirLayout, found: &Found) -> Result<usize, DirDefect> {
+    let mut previous = None;
+    let mut here = None;
+    for entry in Entries::new(block, layout)? {
+        let Entry { at, rec_len, .. } = entry?;
+        if at >= found.at {
+            here = (at == found.at).then_some(rec_len);
+            break;
         }
-        put(block, previous + 4, &encode_rec_len(before + rec_len));
-        block[found.at..found.at + rec_len].fill(0);
-    } else {
+        previous = Some((at, rec_len));
+    }
+    let rec_len = here.ok_or(DirDefect::BlockSize)?;
+    let Some((before, before_len)) = previous else {
         put(block, found.at, &0u32.to_le_bytes());
         block[found.at + 6..found.at + rec_len].fill(0);
-    }
-    Ok(())
+        return Ok(found.at);
+    };
+    put(block, before + 4, &encode_rec_len(before_len + rec_len));
+    block[found.at..found.at + rec_len].fill(0);
+    Ok(before)
 }
 
 /// Makes an existing entry name another inode (rename over a name, or a directory's `..`).

@@ -5,18 +5,23 @@
 //!
 //! A directory starts as one linear block. When that is full and the file system has `dir_index`, it becomes an
 //! index root, and names live in leaves chosen by the hash of the name ([`tree`]). Without `dir_index` it grows by
-//! linear blocks ([`linear`]). Blocks are never given back while the directory lives.
+//! linear blocks ([`linear`]). Blocks are never given back while the directory lives. A block that was walked far keeps a
+//! table of its names ([`names`]) while it is cached.
 //!
 //! Failure discipline: blocks are read and appended before the first change of a name, and several blocks are
 //! appended all or none, so running out of space leaves the directory as it was.
 
+mod leaf;
 mod linear;
+mod names;
 mod readdir;
 mod tree;
 
 #[cfg(test)]
 mod model;
 
+pub(crate) use leaf::DirectoryBlock;
+pub(crate) use names::LeafNames;
 pub(crate) use readdir::DirectoryEntry;
 
 use crate::extents::NodeBlock;
@@ -39,7 +44,7 @@ pub(crate) enum Role {
 /// Where the blocks of one directory come from.
 pub(crate) trait DirectoryStore {
     /// One directory block that stays in memory while this value lives.
-    type Block: NodeBlock;
+    type Block: DirectoryBlock;
 
     /// The directory, for messages.
     fn inode(&self) -> InodeNr;
@@ -139,8 +144,7 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     pub(crate) fn remove(&self, entry: &Entry) -> Result<()> {
         let block = self.store.load(entry.logical, Role::Leaf)?;
         self.store.prepare(&block)?;
-        block
-            .write(|bytes| dirblock::remove_at(bytes, self.rules.layout, &entry.found))
+        leaf::remove(&block, self.rules.layout, &entry.found)
             .map_err(|defect| self.damaged(entry.logical, &defect))
     }
 
@@ -148,10 +152,7 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     pub(crate) fn replace(&self, entry: &Entry, inode: InodeNr, file_type: FileType) -> Result<()> {
         let block = self.store.load(entry.logical, Role::Leaf)?;
         self.store.prepare(&block)?;
-        block
-            .write(|bytes| {
-                dirblock::set_inode(bytes, self.rules.layout, entry.found.at, inode.raw(), file_type)
-            })
+        leaf::replace(&block, self.rules.layout, &entry.found, (inode.raw(), file_type))
             .map_err(|defect| self.damaged(entry.logical, &defect))
     }
 

@@ -54,8 +54,8 @@ fn removing_the_first_entry_leaves_a_free_slot() {
     assert!(insert(&mut block, layout, &regular(20, b"one")).unwrap());
     assert!(insert(&mut block, layout, &regular(21, b"two")).unwrap());
     let one = find(&block, layout, b"one").unwrap().unwrap();
-    assert_eq!((one.at, one.previous), (0, None));
-    remove_at(&mut block, layout, &one).unwrap();
+    assert_eq!(one.at, 0);
+    assert_eq!(remove_at(&mut block, layout, &one), Ok(0));
     assert_eq!(find(&block, layout, b"one"), Ok(None));
     assert!(insert(&mut block, layout, &regular(22, b"abc")).unwrap());
     assert_eq!(find(&block, layout, b"abc").unwrap().unwrap().at, 0);
@@ -139,7 +139,9 @@ proptest! {
                 Operation::Remove(nth) => {
                     let name = model.keys().nth(nth % model.len()).unwrap().clone();
                     let found = find(&block, layout, &name).unwrap().unwrap();
-                    remove_at(&mut block, layout, &found).unwrap();
+                    let freed = remove_at(&mut block, layout, &found).unwrap();
+                    prop_assert!(entry_at(&block, layout, freed).unwrap().slack() >= ENTRY_LEN_MIN);
+                    prop_assert_eq!(remove_at(&mut block, layout, &found).is_ok(), freed == found.at);
                     model.remove(&name);
                 }
                 Operation::Retarget(nth, inode) => {
@@ -187,8 +189,9 @@ proptest! {
         let _ = packed_len(&block, layout);
         let _ = is_empty(&block, layout);
         let _ = insert(&mut block, layout, &regular(3, b"some name"));
-        let found = Found { at: at % 1100, previous: Some(at % 1000), inode: 1, file_type: 0 };
+        let found = Found { at: at % 1100, inode: 1, file_type: 0 };
         let _ = remove_at(&mut block, layout, &found);
+        let _ = entry_at(&block, layout, at % 1100);
         let _ = set_inode(&mut block, layout, at % 1100, 7, FileType::Regular);
     }
 }

@@ -1,9 +1,11 @@
 //! One metadata block in memory.
 
 use crate::Result;
+use crate::directory::LeafNames;
 use crate::extents::NodeBlock;
 use crate::txn::Epoch;
 use blockyard_disk::checksum::{Checksums, seal_dir_leaf, seal_extent_block, seal_htree, seal_orphan_block};
+use blockyard_disk::htree::IndexKind;
 use blockyard_disk::{BlockNr, GroupNr};
 use blockyard_sync::{Atomic, Backend, Native, Ordering, RwLock, rank};
 use std::sync::Arc;
@@ -21,8 +23,8 @@ pub(crate) enum BlockKind {
     Extents(Option<u32>),
     /// A linear directory block.
     DirectoryLeaf(Option<u32>),
-    /// A directory index block with its entries at this offset.
-    DirectoryIndex(Option<u32>, usize),
+    /// A directory index block; where its entries begin goes by its kind.
+    DirectoryIndex(Option<u32>, IndexKind),
     /// An extended attribute block.
     Attributes,
     /// A block of the orphan file, whose inode has this checksum seed.
@@ -30,23 +32,29 @@ pub(crate) enum BlockKind {
 }
 
 /// A cached block. See the module's text for who may change it when.
+// Laid out so that reading touches the first 64 bytes behind the reference counts only: of thousands of buffers in turn
+// none is in the CPU's cache.
+#[repr(C)]
 pub(crate) struct Buffer<B: Backend = Native> {
-    block: BlockNr,
-    content: RwLock<Content, B>,
-    /// Set with release after the first load, read with acquire: pairs the two.
-    loaded: B::AtomicBool,
     /// The [`Epoch`] in which the block changed. Set under the content lock, with release after the old content was set
     /// aside; the acquire of who finds the running epoch here pairs with it.
     epoch: B::AtomicU32,
+    /// Set with release after the first load, read with acquire: pairs the two.
+    loaded: B::AtomicBool,
     /// Used since the hand passed. Relaxed: a hint.
     used: B::AtomicBool,
+    content: RwLock<Content, B>,
+    block: BlockNr,
 }
 
+#[repr(C)]
 struct Content {
     bytes: Box<[u8]>,
+    /// A table of the names of a directory leaf, true to `bytes`: whoever changes them for another purpose drops it.
+    names: Option<LeafNames>,
     kind: BlockKind,
     /// The content at the end of the older epoch, while the commit has not taken it.
-    aside: Option<Copied>,
+    aside: Option<Box<Copied>>,
 }
 
 /// The content of a block at the end of a transaction, without checksum.
@@ -62,7 +70,7 @@ impl<B: Backend> Buffer<B> {
             block,
             content: RwLock::new(
                 rank::BUFFER,
-                Content { bytes: Box::default(), kind: BlockKind::Plain, aside: None },
+                Content { bytes: Box::default(), names: None, kind: BlockKind::Plain, aside: None },
             ),
             loaded: B::AtomicBool::new(false),
             epoch: B::AtomicU32::new(Epoch::NONE.raw()),
@@ -101,6 +109,7 @@ impl<B: Backend> Buffer<B> {
     pub(super) fn reset(&self, kind: BlockKind, block_size: usize) {
         let mut content = self.content.write_ordered(self.block.raw());
         (content.bytes, content.kind) = (vec![0; block_size].into_boxed_slice(), kind);
+        content.names = None;
         self.loaded.store(true, Ordering::Release);
     }
 
@@ -111,13 +120,37 @@ impl<B: Backend> Buffer<B> {
 
     /// Runs `f` on the bytes to change them. The buffer must have joined the transaction; `f` must be short.
     pub(crate) fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        self.write_leaf(|bytes, names| {
+            *names = None;
+            f(bytes)
+        })
+    }
+
+    /// As [`Self::read`], with the table of the block's names.
+    pub(crate) fn read_leaf<R>(&self, f: impl FnOnce(&[u8], Option<&LeafNames>) -> R) -> R {
+        let content = self.content.read_ordered(self.block.raw());
+        f(&content.bytes, content.names.as_ref())
+    }
+
+    /// As [`Self::write`], for who keeps the table of the block's names true to the bytes.
+    pub(crate) fn write_leaf<R>(&self, f: impl FnOnce(&mut [u8], &mut Option<LeafNames>) -> R) -> R {
         debug_assert!(self.is_dirty(), "block {} is changed outside a transaction", self.block);
-        f(&mut self.content.write_ordered(self.block.raw()).bytes)
+        let content = &mut *self.content.write_ordered(self.block.raw());
+        f(&mut content.bytes, &mut content.names)
+    }
+
+    /// Makes the table of the block's names, unless there is one.
+    pub(crate) fn keep_names(&self, make: impl FnOnce(&[u8]) -> Option<LeafNames>) {
+        let content = &mut *self.content.write_ordered(self.block.raw());
+        if content.names.is_none() {
+            content.names = make(&content.bytes);
+        }
     }
 
     /// What the block holds from now on (a directory block becomes an index block).
     pub(crate) fn set_kind(&self, kind: BlockKind) {
-        self.content.write_ordered(self.block.raw()).kind = kind;
+        let mut content = self.content.write_ordered(self.block.raw());
+        (content.kind, content.names) = (kind, None);
     }
 
     /// The epoch in which the block changed.
@@ -167,6 +200,7 @@ impl<B: Backend> Buffer<B> {
         {
             f(&mut aside.bytes);
         }
+        content.names = None;
         f(&mut content.bytes);
     }
 
@@ -175,7 +209,7 @@ impl<B: Backend> Buffer<B> {
     pub(crate) fn take_copy(&self, epoch: Epoch) -> Option<Copied> {
         let mut content = self.content.write_ordered(self.block.raw());
         if content.aside.is_some() {
-            return content.aside.take();
+            return content.aside.take().map(|aside| *aside);
         }
         if self.epoch() != epoch {
             return None;
@@ -200,7 +234,7 @@ impl<B: Backend> Buffer<B> {
 impl Content {
     fn set_aside(&mut self) {
         debug_assert!(self.aside.is_none(), "one commit at a time takes what it wants of a block");
-        self.aside = Some(Copied { bytes: self.bytes.clone(), kind: self.kind });
+        self.aside = Some(Box::new(Copied { bytes: self.bytes.clone(), kind: self.kind }));
     }
 }
 
@@ -222,7 +256,7 @@ impl Copied {
             BlockKind::Plain | BlockKind::BlockBitmap(_) | BlockKind::InodeBitmap(_) => {}
             BlockKind::Extents(seed) => seal_extent_block(seed, &mut bytes),
             BlockKind::DirectoryLeaf(seed) => seal_dir_leaf(seed, &mut bytes),
-            BlockKind::DirectoryIndex(seed, at) => seal_htree(seed, &mut bytes, at),
+            BlockKind::DirectoryIndex(seed, kind) => seal_htree(seed, &mut bytes, kind.entries_at()),
             BlockKind::Attributes => checksums.seal_xattr_block(block, &mut bytes),
             BlockKind::OrphanFile(seed) => seal_orphan_block(seed, block, &mut bytes),
         }

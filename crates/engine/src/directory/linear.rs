@@ -1,6 +1,6 @@
 //! Directories without an index: every block is searched.
 
-use super::{Directory, DirectoryStore, Entry, Role};
+use super::{Directory, DirectoryStore, Entry, Role, leaf};
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
 use blockyard_disk::dirblock::{self, NewEntry, Slot};
@@ -10,10 +10,9 @@ impl<S: DirectoryStore> Directory<'_, S> {
     pub(super) fn lookup_linear(&self, name: &[u8]) -> Result<Option<Entry>> {
         for logical in 0..self.store.blocks() {
             let block = self.store.load(logical, Role::Leaf)?;
-            let found = block
-                .read(|bytes| dirblock::find(bytes, self.rules.layout, name))
+            let search = leaf::search(&block, self.rules.layout, name)
                 .map_err(|defect| self.damaged(logical, &defect))?;
-            if let Some(found) = found {
+            if let Some(found) = search.found {
                 return Ok(Some(self.entry_at(logical, found)));
             }
         }
@@ -25,7 +24,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         if let Some((logical, slot)) = self.find_slot(entry.name)? {
             let block = self.store.load(logical, Role::Leaf)?;
             self.store.prepare(&block)?;
-            block.write(|bytes| dirblock::insert_at(bytes, self.rules.layout, slot, entry));
+            leaf::insert(&block, self.rules.layout, slot, entry);
             return Ok(());
         }
         if self.rules.may_index && self.store.blocks() == 1 {
@@ -48,8 +47,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         let mut slot = None;
         for logical in 0..self.store.blocks() {
             let block = self.store.load(logical, Role::Leaf)?;
-            let search = block
-                .read(|bytes| dirblock::search(bytes, self.rules.layout, name))
+            let search = leaf::search(&block, self.rules.layout, name)
                 .map_err(|defect| self.damaged(logical, &defect))?;
             if search.found.is_some() {
                 return Err(Error::Exists);

@@ -2,7 +2,7 @@
 
 #![allow(clippy::as_conversions)]
 
-use super::{Directory, DirectoryRules, DirectoryStore, Role};
+use super::{Directory, DirectoryBlock, DirectoryRules, DirectoryStore, LeafNames, Role};
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
 use blockyard_disk::InodeNr;
@@ -17,15 +17,37 @@ use std::rc::Rc;
 
 const OWN: InodeNr = InodeNr::new(12);
 
+/// Bytes, role and table of a block.
+type Content = (Vec<u8>, Role, Option<LeafNames>);
+
 #[derive(Clone)]
-struct Block(Rc<RefCell<(Vec<u8>, Role)>>);
+struct Block(Rc<RefCell<Content>>);
 
 impl NodeBlock for Block {
     fn read<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         f(&self.0.borrow().0)
     }
     fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        f(&mut self.0.borrow_mut().0)
+        let (bytes, _, names) = &mut *self.0.borrow_mut();
+        *names = None;
+        f(bytes)
+    }
+}
+
+impl DirectoryBlock for Block {
+    fn read_leaf<R>(&self, f: impl FnOnce(&[u8], Option<&LeafNames>) -> R) -> R {
+        let (bytes, _, names) = &*self.0.borrow();
+        f(bytes, names.as_ref())
+    }
+    fn write_leaf<R>(&self, f: impl FnOnce(&mut [u8], &mut Option<LeafNames>) -> R) -> R {
+        let (bytes, _, names) = &mut *self.0.borrow_mut();
+        f(bytes, names)
+    }
+    fn keep_names(&self, make: impl FnOnce(&[u8]) -> Option<LeafNames>) {
+        let (bytes, _, names) = &mut *self.0.borrow_mut();
+        if names.is_none() {
+            *names = make(bytes);
+        }
     }
 }
 
@@ -71,7 +93,7 @@ impl DirectoryStore for Store {
         self.budget.set(self.budget.get() - count);
         let mut blocks = self.blocks.borrow_mut();
         let fresh = (0..count).map(|_| {
-            blocks.push(Block(Rc::new(RefCell::new((vec![0; self.block_size], Role::Leaf)))));
+            blocks.push(Block(Rc::new(RefCell::new((vec![0; self.block_size], Role::Leaf, None)))));
             (blocks.len() as u32 - 1, blocks[blocks.len() - 1].clone())
         });
         Ok(fresh.collect())
@@ -178,7 +200,7 @@ fn name(number: u16, len: u8) -> Vec<u8> {
     name
 }
 
-fn run(rules: &DirectoryRules, ops: &[Op]) {
+fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
     let store = Store::new(rules);
     let mut directory = Directory::new(&store, rules, false);
     let mut model: BTreeMap<u16, (Vec<u8>, u32)> = BTreeMap::new();
@@ -186,7 +208,9 @@ fn run(rules: &DirectoryRules, ops: &[Op]) {
         match *op {
             Op::Insert(number, len) => {
                 let inode = InodeNr::new(step as u32 + 100);
-                let name = model.get(&number).map_or_else(|| name(number, len), |(name, _)| name.clone());
+                let name = model
+                    .get(&number)
+                    .map_or_else(|| name(number, len.min(longest)), |(name, _)| name.clone());
                 match directory.insert(&name, inode, FileType::Regular) {
                     Ok(()) => assert!(model.insert(number, (name, inode.raw())).is_none()),
                     Err(Error::Exists) => assert!(model.contains_key(&number)),
@@ -218,6 +242,11 @@ fn run(rules: &DirectoryRules, ops: &[Op]) {
         }
     }
     let expected: BTreeMap<_, _> = model.values().cloned().collect();
+    // Again and again: the first search of a leaf may walk, the others ask its table.
+    for (name, inode) in expected.iter().chain(&expected) {
+        assert_eq!(directory.lookup(name).unwrap().map(|entry| entry.inode.raw()), Some(*inode));
+        assert_eq!(directory.lookup(&[&**name, b"?"].concat()).unwrap(), None);
+    }
     assert_eq!(names_by_walk(&store, rules, directory.is_indexed()), expected);
     assert_eq!(directory.is_empty().unwrap(), expected.is_empty());
     assert_eq!(directory.parent().unwrap(), InodeNr::ROOT);
@@ -230,7 +259,13 @@ proptest! {
 
     #[test]
     fn agrees_with_a_map(ops in ops(), tail: bool, may_index: bool) {
-        run(&rules(1024, tail, may_index, false), &ops);
+        run(&rules(1024, tail, may_index, false), &ops, 255);
+    }
+
+    /// Many names in a block, so that the blocks have tables of them.
+    #[test]
+    fn agrees_with_a_map_of_short_names(ops in ops(), tail: bool, may_index: bool, size in 0..3usize) {
+        run(&rules([1024, 2048, 4096][size], tail, may_index, false), &ops, 20);
     }
 }
 

@@ -3,10 +3,10 @@
 //! The path of a hash is at most three index blocks and the leaf. A name is in that leaf, or, when names of one hash
 //! fill more than a leaf, in those right of it whose keys say that they continue.
 
-use super::{Directory, DirectoryStore, Entry, Role};
+use super::{Directory, DirectoryStore, Entry, Role, leaf};
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
-use blockyard_disk::dirblock::{self, NewEntry, Slot};
+use blockyard_disk::dirblock::{NewEntry, Slot};
 use blockyard_disk::dirhash::DirHasher;
 use blockyard_disk::htree::{self, HtreeDefect, Index, IndexEntry, IndexKind, IndexMut, RootInfo};
 
@@ -116,9 +116,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
     /// The entry of a name in a leaf, and a slot that would hold it.
     fn search_leaf(&self, logical: u32, name: &[u8]) -> Result<(Option<Entry>, Option<Slot>)> {
         let block = self.store.load(logical, Role::Leaf)?;
-        let search = block
-            .read(|bytes| dirblock::search(bytes, self.rules.layout, name))
-            .map_err(|defect| self.damaged(logical, &defect))?;
+        let search =
+            leaf::search(&block, self.rules.layout, name).map_err(|defect| self.damaged(logical, &defect))?;
         Ok((search.found.map(|found| self.entry_at(logical, found)), search.slot))
     }
 
@@ -157,7 +156,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
             };
             let block = self.store.load(path.leaf, Role::Leaf)?;
             self.store.prepare(&block)?;
-            block.write(|bytes| dirblock::insert_at(bytes, self.rules.layout, slot, entry));
+            leaf::insert(&block, self.rules.layout, slot, entry);
             return Ok(());
         }
         Err(self.damaged(0, &"names do not fit after splitting their leaf"))

@@ -1,7 +1,7 @@
 //! Directories of an open file system: where the algorithms of [`crate::directory`] get their blocks from.
 
 use crate::cache::{BlockKind, Buffer};
-use crate::directory::{Directory, DirectoryRules, DirectoryStore, Entry, Role};
+use crate::directory::{Directory, DirectoryBlock, DirectoryRules, DirectoryStore, Entry, LeafNames, Role};
 use crate::extents::NodeBlock;
 use crate::file::How;
 use crate::inode::{Inode, InodeCore};
@@ -57,6 +57,28 @@ impl NodeBlock for DirBlock {
             Self::Buffer(buffer) => buffer.write(f),
             // Directories leave the inode before they are changed.
             Self::InInode(bytes) => f(&mut bytes.to_vec()),
+        }
+    }
+}
+
+impl DirectoryBlock for DirBlock {
+    fn read_leaf<R>(&self, f: impl FnOnce(&[u8], Option<&LeafNames>) -> R) -> R {
+        match self {
+            Self::Buffer(buffer) => buffer.read_leaf(f),
+            Self::InInode(bytes) => f(bytes, None),
+        }
+    }
+
+    fn write_leaf<R>(&self, f: impl FnOnce(&mut [u8], &mut Option<LeafNames>) -> R) -> R {
+        match self {
+            Self::Buffer(buffer) => buffer.write_leaf(f),
+            Self::InInode(_) => self.write(|bytes| f(bytes, &mut None)),
+        }
+    }
+
+    fn keep_names(&self, make: impl FnOnce(&[u8]) -> Option<LeafNames>) {
+        if let Self::Buffer(buffer) = self {
+            buffer.keep_names(make);
         }
     }
 }
@@ -142,7 +164,7 @@ impl DirectoryStore for DirBlocks<'_> {
 fn block_kind(core: &InodeCore, role: Role) -> BlockKind {
     match role {
         Role::Leaf => BlockKind::DirectoryLeaf(core.seed),
-        Role::Index(kind) => BlockKind::DirectoryIndex(core.seed, kind.entries_at()),
+        Role::Index(kind) => BlockKind::DirectoryIndex(core.seed, kind),
     }
 }
 

@@ -1,0 +1,167 @@
+//! Large directories whose blocks keep tables of their names: whatever is made, removed and renamed, a look-up says what a
+//! map says, with a cache that holds the directory and with one that does not, by the instance that changed it and by a
+//! fresh one. In debug builds every search that a table answers is repeated by a walk over the block.
+
+#![allow(clippy::as_conversions, clippy::unwrap_used)]
+
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::inode::FileType;
+use blockyard_disk::{InodeNr, Timestamp};
+use blockyard_engine::{Error, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, mkfs};
+use blockyard_testkit::{e2fsck_clean, full_matrix, require, seed};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What the directories must hold: name to inode, of each of the two.
+type Model = [BTreeMap<Vec<u8>, InodeNr>; 2];
+
+const DIRS: [&[u8]; 2] = [b"one", b"other"];
+
+fn context() -> OpContext {
+    OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
+}
+
+fn format(block_size: u32, features: &str) -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(256 << 20));
+    let options = mkfs::Options::ext4().block_size(block_size).features(features).identity(7, 1_700_000_000);
+    mkfs::format(&*device, &options).unwrap();
+    device
+}
+
+fn open(device: &Arc<MemoryDevice>, cache_bytes: usize) -> FileSystem {
+    let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
+    FileSystem::open(shared, OpenOptions { cache_bytes, ..OpenOptions::default() }, &context()).unwrap()
+}
+
+fn name(number: u32) -> Vec<u8> {
+    // Three lengths, so that gaps do not fit every name.
+    format!("{number:0>width$}", width = [4, 13, 60][number as usize % 3]).into_bytes()
+}
+
+fn create(fs: &FileSystem, dir: InodeNr, name: &[u8]) -> Result<InodeNr, Error> {
+    fs.create(&context(), dir, name, &NewInode { kind: FileType::Fifo, permissions: 0o644, device: None })
+}
+
+/// One random change, or a look-up of a name that may or may not be there.
+fn step(fs: &FileSystem, dirs: [InodeNr; 2], model: &mut Model, names: u32, rng: &mut ChaCha8Rng) {
+    let ctx = context();
+    let (which, other) = (rng.random_range(0..2), rng.random_range(0..2));
+    let (here, there) = (name(rng.random_range(0..names)), name(rng.random_range(0..names)));
+    let (dir, held) = (dirs[which], model[which].get(&here).copied());
+    match (rng.random_range(0..10), held) {
+        (0..6, None) => {
+            let inode = create(fs, dir, &here).unwrap();
+            model[which].insert(here, inode);
+        }
+        (0..6, Some(_)) => assert!(matches!(create(fs, dir, &here), Err(Error::Exists))),
+        (6..8, Some(_)) => {
+            fs.unlink(&ctx, dir, &here).unwrap();
+            model[which].remove(&here);
+        }
+        (8, Some(inode)) => {
+            fs.rename(&ctx, (dir, &here), (dirs[other], &there), RenameMode::Replace).unwrap();
+            model[which].remove(&here);
+            model[other].insert(there, inode);
+        }
+        _ => assert_eq!(fs.lookup(dir, &here).ok(), held, "{}", String::from_utf8_lossy(&here)),
+    }
+}
+
+fn compare(fs: &FileSystem, dirs: [InodeNr; 2], model: &Model, names: u32) {
+    for (dir, model) in dirs.into_iter().zip(model) {
+        for number in 0..names {
+            let name = name(number);
+            match (fs.lookup(dir, &name), model.get(&name)) {
+                (Ok(found), Some(inode)) => assert_eq!(found, *inode),
+                (Err(Error::NotFound), None) => {}
+                (found, expected) => panic!("name {number}: {found:?}, expected {expected:?}"),
+            }
+        }
+        let mut listed = BTreeMap::new();
+        fs.read_dir(dir, 0, |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                assert!(listed.insert(entry.name, entry.inode).is_none());
+            }
+            true
+        })
+        .unwrap();
+        assert_eq!(&listed, model);
+    }
+}
+
+#[test]
+fn tables_and_blocks_never_disagree() {
+    let steps = if full_matrix() { 40_000 } else { 6_000 };
+    let seed = seed(41);
+    let kinds = [
+        (1024, "", 4 << 20),
+        (4096, "", 64 << 20),
+        (4096, "^dir_index", 64 << 20),
+        (1024, "^metadata_csum", 0),
+    ];
+    for (turn, (block_size, features, cache_bytes)) in kinds.into_iter().enumerate() {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed + turn as u64);
+        let names = if features == "^dir_index" { 400 } else { 2_000 };
+        let device = format(block_size, features);
+        let mut model = Model::default();
+        let fs = open(&device, cache_bytes);
+        let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+        let dirs = DIRS.map(|name| fs.create(&context(), InodeNr::ROOT, name, &new).unwrap());
+        fs.close(&context()).unwrap();
+        for _ in 0..3 {
+            let fs = open(&device, cache_bytes);
+            for _ in 0..steps / 3 {
+                step(&fs, dirs, &mut model, names, &mut rng);
+            }
+            compare(&fs, dirs, &model, names);
+            fs.close(&context()).unwrap();
+            let fs = open(&device, cache_bytes);
+            compare(&fs, dirs, &model, names);
+            fs.close(&context()).unwrap();
+        }
+        if require(&["e2fsck"]) {
+            let scratch = tempfile::tempdir().unwrap();
+            let image = scratch.path().join("image");
+            device.save(&image).unwrap();
+            e2fsck_clean(&image);
+        }
+    }
+}
+
+/// Readers find every name that stays, and none that never was, while a writer fills, splits and empties the blocks.
+#[test]
+fn readers_beside_a_writer_find_what_stays() {
+    let device = format(1024, "");
+    let fs = open(&device, 1 << 20);
+    let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+    let dir = fs.create(&context(), InodeNr::ROOT, b"shared", &new).unwrap();
+    let stay: Vec<InodeNr> = (0..400).map(|number| create(&fs, dir, &name(number)).unwrap()).collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..3u64 {
+            let (fs, stay, done) = (&fs, &stay, &done);
+            scope.spawn(move || {
+                let mut rng = ChaCha8Rng::seed_from_u64(reader);
+                while !done.load(Ordering::Relaxed) {
+                    let number = rng.random_range(0..400u32);
+                    assert_eq!(fs.lookup(dir, &name(number)).unwrap(), stay[number as usize]);
+                    let never = fs.lookup(dir, &name(1_000_000 + number));
+                    assert!(matches!(never, Err(Error::NotFound)), "{never:?}");
+                }
+            });
+        }
+        for _ in 0..3 {
+            for number in 1_000..2_500 {
+                create(&fs, dir, &name(number)).unwrap();
+            }
+            for number in 1_000..2_500 {
+                fs.unlink(&context(), dir, &name(number)).unwrap();
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    fs.close(&context()).unwrap();
+}
