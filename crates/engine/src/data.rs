@@ -6,8 +6,10 @@
 //! What was promised to it is noted here; `file/promises.rs` makes and keeps the promises.
 
 mod folios;
+mod holes;
 
 pub(crate) use folios::Folios;
+pub(crate) use holes::Holes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,6 +19,8 @@ use std::ops::Range;
 pub(crate) struct FileData {
     /// The page cache's pieces, where they are followed.
     pub(crate) folios: Folios,
+    /// The holes that Linux remembers, where that is followed.
+    pub(crate) holes: Holes,
     /// What its dirty blocks were mapped to when they became dirty, where that is followed.
     kinds: BTreeMap<u32, CachedAs>,
     blocks: BTreeMap<u32, Box<[u8]>>,
@@ -53,6 +57,24 @@ impl FileData {
         let first = self.kinds.get(&run.start);
         let other = run.clone().find(|block| self.kinds.get(block) != first);
         run.start..other.unwrap_or(run.end)
+    }
+
+    /// Remembers the hole that a look-up of `logical` found, as far as it goes in the mapping; not beyond blocks that wait for
+    /// their place. Linux does not look what lies between such blocks before it and `logical`.
+    pub(crate) fn remember_hole(&mut self, hole: Range<u32>, logical: u32) {
+        if self.holes.end_of(logical).is_none() && !self.kinds.contains_key(&logical) {
+            let start =
+                if self.kinds.range(hole.start..logical).next().is_some() { logical } else { hole.start };
+            let end = self.kinds.range(logical..hole.end).next().map_or(hole.end, |(&block, _)| block);
+            self.holes.remember(start..end);
+        }
+    }
+
+    /// Remembers a hole between extents that were read together, if no part of it is known.
+    pub(crate) fn remember_gap(&mut self, gap: Range<u32>) {
+        if !self.holes.touches(&gap) && self.kinds.range(gap.clone()).next().is_none() {
+            self.holes.remember(gap);
+        }
     }
 
     /// Whether there is nothing to write back.
@@ -210,7 +232,7 @@ impl FileData {
 
 #[cfg(test)]
 mod tests {
-    use super::FileData;
+    use super::{CachedAs, FileData};
 
     #[test]
     fn runs_stop_at_gaps_and_at_the_limit() {
@@ -224,5 +246,21 @@ mod tests {
         assert_eq!(data.runs_in(4..20), [4..6, 9..10]);
         assert_eq!(data.drop_range(4..10), 3);
         assert_eq!(data.first_run(4, 100), None);
+    }
+
+    #[test]
+    fn a_look_up_remembers_a_hole_between_waiting_blocks() {
+        let mut data = FileData::default();
+        data.note_kind(4, CachedAs::Delayed);
+        data.remember_hole(2..u32::MAX, 7);
+        assert_eq!([5, 6, 7, 9].map(|block| data.holes.end_of(block).is_some()), [false, false, true, true]);
+        data.holes.forget(7..8);
+        data.note_kind(7, CachedAs::Delayed);
+        data.remember_hole(2..u32::MAX, 5);
+        assert_eq!([4, 5, 6, 7].map(|block| data.holes.end_of(block)), [None, Some(7), Some(7), None]);
+        data.remember_hole(2..u32::MAX, 7);
+        data.remember_gap(2..4);
+        data.remember_gap(3..5);
+        assert_eq!([2, 3, 4].map(|block| data.holes.end_of(block)), [Some(4), Some(4), None]);
     }
 }

@@ -164,6 +164,14 @@ fn lookup_in_root(root: &[u8; ROOT_BYTES], logical: u32) -> Lookup {
     }
 }
 
+/// The holes between the extents of a tree that is nothing but its root; none of a deeper one.
+pub(crate) fn gaps_in_root(root: &[u8; ROOT_BYTES]) -> impl Iterator<Item = std::ops::Range<u32>> {
+    let count = if node::depth(root) == 0 { node::count(root) } else { 0 };
+    (1..count)
+        .map(|index| node::leaf_entry(root, index - 1).end()..node::key(root, index))
+        .filter(|gap| !gap.is_empty())
+}
+
 /// Leaves from the one that holds `logical`, or would, to the last.
 pub(crate) fn leaves_from<S: TreeStore>(root: &[u8; ROOT_BYTES], store: &S, logical: u32) -> Result<usize> {
     let mut leaves = 1;

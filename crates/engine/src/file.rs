@@ -9,6 +9,7 @@ mod by_folio;
 mod fallocate;
 mod logged;
 mod map;
+mod part;
 #[cfg(test)]
 mod promise_tests;
 mod promises;

@@ -21,7 +21,7 @@ use crate::cache::Buffer;
 use crate::data::FileData;
 use crate::orphans::OrphanNote;
 use crate::txn::{Epoch, Flushes, Handle};
-use crate::{Error, Result};
+use crate::{Error, OpContext, Result};
 use blockyard_alloc::InodeAlloc;
 use blockyard_alloc::inode::InodeDirAlloc;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap, InodeSlot};
@@ -246,6 +246,11 @@ impl InodeCore {
             nameable: false,
             deleted: false,
         }
+    }
+
+    /// Whether a change of content at the caller's time changes the times.
+    pub(crate) fn times_change(&self, ctx: &OpContext) -> bool {
+        self.slot.modified() != ctx.now || self.slot.changed() != ctx.now
     }
 
     /// The 60 bytes of `i_block`.

@@ -8,8 +8,8 @@ mod support;
 
 use blockyard_alloc::{AllocEvent, EventKind, EventSink, RequestFlags};
 use blockyard_device::MemoryDevice;
-use blockyard_disk::InodeNr;
-use blockyard_engine::{Events, Fallocate, FileSystem, OpenOptions, mkfs};
+use blockyard_disk::{InodeNr, Timestamp};
+use blockyard_engine::{Events, Fallocate, FileSystem, OpContext, OpenOptions, mkfs};
 use blockyard_sync::CpuSlot;
 use std::sync::{Arc, Mutex};
 use support::{ROOT, context, file, open_with};
@@ -199,6 +199,59 @@ fn fallocate_asks_for_delayed_blocks_alone() {
     world.allocate(inode, Fallocate::Allocate, 0, 10 * BLOCK);
     let number = inode.raw();
     assert_eq!(world.taken(), [(number, 0, 4), (number, 4, 2), (number, 6, 4)]);
+}
+
+/// Seen on 6.18: the times change before the range is looked at, and fsync has something to commit.
+#[test]
+fn a_refused_range_changes_the_times() {
+    let world = World::new();
+    let inode = world.open("f");
+    world.write(inode, 0, 4);
+    world.fs.fsync(&context(), inode).unwrap();
+    let later = OpContext::root_at(Timestamp::from_seconds(context().now.seconds + 1));
+    for what in [Fallocate::CollapseRange, Fallocate::InsertRange] {
+        assert_eq!(world.fs.fallocate(&later, inode, what, 100, BLOCK).unwrap_err().errno(), 22);
+        assert_eq!(world.fs.attributes(inode).unwrap().modified, later.now);
+    }
+}
+
+/// Truncation to the same size forgets what lies behind, so the punched hole is remembered by itself.
+#[test]
+fn fallocate_asks_up_to_where_a_punched_hole_ends() {
+    for (punches, pieces) in [(true, vec![(6, 10), (16, 6)]), (false, vec![(16, 6)])] {
+        let world = World::new();
+        let inode = world.open("f");
+        world.write(inode, 0, 16);
+        world.fs.fsync(&context(), inode).unwrap();
+        world.fs.truncate(&context(), inode, 16 * BLOCK).unwrap();
+        if punches {
+            world.allocate(inode, Fallocate::PunchHole, 6 * BLOCK, 16 * BLOCK);
+        }
+        world.taken();
+        world.allocate(inode, Fallocate::Allocate, 5 * BLOCK, 22 * BLOCK);
+        let asked: Vec<(u32, u32)> = world.taken().into_iter().map(|(_, first, len)| (first, len)).collect();
+        assert_eq!(asked, pieces, "punched: {punches}");
+    }
+}
+
+/// Reading the mapping for a block elsewhere brings in the hole at block 1; what is cut off behind it is not known with it.
+#[test]
+fn fallocate_asks_up_to_where_a_hole_ended_that_was_read_with_its_extents() {
+    for (reads, pieces) in [(true, vec![(1, 1), (2, 4)]), (false, vec![(1, 5)])] {
+        let world = World::new();
+        let inode = world.open("f");
+        world.write(inode, 0, 4);
+        world.fs.fsync(&context(), inode).unwrap();
+        world.allocate(inode, Fallocate::InsertRange, BLOCK, 2 * BLOCK);
+        // Zero range does not keep what it reads.
+        let what = if reads { Fallocate::Allocate } else { Fallocate::ZeroRange };
+        world.allocate(inode, what, 10 * BLOCK, 11 * BLOCK);
+        world.fs.truncate(&context(), inode, 2 * BLOCK).unwrap();
+        world.taken();
+        world.allocate(inode, Fallocate::Allocate, BLOCK, 6 * BLOCK);
+        let asked: Vec<(u32, u32)> = world.taken().into_iter().map(|(_, first, len)| (first, len)).collect();
+        assert_eq!(asked, pieces, "reads: {reads}");
+    }
 }
 
 #[test]

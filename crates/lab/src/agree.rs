@@ -19,3 +19,4 @@ pub mod replay;
 
 mod driver;
 mod trace_text;
+mod work;

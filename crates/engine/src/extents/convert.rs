@@ -1,6 +1,6 @@
 //! Splitting extents and changing their state between written and unwritten.
 
-use super::insert::join_with_next;
+use super::insert::join_both_sides;
 use super::{Extent, Path, Tree, TreeStore, UNWRITTEN_MAX, node};
 use crate::Result;
 use std::ops::Range;
@@ -126,10 +126,7 @@ impl<S: TreeStore> Tree<'_, S> {
         self.write(&leaf.at, |bytes| {
             let extent = node::leaf_entry(bytes, index);
             node::set_leaf_entry(bytes, index, &Extent { unwritten, ..extent });
-            join_with_next(bytes, index);
-            if index > 0 {
-                join_with_next(bytes, index - 1);
-            }
+            join_both_sides(bytes, index);
         });
     }
 

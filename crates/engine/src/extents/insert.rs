@@ -13,12 +13,47 @@ impl<S: TreeStore> Tree<'_, S> {
     pub(crate) fn insert(&mut self, new: Extent) -> Result<()> {
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
+        let (count, max) = (path.leaf().count, path.leaf().max);
         // An insertion takes one entry away at most, where it joins its two neighbours: a fuller leaf stays too full.
-        let may_fit_root = path.leaf().count <= ROOT_ENTRIES + 1;
-        if !self.merge_into_neighbour(&path, &new) {
-            self.insert_entry(path, new)?;
+        let may_fit_root = count <= ROOT_ENTRIES + 1;
+        // As in Linux (observed on 6.18) an extent right behind one that it does not join gets an entry of its own before the
+        // one behind it takes it, which shows when the leaf is full.
+        let apart = count == max && self.follows_without_joining(&path, &new);
+        if apart || !self.merge_into_neighbour(&path, &new) {
+            match self.insert_entry(path, new) {
+                Err(Error::NoSpace | Error::FileTooLarge) if apart && self.insert_into_right(&new)? => {}
+                other => other?,
+            }
+            if count == max {
+                self.join_around(new.logical)?;
+            }
         }
         if may_fit_root { self.pull_into_root() } else { Ok(()) }
+    }
+
+    /// Whether `new` begins where the extent before it ends, and does not continue that.
+    fn follows_without_joining(&self, path: &Path<S::Node>, new: &Extent) -> bool {
+        let leaf = path.leaf();
+        leaf.position.is_some_and(|position| {
+            let left = self.read(&leaf.at, |bytes| node::leaf_entry(bytes, position));
+            left.end() == new.logical && !left.joins(new)
+        })
+    }
+
+    /// Merges into the extent behind, where there was no room for an entry of its own.
+    fn insert_into_right(&mut self, new: &Extent) -> Result<bool> {
+        let path = self.find(new.logical)?;
+        self.prepare_path(&path)?;
+        Ok(self.merge_into_neighbour(&path, new))
+    }
+
+    /// Joins the entry at `logical` with those beside it in its leaf.
+    fn join_around(&mut self, logical: u32) -> Result<()> {
+        let path = self.find(logical)?;
+        self.prepare_path(&path)?;
+        let Some(index) = path.leaf().position else { return Ok(()) };
+        self.write(&path.leaf().at, |bytes| join_both_sides(bytes, index));
+        Ok(())
     }
 
     /// [`Self::insert`] as Linux maps data that is written back: unwritten before the write, converted after it. The
@@ -334,5 +369,13 @@ pub(super) fn join_with_next(bytes: &mut [u8], index: usize) {
     if left.joins(&right) {
         node::set_leaf_entry(bytes, index, &Extent { len: left.len + right.len, ..left });
         node::close_gap(bytes, index + 1, 1);
+    }
+}
+
+/// Joins entry `index` of a leaf with the ones after and before it when they are one run.
+pub(super) fn join_both_sides(bytes: &mut [u8], index: usize) {
+    join_with_next(bytes, index);
+    if index > 0 {
+        join_with_next(bytes, index - 1);
     }
 }

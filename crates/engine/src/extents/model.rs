@@ -393,3 +393,20 @@ fn a_written_neighbour_takes_a_block_over_before_anything_is_split() {
     world.tree(u32::MAX).separate(&(10..11)).unwrap();
     assert_eq!(node::depth(&world.root), 1, "split first, the root grows");
 }
+
+/// Seen on Linux 6.18: the extent behind takes a new one that it continues only where a hole lies before that.
+#[test]
+fn an_extent_right_behind_another_gets_an_entry_before_the_next_one_takes_it() {
+    for (left, allocates) in [(8, true), (7, false)] {
+        let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
+        let first = world.store.next.get();
+        for (logical, len, physical) in [(0, 1, 1000), (4, 2, 2000), (8, left, 3000), (17, 7, 4001)] {
+            world.insert(Extent { logical, len, physical, unwritten: true }, u32::MAX);
+        }
+        let new = Extent { logical: 16, len: 1, physical: 4000, unwritten: true };
+        world.insert(new, u32::MAX);
+        assert_eq!(world.store.next.get() > first, allocates);
+        assert_eq!(world.tree(0).lookup(20).unwrap().found, Some(Extent { len: 8, ..new }));
+        assert_eq!(read_all(&world.root, &world.store), world.model);
+    }
+}

@@ -5,6 +5,7 @@
 //! can promise. What was observed is in docs/format-notes.md, "When space gets short".
 
 use super::allocate::How;
+use super::part::Part;
 use super::truncate::Why;
 use super::write_back::RUN_CREDITS;
 use crate::data::{CachedAs, FileData};
@@ -26,22 +27,18 @@ impl FileSystem {
         ctx: &OpContext,
         inode: &Arc<Inode>,
         data: &mut FileData,
-        offset: u64,
-        bytes: &[u8],
+        all: Part<'_>,
     ) -> Result<usize> {
-        let end = offset + u64_from_usize(bytes.len());
-        let mut at = offset;
-        while at < end {
-            let part = at..data.folios.next_end(at..end);
-            let from = usize_from_u64(at - offset);
-            let content = &bytes[from..usize_from_u64(part.end - offset)];
-            match self.write_folio(ctx, inode, data, part.start, content) {
-                Err(Error::NoSpace) if from > 0 => return Ok(from),
+        let mut at = all.offset;
+        while at < all.end() {
+            let folio = all.within(at..data.folios.next_end(at..all.end()));
+            match self.write_folio(ctx, inode, data, folio) {
+                Err(Error::NoSpace) if at > all.offset => return Ok(usize_from_u64(at - all.offset)),
                 Err(error) => return Err(error),
-                Ok(()) => at = part.end,
+                Ok(()) => at = folio.end(),
             }
         }
-        Ok(bytes.len())
+        Ok(all.bytes.len())
     }
 
     /// What of a write lies in one folio. When it does not fit, what it allocated behind the end of the file goes, and
@@ -51,19 +48,17 @@ impl FileSystem {
         ctx: &OpContext,
         inode: &Arc<Inode>,
         data: &mut FileData,
-        offset: u64,
-        bytes: &[u8],
+        folio: Part<'_>,
     ) -> Result<()> {
-        let end = offset + u64_from_usize(bytes.len());
         let bits = self.geometry().block_bits();
         let mut tries = 0;
         loop {
             let old_size = inode.core().size;
             let delays = self.delays_allocation() && !self.leaves_delayed_allocation(ctx, inode, data)?;
-            data.folios.note_write(offset..end);
-            let written = self.try_folio(ctx, inode, data, delays, (offset, bytes));
+            data.folios.note_write(folio.range());
+            let written = self.try_folio(ctx, inode, data, delays, folio);
             let Err(Error::NoSpace) = written else { return written };
-            if end > old_size {
+            if folio.end() > old_size {
                 let keep = u32_from_u64(old_size.div_ceil(1 << bits));
                 self.forget_pages(data, old_size..u64::MAX);
                 self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(old_size))?;
@@ -78,16 +73,14 @@ impl FileSystem {
         inode: &Arc<Inode>,
         data: &mut FileData,
         delays: bool,
-        (offset, bytes): (u64, &[u8]),
+        folio: Part<'_>,
     ) -> Result<()> {
-        let end = offset + u64_from_usize(bytes.len());
+        let blocks = folio.blocks(self.geometry().block_bits());
         if self.delays_allocation() && !delays {
-            let bits = self.geometry().block_bits();
-            let blocks = u32_from_u64(offset >> bits)..u32_from_u64((end - 1) >> bits) + 1;
-            self.place_now(ctx, inode, blocks, data)?;
+            self.place_now(ctx, inode, blocks.clone(), data)?;
         }
-        self.note_cached(inode, data, offset..end)?;
-        self.write_piece(ctx, inode, data, offset, bytes)?;
+        self.note_cached(inode, data, blocks)?;
+        self.write_piece(ctx, inode, data, folio)?;
         if self.delays_allocation() {
             return Ok(());
         }
@@ -161,12 +154,14 @@ impl FileSystem {
     }
 
     /// Notes as what the page cache will hold the blocks of a write.
-    fn note_cached(&self, inode: &Inode, data: &mut FileData, bytes: Range<u64>) -> Result<()> {
-        let bits = self.geometry().block_bits();
+    fn note_cached(&self, inode: &Inode, data: &mut FileData, blocks: Range<u32>) -> Result<()> {
         let core = inode.core();
-        for logical in u32_from_u64(bytes.start >> bits)..u32_from_u64(bytes.end.div_ceil(1 << bits)) {
+        for logical in blocks {
             if data.block(logical).is_none() {
-                let kind = match self.lookup_block(inode, &core, logical)?.found {
+                let here = self.lookup_block(inode, &core, logical)?;
+                self.note_lookup(data, &core, &here, logical);
+                data.holes.forget(logical..logical + 1);
+                let kind = match here.found {
                     None => CachedAs::Delayed,
                     Some(extent) if extent.unwritten => CachedAs::Unwritten,
                     Some(_) => CachedAs::Mapped,

@@ -5,7 +5,7 @@ use super::truncate::Why;
 use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::UNWRITTEN_MAX;
-use crate::inode::{Inode, InodeCore};
+use crate::inode::Inode;
 use crate::space::Pool;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::InodeNr;
@@ -44,11 +44,6 @@ struct Ahead {
 
 /// Bytes of a page where Linux rounds to pages.
 const PAGE: u64 = 4096;
-
-/// Whether the times of an inode are older than an operation: its change alone makes the inode dirty in Linux.
-fn times_change(core: &InodeCore, ctx: &OpContext) -> bool {
-    core.slot.modified() != ctx.now || core.slot.changed() != ctx.now
-}
 
 /// Where the piece of a range that starts at `at` ends: with its run of delayed blocks, or before the next one.
 fn piece_end(delayed: &[Range<u32>], at: u32, end: u32) -> u32 {
@@ -95,11 +90,11 @@ impl FileSystem {
         if map != InodeMap::Extents && what != Fallocate::PunchHole {
             return Err(Error::NotSupported("fallocate of a file without extents"));
         }
-        if times_change(&inode.core(), ctx) {
+        if inode.core().times_change(ctx) {
             self.note_dirtied(ctx, &inode);
         }
         let data = &mut *data;
-        match what {
+        let done = match what {
             Fallocate::Allocate => self.allocate_ahead(ctx, &inode, data, offset..end, false),
             Fallocate::AllocateKeepSize => self.allocate_ahead(ctx, &inode, data, offset..end, true),
             Fallocate::PunchHole => self.punch(ctx, &inode, data, offset..end),
@@ -107,7 +102,12 @@ impl FileSystem {
             Fallocate::ZeroRangeKeepSize => self.zero_range(ctx, &inode, data, offset..end, true),
             Fallocate::CollapseRange => self.collapse(ctx, &inode, data, offset..end),
             Fallocate::InsertRange => self.insert_range(ctx, &inode, data, offset..end),
+        };
+        if let Err(Error::Invalid(_)) = done {
+            // As in Linux (observed on 6.18) a range that is refused for its place changes the times all the same.
+            self.touch_times(ctx, &inode, data)?;
         }
+        done
     }
 
     fn allocate_ahead(
@@ -168,9 +168,15 @@ impl FileSystem {
         let handle = self.begin(ctx, RUN_CREDITS)?;
         let mut core = inode.core_mut();
         let here = self.lookup_block(inode, &core, at)?;
+        if !zero {
+            self.remember_gaps(data, &core);
+        }
         let most = match here.found {
             Some(extent) => extent.end().min(range.end).min(at.saturating_add(UNWRITTEN_MAX)),
-            None => piece_end(delayed, at, range.end),
+            None => {
+                self.remember_hole(data, &here, at);
+                piece_end(delayed, at, range.end).min(data.holes.end_of(at).unwrap_or(u32::MAX))
+            }
         };
         // The piece, what is left on both sides of it, and of every run of dirty blocks that it gives a place to.
         let entries = 3 + 2 * data.runs_in(at..most).len();
@@ -188,6 +194,7 @@ impl FileSystem {
             let done = plan.extent.end();
             self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
             self.end_reservations(ctx, data, &(at..done));
+            data.holes.forget(at..done);
             self.note_dirtied(ctx, inode);
             done
         };
@@ -266,7 +273,10 @@ impl FileSystem {
         let whole = self.whole_blocks(&bytes);
         if !whole.is_empty() {
             self.forget_pages(data, self.bytes_of(&whole));
-            self.free_range(ctx, inode, data, whole, Why::Hole)?;
+            self.free_range(ctx, inode, data, whole.clone(), Why::Hole)?;
+            if self.options().follow_page_cache {
+                data.holes.remember(whole);
+            }
         }
         self.touch_times(ctx, inode, data)
     }
@@ -331,6 +341,7 @@ impl FileSystem {
         let handle = self.begin(ctx, credits)?;
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
+        data.holes.forget(blocks.start..u32::MAX);
         let shifted = self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.collapse(blocks, |_| {}));
         self.apply(shifted)?;
         let size = core.size - (bytes.end - bytes.start);
@@ -371,6 +382,8 @@ impl FileSystem {
             return Err(Error::FileTooLarge);
         }
         self.join_inode(&handle, inode, &mut core)?;
+        self.remember_gaps(data, &core);
+        data.holes.forget(blocks.start..u32::MAX);
         self.edit_tree(ctx, &handle, inode, &mut core, |tree| {
             tree.open_hole(blocks.start, blocks.end - blocks.start)
         })?;
@@ -388,6 +401,12 @@ impl FileSystem {
 
     /// Sets the times of a change of content.
     pub(super) fn touch_times(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &FileData) -> Result<()> {
+        {
+            let core = inode.core();
+            if !core.times_change(ctx) && core.size == core.slot.raw().size() {
+                return Ok(());
+            }
+        }
         let handle = self.begin(ctx, RUN_CREDITS)?;
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;

@@ -1,6 +1,7 @@
 //! One view of a file's blocks, whichever way they are mapped.
 
 use super::store::ExtentStore;
+use crate::data::FileData;
 use crate::extents::{self, Extent, Lookup, Tree};
 use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
@@ -55,6 +56,29 @@ impl FileSystem {
                 unwritten: false,
             },
         })
+    }
+
+    /// Where the page cache is followed: remembers the hole that a look-up of `logical` found, if it did.
+    pub(crate) fn remember_hole(&self, data: &mut FileData, here: &Lookup, logical: u32) {
+        if self.options().follow_page_cache && here.found.is_none() {
+            let hole = here.left.map_or(0, |e| e.end())..here.right.map_or(u32::MAX, |e| e.logical);
+            data.remember_hole(hole, logical);
+        }
+    }
+
+    /// Notes what Linux learns when it looks for a block: nothing where it knows that it is in a hole.
+    pub(crate) fn note_lookup(&self, data: &mut FileData, core: &InodeCore, here: &Lookup, logical: u32) {
+        if here.found.is_none() && data.holes.end_of(logical).is_none() {
+            self.remember_gaps(data, core);
+            self.remember_hole(data, here, logical);
+        }
+    }
+
+    /// Where the page cache is followed: remembers what Linux learns of holes when it reads the mapping.
+    pub(crate) fn remember_gaps(&self, data: &mut FileData, core: &InodeCore) {
+        if self.options().follow_page_cache && core.map == InodeMap::Extents {
+            extents::gaps_in_root(core.root()).for_each(|gap| data.remember_gap(gap));
+        }
     }
 
     /// Maps an extent in a hole and counts the blocks of the mapping itself.

@@ -133,11 +133,14 @@ impl FileSystem {
             block[inside..inside + len].fill(0);
             return Ok(());
         }
-        let (mapped, logged) = {
+        let (here, logged) = {
             let core = inode.core();
-            (self.map_block(inode, &core, logical, 1)?, self.logs_data(inode, &core))
+            let here = self.lookup_block(inode, &core, logical)?;
+            self.note_lookup(data, &core, &here, logical);
+            (here, self.logs_data(inode, &core))
         };
-        match mapped.physical.filter(|_| !mapped.unwritten) {
+        let written = here.found.filter(|extent| !extent.unwritten);
+        match written.map(|extent| extent.physical + u64::from(logical - extent.logical)) {
             Some(physical) if logged => {
                 self.zero_logged(ctx, inode, physical, self.inside_block(&bytes))?;
             }
@@ -172,6 +175,7 @@ impl FileSystem {
             }
             self.promise_at_borders(ctx, inode, data, &range)?;
         }
+        data.holes.forget(range.clone());
         self.discard_preallocations(ctx, inode);
         let mut end = range.end;
         let mut first = true;

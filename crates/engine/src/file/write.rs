@@ -1,5 +1,6 @@
 //! Writing: into the dirty blocks, with space reserved first.
 
+use super::part::Part;
 use crate::data::FileData;
 use crate::fs::BrokenRule;
 use crate::inode::{Inode, InodeCore};
@@ -110,19 +111,21 @@ impl FileSystem {
             return Err(Error::FileTooLarge);
         }
         self.leave_inline(ctx, inode, data)?;
+        let all = Part { offset, bytes };
         if self.options().follow_page_cache {
-            return self.write_by_folio(ctx, inode, data, offset, bytes);
+            return self.write_by_folio(ctx, inode, data, all);
         }
         // In pieces, so that a write larger than the limit of dirty data can be written back on the way.
-        let piece = (self.options().dirty_data_bytes / 2).max(1 << 20);
+        let most = u64_from_usize((self.options().dirty_data_bytes / 2).max(1 << 20));
         let mut at = offset;
-        for part in bytes.chunks(piece) {
-            self.make_data_room(ctx, inode, data, part.len())?;
-            self.write_piece_or_parts(ctx, inode, data, at, part)?;
+        while at < end {
+            let piece = all.within(at..end.min(at + most));
+            self.make_data_room(ctx, inode, data, piece.bytes.len())?;
+            self.write_piece_or_parts(ctx, inode, data, piece)?;
             if !self.delays_allocation() {
                 self.write_back(ctx, inode, data)?;
             }
-            at += u64_from_usize(part.len());
+            at = piece.end();
         }
         Ok(bytes.len())
     }
@@ -134,26 +137,22 @@ impl FileSystem {
         ctx: &OpContext,
         inode: &Arc<Inode>,
         data: &mut FileData,
-        offset: u64,
-        bytes: &[u8],
+        piece: Part<'_>,
     ) -> Result<()> {
-        match self.write_piece(ctx, inode, data, offset, bytes) {
+        match self.write_piece(ctx, inode, data, piece) {
             Err(Error::NoSpace) => {}
             other => return other,
         }
         let bits = self.geometry().block_bits();
-        let part = PART_BLOCKS << bits;
-        let end = offset + u64_from_usize(bytes.len());
-        let blocks = u32_from_u64(offset >> bits)..u32_from_u64(end.div_ceil(1 << bits));
-        if end - offset <= part || !self.data_fits(ctx, inode, data, &blocks)? {
+        let (most, end) = (PART_BLOCKS << bits, piece.end());
+        if end - piece.offset <= most || !self.data_fits(ctx, inode, data, &piece.blocks(bits))? {
             return Err(Error::NoSpace);
         }
-        let mut at = offset;
+        let mut at = piece.offset;
         while at < end {
-            let to = (at + 1).next_multiple_of(part).min(end);
-            let range = usize_from_u64(at - offset)..usize_from_u64(to - offset);
-            self.write_piece(ctx, inode, data, at, &bytes[range])?;
-            at = to;
+            let part = piece.within(at..(at + 1).next_multiple_of(most).min(end));
+            self.write_piece(ctx, inode, data, part)?;
+            at = part.end();
         }
         Ok(())
     }
@@ -164,23 +163,20 @@ impl FileSystem {
         ctx: &OpContext,
         inode: &Arc<Inode>,
         data: &mut FileData,
-        offset: u64,
-        bytes: &[u8],
+        piece: Part<'_>,
     ) -> Result<()> {
-        let bits = self.geometry().block_bits();
         let block_size = self.block_size();
-        let end = offset + u64_from_usize(bytes.len());
-        let (first, last) = (u32_from_u64(offset >> bits), u32_from_u64((end - 1) >> bits));
-        self.promise(ctx, inode, data, &(first..last + 1))?;
-        if let Err(error) = self.read_edges(ctx, inode, data, offset..end) {
-            self.settle_reservations(ctx, inode, data, &(first..last + 1))?;
+        let blocks = piece.blocks(self.geometry().block_bits());
+        self.promise(ctx, inode, data, &blocks)?;
+        if let Err(error) = self.read_edges(ctx, inode, data, piece.range()) {
+            self.settle_reservations(ctx, inode, data, &blocks)?;
             return Err(error);
         }
-        let mut at = offset;
-        for logical in first..=last {
+        let mut at = piece.offset;
+        for logical in blocks {
             let inside = usize_from_u64(at) % block_size;
-            let n = (block_size - inside).min(usize_from_u64(end - at));
-            let part = &bytes[usize_from_u64(at - offset)..][..n];
+            let n = (block_size - inside).min(usize_from_u64(piece.end() - at));
+            let part = piece.within(at..at + u64_from_usize(n)).bytes;
             match data.block_mut(logical) {
                 Some(block) => block[inside..inside + n].copy_from_slice(part),
                 None => {
@@ -191,7 +187,7 @@ impl FileSystem {
             }
             at += u64_from_usize(n);
         }
-        self.note_written(ctx, inode, end)
+        self.note_written(ctx, inode, piece.end())
     }
 
     /// Brings in the blocks at the ends of a range of bytes that a write does not cover whole.
@@ -251,8 +247,14 @@ impl FileSystem {
         data.insert(logical, block);
     }
 
-    /// Raises the size that users see and sets the times.
+    /// Raises the size that users see and sets the times. As in Linux an inode that stays as it is joins no transaction.
     fn note_written(&self, ctx: &OpContext, inode: &Arc<Inode>, end: u64) -> Result<()> {
+        {
+            let core = inode.core();
+            if end <= core.size && !core.times_change(ctx) {
+                return Ok(());
+            }
+        }
         let handle = self.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;

@@ -1,9 +1,6 @@
 //! The kernel as oracle: a loop image mounted with the kernel's ext4, observed through a private trace instance.
 //!
-//! Everything lives in one directory `blockyard-agree-PID-*` under the scratch directory, so that what a killed run left behind can be
-//! told apart and taken down by the next ([`clean_leftovers`]). Only devices and instances made here are touched. The
-//! parts are guards dropped in the reverse order of their making: file system, loop device, trace instance, tracefs,
-//! directory.
+//! Everything lives in one [`WorkDirectory`], which takes it down.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,30 +10,31 @@ use anyhow::{Context, bail};
 
 use super::images::ImageKind;
 use super::recording::{End, FORMAT, Image, Tunables};
-
-const PREFIX: &str = "blockyard-agree-";
+use super::work::WorkDirectory;
 
 /// Events that a recording needs.
-const EXT4_EVENTS: [&str; 17] = [
-    "ext4_request_blocks",
-    "ext4_allocate_blocks",
-    "ext4_mballoc_alloc",
-    "ext4_mballoc_prealloc",
-    "ext4_mb_new_inode_pa",
-    "ext4_mb_new_group_pa",
-    "ext4_mb_release_inode_pa",
-    "ext4_discard_preallocations",
-    "ext4_free_blocks",
-    "ext4_mballoc_free",
-    "ext4_allocate_inode",
-    "ext4_da_write_end",
-    "ext4_write_end",
-    "ext4_da_reserve_space",
-    "ext4_da_release_space",
-    "ext4_da_update_reserve_space",
-    "ext4_mb_release_group_pa",
+const EVENTS: [&str; 20] = [
+    "ext4/ext4_request_blocks",
+    "ext4/ext4_allocate_blocks",
+    "ext4/ext4_mballoc_alloc",
+    "ext4/ext4_mballoc_prealloc",
+    "ext4/ext4_mb_new_inode_pa",
+    "ext4/ext4_mb_new_group_pa",
+    "ext4/ext4_mb_release_inode_pa",
+    "ext4/ext4_discard_preallocations",
+    "ext4/ext4_free_blocks",
+    "ext4/ext4_mballoc_free",
+    "ext4/ext4_allocate_inode",
+    "ext4/ext4_da_write_end",
+    "ext4/ext4_write_end",
+    "ext4/ext4_da_reserve_space",
+    "ext4/ext4_da_release_space",
+    "ext4/ext4_da_update_reserve_space",
+    "ext4/ext4_mb_release_group_pa",
+    "jbd2/jbd2_handle_start",
+    "jbd2/jbd2_handle_restart",
+    "jbd2/jbd2_end_commit",
 ];
-const JBD2_EVENTS: [&str; 3] = ["jbd2_handle_start", "jbd2_handle_restart", "jbd2_end_commit"];
 
 /// KiB of trace buffer for each CPU: about a million events.
 const BUFFER_KIB: u32 = 96 * 1024;
@@ -76,73 +74,8 @@ pub(super) fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a program whose failure must not stop a clean-up.
-fn try_run(program: &str, arguments: &[&str]) {
-    let _ = Command::new(program).args(arguments).output();
-}
-
 pub(super) fn text(path: &Path) -> anyhow::Result<&str> {
     path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
-}
-
-/// Takes down what runs that no longer exist left under `scratch`.
-pub fn clean_leftovers(scratch: &Path) {
-    let Ok(entries) = fs::read_dir(scratch) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let pid =
-            name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            take_down(&entry.path());
-        }
-    }
-}
-
-/// Unmounts, detaches and removes everything of one work directory.
-fn take_down(directory: &Path) {
-    let inside = |name: &str| directory.join(name).to_string_lossy().into_owned();
-    try_run("umount", &[&inside("mnt")]);
-    let image = inside("image");
-    let devices = Command::new("losetup").args(["-j", &image, "-n", "-O", "NAME"]).output();
-    for device in
-        devices.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default().lines()
-    {
-        try_run("losetup", &["-d", device.trim()]);
-    }
-    if let Some(name) = directory.file_name() {
-        let _ = fs::remove_dir(directory.join("trace/instances").join(name));
-    }
-    try_run("umount", &[&inside("trace")]);
-    let _ = fs::remove_file(&image);
-    for name in ["mnt", "trace"] {
-        let _ = fs::remove_dir(directory.join(name));
-    }
-    // Not recursive: should something still be mounted inside, it stays untouched.
-    let _ = fs::remove_dir(directory);
-}
-
-/// The directory of one session and all that hangs on it.
-pub(super) struct WorkDirectory(pub(super) PathBuf);
-
-impl WorkDirectory {
-    pub(super) fn new(scratch: &Path) -> anyhow::Result<Self> {
-        let pid = std::process::id();
-        for number in 0..1000 {
-            let path = scratch.join(format!("{PREFIX}{pid}-{number}"));
-            match fs::create_dir(&path) {
-                Ok(()) => return Ok(Self(path)),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error).with_context(|| format!("cannot make {}", path.display())),
-            }
-        }
-        bail!("{} is full of {PREFIX} directories", scratch.display())
-    }
-}
-
-impl Drop for WorkDirectory {
-    fn drop(&mut self) {
-        take_down(&self.0);
-    }
 }
 
 /// A mounted image under observation.
@@ -160,15 +93,11 @@ impl Session {
     /// What the program or the kernel that refused said.
     pub fn start(kind: ImageKind, scratch: &Path) -> anyhow::Result<Self> {
         let work = WorkDirectory::new(scratch)?;
-        let image_path = work.0.join("image");
+        let image_path = work.image();
         fs::File::create(&image_path)?.set_len(kind.mib << 20)?;
         make_file_system(&kind, &image_path)?;
         let image = describe(text(&image_path)?)?;
-        for name in ["mnt", "trace"] {
-            fs::create_dir(work.0.join(name))?;
-        }
-        let node = run("losetup", &["--find", "--show", text(&image_path)?])?;
-        let device = node.trim().trim_start_matches("/dev/").to_owned();
+        let device = work.attach(kind.rotational)?;
         let mut session = Self { work, device, kind, image };
         session.mount()?;
         session.read_tunables()?;
@@ -176,14 +105,14 @@ impl Session {
             // Reading mb_groups initialises every group.
             session.check_start()?;
         }
-        session.observe()?;
+        session.work.observe(&session.device, BUFFER_KIB, &EVENTS)?;
         Ok(session)
     }
 
     /// Where the file system is mounted.
     #[must_use]
     pub fn mount_point(&self) -> PathBuf {
-        self.work.0.join("mnt")
+        self.work.mount_point()
     }
 
     /// The image's description; load and seed are the caller's to fill.
@@ -195,7 +124,7 @@ impl Session {
     /// The file that takes markers into the trace.
     #[must_use]
     pub fn marker(&self) -> PathBuf {
-        self.instance().join("trace_marker")
+        self.work.marker()
     }
 
     /// Stops the observation and gives the trace.
@@ -203,15 +132,7 @@ impl Session {
     /// # Errors
     /// When the buffer was too small: a trace with a gap is no recording.
     pub fn trace(&self) -> anyhow::Result<String> {
-        fs::write(self.instance().join("tracing_on"), "0")?;
-        for cpu in fs::read_dir(self.instance().join("per_cpu"))? {
-            let stats = fs::read_to_string(cpu?.path().join("stats"))?;
-            let lost = stats.lines().filter(|line| line.contains("overrun") || line.contains("dropped"));
-            if lost.into_iter().any(|line| !line.ends_with(": 0")) {
-                bail!("the trace buffer overflowed: take fewer operations");
-            }
-        }
-        Ok(fs::read_to_string(self.instance().join("trace"))?)
+        self.work.recorded()
     }
 
     /// The kernel's own view of the groups.
@@ -237,10 +158,6 @@ impl Session {
         })
     }
 
-    fn instance(&self) -> PathBuf {
-        self.work.0.join("trace/instances").join(self.work.0.file_name().unwrap_or_default())
-    }
-
     fn proc_file(&self, name: &str) -> anyhow::Result<String> {
         let path = format!("/proc/fs/ext4/{}/{name}", self.device);
         fs::read_to_string(&path).with_context(|| path)
@@ -253,8 +170,6 @@ impl Session {
     }
 
     fn mount(&self) -> anyhow::Result<()> {
-        let rotational = if self.kind.rotational { "1" } else { "0" };
-        fs::write(format!("/sys/block/{}/queue/rotational", self.device), rotational)?;
         let common = "no_prefetch_block_bitmaps,noinit_itable,noatime";
         let journal = if self.image.journal { ",commit=3600" } else { "" };
         let options = format!("{common}{journal},{}", self.kind.mount);
@@ -321,30 +236,6 @@ impl Session {
                 words.map(|word| word.parse().with_context(|| format!("mb_groups line {line:?}"))).collect()
             })
             .collect()
-    }
-
-    fn observe(&self) -> anyhow::Result<()> {
-        run("mount", &["-t", "tracefs", "none", text(&self.work.0.join("trace"))?])?;
-        let instance = self.instance();
-        fs::create_dir(&instance).context("cannot make a trace instance")?;
-        let set = |file: &str, value: &str| {
-            fs::write(instance.join(file), value).with_context(|| format!("trace file {file}"))
-        };
-        set("trace_clock", "counter")?;
-        set("buffer_size_kb", &BUFFER_KIB.to_string())?;
-        let number = fs::read_to_string(format!("/sys/block/{}/dev", self.device))?;
-        let (major, minor) = number.trim().split_once(':').context("device number")?;
-        let kernel_number = (major.parse::<u32>()? << 20) | minor.parse::<u32>()?;
-        for system in ["ext4", "jbd2"] {
-            set(&format!("events/{system}/filter"), &format!("dev=={kernel_number}"))?;
-        }
-        for event in EXT4_EVENTS {
-            set(&format!("events/ext4/{event}/enable"), "1")?;
-        }
-        for event in JBD2_EVENTS {
-            set(&format!("events/jbd2/{event}/enable"), "1")?;
-        }
-        Ok(())
     }
 }
 

@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use super::images::{IMAGES, ImageKind, image_kind};
-use super::kernel;
 use super::loads::{LOADS, Load, load_named};
 use super::record::{fits, record};
 use super::replay::{Agreement, replay, share};
+use super::{kernel, work};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Agreement)) -> anyhow::Result<Vec<
     if let Some(missing) = kernel::missing() {
         anyhow::bail!("cannot record decisions of the kernel here: missing {missing}");
     }
-    kernel::clean_leftovers(&plan.scratch);
+    work::clean_leftovers(&plan.scratch);
     let mut results = Vec::new();
     for (row, &image) in images.iter().enumerate() {
         for (column, &load) in loads.iter().enumerate() {

@@ -37,6 +37,7 @@ use self::layout::Layout;
 use self::mounted::{Mounted, Played};
 use self::write_back::Quiet;
 use super::kernel::{self, run, text};
+use super::work;
 use crate::trace::play::engine::EnginePlayer;
 use crate::trace::play::{Outcome, Player};
 use crate::trace::{Line, Op};
@@ -167,7 +168,7 @@ impl Session {
         if let Some(missing) = kernel::missing() {
             bail!("cannot compare with the kernel here: missing {missing}");
         }
-        kernel::clean_leftovers(scratch);
+        work::clean_leftovers(scratch);
         Ok(Self { _quiet: Quiet::start()? })
     }
 

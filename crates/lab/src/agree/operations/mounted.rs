@@ -6,12 +6,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use blockyard_device::MemoryDevice;
 use blockyard_disk::Timestamp;
 
 use super::Loading;
-use crate::agree::kernel::{WorkDirectory, run, text};
+use crate::agree::kernel::{run, text};
+use crate::agree::work::WorkDirectory;
 use crate::trace::Line;
 use crate::trace::play::kernel::KernelPlayer;
 use crate::trace::play::{Outcome, Player};
@@ -84,18 +85,12 @@ impl Mounted {
         scratch: &Path,
     ) -> Result<Self> {
         let work = WorkDirectory::new(scratch)?;
-        let path = work.0.join("image");
-        image.save(&path)?;
-        for name in ["mnt", "trace"] {
-            fs::create_dir(work.0.join(name))?;
-        }
-        let node = run("losetup", &["--find", "--show", text(&path)?])?;
-        let device = node.trim().trim_start_matches("/dev/").to_owned();
-        fs::write(format!("/sys/block/{device}/queue/rotational"), "0")?;
+        image.save(&work.image())?;
+        let device = work.attach(false)?;
         let journal = if journal { format!(",commit={COMMIT_SECONDS}") } else { String::new() };
         let comma = if options.is_empty() { "" } else { "," };
         let options = format!("{COMMON}{journal}{comma}{options}");
-        let mount = Mount { device, point: work.0.join("mnt"), options, loading };
+        let mount = Mount { device, point: work.mount_point(), options, loading };
         mount.mount()?;
         Ok(Self { work, mount, observed: false })
     }
@@ -105,27 +100,9 @@ impl Mounted {
     /// # Errors
     /// Of tracefs.
     pub(super) fn observe(&mut self) -> Result<()> {
-        run("mount", &["-t", "tracefs", "none", text(&self.work.0.join("trace"))?])?;
-        let instance = self.instance();
-        fs::create_dir(&instance).context("cannot make a trace instance")?;
-        let set = |file: &str, value: &str| {
-            fs::write(instance.join(file), value).with_context(|| format!("trace file {file}"))
-        };
-        set("trace_clock", "counter")?;
-        set("buffer_size_kb", &BUFFER_KIB.to_string())?;
-        let number = fs::read_to_string(format!("/sys/block/{}/dev", self.mount.device))?;
-        let (major, minor) = number.trim().split_once(':').context("device number")?;
-        let kernel_number = (major.parse::<u32>()? << 20) | minor.parse::<u32>()?;
-        for event in EVENTS {
-            set(&format!("events/{event}/filter"), &format!("dev=={kernel_number}"))?;
-            set(&format!("events/{event}/enable"), "1")?;
-        }
+        self.work.observe(&self.mount.device, BUFFER_KIB, &EVENTS)?;
         self.observed = true;
         Ok(())
-    }
-
-    fn instance(&self) -> PathBuf {
-        self.work.0.join("trace/instances").join(self.work.0.file_name().unwrap_or_default())
     }
 
     /// Plays the lines in a thread of its own, with a marker in the trace before each.
@@ -133,9 +110,8 @@ impl Mounted {
     /// # Errors
     /// Where the trace can not be played.
     pub(super) fn play(&self, lines: &[Line], seed: u64) -> Result<Played> {
-        let marker = self.instance().join("trace_marker");
-        let marker =
-            if self.observed { Some(fs::OpenOptions::new().write(true).open(marker)?) } else { None };
+        let open = || fs::OpenOptions::new().write(true).open(self.work.marker());
+        let marker = if self.observed { Some(open()?) } else { None };
         let mount = self.mount.clone();
         std::thread::scope(|scope| {
             let played = scope.spawn(move || play(&mount, marker, lines, seed));
@@ -148,15 +124,7 @@ impl Mounted {
     /// # Errors
     /// When the buffer was too small.
     pub(super) fn recorded(&self) -> Result<String> {
-        fs::write(self.instance().join("tracing_on"), "0")?;
-        for cpu in fs::read_dir(self.instance().join("per_cpu"))? {
-            let stats = fs::read_to_string(cpu?.path().join("stats"))?;
-            let mut lost = stats.lines().filter(|line| line.contains("overrun") || line.contains("dropped"));
-            if lost.any(|line| !line.ends_with(": 0")) {
-                bail!("the kernel's trace buffer overflowed: take a shorter trace");
-            }
-        }
-        Ok(fs::read_to_string(self.instance().join("trace"))?)
+        self.work.recorded()
     }
 
     /// The text of `mb_stats`.
@@ -174,7 +142,7 @@ impl Mounted {
     /// Of unmounting and reading.
     pub(super) fn finish(self) -> Result<MemoryDevice> {
         self.mount.unmount()?;
-        Ok(MemoryDevice::load(&self.work.0.join("image"))?)
+        Ok(MemoryDevice::load(&self.work.image())?)
     }
 }
 

@@ -1,0 +1,50 @@
+//! A part of a write: bytes, and where in the file they go.
+
+use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
+use std::ops::Range;
+
+/// Bytes to be written. They lie inside the largest file there can be, so no sum of offsets overflows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part<'b> {
+    /// Where the first byte goes.
+    pub(super) offset: u64,
+    /// At least one byte.
+    pub(super) bytes: &'b [u8],
+}
+
+impl<'b> Part<'b> {
+    /// Where the file goes on behind it.
+    pub(super) fn end(&self) -> u64 {
+        self.offset + u64_from_usize(self.bytes.len())
+    }
+
+    /// The bytes of the file that it covers.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.offset..self.end()
+    }
+
+    /// The blocks that it touches.
+    pub(super) fn blocks(&self, block_bits: u32) -> Range<u32> {
+        u32_from_u64(self.offset >> block_bits)..u32_from_u64((self.end() - 1) >> block_bits) + 1
+    }
+
+    /// What of it goes to a range of the file that lies inside its own.
+    pub(super) fn within(&self, range: Range<u64>) -> Self {
+        let [from, to] = [range.start, range.end].map(|at| usize_from_u64(at - self.offset));
+        Part { offset: range.start, bytes: &self.bytes[from..to] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Part;
+
+    #[test]
+    fn a_part_keeps_bytes_and_place_together() {
+        let bytes: Vec<u8> = (0..100).collect();
+        let all = Part { offset: 4000, bytes: &bytes };
+        assert_eq!((all.range(), all.blocks(12), all.blocks(10)), (4000..4100, 0..2, 3..5));
+        let part = all.within(4032..4096);
+        assert_eq!((part.offset, part.bytes, part.end()), (4032, &bytes[32..96], 4096));
+    }
+}
