@@ -150,6 +150,21 @@ fn a_copy_that_does_not_fit_leaves_nothing_and_keeps_the_old() {
 }
 
 #[test]
+fn an_attribute_that_does_not_fit_is_named() {
+    if !require(&["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    std::fs::write(&source, "content").unwrap();
+    rustix::fs::lsetxattr(&source, "user.long", &[b'x'; 3000], rustix::fs::XattrFlags::empty()).unwrap();
+    let (image, source) = (small_image(folder.path()), source.to_str().unwrap());
+    fails(&["put", &image, source, "/f"], 1, "attribute user.long of 3000 bytes");
+    done(&["put", "--no-xattrs", &image, source, "/f"]);
+    assert_eq!(done(&["cat", &image, "/f"]), "content");
+}
+
+#[test]
 fn names_are_made_moved_and_removed() {
     if !require(&["mke2fs", "e2fsck"]) {
         return;

@@ -343,7 +343,7 @@ impl Copy<'_, '_> {
                 match fs.set_xattr(ctx, inode, &name, &value, XattrMode::Set) {
                     // Attributes of other file systems mean nothing in this one.
                     Err(Error::NotSupported(_)) => {}
-                    done => done.at(path)?,
+                    done => done.at(path).with_context(|| about_attribute(&name, value.len()))?,
                 }
             }
         }
@@ -384,4 +384,13 @@ fn device_number(number: u64) -> DeviceNumber {
         major: low32(u64::from(rustix::fs::major(number))),
         minor: low32(u64::from(rustix::fs::minor(number))),
     }
+}
+
+/// What to know and do when an attribute cannot be set.
+fn about_attribute(name: &[u8], length: usize) -> String {
+    let name = String::from_utf8_lossy(name);
+    format!(
+        "attribute {name} of {length} bytes (those of a file share its inode and one block, unless the file system was \
+         made with -O ea_inode; --no-xattrs leaves them out)"
+    )
 }
