@@ -3,12 +3,12 @@
 //! Runs go in ascending order of logical block, at most 2048 blocks at a time (mballoc.md 3.6). It happens when it is
 //! asked for: fsync, sync, close, or when dirty data passes its limit.
 
-use super::allocate::How;
+use super::allocate::{How, Plan};
 use super::logged::LOGGED_MAX;
 use super::store::ExtentStore;
 use super::write::lower;
 use crate::data::FileData;
-use crate::extents::Tree;
+use crate::extents::{Lookup, Tree};
 use crate::inode::Inode;
 use crate::space::Pool;
 use crate::{Error, FileSystem, OpContext, Result};
@@ -27,6 +27,17 @@ const ZEROED_BYTES_MAX: u32 = 32 << 10;
 
 /// Metadata blocks that one run may change: a split of the tree on every level, bitmaps, descriptors, the inode.
 pub(crate) const RUN_CREDITS: usize = 24;
+
+/// Where the beginning of a run is written.
+struct Target<'a> {
+    piece: Range<u32>,
+    /// The block that it begins at.
+    physical: u64,
+    /// How it will be mapped, when it is not.
+    plan: Option<Plan<'a>>,
+    /// It is mapped, and reads as zeroes.
+    unwritten: bool,
+}
 
 impl FileSystem {
     /// Makes a file durable: its data, its inode, and, as transactions come in order, every name and attribute that was
@@ -298,24 +309,8 @@ impl FileSystem {
             let core = inode.core();
             (self.lookup_block(inode, &core, run.start)?, self.logs_data(inode, &core))
         };
-        let found = here.found;
         let run = if logged { run.start..run.end.min(run.start.saturating_add(LOGGED_MAX)) } else { run };
-        let (logical, len) = (run.start, run.end - run.start);
-        let pool = if self.places_as_linux() { Pool::Ordinary } else { Pool::Promised };
-        let how = How { unwritten: false, pool, exact: false };
-        let plan = match found {
-            Some(_) => None,
-            None => Some(self.plan_blocks(ctx, inode, &inode.core(), &here, (logical, len), how)?),
-        };
-        let (piece, physical) = match (&plan, found) {
-            (Some(plan), _) => (logical..logical + plan.extent.len, plan.extent.physical),
-            (None, Some(extent)) => {
-                let end = extent.end().min(run.end);
-                (logical..end, extent.physical + u64::from(logical - extent.logical))
-            }
-            (None, None) => return Ok(None),
-        };
-        let unwritten = found.is_some_and(|extent| extent.unwritten);
+        let Target { piece, physical, plan, unwritten } = self.target(ctx, inode, &here, run)?;
         if logged {
             self.log_piece(ctx, inode, data, (piece.clone(), physical), (plan, unwritten))?;
             self.end_reservations(ctx, data, &piece);
@@ -331,36 +326,64 @@ impl FileSystem {
         inode.note_written(&self.flushes);
         let changes = plan.is_some() || unwritten;
         if changes {
-            let handle = self.begin(ctx, RUN_CREDITS)?;
-            handle.set_pool(Pool::Promised);
-            let mut core = inode.core_mut();
-            self.join_inode(&handle, inode, &mut core)?;
             let is_last = unconverted.is_empty() && !data.has_more_than(&piece);
-            let later = self.delays_allocation() && core.map == InodeMap::Extents && !is_last;
-            if later {
+            if self.map_written(ctx, inode, (&piece, written), plan, is_last)? {
                 unconverted.push(piece.clone());
             }
-            if let Some(mut plan) = plan {
-                plan.extent.unwritten = later;
-                self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
-            } else {
-                self.edit_tree(ctx, &handle, inode, &mut core, |tree| {
-                    // Zeroing more than was asked for comes after looking for a neighbour that takes it.
-                    let may_move = !self.delays_allocation() && written == piece;
-                    match (later, may_move) {
-                        (true, _) => tree.separate(&piece),
-                        (false, true) => tree.initialise(written),
-                        (false, false) => tree.set_state(written, false),
-                    }
-                })?;
-            }
-            self.raise_disk_size(&mut core, piece.end);
-            inode.note_remapped(&handle);
         }
         self.end_reservations(ctx, data, &piece);
         let end = piece.end;
         self.forget_dirty(data, piece);
         Ok(changes.then_some(end))
+    }
+
+    /// Where the beginning of a run goes: where it is mapped (`here` is the look-up of it), or a place chosen now.
+    fn target(&self, ctx: &OpContext, inode: &Inode, here: &Lookup, run: Range<u32>) -> Result<Target<'_>> {
+        if let Some(extent) = here.found {
+            let piece = run.start..extent.end().min(run.end);
+            let physical = extent.physical + u64::from(run.start - extent.logical);
+            return Ok(Target { piece, physical, plan: None, unwritten: extent.unwritten });
+        }
+        let pool = if self.places_as_linux() { Pool::Ordinary } else { Pool::Promised };
+        let how = How { unwritten: false, pool, exact: false };
+        let wanted = (run.start, run.end - run.start);
+        let plan = self.plan_blocks(ctx, inode, &inode.core(), here, wanted, how)?;
+        let (piece, physical) = (run.start..run.start + plan.extent.len, plan.extent.physical);
+        Ok(Target { piece, physical, plan: Some(plan), unwritten: false })
+    }
+
+    /// Maps a piece whose data was written as `plan` says, or makes it written; `written` is what has become written with
+    /// it. Gives whether it stays unwritten for now, which the last piece of a write-back never does.
+    fn map_written(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        (piece, written): (&Range<u32>, Range<u32>),
+        plan: Option<Plan<'_>>,
+        is_last: bool,
+    ) -> Result<bool> {
+        let handle = self.begin(ctx, RUN_CREDITS)?;
+        handle.set_pool(Pool::Promised);
+        let mut core = inode.core_mut();
+        self.join_inode(&handle, inode, &mut core)?;
+        let later = self.delays_allocation() && core.map == InodeMap::Extents && !is_last;
+        if let Some(mut plan) = plan {
+            plan.extent.unwritten = later;
+            self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+        } else {
+            self.edit_tree(ctx, &handle, inode, &mut core, |tree| {
+                // Zeroing more than was asked for comes after looking for a neighbour that takes it.
+                let may_move = !self.delays_allocation() && written == *piece;
+                match (later, may_move) {
+                    (true, _) => tree.separate(piece),
+                    (false, true) => tree.initialise(written),
+                    (false, false) => tree.set_state(written, false),
+                }
+            })?;
+        }
+        self.raise_disk_size(&mut core, piece.end);
+        inode.note_remapped(&handle);
+        Ok(later)
     }
 
     /// Zeroes what becomes written together with `piece` of an unwritten extent; gives all of it.

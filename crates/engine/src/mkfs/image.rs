@@ -71,7 +71,7 @@ impl Writer<'_> {
             self.clear_tables()?;
         }
         if self.options.lazy_journal_init == Some(false) {
-            for run in self.layout.journal.iter().flat_map(|journal| &journal.runs) {
+            for run in self.layout.files.journal.iter().flat_map(|journal| &journal.runs) {
                 self.clear_blocks(run.physical, run.len)?;
             }
         }
@@ -175,9 +175,9 @@ impl Writer<'_> {
                 pieces.push((run.physical, Piece::Bytes(bytes[from..to].to_vec())));
             }
         };
-        content(&layout.root, inodes::root_block(layout, &self.checksums));
-        content(&layout.lost_found, inodes::lost_found_content(layout, &self.checksums));
-        if let (Some(file), Some(size)) = (&layout.journal, layout.params.journal) {
+        content(&layout.files.root, inodes::root_block(layout, &self.checksums));
+        content(&layout.files.lost_found, inodes::lost_found_content(layout, &self.checksums));
+        if let (Some(file), Some(size)) = (&layout.files.journal, layout.params.journal) {
             let first = journal::superblock(layout, size, identity);
             pieces.push((file.runs[0].physical, Piece::Bytes(first)));
         }
@@ -185,26 +185,27 @@ impl Writer<'_> {
             let blocks = inodes::map_blocks(layout, &self.checksums, owner, file);
             pieces.extend(blocks.into_iter().map(|(at, bytes)| (at, Piece::Bytes(bytes))));
         }
-        if let Some(at) = layout.resize {
+        if let Some(at) = layout.files.resize {
             pieces.push((at, Piece::Bytes(inodes::resize_block(layout))));
             let reserved = inodes::reserved_blocks(layout);
             pieces.extend(reserved.map(|(at, _)| (at, Piece::Bytes(inodes::reserved_content(layout, at)))));
         }
-        for run in layout.orphan.iter().flat_map(|orphan| &orphan.runs) {
+        for run in layout.files.orphan.iter().flat_map(|orphan| &orphan.runs) {
             let blocks = run.physical..run.physical + run.len;
             pieces.extend(
                 blocks.map(|at| (at, Piece::Bytes(inodes::orphan_block(layout, &self.checksums, at)))),
             );
         }
-        if let Some(at) = layout.mmp {
+        if let Some(at) = layout.files.mmp {
             pieces.push((at, Piece::Bytes(journal::mmp_block(layout, self.options, &self.checksums))));
         }
     }
 
     fn files(&self) -> impl Iterator<Item = (InodeNr, &FileBlocks)> {
-        let fixed = [(InodeNr::ROOT, &self.layout.root), (inodes::LOST_FOUND, &self.layout.lost_found)];
-        let journal = self.layout.journal.iter().map(|file| (InodeNr::JOURNAL, file));
-        let orphan = self.layout.orphan.iter().map(|file| (inodes::ORPHAN_FILE, file));
+        let fixed =
+            [(InodeNr::ROOT, &self.layout.files.root), (inodes::LOST_FOUND, &self.layout.files.lost_found)];
+        let journal = self.layout.files.journal.iter().map(|file| (InodeNr::JOURNAL, file));
+        let orphan = self.layout.files.orphan.iter().map(|file| (inodes::ORPHAN_FILE, file));
         fixed.into_iter().chain(journal).chain(orphan)
     }
 

@@ -25,7 +25,7 @@ const ATTRIBUTE_MAGIC: u32 = 0xEA02_0000;
 
 /// Inodes in use: the reserved ones, lost+found, and the orphan file.
 pub(super) fn used(layout: &Layout) -> u32 {
-    reserved(layout.orphan.is_some())
+    reserved(layout.files.orphan.is_some())
 }
 
 /// Inodes that a new file system uses, with or without an orphan file.
@@ -70,7 +70,7 @@ impl Maker<'_> {
         match number {
             InodeNr::BAD_BLOCKS => self.stamp(inode),
             InodeNr::ROOT => {
-                self.file(inode, FileType::Directory.mode_bits() | 0o755, 3, &layout.root);
+                self.file(inode, FileType::Directory.mode_bits() | 0o755, 3, &layout.files.root);
                 if let Some((uid, gid)) = options.root_owner {
                     inode.raw_mut().set_uid(uid);
                     inode.raw_mut().set_gid(gid);
@@ -78,12 +78,12 @@ impl Maker<'_> {
             }
             InodeNr::RESIZE => self.resize(inode),
             InodeNr::JOURNAL => {
-                if let Some(journal) = &layout.journal {
+                if let Some(journal) = &layout.files.journal {
                     self.file(inode, FileType::Regular.mode_bits() | 0o600, 1, journal);
                 }
             }
             LOST_FOUND => {
-                self.file(inode, FileType::Directory.mode_bits() | 0o700, 2, &layout.lost_found);
+                self.file(inode, FileType::Directory.mode_bits() | 0o700, 2, &layout.files.lost_found);
                 if layout.params.features.contains(INLINE_DATA) {
                     // It has outgrown the inode; the empty attribute area that held it stays.
                     let area = RawInode::SIZE + usize::from(super::superblock::EXTRA_ISIZE);
@@ -91,7 +91,7 @@ impl Maker<'_> {
                 }
             }
             ORPHAN_FILE => {
-                if let Some(orphan) = &layout.orphan {
+                if let Some(orphan) = &layout.files.orphan {
                     self.file(inode, FileType::Regular.mode_bits() | 0o600, 1, orphan);
                 }
             }
@@ -128,7 +128,7 @@ impl Maker<'_> {
     /// The resize inode: one double-indirect block, whose entries are the reserved descriptor blocks of group 0, each
     /// an indirect block that names its copies in the groups with backups.
     fn resize(&self, inode: &mut InodeSlot<&mut [u8]>) {
-        let Some(dind) = self.layout.resize else { return };
+        let Some(dind) = self.layout.files.resize else { return };
         self.new_inode(inode, FileType::Regular.mode_bits() | 0o600, 1);
         let params = &self.layout.params;
         let copies = u64_from_usize(self.layout.backups().len()) + 1;
@@ -198,7 +198,7 @@ pub(super) fn root_block(layout: &Layout, checksums: &Checksums) -> Vec<u8> {
 /// The blocks of lost+found: `.` and `..`, then empty ones, so that a checker need not allocate to reconnect files.
 pub(super) fn lost_found_content(layout: &Layout, checksums: &Checksums) -> Vec<u8> {
     let dir = dir_layout(layout);
-    let mut content = vec![0; usize_from_u64(size_of(layout, &layout.lost_found))];
+    let mut content = vec![0; usize_from_u64(size_of(layout, &layout.files.lost_found))];
     let seed = checksums.inode_seed(LOST_FOUND, 0);
     for (index, block) in content.chunks_exact_mut(dir.block_size).enumerate() {
         if index == 0 {

@@ -1,7 +1,7 @@
 //! Every placement of a file system to be, without any I/O.
 //!
 //! Order, which decides who gets which block: heads of all groups, bitmaps and tables, root directory, lost+found,
-//! resize inode, journal, orphan file, MMP block. With bigalloc everything up to the tables is placed block by block,
+//! resize inode, journal, MMP block, orphan file. With bigalloc everything up to the tables is placed block by block,
 //! then clusters touched are taken whole, and files take whole clusters.
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
@@ -35,13 +35,7 @@ pub(super) struct Layout {
     pub(super) space: Space,
     /// Blocks in use before any file was placed.
     pub(super) static_space: Space,
-    pub(super) root: FileBlocks,
-    pub(super) lost_found: FileBlocks,
-    /// The double-indirect block of the resize inode.
-    pub(super) resize: Option<u64>,
-    pub(super) journal: Option<FileBlocks>,
-    pub(super) orphan: Option<FileBlocks>,
-    pub(super) mmp: Option<u64>,
+    pub(super) files: Files,
     /// Whether tables of several groups are packed together.
     is_flexed: bool,
 }
@@ -65,48 +59,13 @@ impl Layout {
         if options.journal_mib.is_some() {
             check_journal_room(&params, &geometry, &heads)?;
         }
-        let packed = options.packed_meta_blocks;
         let rules = rules(options, &params, &geometry);
         let places = tables::place_all(&geometry, rules, &mut space)?;
         space.widen(params.cluster_ratio());
         let static_space = space.clone();
 
-        let mut allocator = Allocator {
-            space: &mut space,
-            block_size: params.block_size(),
-            step: params.cluster_ratio(),
-            extents: params.features.contains(EXTENT),
-        };
-        let root = allocator.file(1, params.first_block)?;
-        let lost_found =
-            allocator.file(lost_found_len(&params), inode_goal(&geometry, inodes::LOST_FOUND))?;
-        let resize = match params.features.contains(RESIZE_INODE) {
-            true => Some(allocator.block(resize_goal(&params, &geometry, &heads))?),
-            false => None,
-        };
-        let journal = match params.journal {
-            Some(size) => {
-                let goal = match options.journal_location {
-                    // A block map is filled from the front, as mke2fs does whatever place is asked for.
-                    _ if !params.features.contains(EXTENT) || packed => params.first_block,
-                    Some(location) => location.in_blocks(params.block_size()),
-                    None => middle_goal(&params, &geometry, allocator.space),
-                };
-                Some(allocator.file(size.total, goal)?)
-            }
-            None => None,
-        };
-        let mmp = match params.features.contains(MMP) {
-            true => Some(allocator.block(params.first_block)?),
-            false => None,
-        };
-        let orphan = match params.orphan_blocks {
-            Some(blocks) => Some(allocator.file(blocks, params.first_block)?),
-            None => None,
-        };
-        let files = [&journal, &orphan].into_iter().flatten();
-        let largest = files.map(FileBlocks::blocks).max().unwrap_or(0) << params.block_bits;
-        if largest.max(resize.map_or(0, |_| inodes::resize_size(&params))) >= LARGE_FILE_MIN {
+        let files = Files::place(options, &params, &geometry, &heads, &mut space)?;
+        if files.largest_bytes(&params) >= LARGE_FILE_MIN {
             params.features.set(LARGE_FILE, true);
         }
         Ok(Self {
@@ -117,12 +76,7 @@ impl Layout {
             places,
             space,
             static_space,
-            root,
-            lost_found,
-            resize,
-            journal,
-            orphan,
-            mmp,
+            files,
             is_flexed: rules.flex > 1,
         })
     }
@@ -189,13 +143,73 @@ impl Layout {
     pub(super) fn overhead_clusters(&self) -> u64 {
         let ratio = self.params.cluster_ratio();
         let fixed = self.static_space.used_in(self.params.first_block..self.geometry.blocks_count().raw());
-        let journal = self.journal.as_ref().map_or(0, FileBlocks::blocks);
+        let journal = self.files.journal.as_ref().map_or(0, FileBlocks::blocks);
         (self.params.first_block + fixed + journal) / ratio
     }
 
     /// First block of a group's inode table.
     pub(super) fn inode_table(&self, group: GroupNr) -> BlockNr {
         self.places[usize_from_u32(group.raw())].inode_table
+    }
+}
+
+/// Blocks of the files that every new file system has, and of MMP.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub(super) root: FileBlocks,
+    pub(super) lost_found: FileBlocks,
+    /// The double-indirect block of the resize inode.
+    pub(super) resize: Option<u64>,
+    pub(super) journal: Option<FileBlocks>,
+    pub(super) mmp: Option<u64>,
+    pub(super) orphan: Option<FileBlocks>,
+}
+
+impl Files {
+    /// Takes their blocks, in the order of the fields.
+    fn place(
+        options: &Options,
+        params: &Params,
+        geometry: &Geometry,
+        heads: &Heads,
+        space: &mut Space,
+    ) -> Result<Self> {
+        let has = |feature| params.features.contains(feature);
+        let mut allocator = Allocator {
+            space,
+            block_size: params.block_size(),
+            step: params.cluster_ratio(),
+            extents: has(EXTENT),
+        };
+        let root = allocator.file(1, params.first_block)?;
+        let lost_found = allocator.file(lost_found_len(params), inode_goal(geometry, inodes::LOST_FOUND))?;
+        let resize = match has(RESIZE_INODE) {
+            true => Some(allocator.block(resize_goal(params, geometry, heads))?),
+            false => None,
+        };
+        let journal = match params.journal {
+            Some(size) => {
+                let goal = journal_goal(options, params, geometry, allocator.space);
+                Some(allocator.file(size.total, goal)?)
+            }
+            None => None,
+        };
+        let mmp = match has(MMP) {
+            true => Some(allocator.block(params.first_block)?),
+            false => None,
+        };
+        let orphan = match params.orphan_blocks {
+            Some(blocks) => Some(allocator.file(blocks, params.first_block)?),
+            None => None,
+        };
+        Ok(Self { root, lost_found, resize, journal, mmp, orphan })
+    }
+
+    /// Size of the largest file.
+    fn largest_bytes(&self, params: &Params) -> u64 {
+        let files = [&self.journal, &self.orphan].into_iter().flatten();
+        let largest = files.map(FileBlocks::blocks).max().unwrap_or(0) << params.block_bits;
+        largest.max(self.resize.map_or(0, |_| inodes::resize_size(params)))
     }
 }
 
@@ -246,7 +260,17 @@ fn check_journal_room(params: &Params, geometry: &Geometry, heads: &Heads) -> Re
     ))
 }
 
-/// Where the journal is wanted: in the middle, where most is free near it.
+/// Where the journal is wanted.
+fn journal_goal(options: &Options, params: &Params, geometry: &Geometry, space: &Space) -> u64 {
+    match options.journal_location {
+        // A block map is filled from the front, as mke2fs does whatever place is asked for.
+        _ if !params.features.contains(EXTENT) || options.packed_meta_blocks => params.first_block,
+        Some(location) => location.in_blocks(params.block_size()),
+        None => middle_goal(params, geometry, space),
+    }
+}
+
+/// In the middle, where most is free near it.
 fn middle_goal(params: &Params, geometry: &Geometry, space: &Space) -> u64 {
     let groups = geometry.groups();
     let middle_block = (geometry.blocks_count().raw() - params.first_block) / 2;
@@ -289,7 +313,7 @@ mod tests {
     }
 
     fn journal_start(layout: &Layout) -> u64 {
-        layout.journal.as_ref().unwrap().runs[0].physical
+        layout.files.journal.as_ref().unwrap().runs[0].physical
     }
 
     #[test]
@@ -300,8 +324,11 @@ mod tests {
         assert_eq!(tables(&layout, 0), (1029, 1045, 1061));
         assert_eq!(tables(&layout, 15), (1044, 1060, 1061 + 15 * 512));
         assert_eq!(tables(&layout, 16), (524_288, 524_304, 524_320));
-        assert_eq!((layout.root.runs[0].physical, layout.lost_found.runs[0].physical), (9253, 9254));
-        assert_eq!((layout.resize, journal_start(&layout)), (Some(9258), 4_227_072));
+        assert_eq!(
+            (layout.files.root.runs[0].physical, layout.files.lost_found.runs[0].physical),
+            (9253, 9254)
+        );
+        assert_eq!((layout.files.resize, journal_start(&layout)), (Some(9258), 4_227_072));
         assert_eq!(layout.free_clusters(GroupNr::new(0)), 23_509);
         assert_eq!(layout.free_clusters(GroupNr::new(16)), 24_544);
     }
@@ -312,7 +339,7 @@ mod tests {
         assert_eq!(tables(&layout, 0), (1025, 1026, 1027));
         let first = layout.geometry.group_first_block(GroupNr::new(2)).raw();
         assert_eq!(tables(&layout, 2), (first, first + 1, first + 2));
-        assert_eq!((layout.resize, journal_start(&layout)), (Some(1544), 1545));
+        assert_eq!((layout.files.resize, journal_start(&layout)), (Some(1544), 1545));
         assert_eq!(layout.free_clusters(GroupNr::new(3)), 31_229);
         assert_eq!(layout.free_clusters(GroupNr::new(4)), 32_254);
     }
@@ -331,11 +358,11 @@ mod tests {
             assert_eq!(layout.heads.reserved_gdt(), reserved, "{size}");
             assert_eq!(tables(&layout, 0), group0, "{size}");
             assert_eq!(
-                (layout.root.runs[0].physical, layout.lost_found.runs[0].physical),
+                (layout.files.root.runs[0].physical, layout.files.lost_found.runs[0].physical),
                 (root, lost_found)
             );
             assert_eq!(
-                (layout.resize, layout.free_clusters(GroupNr::new(0))),
+                (layout.files.resize, layout.free_clusters(GroupNr::new(0))),
                 (Some(resize), free),
                 "{size}"
             );
@@ -378,9 +405,10 @@ mod tests {
             let used: u64 = all().map(|g| layout.space.used_in(layout.group_range(g))).sum();
             let heads: u64 = all().map(|g| layout.heads.range(&layout.geometry, g).count() as u64).sum();
             let tables = layout.places.len() as u64 * (2 + layout.geometry.inode_table_blocks());
-            let files = [Some(&layout.root), Some(&layout.lost_found), layout.journal.as_ref()];
+            let files =
+                [Some(&layout.files.root), Some(&layout.files.lost_found), layout.files.journal.as_ref()];
             let files: u64 = files.into_iter().flatten().map(|file| file.allocated).sum();
-            assert_eq!(used, heads + tables + files + u64::from(layout.resize.is_some()));
+            assert_eq!(used, heads + tables + files + u64::from(layout.files.resize.is_some()));
         }
     }
 }

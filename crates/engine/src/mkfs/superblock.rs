@@ -117,7 +117,7 @@ fn identify(sb: &mut RawSuperblock, layout: &Layout, options: &Options, identity
 fn places(sb: &mut RawSuperblock, layout: &Layout, options: &Options) {
     sb.s_raid_stride = U16::new(low16(options.stride.unwrap_or(0)));
     sb.s_raid_stripe_width = U32::new(options.stripe_width.unwrap_or(0));
-    if let Some(journal) = &layout.journal {
+    if let Some(journal) = &layout.files.journal {
         sb.s_journal_inum = U32::new(InodeNr::JOURNAL.raw());
         sb.s_jnl_backup_type = 1;
         let words = inodes::block_words(layout, &journal.mapping);
@@ -128,7 +128,7 @@ fn places(sb: &mut RawSuperblock, layout: &Layout, options: &Options) {
         sb.s_jnl_blocks[15] = U32::new(blockyard_disk::num::high32(size));
         sb.s_jnl_blocks[16] = U32::new(low32(size));
     }
-    if let Some(block) = layout.mmp.filter(|_| layout.params.features.contains(MMP)) {
+    if let Some(block) = layout.files.mmp.filter(|_| layout.params.features.contains(MMP)) {
         sb.s_mmp_block = U64::new(block);
         sb.s_mmp_update_interval = U16::new(low16(mmp_interval(options)));
     }
