@@ -162,7 +162,7 @@ fn a_directory_takes_more_subdirectories_than_links_can_count() {
         let (device, fs) = open(&image);
         let dir = directory(&fs, ROOT, "many");
         for n in 0..most {
-            directory(&fs, dir, &format!("{n}"));
+            directory(&fs, dir, format!("{n}"));
         }
         let links = fs.attributes(dir).unwrap().links;
         let new = blockyard_engine::NewInode {

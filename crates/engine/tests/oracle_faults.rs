@@ -6,19 +6,21 @@
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
+#[path = "support/image.rs"]
+mod support;
+
 use blockyard_device::{BlockDevice, Effect, Fault, FaultyDevice, MemoryDevice, Operation, When};
+use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
-use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::mkfs;
-use blockyard_engine::{
-    Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, Result, XattrMode,
-};
+use blockyard_engine::{Error, Fallocate, FileSystem, OpenOptions, RenameMode, Result, XattrMode};
 use blockyard_testkit::repair::repair;
 use blockyard_testkit::{e2fsck_clean, full_matrix, require, seed};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use support::{context, new, regular};
 
 /// Operations of a run.
 fn operations() -> u32 {
@@ -29,10 +31,6 @@ fn operations() -> u32 {
 const UNIT: u64 = 1024;
 
 type Faulty = FaultyDevice<MemoryDevice>;
-
-fn context() -> OpContext {
-    OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
-}
 
 fn little_memory() -> OpenOptions {
     OpenOptions { cache_bytes: 64 << 10, dirty_data_bytes: 1 << 20, inodes_max: 64, ..OpenOptions::default() }
@@ -52,10 +50,6 @@ fn image() -> MemoryDevice {
     }
     fs.close(&context()).unwrap();
     device.duplicate()
-}
-
-fn regular() -> NewInode {
-    NewInode { kind: FileType::Regular, permissions: 0o644, device: None }
 }
 
 /// What is known of the files: a name whose last operation failed is not known any more.
@@ -88,6 +82,7 @@ impl Script<'_> {
         }
     }
 
+    /// One operation on a file; gives its content after it, `None` when it is gone.
     fn change(
         &mut self,
         inode: InodeNr,
@@ -99,21 +94,8 @@ impl Script<'_> {
         let at = self.rng.random_range(0..150_000u64);
         let len = self.rng.random_range(1..20_000u64);
         match self.rng.random_range(0..16) {
-            0..=3 => {
-                self.fs.write(&ctx, inode, at, &vec![step as u8; len as usize])?;
-                content.resize(content.len().max((at + len) as usize), 0);
-                content[at as usize..(at + len) as usize].fill(step as u8);
-            }
-            4 => {
-                self.fs.truncate(&ctx, inode, at)?;
-                content.resize(at as usize, 0);
-            }
-            5 => {
-                self.fs.fallocate(&ctx, inode, Fallocate::PunchHole, at, len)?;
-                let end = (at + len).min(content.len() as u64) as usize;
-                if (at as usize) < end {
-                    content[at as usize..end].fill(0);
-                }
+            choice @ (0..=5 | 9..=12) => {
+                self.change_content(choice, inode, &mut content, (at, len), step as u8)?;
             }
             6 => {
                 self.fs.unlink(&ctx, InodeNr::ROOT, name.as_bytes())?;
@@ -123,65 +105,13 @@ impl Script<'_> {
                 self.fs.fsync(&ctx, inode)?;
                 self.durable.insert(name.to_owned(), content.clone());
             }
-            8 => {
-                let old = self.fs.lookup(InodeNr::ROOT, format!("old-{}", step % 30).as_bytes())?;
-                let mut read = [0; 5000];
-                self.fs.read(&ctx, old, 30_000, &mut read)?;
-                assert!(
-                    read.iter().all(|&byte| byte == (step % 30) as u8),
-                    "an old file reads something else"
-                );
-            }
-            9 => {
-                self.fs.fallocate(&ctx, inode, Fallocate::ZeroRange, at, len)?;
-                content.resize(content.len().max((at + len) as usize), 0);
-                content[at as usize..(at + len) as usize].fill(0);
-            }
-            10 => self.fs.fallocate(&ctx, inode, Fallocate::AllocateKeepSize, at, len)?,
-            11 => {
-                let (at, len) = (at / UNIT * UNIT, len.next_multiple_of(UNIT));
-                if at + len < content.len() as u64 {
-                    self.fs.fallocate(&ctx, inode, Fallocate::CollapseRange, at, len)?;
-                    content.drain(at as usize..(at + len) as usize);
-                }
-            }
-            12 => {
-                let (at, len) = (at / UNIT * UNIT, len.next_multiple_of(UNIT));
-                if at < content.len() as u64 {
-                    self.fs.fallocate(&ctx, inode, Fallocate::InsertRange, at, len)?;
-                    let tail = content.split_off(at as usize);
-                    content.resize(content.len() + len as usize, 0);
-                    content.extend(tail);
-                }
-            }
+            8 => self.read_old(step % 30)?,
             13 => {
                 let value = vec![step as u8; 1 + len as usize % 700];
                 self.fs.set_xattr(&ctx, inode, b"user.some", &value, XattrMode::Set)?;
                 assert_eq!(self.fs.xattr(inode, b"user.some")?, value);
             }
-            14 => {
-                let dir = format!("dir-{}", step % 7);
-                match self.fs.lookup(InodeNr::ROOT, dir.as_bytes()) {
-                    Ok(_) => self.fs.rmdir(&ctx, InodeNr::ROOT, dir.as_bytes())?,
-                    Err(Error::NotFound) => {
-                        let new = NewInode { kind: FileType::Directory, ..regular() };
-                        let dir = self.fs.create(&ctx, InodeNr::ROOT, dir.as_bytes(), &new)?;
-                        self.fs.rename(
-                            &ctx,
-                            (InodeNr::ROOT, name.as_bytes()),
-                            (dir, b"in"),
-                            RenameMode::Replace,
-                        )?;
-                        self.fs.rename(
-                            &ctx,
-                            (dir, b"in"),
-                            (InodeNr::ROOT, name.as_bytes()),
-                            RenameMode::Replace,
-                        )?;
-                    }
-                    Err(other) => return Err(other),
-                }
-            }
+            14 => self.remove_or_visit_directory(&format!("dir-{}", step % 7), name)?,
             _ => {
                 let mut read = vec![0; content.len()];
                 assert_eq!(self.fs.read(&ctx, inode, 0, &mut read)?, content.len());
@@ -190,6 +120,86 @@ impl Script<'_> {
         }
         Ok(Some(content))
     }
+
+    /// One operation on what a file holds, done to `content` too.
+    fn change_content(
+        &self,
+        choice: u32,
+        inode: InodeNr,
+        content: &mut Vec<u8>,
+        (at, len): (u64, u64),
+        byte: u8,
+    ) -> Result<()> {
+        let fallocate = |what, at, len| self.fs.fallocate(&context(), inode, what, at, len);
+        match choice {
+            0..=3 => {
+                self.fs.write(&context(), inode, at, &vec![byte; len as usize])?;
+                overwrite(content, at, len, byte);
+            }
+            4 => {
+                self.fs.truncate(&context(), inode, at)?;
+                content.resize(at as usize, 0);
+            }
+            5 => {
+                fallocate(Fallocate::PunchHole, at, len)?;
+                let end = (at + len).min(content.len() as u64);
+                if at < end {
+                    overwrite(content, at, end - at, 0);
+                }
+            }
+            9 => {
+                fallocate(Fallocate::ZeroRange, at, len)?;
+                overwrite(content, at, len, 0);
+            }
+            10 => fallocate(Fallocate::AllocateKeepSize, at, len)?,
+            11 => {
+                let (at, len) = (at / UNIT * UNIT, len.next_multiple_of(UNIT));
+                if at + len < content.len() as u64 {
+                    fallocate(Fallocate::CollapseRange, at, len)?;
+                    content.drain(at as usize..(at + len) as usize);
+                }
+            }
+            _ => {
+                let (at, len) = (at / UNIT * UNIT, len.next_multiple_of(UNIT));
+                if at < content.len() as u64 {
+                    fallocate(Fallocate::InsertRange, at, len)?;
+                    content.splice(at as usize..at as usize, std::iter::repeat_n(0, len as usize));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_old(&self, n: u32) -> Result<()> {
+        let old = self.fs.lookup(InodeNr::ROOT, format!("old-{n}").as_bytes())?;
+        let mut read = [0; 5000];
+        self.fs.read(&context(), old, 30_000, &mut read)?;
+        assert!(read.iter().all(|&byte| byte == n as u8), "an old file reads something else");
+        Ok(())
+    }
+
+    /// Removes a directory, or makes it and moves the file `name` into it and out again.
+    fn remove_or_visit_directory(&self, dir: &str, name: &str) -> Result<()> {
+        let ctx = context();
+        match self.fs.lookup(InodeNr::ROOT, dir.as_bytes()) {
+            Ok(_) => self.fs.rmdir(&ctx, InodeNr::ROOT, dir.as_bytes()),
+            Err(Error::NotFound) => {
+                let new = new(FileType::Directory);
+                let dir = self.fs.create(&ctx, InodeNr::ROOT, dir.as_bytes(), &new)?;
+                let (outside, inside) = ((InodeNr::ROOT, name.as_bytes()), (dir, &b"in"[..]));
+                self.fs.rename(&ctx, outside, inside, RenameMode::Replace)?;
+                self.fs.rename(&ctx, inside, outside, RenameMode::Replace)
+            }
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// What a write does to the content of a file.
+fn overwrite(content: &mut Vec<u8>, at: u64, len: u64, byte: u8) {
+    let (start, end) = (at as usize, (at + len) as usize);
+    content.resize(content.len().max(end), 0);
+    content[start..end].fill(byte);
 }
 
 /// What a run left.

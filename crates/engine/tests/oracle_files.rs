@@ -2,19 +2,12 @@
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
-use blockyard_device::{BlockDevice, MemoryDevice};
-use blockyard_disk::inode::FileType;
-use blockyard_disk::{InodeNr, Timestamp};
-use blockyard_engine::{Fallocate, FileSystem, NewInode, OpContext, OpenOptions};
-use blockyard_testkit::{LoopMount, e2fsck_clean, require, run};
-use std::path::Path;
-use std::sync::Arc;
+#[path = "support/image.rs"]
+mod support;
 
-const ROOT: InodeNr = InodeNr::ROOT;
-
-fn context() -> OpContext {
-    OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
-}
+use blockyard_engine::{Fallocate, FileSystem};
+use blockyard_testkit::{LoopMount, e2fsck_clean, require};
+use support::{ROOT, context, directory, file, make, open};
 
 /// The mkfs parameter sets of the matrix.
 const MATRIX: &[&[&str]] = &[
@@ -40,37 +33,8 @@ const MATRIX: &[&[&str]] = &[
     &["-E", "lazy_itable_init=1"],
 ];
 
-fn make(options: &[&str], size: &str, path: &Path) {
-    let path = path.to_str().unwrap();
-    let mut all = vec!["-q", "-F", "-U", "6a6a6a6a-1111-2222-3333-444444444444"];
-    if !options.contains(&"-t") {
-        all.extend(["-t", "ext4"]);
-    }
-    all.extend_from_slice(options);
-    all.extend_from_slice(&[path, size]);
-    let output = run("mke2fs", &all);
-    assert!(output.status.success(), "mke2fs {all:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn open(path: &Path) -> (Arc<MemoryDevice>, FileSystem) {
-    let device = Arc::new(MemoryDevice::load(path).unwrap());
-    let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    let fs = FileSystem::open(shared, OpenOptions::default(), &context()).unwrap();
-    (device, fs)
-}
-
 fn pattern(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|n| ((n * 31 + n / 255 + salt) % 251) as u8).collect()
-}
-
-fn file(fs: &FileSystem, parent: InodeNr, name: &str) -> InodeNr {
-    let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
-    fs.create(&context(), parent, name.as_bytes(), &new).unwrap()
-}
-
-fn directory(fs: &FileSystem, parent: InodeNr, name: &str) -> InodeNr {
-    let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
-    fs.create(&context(), parent, name.as_bytes(), &new).unwrap()
 }
 
 /// Everything a file can go through; gives the names and the content that must be read back.

@@ -10,7 +10,7 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, Result, mkfs};
 use blockyard_sync::CpuSlot;
-use blockyard_testkit::{e2fsck_clean, full_matrix, require, seed};
+use blockyard_testkit::{byte_range, e2fsck_clean, full_matrix, require, seed};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -83,25 +83,10 @@ impl Worker<'_> {
         }
     }
 
-    fn range(&mut self) -> (u64, u64) {
-        let unit = self.unit;
-        let at = match self.rng.random_range(0..4) {
-            0 => self.rng.random_range(0..4 * unit),
-            1 => self.rng.random_range(0..200 * unit),
-            _ => self.rng.random_range(0..60 * unit),
-        };
-        let len = match self.rng.random_range(0..4) {
-            0 => self.rng.random_range(1..200),
-            1 => self.rng.random_range(1..12 * unit),
-            _ => self.rng.random_range(1..2 * unit),
-        };
-        (at, len)
-    }
-
     fn step(&mut self) -> (&'static str, Result<()>) {
         let ctx = context(self.slot, self.rng.random_range(0..2) == 0);
         let name = format!("file{}", self.rng.random_range(0..FILES));
-        let (at, len) = self.range();
+        let (at, len) = byte_range(&mut self.rng, self.unit);
         let aligned = (at / self.unit * self.unit, len.div_ceil(self.unit) * self.unit);
         let choice = self.rng.random_range(0..100);
         let fs = self.fs;

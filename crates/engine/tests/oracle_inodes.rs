@@ -66,8 +66,8 @@ fn inodes_initialise_the_same_groups_as_the_kernels() {
         let device = Arc::new(MemoryDevice::load(&image).unwrap());
         let fs = open_with(&device, options);
         for (n, number) in (0..12).zip(numbers) {
-            let dir = directory(&fs, ROOT, &format!("directory-{n}"));
-            let files = [0, 1, 2].map(|m| file(&fs, dir, &format!("empty-{m}")));
+            let dir = directory(&fs, ROOT, format!("directory-{n}"));
+            let files = [0, 1, 2].map(|m| file(&fs, dir, format!("empty-{m}")));
             assert_eq!(files[2].raw(), number, "directory {n}");
         }
         fs.close(&context()).unwrap();

@@ -3,27 +3,22 @@
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
+#[path = "support/image.rs"]
+mod support;
+
 use blockyard_device::{BlockDevice, MemoryDevice};
-use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::mkfs;
-use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions};
+use blockyard_engine::{Error, Fallocate, FileSystem, OpContext, OpenOptions};
 use blockyard_sync::CpuSlot;
 use blockyard_testkit::repair::repair;
 use blockyard_testkit::{LoopMount, e2fsck_clean, mke2fs, require, run};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use support::{context, regular};
 
 const SLOW_FLUSH: Duration = Duration::from_millis(2);
-
-fn context() -> OpContext {
-    OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
-}
-
-fn regular() -> NewInode {
-    NewInode { kind: FileType::Regular, permissions: 0o644, device: None }
-}
 
 fn clean(device: &MemoryDevice) {
     let report = blockyard_check::check(device, &blockyard_check::Options::default()).unwrap();

@@ -3,54 +3,21 @@
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
-use blockyard_device::{BlockDevice, MemoryDevice};
+#[path = "support/image.rs"]
+mod support;
+
+use blockyard_device::MemoryDevice;
+use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
-use blockyard_disk::{InodeNr, Timestamp};
-use blockyard_engine::{Error, FileSystem, NewInode, OpContext, OpenOptions, RenameMode};
-use blockyard_testkit::{LoopMount, e2fsck_clean, require, run, seed};
+use blockyard_engine::{Error, FileSystem, RenameMode};
+use blockyard_testkit::{LoopMount, e2fsck_clean, require, seed};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
-
-const ROOT: InodeNr = InodeNr::ROOT;
-
-fn context() -> OpContext {
-    OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
-}
-
-fn make(options: &[&str], size: &str, path: &Path) {
-    let path = path.to_str().unwrap();
-    let mut all = vec!["-q", "-F", "-U", "6a6a6a6a-1111-2222-3333-444444444444"];
-    if !options.contains(&"-t") {
-        all.extend(["-t", "ext4"]);
-    }
-    all.extend_from_slice(options);
-    all.extend_from_slice(&[path, size]);
-    let output = run("mke2fs", &all);
-    assert!(output.status.success(), "mke2fs {all:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn open(path: &Path) -> (Arc<MemoryDevice>, FileSystem) {
-    let device = Arc::new(MemoryDevice::load(path).unwrap());
-    let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    (device, FileSystem::open(shared, OpenOptions::default(), &context()).unwrap())
-}
-
-fn new(kind: FileType) -> NewInode {
-    NewInode { kind, permissions: 0o755, device: None }
-}
-
-fn file(fs: &FileSystem, parent: InodeNr, name: &[u8]) -> InodeNr {
-    fs.create(&context(), parent, name, &new(FileType::Regular)).unwrap()
-}
-
-fn directory(fs: &FileSystem, parent: InodeNr, name: &[u8]) -> InodeNr {
-    fs.create(&context(), parent, name, &new(FileType::Directory)).unwrap()
-}
+use support::{ROOT, context, directory, file, make, new, open};
 
 fn names(fs: &FileSystem, dir: InodeNr) -> BTreeMap<Vec<u8>, InodeNr> {
     let mut names = BTreeMap::new();
@@ -168,7 +135,7 @@ fn directories_grow_an_index_and_shrink_again() {
             assert!(matches!(fs.lookup(dir, &name(number)), Err(Error::NotFound)));
         }
         for number in (0..count).step_by(9) {
-            file(&fs, dir, &name(number));
+            file(&fs, dir, name(number));
         }
         assert!(matches!(fs.rmdir(&context(), ROOT, b"many"), Err(Error::NotEmpty)));
         assert_eq!(fs.lookup(dir, b"..").unwrap(), ROOT);

@@ -143,7 +143,7 @@ fn a_list_made_by_hand_is_finished_as_the_kernel_and_e2fsck_do() {
         // One deleted, two longer than their size says, one of them not at a block's end.
         let numbers: Vec<u32> = (0..3)
             .map(|n| {
-                let inode = file(&fs, ROOT, &format!("file-{n}"));
+                let inode = file(&fs, ROOT, format!("file-{n}"));
                 for piece in 0..30 {
                     fs.write(&context(), inode, piece * 30_000, &[0x55; 9000]).unwrap();
                 }
@@ -202,6 +202,18 @@ fn a_damaged_list_is_refused_before_anything_is_written() {
     }
 }
 
+/// What a crash leaves: e2fsck, the kernel and we come to the same image.
+fn assert_finished_alike(image: &Path) {
+    let ours = finished_by_us(image);
+    assert_equal(&ours, &finished_by_kernel(image));
+    let by_e2fsck = copy(image, "e2fsck");
+    let mended = run("e2fsck", &["-fp", by_e2fsck.to_str().unwrap()]);
+    assert!(matches!(mended.status.code(), Some(0 | 1)));
+    assert!(String::from_utf8_lossy(&mended.stdout).contains("orphaned inode"));
+    e2fsck_clean(&by_e2fsck);
+    assert_equal(&ours, &free_space(&by_e2fsck));
+}
+
 #[test]
 fn an_unlinked_open_file_stays_readable_and_is_noted() {
     if !require(&["mke2fs", "e2fsck", "dumpe2fs", "root"]) {
@@ -218,7 +230,7 @@ fn an_unlinked_open_file_stays_readable_and_is_noted() {
         let before = fs.statistics();
         let mut held: Vec<_> = (0..5)
             .map(|n| {
-                let inode = file(&fs, ROOT, &format!("file-{n}"));
+                let inode = file(&fs, ROOT, format!("file-{n}"));
                 for piece in 0..100 {
                     fs.write(&context(), inode, piece * 20_000, &[n; 3000]).unwrap();
                 }
@@ -240,18 +252,10 @@ fn an_unlinked_open_file_stays_readable_and_is_noted() {
         fs.release_inode(&context(), held.remove(2), false).unwrap();
         fs.sync(&context()).unwrap();
 
-        // As a crash leaves it: e2fsck, the kernel and we finish it alike.
         let cut_off = scratch.path().join("cut-off");
         device.save(&cut_off).unwrap();
         if fs.superblock().journal_inode().is_some() {
-            let ours = finished_by_us(&cut_off);
-            assert_equal(&ours, &finished_by_kernel(&cut_off));
-            let by_e2fsck = copy(&cut_off, "e2fsck");
-            let mended = run("e2fsck", &["-fp", by_e2fsck.to_str().unwrap()]);
-            assert!(matches!(mended.status.code(), Some(0 | 1)));
-            assert!(String::from_utf8_lossy(&mended.stdout).contains("orphaned inode"));
-            e2fsck_clean(&by_e2fsck);
-            assert_equal(&ours, &free_space(&by_e2fsck));
+            assert_finished_alike(&cut_off);
         }
 
         for inode in &held {

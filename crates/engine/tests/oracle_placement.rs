@@ -156,7 +156,7 @@ fn play(name: &str, mkfs: &[&str], size: &str, mount: &str, script: &[Step]) -> 
     let colour = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned() % 16;
     let ctx = OpContext { colour, cpu: CpuSlot::ZERO, ..context() };
     let dir = directory(&fs, ROOT, "dir");
-    let files: Vec<_> = (0..FILES).map(|n| file(&fs, dir, &format!("file-{n}"))).collect();
+    let files: Vec<_> = (0..FILES).map(|n| file(&fs, dir, format!("file-{n}"))).collect();
     files.iter().for_each(|inode| fs.open_inode(*inode, true).unwrap());
     let ours = Ours { fs: &fs, ctx, files };
     for (number, step) in script.iter().enumerate() {

@@ -2,24 +2,15 @@
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
-use blockyard_device::{BlockDevice, MemoryDevice};
-use blockyard_disk::inode::FileType;
-use blockyard_disk::{InodeNr, Timestamp};
-use blockyard_engine::{Error, FileSystem, NewInode, OpContext, OpenOptions, XattrMode};
-use blockyard_testkit::{LoopMount, e2fsck_clean, require, run};
+#[path = "support/image.rs"]
+mod support;
+
+use blockyard_disk::InodeNr;
+use blockyard_engine::{Error, FileSystem, XattrMode};
+use blockyard_testkit::{LoopMount, e2fsck_clean, require};
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
 use std::path::Path;
-use std::sync::Arc;
-
-fn context() -> OpContext {
-    OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
-}
-
-fn open(path: &Path) -> (Arc<MemoryDevice>, FileSystem) {
-    let device = Arc::new(MemoryDevice::load(path).unwrap());
-    let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
-    (device, FileSystem::open(shared, OpenOptions::default(), &context()).unwrap())
-}
+use support::{context, file, make, open};
 
 fn value(length: usize, salt: usize) -> Vec<u8> {
     (0..length).map(|n| ((n * 7 + salt) % 250) as u8 + 1).collect()
@@ -41,9 +32,7 @@ fn attributes_cross_over_both_ways() {
     for options in [&["-b", "4096"][..], &["-b", "1024"], &["-I", "128"], &["-O", "bigalloc", "-C", "16384"]]
     {
         let image = scratch.path().join("image");
-        let path = image.to_str().unwrap().to_owned();
-        let arguments = [&["-q", "-F", "-t", "ext4"], options, &[path.as_str(), "64M"]].concat();
-        assert!(run("mke2fs", &arguments).status.success());
+        make(options, "64M", &image);
         // The kernel shares one block between files with equal attributes.
         {
             let mount = LoopMount::new(&image, "").unwrap();
@@ -61,8 +50,7 @@ fn attributes_cross_over_both_ways() {
         // Change one, delete one, keep one.
         fs.set_xattr(&ctx, find("one"), b"user.shared", &value(300, 9), XattrMode::Replace).unwrap();
         fs.unlink(&ctx, InodeNr::ROOT, b"two").unwrap();
-        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
-        let ours = fs.create(&ctx, InodeNr::ROOT, b"ours", &new).unwrap();
+        let ours = file(&fs, InodeNr::ROOT, "ours");
         for length in [0, 1, 20, 60, 200, 400] {
             let name = format!("user.length-{length}");
             match fs.set_xattr(&ctx, ours, name.as_bytes(), &value(length, 1), XattrMode::Create) {
@@ -102,6 +90,18 @@ fn attributes_cross_over_both_ways() {
     }
 }
 
+/// Four files with equal attributes made by the kernel: large values are in inodes that they share.
+fn have_kernel_share(image: &Path, big: &[u8], other: &[u8]) {
+    let mount = LoopMount::new(image, "").unwrap();
+    for name in ["one", "two", "three", "four"] {
+        let file = mount.path().join(name);
+        std::fs::write(&file, name).unwrap();
+        for (name, value) in [("user.big", big), ("user.small", b"small"), ("user.other", other)] {
+            lsetxattr(&file, name, value, XattrFlags::empty()).unwrap();
+        }
+    }
+}
+
 /// Values in inodes: those that the kernel made and shares lose references, ours are made, everybody counts.
 #[test]
 fn values_in_inodes_are_made_shared_and_released() {
@@ -113,18 +113,9 @@ fn values_in_inodes_are_made_shared_and_released() {
         [&["-b", "1024"][..], &["-b", "4096"], &["-b", "1024", "-O", "^metadata_csum,^has_journal"]]
     {
         let image = scratch.path().join("image");
-        blockyard_testkit::mke2fs(&image, &[&["-t", "ext4", "-O", "ea_inode"], options].concat(), "64M");
-        let (big, other) = (value(40_000, 5), value(9000, 6));
-        {
-            let mount = LoopMount::new(&image, "").unwrap();
-            for name in ["one", "two", "three", "four"] {
-                let file = mount.path().join(name);
-                std::fs::write(&file, name).unwrap();
-                lsetxattr(&file, "user.big", &big, XattrFlags::empty()).unwrap();
-                lsetxattr(&file, "user.small", b"small", XattrFlags::empty()).unwrap();
-                lsetxattr(&file, "user.other", &other, XattrFlags::empty()).unwrap();
-            }
-        }
+        make(&[&["-O", "ea_inode"], options].concat(), "64M", &image);
+        let other = value(9000, 6);
+        have_kernel_share(&image, &value(40_000, 5), &other);
         let (device, fs) = open(&image);
         let ctx = context();
         let find = |name: &str| fs.lookup(InodeNr::ROOT, name.as_bytes()).unwrap();
@@ -144,8 +135,7 @@ fn values_in_inodes_are_made_shared_and_released() {
         fs.unlink(&ctx, InodeNr::ROOT, b"four").unwrap();
         judge(&fs);
         // Ours.
-        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
-        let ours = fs.create(&ctx, InodeNr::ROOT, b"ours", &new).unwrap();
+        let ours = file(&fs, InodeNr::ROOT, "ours");
         for (name, length) in [("user.a", 65_536), ("user.b", 3000), ("user.c", 5000)] {
             fs.set_xattr(&ctx, ours, name.as_bytes(), &value(length, 8), XattrMode::Create).unwrap();
             assert_eq!(fs.xattr(ours, name.as_bytes()).unwrap(), value(length, 8));
@@ -155,7 +145,7 @@ fn values_in_inodes_are_made_shared_and_released() {
         assert!(matches!(refused, Err(Error::Exists)));
         fs.remove_xattr(&ctx, ours, b"user.b").unwrap();
         judge(&fs);
-        let gone = fs.create(&ctx, InodeNr::ROOT, b"gone", &new).unwrap();
+        let gone = file(&fs, InodeNr::ROOT, "gone");
         fs.set_xattr(&ctx, gone, b"user.gone", &value(60_000, 1), XattrMode::Set).unwrap();
         fs.unlink(&ctx, InodeNr::ROOT, b"gone").unwrap();
         fs.close(&ctx).unwrap();

@@ -53,12 +53,20 @@ pub(crate) fn open_with(device: &Arc<MemoryDevice>, options: OpenOptions) -> Fil
     FileSystem::open(shared, options, &context()).unwrap()
 }
 
-pub(crate) fn file(fs: &FileSystem, parent: InodeNr, name: &str) -> InodeNr {
-    let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
-    fs.create(&context(), parent, name.as_bytes(), &new).unwrap()
+/// A new inode of a kind without a device number.
+pub(crate) fn new(kind: FileType) -> NewInode {
+    NewInode { kind, permissions: 0o755, device: None }
 }
 
-pub(crate) fn directory(fs: &FileSystem, parent: InodeNr, name: &str) -> InodeNr {
-    let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
-    fs.create(&context(), parent, name.as_bytes(), &new).unwrap()
+/// A new regular file.
+pub(crate) fn regular() -> NewInode {
+    NewInode { permissions: 0o644, ..new(FileType::Regular) }
+}
+
+pub(crate) fn file(fs: &FileSystem, parent: InodeNr, name: impl AsRef<[u8]>) -> InodeNr {
+    fs.create(&context(), parent, name.as_ref(), &regular()).unwrap()
+}
+
+pub(crate) fn directory(fs: &FileSystem, parent: InodeNr, name: impl AsRef<[u8]>) -> InodeNr {
+    fs.create(&context(), parent, name.as_ref(), &new(FileType::Directory)).unwrap()
 }
