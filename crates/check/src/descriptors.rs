@@ -1,7 +1,7 @@
 //! Pass 0, the group descriptors: checksums, places, flags and counts; and the backups of superblock and descriptors.
 
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
-use blockyard_disk::num::{u64_from_u32, usize_from_u32, usize_from_u64};
+use blockyard_disk::num::{u64_from_u32, usize_from_u64};
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{BlockCount, BlockNr, Compat, GroupNr, Incompat, RoCompat};
 use zerocopy::FromBytes;
@@ -15,7 +15,8 @@ use crate::volume::{Group, Volume};
 pub(crate) fn load(volume: &mut Volume<'_>, sink: &mut Sink) -> bool {
     let per_block = volume.descs_per_block();
     let groups = volume.geometry.groups();
-    let mut list = Vec::with_capacity(usize_from_u32(groups));
+    // Grows as descriptors are read: their number is the superblock's word alone.
+    let mut list = Vec::new();
     let mut block = vec![0; volume.block_size()];
     for index in 0..volume.desc_blocks() {
         let place = volume.desc_block(index);

@@ -14,7 +14,7 @@ use crate::map::Run;
 use crate::orphans::file_runs;
 use crate::volume::Volume;
 
-/// Smallest journal.
+/// Smallest journal, and smallest part of one for full commits.
 const BLOCKS_MIN: u64 = 1024;
 /// `s_checksum_type` of crc32c.
 const CRC32C: u8 = 4;
@@ -154,6 +154,12 @@ fn verify(volume: &Volume<'_>, block: &[u8], blocks: u64) -> Result<(), String> 
     require(raw.s_nr_users.get() <= 1, format!("s_nr_users = {}", raw.s_nr_users))?;
     let features = raw.features();
     require(features.verify().is_ok(), format!("unknown features in {features:?}"))?;
+    if features.incompat.contains(JournalIncompat::FAST_COMMIT) {
+        let fast = raw.fast_commit_area();
+        // As e2fsck subtracts: an area larger than the journal passes.
+        let rest = u64::from(raw.s_maxlen.get().wrapping_sub(fast));
+        require(rest >= BLOCKS_MIN, format!("{fast} blocks for fast commits leave {rest} of {maxlen}"))?;
+    }
     if features.incompat.intersects(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3) {
         require(raw.s_checksum_type == CRC32C, format!("s_checksum_type = {}", raw.s_checksum_type))?;
         let mut sealed = raw;

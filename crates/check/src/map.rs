@@ -155,11 +155,14 @@ impl<'a, 'v> Walk<'a, 'v> {
 
     /// Claims the block of a translator (the Hurd's, where Linux keeps `i_version`), which is no part of the content.
     pub(crate) fn translator(&mut self, block: BlockNr) {
+        if block == BlockNr::ZERO {
+            return;
+        }
         if self.volume.contains(block) {
             if !self.owns_metadata || !touches(self.system, block, 1) {
                 self.claims.claim(self.volume.geometry.cluster_of(block).raw(), 1);
             }
-        } else if block != BlockNr::ZERO {
+        } else {
             let site = self.site().at_block(block);
             self.fault(Code::ILLEGAL_BLOCK, site, "translator");
         }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blockyard_check::{Options, check};
 use blockyard_device::FileDevice;
@@ -16,39 +16,71 @@ fn is_clean(image: &Path) -> bool {
     check(&device, &Options { threads: Some(1), ..Options::default() }).unwrap().is_clean()
 }
 
-/// Makes one change to a copy of the image and compares the verdicts; gives that of both.
-fn judge(image: &Path, request: &str) -> bool {
-    judge_all(image, &[request])
+/// An image in a folder of its own, changed by debugfs.
+struct Image {
+    folder: tempfile::TempDir,
+    path: PathBuf,
 }
 
-/// As [`judge`], for several changes.
-fn judge_all(image: &Path, requests: &[&str]) -> bool {
-    let copy = image.with_extension("copy");
-    std::fs::copy(image, &copy).unwrap();
-    for request in requests {
-        run("debugfs", &["-w", "-R", request, copy.to_str().unwrap()]);
+impl Image {
+    /// `None` where a program is missing.
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        require(&["mke2fs", "e2fsck", "debugfs"]).then_some(Self { folder, path })
     }
-    let theirs = run("e2fsck", &["-fn", copy.to_str().unwrap()]);
-    let is_theirs_clean = theirs.status.code() == Some(0);
-    assert_eq!(
-        is_clean(&copy),
-        is_theirs_clean,
-        "{requests:?}: e2fsck says\n{}",
-        String::from_utf8_lossy(&theirs.stdout)
-    );
-    is_theirs_clean
+
+    /// Makes it anew.
+    fn make(&self, options: &str, size: &str) {
+        mke2fs(&self.path, &options.split(' ').collect::<Vec<_>>(), size);
+    }
+
+    fn debugfs(&self, request: &str) -> String {
+        debugfs(&self.path, request)
+    }
+
+    /// The request that makes a small file.
+    fn write(&self, name: &str) -> String {
+        let content = self.folder.path().join("content");
+        std::fs::write(&content, b"content").unwrap();
+        format!("write {} {name}", content.display())
+    }
+
+    /// Makes one change to a copy of the image and compares the verdicts; gives that of both.
+    fn judge(&self, request: &str) -> bool {
+        self.judge_all(&[request])
+    }
+
+    /// As [`Self::judge`], for several changes.
+    fn judge_all(&self, requests: &[&str]) -> bool {
+        let copy = self.path.with_extension("copy");
+        std::fs::copy(&self.path, &copy).unwrap();
+        for request in requests {
+            debugfs(&copy, request);
+        }
+        let theirs = run("e2fsck", &["-fn", copy.to_str().unwrap()]);
+        let is_theirs_clean = theirs.status.code() == Some(0);
+        assert_eq!(
+            is_clean(&copy),
+            is_theirs_clean,
+            "{requests:?}: e2fsck says\n{}",
+            String::from_utf8_lossy(&theirs.stdout)
+        );
+        is_theirs_clean
+    }
+}
+
+fn debugfs(image: &Path, request: &str) -> String {
+    let output = run("debugfs", &["-w", "-R", request, image.to_str().unwrap()]);
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// One written block beyond the end is tolerated where the extents lie in the inode, and only there.
 #[test]
 fn sizes_before_the_last_extent() {
-    if !require(&["root", "mount", "mke2fs", "e2fsck", "debugfs"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image");
-    mke2fs(&image, &["-t", "ext4", "-b", "1024"], "64M");
-    let mounted = LoopMount::new(&image, "").unwrap();
+    let Some(image) = Image::new().filter(|_| require(&["root", "mount"])) else { return };
+    image.make("-t ext4 -b 1024", "64M");
+    let mounted = LoopMount::new(&image.path, "").unwrap();
     let files = [("inode", 3u64), ("block", 10), ("blocks", 700)];
     for (name, extents) in files {
         let file = std::fs::File::create(mounted.path().join(name)).unwrap();
@@ -58,7 +90,7 @@ fn sizes_before_the_last_extent() {
     for (name, extents) in files {
         let size = (extents - 1) * 2048 + 1024;
         for cut in [0, 1, 1023, 1024, 1025, 2048, 4096] {
-            let clean = judge(&image, &format!("set_inode_field /{name} size {}", size - cut));
+            let clean = image.judge(&format!("set_inode_field /{name} size {}", size - cut));
             let tolerated = if name == "inode" { 1024 } else { 1023 };
             assert_eq!(clean, cut <= tolerated, "{name} cut by {cut}");
         }
@@ -68,15 +100,11 @@ fn sizes_before_the_last_extent() {
 /// Reserved inodes other than the root may have a deletion time.
 #[test]
 fn deletion_times_of_reserved_inodes() {
-    if !require(&["mke2fs", "e2fsck", "debugfs"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image");
+    let Some(image) = Image::new() else { return };
     for options in ["-t ext4", "-t ext3 -b 1024"] {
-        mke2fs(&image, &options.split(' ').collect::<Vec<_>>(), "64M");
+        image.make(options, "64M");
         for inode in 1..=11 {
-            let clean = judge(&image, &format!("set_inode_field <{inode}> dtime 0x65fb1ad8"));
+            let clean = image.judge(&format!("set_inode_field <{inode}> dtime 0x65fb1ad8"));
             assert_eq!(clean, ![2, 11].contains(&inode), "{options}: inode {inode}");
         }
     }
@@ -85,19 +113,15 @@ fn deletion_times_of_reserved_inodes() {
 /// The blocks that the resize inode maps are in use because the superblock reserves them, not because it maps them.
 #[test]
 fn descriptor_blocks_that_are_no_longer_reserved() {
-    if !require(&["mke2fs", "e2fsck", "debugfs"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image");
+    let Some(image) = Image::new() else { return };
     for options in ["-t ext4", "-t ext4 -b 1024 -O orphan_file", "-t ext3 -b 2048"] {
         for size in ["8M", "64M"] {
-            mke2fs(&image, &options.split(' ').collect::<Vec<_>>(), size);
+            image.make(options, size);
             assert!(
-                judge(&image, "set_super_value reserved_gdt_blocks 99999"),
+                image.judge("set_super_value reserved_gdt_blocks 99999"),
                 "{options}: no change is clean"
             );
-            assert!(!judge(&image, "set_super_value reserved_gdt_blocks 0"), "{options}");
+            assert!(!image.judge("set_super_value reserved_gdt_blocks 0"), "{options}");
         }
     }
 }
@@ -138,25 +162,18 @@ const FIELDS: [(&str, &[&str]); 22] = [
 /// Inodes 1 to 13, used or not, with one field changed: a sample, or all of them with `BLOCKYARD_FULL=1`.
 #[test]
 fn fields_of_reserved_inodes() {
-    if !require(&["mke2fs", "e2fsck", "debugfs"]) {
-        return;
-    }
+    let Some(image) = Image::new() else { return };
     let mut random = ChaCha8Rng::seed_from_u64(seed(4));
     let share = if full_matrix() { 1.0 } else { 0.02 };
-    let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image");
-    let file = folder.path().join("file");
-    std::fs::write(&file, b"content").unwrap();
     for options in RESERVED {
-        mke2fs(&image, &options.split(' ').collect::<Vec<_>>(), "20M");
-        let write = format!("write {} file", file.display());
-        assert!(run("debugfs", &["-w", "-R", &write, image.to_str().unwrap()]).status.success());
+        image.make(options, "20M");
+        image.debugfs(&image.write("file"));
         for inode in 1..=13 {
             for (field, value) in
                 FIELDS.iter().flat_map(|field| field.1.iter().map(move |value| (field.0, value)))
             {
                 if random.random_bool(share) {
-                    judge(&image, &format!("set_inode_field <{inode}> {field} {value}"));
+                    image.judge(&format!("set_inode_field <{inode}> {field} {value}"));
                 }
             }
         }
@@ -166,104 +183,103 @@ fn fields_of_reserved_inodes() {
 /// The attribute that encryption keeps, without it the flag is an error.
 #[test]
 fn encryption_without_its_attribute() {
-    if !require(&["mke2fs", "e2fsck", "debugfs"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image");
+    let Some(image) = Image::new() else { return };
     for options in ["-t ext4 -b 1024 -O encrypt", "-t ext4 -I 128", "-t ext4"] {
-        mke2fs(&image, &options.split(' ').collect::<Vec<_>>(), "20M");
+        image.make(options, "20M");
         for request in ["mkdir directory", "symlink link target", "mknod pipe p"] {
-            run("debugfs", &["-w", "-R", request, image.to_str().unwrap()]);
+            image.debugfs(request);
         }
-        assert!(!judge(&image, "set_inode_field directory flags 0x80800"), "{options}");
-        assert!(!judge(&image, "set_inode_field link flags 0x800"), "{options}");
-        assert!(!judge(&image, "set_inode_field pipe flags 0x800"), "{options}");
+        assert!(!image.judge("set_inode_field directory flags 0x80800"), "{options}");
+        assert!(!image.judge("set_inode_field link flags 0x800"), "{options}");
+        assert!(!image.judge("set_inode_field pipe flags 0x800"), "{options}");
     }
 }
 
 /// Old descriptors with 64bit, BLOCK_UNINIT of the last group, and what the Hurd does otherwise.
 #[test]
 fn odd_file_systems() {
-    if !require(&["mke2fs", "e2fsck", "debugfs"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image");
-    let content = folder.path().join("content");
-    std::fs::write(&content, b"content").unwrap();
-    let write = format!("write {} file", content.display());
+    let Some(image) = Image::new() else { return };
+    let write = image.write("file");
     // The first of several descriptors is the only one that is where it was.
     for (size, clean) in [("16M", true), ("400M", false)] {
-        mke2fs(&image, &["-t", "ext4", "-b", "4096"], size);
-        assert_eq!(judge(&image, "ssv desc_size 32"), clean, "{size}");
+        image.make("-t ext4 -b 4096", size);
+        assert_eq!(image.judge("ssv desc_size 32"), clean, "{size}");
     }
     // The last group is one block short, or whole.
     for size in ["64M", "65537k"] {
-        mke2fs(&image, &["-t", "ext4", "-b", "1024"], size);
-        assert!(!judge_all(&image, &["set_bg 7 flags 7", "set_bg 7 checksum calc"]), "{size}");
-        judge(&image, "set_bg 7 flags 7");
+        image.make("-t ext4 -b 1024", size);
+        assert!(!image.judge_all(&["set_bg 7 flags 7", "set_bg 7 checksum calc"]), "{size}");
+        image.judge("set_bg 7 flags 7");
     }
-    mke2fs(&image, &["-t", "ext2", "-b", "1024", "-o", "hurd"], "8M");
-    run("debugfs", &["-w", "-R", &write, image.to_str().unwrap()]);
-    assert!(judge(&image, "sif file blocks 60"));
-    for (translator, clean) in [("0", true), ("5000", false), ("3", false), ("99999", false)] {
-        assert_eq!(judge(&image, &format!("sif file translator {translator}")), clean, "{translator}");
+    for block_size in [1024, 4096] {
+        image.make(&format!("-t ext2 -b {block_size} -o hurd"), "24M");
+        image.debugfs(&write);
+        assert!(image.judge("sif file blocks 60"));
+        for (translator, clean) in [("0", true), ("5000", false), ("3", false), ("99999", false)] {
+            assert_eq!(image.judge(&format!("sif file translator {translator}")), clean, "{translator}");
+        }
     }
-    mke2fs(&image, &["-t", "ext4", "-b", "1024"], "16M");
-    run("debugfs", &["-w", "-R", &write, image.to_str().unwrap()]);
-    assert!(judge_all(&image, &["sif file version 5000", "ssv creator_os 1"]));
+    image.make("-t ext4 -b 1024", "16M");
+    image.debugfs(&write);
+    assert!(image.judge_all(&["sif file version 5000", "ssv creator_os 1"]));
     // The list of bad blocks: only the low half of its attribute block.
-    assert!(!judge(&image, "sif <1> file_acl 5"));
-    assert!(judge(&image, "sif <1> file_acl 1099511627776"));
+    assert!(!image.judge("sif <1> file_acl 5"));
+    assert!(image.judge("sif <1> file_acl 1099511627776"));
+}
+
+/// Fast commits must leave 1024 blocks to full ones; an area larger than the journal is not noticed.
+#[test]
+fn areas_for_fast_commits() {
+    let Some(image) = Image::new() else { return };
+    for (mib, blocks) in [(1, 1024u32), (2, 2048)] {
+        image.make(&format!("-t ext4 -b 1024 -O ^metadata_csum -J size={mib}"), "16M");
+        let first: u64 = image.debugfs("blocks <8>").split(' ').next().unwrap().parse().unwrap();
+        let file = std::fs::File::options().write(true).open(&image.path).unwrap();
+        let put = |field: u64, value: u32| {
+            file.write_all_at(&value.to_be_bytes(), first * 1024 + field).unwrap();
+        };
+        put(0x28, 0x20);
+        for area in [0, 1, 256, 1023, 1024, 1025, 2048, 2049] {
+            put(0x54, area);
+            let area = if area == 0 { 256 } else { area };
+            let clean = image.judge_all(&[]);
+            assert_eq!(clean, blocks.checked_sub(area).is_none_or(|left| left >= 1024), "{area} of {blocks}");
+        }
+    }
 }
 
 /// A free inode of zeroes but for one byte: its checksum counts when that byte is one of the first 128.
 #[test]
 fn inodes_that_are_almost_empty() {
-    if !require(&["mke2fs", "e2fsck", "debugfs"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image");
-    let content = folder.path().join("content");
-    std::fs::write(&content, b"content").unwrap();
-    mke2fs(&image, &["-t", "ext4", "-b", "1024"], "16M");
-    let path = image.to_str().unwrap();
+    let Some(image) = Image::new() else { return };
+    image.make("-t ext4 -b 1024", "16M");
     for name in ["first", "second"] {
-        run("debugfs", &["-w", "-R", &format!("write {} {name}", content.display()), path]);
+        image.debugfs(&image.write(name));
     }
-    run("debugfs", &["-w", "-R", "rm first", path]);
-    let place = run("debugfs", &["-R", "imap <12>", path]);
-    let place = String::from_utf8_lossy(&place.stdout).into_owned();
+    image.debugfs("rm first");
+    let place = image.debugfs("imap <12>");
     let after =
         |text: &str| place.split(text).nth(1).unwrap().split([',', '\n']).next().unwrap().trim().to_owned();
     let block: u64 = after("located at block ").parse().unwrap();
     let offset = u64::from_str_radix(after("offset ").trim_start_matches("0x"), 16).unwrap();
-    let file = std::fs::File::options().write(true).open(&image).unwrap();
+    let file = std::fs::File::options().write(true).open(&image.path).unwrap();
     for at in [0, 1, 64, 127, 128, 130, 160, 255] {
         let mut slot = [0; 256];
         slot[at] = 0x80;
         file.write_all_at(&slot, block * 1024 + offset).unwrap();
-        assert_eq!(judge_all(&image, &[]), at >= 128, "byte {at}");
+        assert_eq!(image.judge_all(&[]), at >= 128, "byte {at}");
     }
 }
 
 /// Without lost+found, or with something else of that name, a file system is clean.
 #[test]
 fn lost_and_found() {
-    if !require(&["mke2fs", "e2fsck", "debugfs"]) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image");
-    let content = folder.path().join("content");
-    std::fs::write(&content, b"content").unwrap();
-    let write = format!("write {} lost+found", content.display());
+    let Some(image) = Image::new() else { return };
+    let write = image.write("lost+found");
     for features in ["dir_index", "inline_data"] {
-        mke2fs(&image, &["-t", "ext4", "-b", "1024", "-O", features], "16M");
-        assert!(judge(&image, "rmdir lost+found"), "{features}: none");
-        assert!(judge_all(&image, &["rmdir lost+found", &write]), "{features}: a file");
-        assert!(judge_all(&image, &["rmdir lost+found", "mkdir lost+found"]), "{features}: made anew");
+        image.make(&format!("-t ext4 -b 1024 -O {features}"), "16M");
+        assert!(image.judge("rmdir lost+found"), "{features}: none");
+        assert!(image.judge_all(&["rmdir lost+found", &write]), "{features}: a file");
+        assert!(image.judge_all(&["rmdir lost+found", "mkdir lost+found"]), "{features}: made anew");
     }
 }

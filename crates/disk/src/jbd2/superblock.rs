@@ -67,6 +67,15 @@ pub const CHECKSUM_TYPE_CRC32C: u8 = 4;
 pub const FAST_COMMIT_BLOCKS_DEFAULT: u32 = 256;
 
 impl RawJournalSuperblock {
+    /// Blocks that the fast-commit area would take with the feature, unchecked.
+    #[must_use]
+    pub const fn fast_commit_area(&self) -> u32 {
+        match self.s_num_fc_blks.get() {
+            0 => FAST_COMMIT_BLOCKS_DEFAULT,
+            blocks => blocks,
+        }
+    }
+
     /// The superblock of a new, empty journal of version 2 without features (see [`set_features`](Self::set_features)).
     #[must_use]
     pub fn new_empty(block_size: usize, blocks: u32, uuid: [u8; 16]) -> Self {
@@ -283,10 +292,7 @@ fn ring_of(raw: &RawJournalSuperblock, features: JournalFeatures) -> Result<Ring
     let maxlen = raw.s_maxlen.get();
     let first = raw.s_first.get();
     let end = if features.incompat.contains(JournalIncompat::FAST_COMMIT) {
-        let area = match raw.s_num_fc_blks.get() {
-            0 => FAST_COMMIT_BLOCKS_DEFAULT,
-            blocks => blocks,
-        };
+        let area = raw.fast_commit_area();
         check(area < maxlen, CorruptionKind::JournalFastCommitSize, 0x54)?;
         maxlen - area
     } else {
