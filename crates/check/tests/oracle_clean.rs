@@ -6,7 +6,9 @@ use std::path::Path;
 
 use blockyard_check::{Code, Options, Report, check};
 use blockyard_device::FileDevice;
-use blockyard_testkit::images::{MORE_PROFILES, PROFILES, Profile, fill, make, make_filled, profile_named};
+use blockyard_testkit::images::{
+    MORE_PROFILES, PROFILES, Profile, RARE_PROFILES, fill, make, make_filled, profile_named,
+};
 use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, require, run};
 
 fn check_with(image: &Path, threads: usize) -> Report {
@@ -44,7 +46,8 @@ fn images_that_the_kernel_filled_are_clean() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    for profile in profiles() {
+    let rare = if full_matrix() { RARE_PROFILES } else { &[] };
+    for profile in profiles().chain(rare) {
         let image = make_filled(profile, directory.path());
         e2fsck_clean(&image);
         assert_clean(profile.name, &image);

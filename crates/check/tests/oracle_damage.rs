@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use blockyard_check::{Code, Finding, Options, check};
 use blockyard_device::FileDevice;
 use blockyard_testkit::crash::{CrashImage, Stop};
-use blockyard_testkit::images::{MORE_PROFILES, PROFILES, Profile, make, make_filled, profile_named};
+use blockyard_testkit::images::{
+    MORE_PROFILES, PROFILES, Profile, RARE_PROFILES, make, make_filled, profile_named,
+};
 use blockyard_testkit::mutate::Inventory;
 use blockyard_testkit::{LoopMount, Verdict, e2fsck_bounded, full_matrix, require, run, seed};
 use rand::seq::IndexedRandom;
@@ -74,7 +76,7 @@ fn profiles(random: &mut ChaCha8Rng) -> Vec<&'static Profile> {
         return vec![profile_named(&only)];
     }
     if full_matrix() {
-        return PROFILES.iter().chain(MORE_PROFILES).collect();
+        return PROFILES.iter().chain(MORE_PROFILES).chain(RARE_PROFILES).collect();
     }
     PROFILES.choose_multiple(random, 6).collect()
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use blockyard_check::{Code, Finding, Options, check};
 use blockyard_device::FileDevice;
-use blockyard_testkit::images::{MORE_PROFILES, PROFILES, Profile, make_filled};
+use blockyard_testkit::images::{MORE_PROFILES, PROFILES, Profile, RARE_PROFILES, make_filled};
 use blockyard_testkit::mutate::{Inventory, Kind, Mutation};
 use blockyard_testkit::{Verdict, e2fsck_bounded, full_matrix, require, seed};
 use rand::SeedableRng;
@@ -84,11 +84,12 @@ fn corrupt(profile: &'static Profile, image: &Path, count: usize, random: &mut C
 }
 
 fn all_profiles() -> impl Iterator<Item = &'static Profile> {
-    PROFILES.iter().chain(if full_matrix() || std::env::var_os("PROFILE").is_some() {
-        MORE_PROFILES
+    let (more, rare) = if full_matrix() || std::env::var_os("PROFILE").is_some() {
+        (MORE_PROFILES, RARE_PROFILES)
     } else {
-        &[]
-    })
+        Default::default()
+    };
+    PROFILES.iter().chain(more).chain(rare)
 }
 
 fn print_disagreement(outcome: &Outcome) {

@@ -178,7 +178,8 @@ fn file_map_of_superblock(sb: &Superblock) -> Option<FileMap> {
 
 fn map(device: &dyn BlockDevice, sb: &Superblock, file: &FileMap) -> Result<JournalMap> {
     let blocks = file.size / u64_from_usize(sb.geometry().block_size());
-    if blocks == 0 || blocks > u64::from(u32::MAX) {
+    // Each has a place of its own: so the runs gathered are no more than the file system has blocks.
+    if blocks == 0 || blocks > sb.geometry().blocks_count().raw().min(u64::from(u32::MAX)) {
         return Err(Corruption::new(CorruptionKind::JournalInode).into());
     }
     let mut mapper = Mapper { device, sb, runs: Vec::new(), tree: Vec::new(), blocks: u32_from_u64(blocks) };

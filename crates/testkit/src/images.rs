@@ -1,5 +1,7 @@
 //! Images that mke2fs made and the kernel filled, one profile for each combination of features worth a test.
 
+mod rare;
+
 use std::ffi::CString;
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
@@ -10,6 +12,8 @@ use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
 
 use crate::oracle::{LoopMount, run};
 
+pub use rare::RARE_PROFILES;
+
 /// How an image is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
@@ -19,10 +23,28 @@ pub struct Profile {
     pub options: &'static [&'static str],
     /// Size in MiB.
     pub size_mib: u64,
+    /// Shell commands that change it before it is filled; `IMAGE` stands for it.
+    pub first: &'static [&'static str],
+    /// Shell commands that change it after that.
+    pub last: &'static [&'static str],
+    /// Whether it gets deep maps and indexes, too: that takes seconds.
+    pub is_deep: bool,
+}
+
+impl Profile {
+    /// Whether its blocks are larger than a page, so that the kernel does not mount it.
+    fn is_beyond_a_page(&self) -> bool {
+        let mut words = self.options.iter().skip_while(|option| **option != "-b").skip(1);
+        words.next().and_then(|size| size.parse::<u32>().ok()).is_some_and(|size| size > 4096)
+    }
+
+    fn has(&self, feature: &str) -> bool {
+        self.options.iter().any(|option| option.split(',').any(|one| one == feature))
+    }
 }
 
 const fn profile(name: &'static str, options: &'static [&'static str]) -> Profile {
-    Profile { name, options, size_mib: 64 }
+    Profile { name, options, size_mib: 64, first: &[], last: &[], is_deep: false }
 }
 
 /// Every profile that the kernel can mount.
@@ -101,7 +123,8 @@ pub const MORE_PROFILES: &[Profile] = &[
 /// When there is none.
 #[must_use]
 pub fn profile_named(name: &str) -> &'static Profile {
-    PROFILES.iter().chain(MORE_PROFILES).find(|profile| profile.name == name).expect("a profile of the list")
+    let all = PROFILES.iter().chain(MORE_PROFILES).chain(RARE_PROFILES);
+    all.into_iter().find(|profile| profile.name == name).expect("a profile of the lists")
 }
 
 /// Makes an empty image in a directory.
@@ -131,18 +154,32 @@ fn make_with(profile: &Profile, directory: &Path, more: &[&str]) -> PathBuf {
 /// When mke2fs, the mount or an operation fails.
 #[must_use]
 pub fn make_filled(profile: &Profile, directory: &Path) -> PathBuf {
-    if profile.options.contains(&"65536") && !profile.options.contains(&"-C") {
+    if profile.is_beyond_a_page() {
         return make_from_tree(profile, directory);
     }
     let path = make(profile, directory);
+    change(&path, profile.first);
     // All that the kernel makes is encrypted then, where it can do that.
-    let encrypted = profile.options.iter().any(|option| option.contains("encrypt"));
+    let encrypted = profile.has("encrypt");
     let dummy = if encrypted { LoopMount::new(&path, "test_dummy_encryption=v2").ok() } else { None };
     let plain = || LoopMount::new(&path, "").unwrap_or_else(|error| panic!("{}: {error}", profile.name));
     let mount = dummy.unwrap_or_else(plain);
-    fill(mount.path(), profile.options.iter().any(|option| option.contains("ea_inode")));
+    fill(mount.path(), profile.has("ea_inode"));
+    if profile.is_deep {
+        rare::fill_deep(mount.path());
+    }
     drop(mount);
+    change(&path, profile.last);
     path
+}
+
+/// Runs shell commands on an image; each leaves it clean.
+fn change(image: &Path, commands: &[&str]) {
+    let image = image.to_str().expect("test paths are UTF-8");
+    for command in commands {
+        let output = run("sh", &["-c", &command.replace("IMAGE", image)]);
+        assert!(output.status.code().is_some_and(|code| code <= 1), "{command}: {output:?}");
+    }
 }
 
 /// Makes an image that the kernel cannot mount: filled by mke2fs, indexed by e2fsck.

@@ -53,6 +53,8 @@ pub enum Kind {
     BackupDesc,
     /// The target of a long symbolic link.
     SymlinkTarget,
+    /// A block of an attribute's value that has an inode of its own.
+    Value,
 }
 
 /// One structure.
@@ -277,6 +279,8 @@ impl Inventory {
             let owner = Owner { inode: Some(nr), block: Some(block), ..Owner::default() };
             if orphan_file {
                 self.add(Kind::OrphanBlock, at, self.block_size(), owner, generation);
+            } else if flags.contains(InodeFlags::EA_INODE) {
+                self.add(Kind::Value, at, self.block_size(), owner, generation);
             } else if long_link {
                 self.add(Kind::SymlinkTarget, at, self.block_size(), owner, generation);
             } else if kind == Some(FileType::Directory) {
@@ -376,7 +380,12 @@ impl Inventory {
             Kind::Mmp => table(RawMmp::FIELDS, 0).filter(|field| field.2 <= 64).collect(),
             Kind::BlockBitmap | Kind::InodeBitmap => self.bitmap_fields(structure),
             Kind::Inode | Kind::FreeInode => inode_fields(bytes),
-            Kind::ExtentNode => extent_fields(bytes, 0),
+            Kind::ExtentNode => {
+                let tail = 12 + 12 * usize::from(u16::from_le_bytes([bytes[4], bytes[5]]));
+                let sum = (tail + 4 <= bytes.len()).then_some(("et_checksum", tail, 4));
+                extent_fields(bytes, 0).into_iter().chain(sum).collect()
+            }
+            Kind::Value => [0, 1, bytes.len() / 2, bytes.len() - 1].map(|at| ("value", at, 1)).to_vec(),
             Kind::Indirect => pointer_fields(bytes, 16),
             Kind::ResizeMap => pointer_fields(bytes, 64),
             Kind::SymlinkTarget => {
@@ -580,6 +589,8 @@ fn xattr_fields(area: &[u8], base: usize, first: usize) -> Vec<Field> {
             + if first == 32 { 0 } else { first };
         if area[at + 4..at + 8] == [0; 4] && area[at + 8..at + 12] != [0; 4] && value < area.len() {
             fields.push(("value", base + value, 1));
+            let size = usize::from(u16::from_le_bytes([area[at + 8], area[at + 9]]));
+            fields.push(("value", base + (value + size - 1).min(area.len() - 1), 1));
         }
         at += 16 + usize::from(area[at]).next_multiple_of(4);
     }
