@@ -21,21 +21,12 @@ fn stderr(output: &Output) -> String {
 
 /// A small run: two workers, some operations.
 fn run_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
-    let mut arguments = vec![
-        "lab",
-        "run",
-        "fallocate2",
-        "--memory",
-        "256M",
-        "--workers",
-        "2",
-        "--ops",
-        "40",
-        "--policy",
-        "yard",
-    ];
-    arguments.extend(more);
-    arguments
+    let run = words("lab run fallocate2 --memory 256M --workers 2 --ops 40 --policy yard");
+    [run.as_slice(), more].concat()
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
 }
 
 /// An image that `blockyard mkfs` made.
@@ -119,24 +110,10 @@ fn every_option_changes_the_run_as_it_says() {
     // A smaller block makes more groups, so more free runs.
     let small = row(&["--mkfs", "-b 1024 -O ^has_journal"]);
     assert!(small["free_extents"].as_u64() > row(&[])["free_extents"].as_u64(), "{small}");
-    let timed = [
-        "lab",
-        "run",
-        "fallocate2",
-        "--memory",
-        "256M",
-        "--workers",
-        "1",
-        "--seconds",
-        "0.2",
-        "--policy",
-        "yard",
-        "--json",
-    ];
+    let timed = words("lab run fallocate2 --memory 256M --workers 1 --seconds 0.2 --policy yard --json");
     let timed: serde_json::Value = serde_json::from_str(stdout(&blockyard(&timed)).trim()).unwrap();
     assert!((0.2..5.0).contains(&timed["seconds"].as_f64().unwrap()), "{timed}");
-    let scaled =
-        ["lab", "run", "append64", "--scale", "0.001", "--workers", "3", "--policy", "yard", "--json"];
+    let scaled = words("lab run append64 --scale 0.001 --workers 3 --policy yard --json");
     let scaled: serde_json::Value = serde_json::from_str(stdout(&blockyard(&scaled)).trim()).unwrap();
     assert_eq!(scaled["ops"], 3 * 263);
     let quiet = blockyard(&run_with(&["--quiet"]));
@@ -172,19 +149,7 @@ fn progress_shows_on_a_terminal_only() {
     assert!(shown.contains("1 of 1: fallocate2 yard x 1 (1 s)"), "{shown}");
     assert!(shown.contains("passed our check"), "{shown}");
     assert_eq!(run("--quiet"), "");
-    let piped = blockyard(&[
-        "lab",
-        "run",
-        "fallocate2",
-        "--memory",
-        "256M",
-        "--workers",
-        "1",
-        "--seconds",
-        "1.5",
-        "--policy",
-        "yard",
-    ]);
+    let piped = blockyard(&words("lab run fallocate2 --memory 256M --workers 1 --seconds 1.5 --policy yard"));
     assert_eq!(stderr(&piped), "");
 }
 
@@ -303,21 +268,8 @@ fn bad_images_are_one_line_and_stay_untouched() {
 }
 
 fn run_image<'a>(path: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let mut all = vec![
-        "lab",
-        "run",
-        "fallocate2",
-        "--workers",
-        "1",
-        "--ops",
-        "20",
-        "--policy",
-        "yard",
-        "--image",
-        path,
-    ];
-    all.extend(more);
-    all
+    let run = words("lab run fallocate2 --workers 1 --ops 20 --policy yard --image");
+    [run.as_slice(), &[path], more].concat()
 }
 
 /// Without permission: as another user, where the test may become one.

@@ -35,19 +35,8 @@ fn commands(image: &str) -> Vec<Vec<&str>> {
         vec!["map", image],
         vec!["map", image, "/"],
         vec!["frag", image],
-        vec![
-            "lab",
-            "run",
-            "fallocate2",
-            "--workers",
-            "1",
-            "--ops",
-            "1",
-            "--policy",
-            "yard",
-            "--image",
-            image,
-        ],
+        ["lab run fallocate2 --workers 1 --ops 1 --policy yard --image".split(' ').collect(), vec![image]]
+            .concat(),
         vec!["recover", image],
         vec!["recover", "-n", image],
     ];

@@ -15,7 +15,7 @@ use blockyard_device::{BlockDevice, FaultyDevice, MemoryDevice};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::u64_from_usize;
-use blockyard_engine::{Fallocate, FileSystem, JournalUse, NewInode, OpenOptions, mkfs};
+use blockyard_engine::{Fallocate, FileSystem, NewInode, OpenOptions, mkfs};
 use blockyard_sync::CpuSlot;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::copy::scaled;
 use crate::row::count_as_f64;
 use crate::run::{Verdict, default_mkfs};
-use crate::target::engine::context;
+use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
 
 /// Cluster sizes in KiB in the order of the published columns; none is a file system without clusters.
@@ -160,14 +160,8 @@ impl<'p> Server<'p> {
             Some(kib) => default_mkfs(plan.seed).features("bigalloc").cluster_size(kib << 10),
         };
         mkfs::format(&*device, &options)?;
-        let open = OpenOptions {
-            cpus: 1,
-            policy: Policy::parse(&plan.policy)?,
-            seed: plan.seed,
-            journal: JournalUse::Ignored,
-            cache_bytes: CACHE_BYTES,
-            ..OpenOptions::default()
-        };
+        let policy = Policy::parse(&plan.policy)?;
+        let open = OpenOptions { cpus: 1, cache_bytes: CACHE_BYTES, ..unjournaled(policy, plan.seed) };
         let shared: Arc<dyn BlockDevice> = Arc::<Device>::clone(&device);
         let fs = FileSystem::open(shared, open, &context(0))?;
         let random = ChaCha8Rng::seed_from_u64(plan.seed);

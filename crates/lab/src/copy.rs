@@ -17,14 +17,14 @@ use blockyard_alloc::{EventSink, Policy};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u64};
 use blockyard_disk::{GroupNr, InodeNr};
-use blockyard_engine::{Events, FileSystem, JournalUse, NewInode, OpenOptions};
+use blockyard_engine::{Events, FileSystem, NewInode, OpenOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::map::{AllocationMap, Timeline};
 use crate::row::count_as_f64;
 use crate::run::{CellDevice, ImageSource, NamedMap, Verdict};
 use crate::scan::ImageScan;
-use crate::target::engine::context;
+use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
 use reuse::Reuse;
 
@@ -254,14 +254,8 @@ impl<'a> Copier<'a> {
     fn open(plan: &'a CopyPlan, policy: Policy, device: &CellDevice, title: String) -> Result<Self> {
         let reuse = Arc::new(Reuse::default());
         let sink: Arc<dyn EventSink> = Arc::<Reuse>::clone(&reuse);
-        let options = OpenOptions {
-            cpus: plan.cpus,
-            policy,
-            seed: plan.seed,
-            journal: JournalUse::Ignored,
-            events: Some(Events(sink)),
-            ..OpenOptions::default()
-        };
+        let events = Some(Events(sink));
+        let options = OpenOptions { cpus: plan.cpus, events, ..unjournaled(policy, plan.seed) };
         let fs = FileSystem::open(device.shared(), options, &context(0))?;
         reuse.set_cluster_bytes(u64::from(fs.geometry().cluster_ratio()) << fs.geometry().block_bits());
         let groups = blockyard_disk::num::usize_from_u32(fs.geometry().groups());

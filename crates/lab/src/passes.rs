@@ -14,12 +14,12 @@ use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
-use blockyard_engine::{FileSystem, JournalUse, NewInode, OpenOptions, mkfs};
+use blockyard_engine::{FileSystem, NewInode, OpenOptions, mkfs};
 use serde::{Deserialize, Serialize};
 
 use crate::copy::Tree;
 use crate::run::{Verdict, e2fsck_program};
-use crate::target::engine::context;
+use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
 
 /// Kinds of file system in the order of the columns.
@@ -137,13 +137,7 @@ fn fill(plan: &PassPlan, kind: &str) -> Result<Arc<MemoryDevice>> {
     let mut options = options.block_size(4096).identity(plan.seed, 1_700_000_000);
     options.inodes = Some(u32::try_from(plan.scaled(INODES))?);
     mkfs::format(&*device, &options)?;
-    let open = OpenOptions {
-        cpus: 1,
-        policy: Policy::parse(&plan.policy)?,
-        seed: plan.seed,
-        journal: JournalUse::Ignored,
-        ..OpenOptions::default()
-    };
+    let open = OpenOptions { cpus: 1, ..unjournaled(Policy::parse(&plan.policy)?, plan.seed) };
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
     let mut copy = Copy {
         fs: FileSystem::open(shared, open, &context(0))?,

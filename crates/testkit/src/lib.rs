@@ -19,4 +19,4 @@ pub use oracle::{
     LoopDevice, LoopMount, Verdict, e2fsck_bounded, e2fsck_bounded_with, e2fsck_clean, have_tool, is_root,
     mke2fs, require, run, stay_on_one_cpu,
 };
-pub use seed::{full_matrix, seed};
+pub use seed::{byte_range, full_matrix, seed};

@@ -38,9 +38,7 @@ impl Args {
     /// Moves the names.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         Volume::change(&self.image, &self.options, output, |volume| {
-            let Some((dest, sources)) = self.paths.split_last() else { return Ok(()) };
-            let dest = image::path_bytes(dest);
-            volume.only_into_directory(sources.len(), dest)?;
+            let (sources, dest) = volume.sources_and_dest(&self.paths)?;
             for source in sources {
                 let done = self.one(volume, image::path_bytes(source), dest);
                 volume.settle(done)?;

@@ -21,7 +21,7 @@ use serde_json::json;
 use walkdir::WalkDir;
 
 use super::volume::{self, AtPath, Owner, Place, Volume, join};
-use super::{Output, host, image};
+use super::{Output, host};
 
 /// Bytes copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -53,9 +53,7 @@ impl Args {
     /// Copies.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         Volume::change(&self.image, &self.options, output, |volume| {
-            let Some((dest, sources)) = self.paths.split_last() else { return Ok(()) };
-            let dest = image::path_bytes(dest);
-            volume.only_into_directory(sources.len(), dest)?;
+            let (sources, dest) = volume.sources_and_dest(&self.paths)?;
             let itself = std::fs::metadata(&self.image).ok().map(|data| (data.dev(), data.ino()));
             let mut copy = Copy { volume, args: &self, itself, linked: HashMap::new(), names: 0, bytes: 0 };
             for source in sources {

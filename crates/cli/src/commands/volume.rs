@@ -5,6 +5,7 @@
 //! it is consistent and holds everything that was done.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -230,15 +231,18 @@ impl<'a> Volume<'a> {
         Ok(Place { parent, name: name.to_vec(), path: path.to_vec() })
     }
 
-    /// Several sources only go into a directory.
-    pub(super) fn only_into_directory(&self, sources: usize, dest: &[u8]) -> Result<()> {
-        if sources > 1 {
+    /// What a command takes somewhere, and the path in the image that it is taken to: the last one given. Several sources
+    /// only go into a directory.
+    pub(super) fn sources_and_dest<'p>(&self, paths: &'p [OsString]) -> Result<(&'p [OsString], &'p [u8])> {
+        let (dest, sources) = paths.split_last().context("no path is given")?;
+        let dest = image::path_bytes(dest);
+        if sources.len() > 1 {
             let inode = self.resolve(dest, true)?;
             if self.kind(inode).at(dest)? != FileType::Directory {
                 return Err(Error::NotDirectory).at(dest).map_err(Into::into);
             }
         }
-        Ok(())
+        Ok((sources, dest))
     }
 
     /// The first names of a directory that are `wanted`, without `.` and `..`; none when there are no more.

@@ -110,21 +110,6 @@ impl Run {
         Self { fs, rng: ChaCha8Rng::seed_from_u64(seed), files, unit }
     }
 
-    fn range(&mut self) -> (u64, u64) {
-        let unit = self.unit;
-        let at = match self.rng.random_range(0..4) {
-            0 => self.rng.random_range(0..4 * unit),
-            1 => self.rng.random_range(0..200 * unit),
-            _ => self.rng.random_range(0..60 * unit),
-        };
-        let len = match self.rng.random_range(0..4) {
-            0 => self.rng.random_range(1..200),
-            1 => self.rng.random_range(1..8 * unit),
-            _ => self.rng.random_range(1..2 * unit),
-        };
-        (at, len)
-    }
-
     /// One operation; refusals are fine, but who syncs must not hear that there is no space.
     fn step(&mut self) -> &'static str {
         let ctx = OpContext {
@@ -132,7 +117,7 @@ impl Run {
             ..OpContext::root_at(Timestamp::from_seconds(1))
         };
         let file = *self.files.choose(&mut self.rng).unwrap();
-        let (at, len) = self.range();
+        let (at, len) = blockyard_testkit::byte_range(&mut self.rng, self.unit);
         let aligned = (at / self.unit * self.unit, len.div_ceil(self.unit) * self.unit);
         let choice = self.rng.random_range(0..100);
         let fs = &self.fs;

@@ -4,10 +4,11 @@
 //! 65,000 stores 1, "unknown", and stays there.
 
 use super::operations::check_new_name;
-use crate::inode::InodeCore;
+use crate::inode::{Inode, InodeCore};
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::{InodeNr, RoCompat};
+use std::sync::Arc;
 
 /// Most links of an inode.
 const LINKS_MAX: u16 = 65_000;
@@ -64,6 +65,15 @@ impl FileSystem {
         core.slot.raw_mut().i_links_count.set(next);
     }
 
+    /// Fails when a directory may not get a name, or has it.
+    pub(super) fn check_may_name(&self, parent: &Arc<Inode>, dir: &InodeCore, name: &[u8]) -> Result<()> {
+        dir.check_alive(parent.number())?;
+        if self.find_entry(parent, dir, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        dir.check_may_enter()
+    }
+
     /// Gives an inode one more name.
     ///
     /// # Errors
@@ -76,11 +86,7 @@ impl FileSystem {
         let _alone = parent.write();
         let handle = self.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();
-        dir.check_alive(parent.number())?;
-        if self.find_entry(&parent, &dir, name)?.is_some() {
-            return Err(Error::Exists);
-        }
-        dir.check_may_enter()?;
+        self.check_may_name(&parent, &dir, name)?;
         if inode.kind() == FileType::Directory {
             return Err(Error::NotPermitted);
         }

@@ -71,11 +71,7 @@ impl FileSystem {
         let _alone = parent.write();
         let handle = self.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();
-        dir.check_alive(parent.number())?;
-        if self.find_entry(&parent, &dir, name)?.is_some() {
-            return Err(Error::Exists);
-        }
-        dir.check_may_enter()?;
+        self.check_may_name(&parent, &dir, name)?;
         let directory = new.kind == FileType::Directory;
         if directory {
             self.check_dir_links(&dir)?;

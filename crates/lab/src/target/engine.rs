@@ -7,11 +7,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use blockyard_alloc::{AllocEvent, EventKind, EventSink, RequestFlags};
+use blockyard_alloc::{AllocEvent, EventKind, EventSink, Policy, RequestFlags};
 use blockyard_device::BlockDevice;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{GroupNr, InodeNr, Timestamp};
-use blockyard_engine::{Events, Fallocate, FileSystem, NewInode, OpContext, OpenOptions};
+use blockyard_engine::{Events, Fallocate, FileSystem, JournalUse, NewInode, OpContext, OpenOptions};
 use blockyard_sync::CpuSlot;
 
 use super::{Cpu, Target};
@@ -86,6 +86,11 @@ impl EngineTarget {
     pub fn close(self) -> Result<()> {
         self.fs.close(&context(0)).context("close the image")
     }
+}
+
+/// How experiments open that measure allocation alone: no journal.
+pub(crate) fn unjournaled(policy: Policy, seed: u64) -> OpenOptions {
+    OpenOptions { policy, seed, journal: JournalUse::Ignored, ..OpenOptions::default() }
 }
 
 /// The context of an operation on a CPU slot.
