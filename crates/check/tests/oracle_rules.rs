@@ -227,6 +227,25 @@ fn odd_file_systems() {
     assert!(image.judge("sif <1> file_acl 1099511627776"));
 }
 
+/// The boot loader's inode: what is no link is held to the sizes that a map can have.
+#[test]
+fn sizes_of_the_boot_loader() {
+    let Some(image) = Image::new() else { return };
+    for block_size in [1024u64, 4096] {
+        image.make(&format!("-t ext4 -b {block_size} -O ^metadata_csum"), "16M");
+        let per = block_size / 4;
+        let largest = (12 + per + per * per + per * per * per) * block_size;
+        for (mode, is_link) in [("0120777", true), ("0100644", false), ("010644", false), ("0", false)] {
+            for size in [largest, largest + 1, 1 << 62, u64::MAX] {
+                let requests = [format!("sif <5> mode {mode}"), format!("sif <5> size {size}")];
+                let clean = image.judge_all(&[&requests[0], &requests[1]]);
+                let special = mode == "010644";
+                assert!(special || clean == (is_link || size <= largest), "{mode} {size}");
+            }
+        }
+    }
+}
+
 /// Fast commits must leave 1024 blocks to full ones; an area larger than the journal is not noticed.
 #[test]
 fn areas_for_fast_commits() {

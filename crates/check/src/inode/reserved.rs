@@ -40,6 +40,8 @@ pub(super) fn check(
             let role = if cx.inode == InodeNr::RESIZE { Role::Resize } else { Role::Reserved };
             content::check_mapped(cx, slot, role, file_acl, &InInode::default());
         }
+        // A link's size is not held to anything.
+        Some(FileType::Symlink) => content::check_blocks(cx, raw, file_acl),
         _ => {
             content::check_blocks(cx, raw, file_acl);
             content::check_size_limit(cx, raw);
