@@ -123,6 +123,12 @@ impl Inventory {
     }
 
     fn pick_field(&self, structure: &Structure, random: &mut impl Rng) -> Option<Field> {
+        // Sometimes any bytes: also what no list of fields names.
+        if random.random_bool(0.15) {
+            let size = 1 << random.random_range(0..3);
+            let at = random.random_range(0..structure.length / size) * size;
+            return Some(("bytes", at, size));
+        }
         let fields = self.fields(structure);
         fields.choose(random).copied()
     }

@@ -53,6 +53,8 @@ impl Layout {
             )));
         }
         let mut space = Space::new(geometry.blocks_count().raw());
+        // With blocks of 1 KiB the boot block is no block of the file system.
+        space.mark(0..params.first_block);
         for group in geometry.all_groups() {
             space.mark(heads.range(&geometry, group));
         }

@@ -150,7 +150,12 @@ impl Params {
                 u64::from(defaults.bytes_per_inode.unwrap_or(DEFAULTS.1)).max(cluster_size)
             }
         };
-        let inodes = options.inodes.map_or(bytes / ratio, u64::from);
+        let inodes = match (options.inodes, bytes / ratio) {
+            (Some(asked), _) => u64::from(asked),
+            // Less than one is taken for "as usual": one for 4 KiB, or for a block where these are larger.
+            (None, 0) => bytes / self.block_size().max(4096),
+            (None, several) => several,
+        };
         if inodes > u64::from(u32::MAX) {
             return Err(Error::Size(format!(
                 "{inodes} inodes are more than 2^32 - 1; raise -i above {ratio}"
