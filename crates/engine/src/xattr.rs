@@ -205,6 +205,12 @@ impl FileSystem {
             (None, XattrMode::Replace) => return Err(Error::NoAttribute),
             _ => {}
         }
+        if let (Some((new, None)), Some(old)) = (&new, &old)
+            && new.value == old.value
+        {
+            // As in Linux (observed on 6.18): not even the time of change.
+            return Ok(());
+        }
         let (new, fresh) = new.unzip();
         let added = new.as_ref().map_or(0, |new| self.value_blocks(&new.value));
         let area = self.place_attribute(&core, &mut in_inode, &mut in_block, new)?;

@@ -215,6 +215,55 @@ fn a_refused_range_changes_the_times() {
     }
 }
 
+/// Whether fdatasync and fsync of a file commit what was freed elsewhere, after `change` of it at a later time.
+fn commits(change: impl Fn(&World, &OpContext, InodeNr)) -> [bool; 2] {
+    [true, false].map(|data_only| {
+        let world = World::new();
+        let [f, other] = ["f", "other"].map(|name| world.open(name));
+        world.write(f, 0, 4);
+        world.write(other, 0, 8);
+        world.fs.sync(&context()).unwrap();
+        world.fs.truncate(&context(), other, BLOCK).unwrap();
+        assert!(world.fs.allocator().pending_clusters() > 0);
+        let later = OpContext::root_at(Timestamp::from_seconds(context().now.seconds + 1));
+        change(&world, &later, f);
+        if data_only { world.fs.fdatasync(&later, f) } else { world.fs.fsync(&later, f) }.unwrap();
+        world.fs.allocator().pending_clusters() == 0
+    })
+}
+
+/// As seen on 6.18 with the tracepoints of the journal.
+#[test]
+fn fdatasync_commits_changes_of_content_and_fsync_those_of_times_too() {
+    let allocates = |what, from, len| {
+        commits(move |world, ctx, f| world.fs.fallocate(ctx, f, what, from, len).unwrap_or_default())
+    };
+    assert_eq!(allocates(Fallocate::Allocate, 0, 2 * BLOCK), [true, true], "all is there");
+    assert_eq!(allocates(Fallocate::ZeroRangeKeepSize, 100, 100), [true, true], "inside a block");
+    assert_eq!(allocates(Fallocate::PunchHole, 100, 100), [true, true], "inside a block");
+    assert_eq!(allocates(Fallocate::PunchHole, 1 << 20, BLOCK), [false, true], "behind the end");
+    assert_eq!(allocates(Fallocate::InsertRange, 100, BLOCK), [false, true], "refused");
+    let truncates = |size| commits(move |world, ctx, f| world.fs.truncate(ctx, f, size).unwrap());
+    assert_eq!(truncates(4 * BLOCK), [false, true], "the same size");
+    assert_eq!(truncates(4 * BLOCK + 1), [true, true]);
+    assert_eq!(truncates(4 * BLOCK - 1), [true, true]);
+    let set = |world: &World, ctx: &OpContext, f| {
+        world.fs.set_xattr(ctx, f, b"user.x", b"value", blockyard_engine::XattrMode::Set).unwrap();
+    };
+    assert_eq!(commits(set), [false, true]);
+    let set_again = |world: &World, ctx: &OpContext, f| {
+        set(world, ctx, f);
+        world.fs.sync(ctx).unwrap();
+        let other = world.fs.lookup(ROOT, b"other").unwrap();
+        world.fs.truncate(ctx, other, 0).unwrap();
+        set(world, ctx, f);
+    };
+    assert_eq!(commits(set_again), [false, false], "the same value");
+    let overwrite = |world: &World, ctx: &OpContext, f| world.fs.write(ctx, f, 0, &[1; 4096]).unwrap();
+    assert_eq!(commits(overwrite), [false, true]);
+    assert_eq!(commits(|world, _, f| overwrite(world, &context(), f)), [false, false], "at the same time");
+}
+
 /// Truncation to the same size forgets what lies behind, so the punched hole is remembered by itself.
 #[test]
 fn fallocate_asks_up_to_where_a_punched_hole_ends() {

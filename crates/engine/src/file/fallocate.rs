@@ -42,6 +42,15 @@ struct Ahead {
     zero: bool,
 }
 
+/// What a change whose times are set was to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Touched {
+    /// To nothing else: fdatasync needs no commit for it.
+    Times,
+    /// To the content.
+    Content,
+}
+
 /// Bytes of a page where Linux rounds to pages.
 const PAGE: u64 = 4096;
 
@@ -105,7 +114,7 @@ impl FileSystem {
         };
         if let Err(Error::Invalid(_)) = done {
             // As in Linux (observed on 6.18) a range that is refused for its place changes the times all the same.
-            self.touch_times(ctx, &inode, data)?;
+            self.touch_times(ctx, &inode, data, Touched::Times)?;
         }
         done
     }
@@ -184,6 +193,8 @@ impl FileSystem {
             return Ok(None);
         }
         self.join_inode(&handle, inode, &mut core)?;
+        // As in Linux fdatasync, too, has something to commit, even where all was there.
+        inode.note_remapped(&handle);
         let done = if let Some(extent) = here.found {
             if zero && !extent.unwritten {
                 self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(at..most, true))?;
@@ -267,7 +278,7 @@ impl FileSystem {
         let end = if bytes.end >= size { size.next_multiple_of(page) } else { bytes.end };
         let bytes = bytes.start..end;
         if bytes.start >= size {
-            return self.touch_times(ctx, inode, data);
+            return self.touch_times(ctx, inode, data, Touched::Times);
         }
         self.zero_edges(ctx, inode, data, &bytes)?;
         let whole = self.whole_blocks(&bytes);
@@ -278,7 +289,7 @@ impl FileSystem {
                 data.holes.remember(whole);
             }
         }
-        self.touch_times(ctx, inode, data)
+        self.touch_times(ctx, inode, data, Touched::Content)
     }
 
     fn zero_range(
@@ -314,7 +325,7 @@ impl FileSystem {
             self.settle_reservations(ctx, inode, data, &whole)?;
         }
         allocated?;
-        self.touch_times(ctx, inode, data)
+        self.touch_times(ctx, inode, data, Touched::Content)
     }
 
     fn collapse(
@@ -400,8 +411,14 @@ impl FileSystem {
     }
 
     /// Sets the times of a change of content.
-    pub(super) fn touch_times(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &FileData) -> Result<()> {
-        {
+    pub(super) fn touch_times(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &FileData,
+        touched: Touched,
+    ) -> Result<()> {
+        if touched == Touched::Times {
             let core = inode.core();
             if !core.times_change(ctx) && core.size == core.slot.raw().size() {
                 return Ok(());
@@ -410,6 +427,9 @@ impl FileSystem {
         let handle = self.begin(ctx, RUN_CREDITS)?;
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
+        if touched == Touched::Content {
+            inode.note_remapped(&handle);
+        }
         if data.is_empty() {
             // No write-back will come that raises the size on disk.
             let size = core.size;

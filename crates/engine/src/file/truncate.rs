@@ -1,5 +1,6 @@
 //! Taking blocks away from a file: truncate, and the freeing part of punch and collapse.
 
+use super::fallocate::Touched;
 use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::Extent;
@@ -67,6 +68,7 @@ impl FileSystem {
             let handle = self.begin(ctx, RUN_CREDITS)?;
             let mut core = inode.core_mut();
             self.join_inode(&handle, inode, &mut core)?;
+            inode.note_remapped(&handle);
             self.set_new_size(ctx, &mut core, data, size);
             return Ok(());
         }
@@ -77,7 +79,7 @@ impl FileSystem {
         // Blocks behind the end may be there even when the size does not fall: fallocate can keep the size.
         self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(size))?;
         // As in Linux (observed on 6.18) the times change also when the size does not.
-        if size == old_size { self.touch_times(ctx, inode, data) } else { Ok(()) }
+        if size == old_size { self.touch_times(ctx, inode, data, Touched::Times) } else { Ok(()) }
     }
 
     /// The size of a truncated file, in the handle that also begins to free its blocks.
@@ -189,6 +191,9 @@ impl FileSystem {
             let start = self.reserve_removal(&handle, inode, &core, range.start..end)?;
             self.join_inode(&handle, inode, &mut core)?;
             if let (Why::NewSize(size), true) = (why, first) {
+                if size != core.size {
+                    inode.note_remapped(&handle);
+                }
                 self.set_new_size(ctx, &mut core, data, size);
             }
             first = false;
