@@ -164,6 +164,10 @@ fn fdatasync_leaves_times_behind() {
     fs.fdatasync(&ctx, file).unwrap();
     let commits = fs.commits();
     fs.write(&ctx, file, 0, &[2; 3000]).unwrap();
+    fs.fsync(&ctx, file).unwrap();
+    assert_eq!(fs.commits(), commits, "not even times changed");
+    let ctx = OpContext::root_at(Timestamp::from_seconds(ctx.now.seconds + 1));
+    fs.write(&ctx, file, 0, &[2; 3000]).unwrap();
     fs.fdatasync(&ctx, file).unwrap();
     assert_eq!(fs.commits(), commits, "only times changed");
     fs.fsync(&ctx, file).unwrap();

@@ -394,6 +394,8 @@ impl Model {
         check(self.limits.extents || what == Fallocate::PunchHole, EOPNOTSUPP)?;
         let cluster = self.limits.cluster;
         let aligned = at.is_multiple_of(cluster) && len.is_multiple_of(cluster);
+        // A range that is refused for its place changes the times, too.
+        self.node_mut(id).touch(who);
         let content = self.content_mut(id);
         let (size, at, end) = (content.len(), at as usize, (at + len) as usize);
         match what {
@@ -415,7 +417,6 @@ impl Model {
                 content.splice(at..at, std::iter::repeat_n(0, len as usize));
             }
         }
-        self.node_mut(id).touch(who);
         Ok(())
     }
 
@@ -437,8 +438,9 @@ impl Model {
         check(mode != XattrMode::Create || !exists, EEXIST)?;
         check(mode != XattrMode::Replace || exists, ENODATA)?;
         let node = self.node_mut(id);
-        node.xattrs.insert(name.to_vec(), value.to_vec());
-        node.changed = who.now;
+        if node.xattrs.insert(name.to_vec(), value.to_vec()).as_deref() != Some(value) {
+            node.changed = who.now;
+        }
         Ok(())
     }
 
