@@ -10,8 +10,9 @@
 //! At most three quarters of the slots are taken. The gaps, entries with room for another one, are kept in the order of
 //! the block, because a name goes to the first that it fits in, as on Linux.
 //!
-//! Memory: a leaf of `n` entries has at most `4 n` slots of 2 bytes and `n` gaps of 4 bytes. With names of 13 bytes that
-//! is an eighth of the block.
+//! Memory: fewer than four slots of 2 bytes for each name that the table was made with, and 4 bytes for each gap, twice that
+//! while the list grows: with the shortest names, half of them removed, three quarters of the block. With names of 13 bytes
+//! it is an eighth.
 
 use blockyard_disk::dirblock::{self, DirLayout, ENTRY_LEN_MIN, Entries, Entry, Found, Search, Slot};
 use blockyard_disk::num::{low16, low32, u32_from_usize, u64_from_usize, usize_from_u64};
