@@ -319,6 +319,13 @@ impl Base {
         }
     }
 
+    /// Whether a target of the log lies in the log.
+    fn hits_journal(&self, report: &Report) -> bool {
+        let pieces = self.format.block_size() / 1024;
+        let targets = report.damage.iter().filter_map(|damage| damage.target);
+        targets.into_iter().any(|target| self.own.contains(&(target.raw() as usize).wrapping_mul(pieces)))
+    }
+
     /// Pieces of 1 KiB outside superblock and journal in which two images differ.
     fn differences(&self, ours: &[u8], theirs: &[u8]) -> Vec<usize> {
         let pieces = ours.chunks(1024).zip(theirs.chunks(1024)).enumerate();
@@ -351,8 +358,9 @@ fn theirs(bytes: &Bytes, directory: &Path) -> (Option<i32>, String, Vec<u8>) {
     arguments.push(image.to_str().unwrap());
     let mut output = run("timeout", &arguments);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if text.contains("orphan") && bytes.journal.is_none() {
-        // The replay stopped early, in the middle of deletions, and e2fsck has finished them: debugfs only replays.
+    if ["orphan", "trying backup"].iter().any(|more| text.contains(more)) && bytes.journal.is_none() {
+        // The replay stopped early, in the middle of deletions, and e2fsck has finished them, or it took other
+        // descriptors than those replayed: debugfs only replays.
         fs::write(&image, &bytes.image).unwrap();
         output = run("timeout", &["60", "debugfs", "-w", "-R", "jr", image.to_str().unwrap()]);
     }
@@ -387,6 +395,8 @@ fn agree(base: &Base, what: &str, bytes: &Bytes, directory: &Path) -> bool {
         _ if differing.is_empty() => true,
         // What e2fsck says of a block that cannot be written or of orphans it finishes is no matter of the log.
         _ if text.contains("Error writing block") || text.contains("orphan") && base.own.len() == 1 => true,
+        // Targets in the journal: e2fsck overwrites what it has not replayed yet.
+        Ok(report) if text.contains("Invalid checksum recovering") && base.hits_journal(report) => true,
         // A transaction with a bad checksum or an impossible revoke block: e2fsck replays nothing then, ours what was
         // committed before.
         Ok(report) if ends_the_log(report) => !has_written,

@@ -33,7 +33,8 @@ impl<'a> RevokeBlock<'a> {
         if used > format.records_end() {
             return Err(bad);
         }
-        let records = block.get(RECORDS..used).ok_or(bad)?;
+        // A count that leaves the header out, 0 say, is of no records: e2fsck goes on with the transaction.
+        let records = block.get(RECORDS..used.max(RECORDS)).ok_or(bad)?;
         Ok(Self { records, is_64bit: format.is_64bit() })
     }
 
@@ -116,11 +117,18 @@ mod tests {
             assert!(format.verify_tail(&bytes));
             assert_eq!(RevokeBlock::parse(&format, &bytes).unwrap().blocks().collect::<Vec<_>>(), expected);
 
-            for (count, is_right) in
-                [(15u32, false), (16, true), (1020, true), (1021, !format.is_64bit()), (1025, false)]
-            {
+            for (count, is_right) in [
+                (0u32, true),
+                (15, true),
+                (16, true),
+                (1020, true),
+                (1021, !format.is_64bit()),
+                (1025, false),
+            ] {
                 bytes[12..16].copy_from_slice(&count.to_be_bytes());
-                assert_eq!(RevokeBlock::parse(&format, &bytes).is_ok(), is_right, "{count}");
+                let parsed = RevokeBlock::parse(&format, &bytes);
+                assert_eq!(parsed.is_ok(), is_right, "{count}");
+                assert!(count > 16 || parsed.unwrap().blocks().next().is_none(), "{count}");
             }
         }
     }
