@@ -167,6 +167,8 @@ codes! {
     INDEX_NOT_DIRECTORY 0x01_0048 Error "index flag on something else than a directory";
     HTREE_ROOT 0x01_0049 Error "index root cannot be read";
     HTREE_VERSION 0x01_004a Error "index root names an unknown hash";
+    HTREE_SIPHASH_MISSING 0x01_008d Error "index of an encrypted directory with case folding has another hash than SipHash";
+    HTREE_SIPHASH 0x01_008e Error "index has SipHash, which only encrypted directories with case folding have";
     HTREE_FLAGS 0x01_004b Error "index root has unknown flags";
     HTREE_DEPTH 0x01_004c Error "index is too deep";
     EXTRA_ISIZE 0x01_004f Error "extra inode size is impossible";

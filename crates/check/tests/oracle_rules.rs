@@ -246,6 +246,27 @@ fn sizes_of_the_boot_loader() {
     }
 }
 
+/// SipHash is the hash of encrypted directories with case folding alone.
+#[test]
+fn hashes_of_indexes() {
+    let Some(image) = Image::new() else { return };
+    let tree = image.folder.path().join("tree");
+    std::fs::create_dir_all(tree.join("names")).unwrap();
+    for n in 0..100 {
+        std::fs::write(tree.join(format!("names/a-name-of-some-length-{n}")), b"").unwrap();
+    }
+    image.make(&format!("-t ext4 -b 1024 -O ^metadata_csum -d {}", tree.display()), "16M");
+    run("e2fsck", &["-fyD", image.path.to_str().unwrap()]);
+    let root: u64 = image.debugfs("bmap names 0").trim().parse().unwrap();
+    let file = std::fs::File::options().write(true).open(&image.path).unwrap();
+    for version in [0, 1, 2, 3, 5, 6, 7] {
+        file.write_all_at(&[version], root * 1024 + 28).unwrap();
+        assert_eq!(image.judge_all(&[]), version == 1, "version {version}");
+    }
+    file.write_all_at(&[6], root * 1024 + 28).unwrap();
+    assert!(!image.judge("sif names flags 0x81800"));
+}
+
 /// Fast commits must leave 1024 blocks to full ones; an area larger than the journal is not noticed.
 #[test]
 fn areas_for_fast_commits() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use blockyard_disk::checksum::verify_htree;
 use blockyard_disk::dirblock::decode_rec_len;
-use blockyard_disk::dirhash::DirHasher;
+use blockyard_disk::dirhash::{DirHasher, HashVersion};
 use blockyard_disk::htree::{CONTINUES, HtreeDefect, Index, IndexKind, RootInfo};
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, Incompat};
@@ -120,6 +120,12 @@ pub(super) fn read(visit: &Visit<'_, '_>, runs: &[Run], sink: &mut Sink) -> Opti
             return None;
         }
     };
+    let wants_siphash = visit.fact.casefold && visit.fact.encrypted;
+    match (info.hash_version == HashVersion::SIPHASH_RAW, wants_siphash) {
+        (true, false) => sink.add(Code::HTREE_SIPHASH, site, ""),
+        (false, true) => sink.add(Code::HTREE_SIPHASH_MISSING, site, ""),
+        _ => {}
+    }
     let mut index = DirIndex {
         hasher: if visit.fact.casefold { None } else { visit.hasher(info.hash_version) },
         nodes: HashMap::new(),

@@ -78,7 +78,8 @@ fn check_room(geometry: &Geometry, heads: &Heads) -> Result<()> {
 /// Blocks that the last group needs to be worth keeping.
 fn last_group_need(geometry: &Geometry, heads: &Heads) -> u64 {
     let last = blockyard_disk::GroupNr::new(geometry.groups() - 1);
-    let head = if heads.has_backup(last) { 1 + heads.classic_blocks() } else { 0 };
+    // With meta_bg, too, mke2fs counts a whole table of descriptors.
+    let head = if heads.has_backup(last) { 1 + heads.desc_blocks() + heads.reserved_gdt() } else { 0 };
     2 + geometry.inode_table_blocks() + head + LAST_GROUP_FREE_MIN
 }
 
