@@ -120,9 +120,10 @@ fn compare_block_bitmap(volume: &Volume<'_>, nr: GroupNr, found: &[u64], sink: &
     };
     let cpg = volume.geometry.clusters_per_group();
     let clusters = volume.geometry.clusters_in_group(nr);
+    let is_free = !volume.is_backup && group.is_read_in_doubt(GroupFlags::BLOCK_UNINIT);
     let judge = |bitmap: &[u8]| {
-        let checksum_ok =
-            volume.checksums.verify_block_bitmap(&group.desc, volume.desc_size, bitmap, cpg).is_ok();
+        let sum = volume.checksums.verify_block_bitmap(&group.desc, volume.desc_size, bitmap, cpg);
+        let checksum_ok = is_free || sum.is_ok();
         (checksum_ok, Differences::between(bitmap, found, clusters))
     };
     let (mut checksum_ok, mut differences) = judge(&bitmap);
@@ -216,7 +217,9 @@ fn compare_inode_bitmap(volume: &Volume<'_>, nr: GroupNr, found: &[u64], sink: &
         return sink.add(Code::BITMAP_READ, site, "inode bitmap");
     };
     let ipg = volume.geometry.inodes_per_group();
-    if volume.checksums.verify_inode_bitmap(&group.desc, volume.desc_size, &bitmap, ipg).is_err() {
+    let is_free = !volume.is_backup && group.is_read_in_doubt(GroupFlags::INODE_UNINIT);
+    let sum = volume.checksums.verify_inode_bitmap(&group.desc, volume.desc_size, &bitmap, ipg);
+    if sum.is_err() && !is_free {
         sink.add(Code::INODE_BITMAP_CHECKSUM, site, "");
     }
     let differences = Differences::between(&bitmap, found, ipg);

@@ -200,8 +200,8 @@ fn examine_used(
     if kind == Some(FileType::Directory) && !is_deleted {
         facts.directories.push(directory(cx, raw, content.runs, &attributes));
     }
-    let is_value =
-        cx.scan.volume.incompat.contains(Incompat::EA_INODE) && raw.flags().contains(InodeFlags::EA_INODE);
+    // With or without the feature: attributes may refer to it.
+    let is_value = raw.flags().contains(InodeFlags::EA_INODE);
     if is_value {
         facts.value_inodes.push(value_inode(cx.inode, raw));
     }

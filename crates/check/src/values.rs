@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use blockyard_disk::InodeNr;
 use blockyard_disk::xattr;
+use blockyard_disk::{Incompat, InodeNr};
 
 use crate::code::Code;
 use crate::facts::{Facts, ValueInode, ValueRef};
@@ -34,7 +34,9 @@ pub(crate) fn check(
     }
     for (nr, value) in &inodes {
         let count = counted.get(nr).copied().unwrap_or(0);
-        if count == 0 {
+        if count == 0 && !volume.incompat.contains(Incompat::EA_INODE) {
+            continue;
+        } else if count == 0 {
             // Whether names refer to it is seen with the link counts.
             sink.add(Code::EA_FLAG_ON_FILE, Site::inode(value.inode), "");
         } else if count != value.refcount {

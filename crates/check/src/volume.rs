@@ -53,6 +53,14 @@ pub(crate) struct Group {
     pub(crate) inode_table_ok: bool,
 }
 
+impl Group {
+    /// Whether a bitmap is read although the descriptor calls it uninitialised, because the descriptor's checksum is wrong.
+    /// Nobody holds it to its own checksum then.
+    pub(crate) fn is_read_in_doubt(&self, uninit: GroupFlags) -> bool {
+        self.desc.flags().contains(uninit) && !self.flags.contains(uninit)
+    }
+}
+
 impl Volume<'_> {
     pub(crate) fn block_size(&self) -> usize {
         self.geometry.block_size()

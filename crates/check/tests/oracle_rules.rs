@@ -267,6 +267,65 @@ fn hashes_of_indexes() {
     assert!(!image.judge("sif names flags 0x81800"));
 }
 
+/// A target that would fit in the inode must not lie in a block.
+#[test]
+fn short_links_in_blocks() {
+    let Some(image) = Image::new() else { return };
+    let target = image.folder.path().join("target");
+    for length in [1, 59, 60, 100] {
+        image.make("-t ext2 -b 1024 -O ^filetype", "8M");
+        std::fs::write(&target, "t".repeat(length)).unwrap();
+        image.debugfs(&format!("write {} link", target.display()));
+        assert_eq!(image.judge("sif link mode 0120777"), length >= 60, "{length} bytes");
+    }
+}
+
+/// Reserved inodes, too, are mapped in one way; without extents nobody looks.
+#[test]
+fn reserved_inodes_with_both_maps() {
+    let Some(image) = Image::new() else { return };
+    for (options, clean) in [("-t ext4", false), ("-t ext2", true)] {
+        image.make(options, "16M");
+        for inode in [3, 4, 5, 6, 9, 10] {
+            let request = format!("sif <{inode}> flags 0x10080000");
+            assert_eq!(image.judge(&request), clean, "{options}: inode {inode}");
+        }
+    }
+}
+
+/// A descriptor with a wrong checksum: bitmaps that it calls uninitialised are read, and their checksums do not count.
+#[test]
+fn checksums_of_bitmaps_that_are_in_doubt() {
+    let Some(image) = Image::new().filter(|_| require(&["tune2fs"])) else { return };
+    image.make("-t ext4 -b 1024 -O ^metadata_csum", "64M");
+    // So that the bitmaps on disk are whole.
+    for program in [["tune2fs", "-O", "metadata_csum"], ["e2fsck", "-f", "-y"]] {
+        run(program[0], &[program[1], program[2], image.path.to_str().unwrap()]);
+    }
+    let file = std::fs::File::options().read(true).write(true).open(&image.path).unwrap();
+    // Block and inode bitmap: both uninitialised, one, none.
+    for (group, clean) in [(6, [true, true]), (2, [false, true]), (0, [false, false])] {
+        for (field, clean) in [0x18, 0x1A].into_iter().zip(clean) {
+            let (at, mut old) = (2048 + group * 64 + field, [0; 2]);
+            file.read_exact_at(&mut old, at).unwrap();
+            file.write_all_at(&old.map(|byte| byte ^ 0x5A), at).unwrap();
+            assert_eq!(image.judge_all(&[]), clean, "group {group}, field {field:#x}");
+            file.write_all_at(&old, at).unwrap();
+        }
+    }
+}
+
+/// Without the feature attributes may still refer to inodes with the flag.
+#[test]
+fn values_in_inodes_without_the_feature() {
+    let Some(image) = Image::new().filter(|_| require(&["root", "mount"])) else { return };
+    image.make("-t ext4 -b 1024 -O ea_inode", "64M");
+    let mounted = LoopMount::new(&image.path, "").unwrap();
+    blockyard_testkit::images::fill(mounted.path(), true);
+    drop(mounted);
+    assert!(image.judge("feature -ea_inode"));
+}
+
 /// Fast commits must leave 1024 blocks to full ones; an area larger than the journal is not noticed.
 #[test]
 fn areas_for_fast_commits() {

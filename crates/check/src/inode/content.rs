@@ -201,7 +201,8 @@ fn check_slow_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &S
     let volume = cx.scan.volume;
     let size = raw.size();
     let one_block = matches!(sums.runs[..], [Run { logical: 0, length: 1, unwritten: false, .. }]);
-    if !one_block || size == 0 || size > u64_from_usize(volume.block_size()) {
+    // One that would fit in the inode must be there.
+    if !one_block || size < FAST_SYMLINK_MAX || size > u64_from_usize(volume.block_size()) {
         cx.add(Code::SYMLINK, format!("{size} bytes, {} runs of blocks", sums.runs.len()));
         return;
     }

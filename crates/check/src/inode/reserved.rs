@@ -67,6 +67,10 @@ fn check_flags(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     if flags.contains(InodeFlags::CASEFOLD) && !directory {
         cx.add(Code::CASEFOLD_NOT_DIRECTORY, "");
     }
+    let both = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
+    if flags.contains(both) && volume.incompat.contains(Incompat::EXTENTS) {
+        cx.add(Code::BOTH_MAP_FLAGS, "");
+    }
     if flags.contains(InodeFlags::EXTENTS) && list && !volume.incompat.contains(Incompat::EXTENTS) {
         cx.add(Code::EXTENTS_WITHOUT_FEATURE, "");
     }
