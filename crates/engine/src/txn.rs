@@ -138,6 +138,11 @@ impl<B: Backend> Transactions<B> {
         (tid, epoch)
     }
 
+    /// Gives back all credits; the gate must be closed, and nothing have changed.
+    pub(crate) fn restock(&self) {
+        self.credits.reset();
+    }
+
     /// Whether a transaction is durable.
     pub(crate) fn is_durable(&self, tid: TxnId) -> bool {
         !tid.is_after(TxnId::new(self.durable.load(Ordering::Acquire)))

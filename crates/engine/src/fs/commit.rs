@@ -54,6 +54,8 @@ impl FileSystem {
         let closed = self.txns.gate.close();
         self.started.store(ctx.now.seconds.cast_unsigned(), Ordering::Relaxed);
         if durable && !self.has_changes() {
+            // Handles that changed nothing left their credits with their CPU slots: who came here for credits gets them.
+            self.txns.restock();
             return Ok(());
         }
         let snapshot = durable.then(|| self.snapshot());
@@ -171,5 +173,27 @@ impl FileSystem {
         let totals = self.groups.totals();
         self.super_block.lock().write_closed(&*self.device, ctx.now, was_valid, &totals)?;
         data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{FileSystem, OpContext, OpenOptions, mkfs};
+    use blockyard_device::MemoryDevice;
+    use blockyard_sync::CpuSlot;
+    use std::sync::Arc;
+
+    /// On full file systems operations begin and change nothing: once all credits lay with other CPU slots, and there was
+    /// nothing to commit that would have brought them back, who needed some asked for a commit for ever.
+    #[test]
+    fn credits_of_handles_that_changed_nothing_come_back() {
+        let device = Arc::new(MemoryDevice::new(16 << 20));
+        mkfs::format(&*device, &mkfs::Options::ext4().block_size(1024).identity(1, 1)).unwrap();
+        let on_slot = |slot| OpContext { cpu: CpuSlot::new(slot), ..OpContext::system() };
+        let fs = FileSystem::open(device, OpenOptions::default(), &on_slot(0)).unwrap();
+        fs.commit_now(&on_slot(0)).unwrap();
+        drop(fs.begin(&on_slot(0), fs.journal.blocks_max()).unwrap());
+        drop(fs.begin(&on_slot(1), 40).unwrap());
+        fs.close(&on_slot(0)).unwrap();
     }
 }
