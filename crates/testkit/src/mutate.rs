@@ -127,7 +127,9 @@ impl Inventory {
         if random.random_bool(0.15) {
             let size = 1 << random.random_range(0..3);
             let at = random.random_range(0..structure.length / size) * size;
-            return Some(("bytes", at, size));
+            // Not s_errno: see `Inventory::fields`.
+            let is_errno = structure.kind == Kind::JournalSuperblock && (0x20..0x24).contains(&at);
+            return (!is_errno).then_some(("bytes", at, size));
         }
         let fields = self.fields(structure);
         fields.choose(random).copied()
