@@ -179,6 +179,16 @@ impl FileDevice {
     }
 }
 
+impl Drop for FileDevice {
+    /// Gives the lock back at once: a child process that another thread is about to start holds a copy of the open file
+    /// until it has replaced its image, and with it the lock.
+    fn drop(&mut self) {
+        if !self.is_read_only {
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
+    }
+}
+
 impl BlockDevice for FileDevice {
     fn size(&self) -> u64 {
         self.size
@@ -296,4 +306,22 @@ fn open_error(path: &Path, source: io::Error) -> DeviceError {
 
 fn io_error(operation: &'static str, offset: u64, length: u64, source: io::Error) -> DeviceError {
     DeviceError::Io { operation, offset, length, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FileDevice;
+
+    /// A copy of the open file is what a child process has between its start and its own program.
+    #[test]
+    fn the_lock_ends_with_the_device_whoever_has_copies_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        let device = FileDevice::create(&path, 4096).unwrap();
+        let copy = device.file.try_clone().unwrap();
+        assert!(FileDevice::open(&path).is_err());
+        drop(device);
+        FileDevice::open(&path).unwrap();
+        drop(copy);
+    }
 }
