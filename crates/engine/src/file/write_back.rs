@@ -266,7 +266,10 @@ impl FileSystem {
                 handle.set_pool(Pool::Promised);
                 let mut core = inode.core_mut();
                 self.join_inode(&handle, inode, &mut core)?;
-                self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))
+                self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
+                self.raise_disk_size(&mut core, piece.end);
+                inode.note_remapped(&handle);
+                Ok(())
             })?;
         }
         Ok(())
@@ -381,7 +384,10 @@ impl FileSystem {
                 }
             })?;
         }
-        self.raise_disk_size(&mut core, piece.end);
+        // What waits for its conversion reads as zeroes after a crash: the size does not go beyond it.
+        if !later {
+            self.raise_disk_size(&mut core, piece.end);
+        }
         inode.note_remapped(&handle);
         Ok(later)
     }
