@@ -17,7 +17,7 @@ use blockyard_testkit::{full_matrix, require, seed};
 use image::Layout;
 use stream::Stream;
 
-const NEEDS: [&str; 6] = ["root", "mke2fs", "dumpe2fs", "mount", "chattr", "filefrag"];
+const NEEDS: [&str; 7] = ["root", "mke2fs", "dumpe2fs", "debugfs", "mount", "chattr", "filefrag"];
 
 /// A large image on flex groups of 16: every group stays roomy, directories spread and files follow.
 #[test]

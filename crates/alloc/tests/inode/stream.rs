@@ -53,6 +53,8 @@ pub(crate) struct Stream {
     without_journal: bool,
     /// The file of the tunable `inode_goal`, where it is used.
     goal: Option<PathBuf>,
+    /// Directories with a block of extents, and where it is taken to lie.
+    guessed: BTreeMap<u32, GroupNr>,
 }
 
 impl Stream {
@@ -76,7 +78,7 @@ impl Stream {
             left_after_full -= u32::from(stream.refused > 0);
         }
         drop(mount);
-        stream.compare(&Descriptors::read(&image.path));
+        stream.compare(&Descriptors::read(&image.path), &image.path);
         println!(
             "all {} inode numbers equal, {} refused alike: {} {}",
             stream.agreed,
@@ -118,6 +120,7 @@ impl Stream {
             refused: 0,
             without_journal: !before.journal,
             goal: None,
+            guessed: BTreeMap::new(),
         };
         let groups = stream.cluster_groups(Replica::ROOT);
         stream.replica.adopt(Replica::ROOT, groups);
@@ -207,14 +210,16 @@ impl Stream {
     }
 
     /// Group of every cluster of a directory. A cluster that no extent names holds extents: it was wanted beside
-    /// the last one.
-    fn cluster_groups(&self, inode: u32) -> Vec<GroupNr> {
+    /// the last one, and is taken to lie there until the image can be asked.
+    fn cluster_groups(&mut self, inode: u32) -> Vec<GroupNr> {
         let entry = &self.entries[&inode];
         let mut groups = data_groups(self.replica.allocator.geometry(), &entry.path);
         let clusters = (entry.sectors / self.sectors_per_cluster) as usize;
         assert!((groups.len()..groups.len() + 2).contains(&clusters), "{} of {clusters}", groups.len());
-        let beside = groups.last().copied().unwrap_or_else(|| self.replica.goal_group(inode));
-        groups.resize(clusters, beside);
+        if groups.len() < clusters {
+            let beside = groups.last().copied().unwrap_or_else(|| self.replica.goal_group(inode));
+            groups.push(*self.guessed.entry(inode).or_insert(beside));
+        }
         groups
     }
 
@@ -223,6 +228,7 @@ impl Stream {
             self.entries.iter().filter(|(_, entry)| entry.children == 0).map(|(&inode, _)| inode).collect();
         let Some(&inode) = candidates.choose(&mut self.random) else { return };
         let entry = self.entries.remove(&inode).unwrap();
+        self.guessed.remove(&inode);
         match entry.kind {
             Kind::Directory => fs::remove_dir(&entry.path).unwrap(),
             _ => fs::remove_file(&entry.path).unwrap(),
@@ -273,13 +279,18 @@ impl Stream {
     }
 
     /// Descriptors after the unmount: the counts our updates wrote, and free clusters by flex group.
-    fn compare(&self, after: &Descriptors) {
+    fn compare(&self, after: &Descriptors, image: &Path) {
         for (group, &facts) in (0..).zip(&after.inodes) {
             assert_eq!(self.replica.disk.group(group).facts, facts, "descriptor of group {group}");
         }
         let geometry = &after.geometry;
         let units: Vec<FlexNr> = (0..geometry.flex_groups()).map(FlexNr::new).collect();
-        let ours: Vec<u64> = units.iter().map(|&unit| self.replica.clusters.in_flex(unit)).collect();
+        let mut ours: Vec<u64> = units.iter().map(|&unit| self.replica.clusters.in_flex(unit)).collect();
+        for (&inode, &guess) in &self.guessed {
+            let place = node_group(geometry, image, inode);
+            ours[geometry.flex_of(guess).raw() as usize] += 1;
+            ours[geometry.flex_of(place).raw() as usize] -= 1;
+        }
         let mut theirs = vec![0; units.len()];
         for (group, &free) in geometry.all_groups().zip(&after.free_clusters) {
             theirs[geometry.flex_of(group).raw() as usize] += u64::from(free);
@@ -306,6 +317,17 @@ fn data_groups(geometry: &Geometry, path: &Path) -> Vec<GroupNr> {
         })
         .map(|block| geometry.group_of(block))
         .collect()
+}
+
+/// Group of the one block that holds the extents of a directory.
+fn node_group(geometry: &Geometry, image: &Path, inode: u32) -> GroupNr {
+    let output = run("debugfs", &["-R", &format!("ex -n <{inode}>"), image.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    // " 0/ 1   1/  1     0 -    55  5832             56"
+    let line = text.lines().find(|line| line.trim_start().starts_with("0/ 1")).expect(&text);
+    let mut cells = line.split_whitespace().skip_while(|cell| *cell != "-");
+    let block = cells.nth(2).and_then(|cell| cell.parse().ok()).expect(line);
+    geometry.group_of(BlockNr::new(block))
 }
 
 /// The file of the tunable for a mount point.
