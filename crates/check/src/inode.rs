@@ -228,7 +228,7 @@ fn check_content(
         }
         Some(FileType::Regular | FileType::Directory) if inline => {
             let directory = kind == Some(FileType::Directory);
-            content::check_inline(cx, raw, directory, attributes);
+            content::check_inline(cx, raw, directory, file_acl, attributes);
         }
         Some(FileType::Regular | FileType::Directory | FileType::Symlink) => {
             return content::check_mapped(cx, slot, role, file_acl, attributes);

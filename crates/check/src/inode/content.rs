@@ -256,6 +256,7 @@ pub(super) fn check_inline(
     cx: &mut Examination<'_, '_, '_>,
     raw: &RawInode,
     directory: bool,
+    file_acl: u64,
     attributes: &InInode,
 ) {
     if !cx.scan.volume.incompat.contains(Incompat::INLINE_DATA) {
@@ -273,9 +274,7 @@ pub(super) fn check_inline(
     } else if size > room {
         cx.add(Code::INLINE_SIZE, format!("{size}, there is room for {room}"));
     }
-    let acl = u64::from(cx.scan.volume.file_acl(raw).raw() != 0)
-        * u64_from_u32(cx.scan.volume.geometry.cluster_ratio());
-    check_blocks(cx, raw, acl + attributes.value_blocks);
+    check_blocks(cx, raw, file_acl + attributes.value_blocks);
 }
 
 /// Checks a symbolic link with inline data, as mke2fs -d makes it (Linux does not): it must be as long as the data, and
