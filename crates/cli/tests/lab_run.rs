@@ -342,12 +342,58 @@ fn an_image_is_read_only_unless_in_place() {
     let listing = stdout(&blockyard(&["ls", "-l", &path]));
     assert!(listing.contains("1048576") && listing.contains("fallocate2.0.0"), "{listing}");
     assert_eq!(blockyard(&["check", "-n", &path]).status.code(), Some(0));
-    // The file is there now: a second run says so and leaves the image as it is.
-    let after = std::fs::read(&path).unwrap();
-    let again = blockyard(&run_image(&path, &["--in-place"]));
-    assert_eq!(again.status.code(), Some(8));
-    assert!(stderr(&again).contains("create fallocate2.0.0"), "{}", stderr(&again));
-    assert_eq!(std::fs::read(&path).unwrap(), after);
+    // The file is there now: a second run makes another, so that an image ages run by run.
+    assert_eq!(blockyard(&run_image(&path, &["--in-place", "--quiet"])).status.code(), Some(0));
+    assert_eq!(stdout(&blockyard(&["ls", &path])), "fallocate2.0.0\nfallocate2.0.1\nlost+found\n");
+    assert_eq!(blockyard(&["check", "-n", &path]).status.code(), Some(0));
+}
+
+/// What a cell cannot work with is said of the image, before anything runs.
+#[test]
+fn what_an_image_does_not_allow_is_said_of_the_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |name: &str, options: &str| {
+        let path = folder.path().join(name).to_str().unwrap().to_owned();
+        let mkfs = [words("--quiet mkfs -b 4096"), words(options), vec![&path, "64M"]].concat();
+        assert!(blockyard(&mkfs).status.success());
+        path
+    };
+    let path = make("marked", "-O ^metadata_csum");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    // s_state: not clean, errors.
+    std::os::unix::fs::FileExt::write_all_at(&file, &[2], 1024 + 0x3A).unwrap();
+    let marked = blockyard(&run_image(&path, &[]));
+    assert_eq!(marked.status.code(), Some(8));
+    let text = stderr(&marked);
+    assert!(
+        text.starts_with(&format!("blockyard: {path}: the file system is marked as having errors")),
+        "{text}"
+    );
+    let old = make("ext3", "-t ext3");
+    let text = stderr(&blockyard(&run_image(&old, &[])));
+    assert!(text.contains(&old) && text.contains("without extents"), "{text}");
+    // fio goes on where it cannot preallocate.
+    let run = words("lab run seqwrite --workers 1 --ops 20 --scale 0.001 --policy yard --json --image");
+    let output = blockyard(&[run.as_slice(), &[&old]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+/// Names that are no text are taken, and told so that the command can be typed again.
+#[test]
+fn folders_and_images_may_have_any_name() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    let [source, out] =
+        [&b"\xFF.img"[..], b"\xFE\n"].map(|name| folder.path().join(std::ffi::OsStr::from_bytes(name)));
+    std::fs::rename(image(folder.path(), "16M"), &source).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_blockyard"))
+        .args(words("lab run fallocate2 --workers 1 --ops 20 --policy yard --image"))
+        .args([source.as_os_str(), "--out".as_ref(), out.as_os_str()])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report = std::fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(report.contains(r"\xff.img' --out $'") && report.contains(r"\xfe\n'"), "{report}");
 }
 
 #[test]

@@ -74,6 +74,9 @@ fn unsound(folder: &Path) -> Vec<(PathBuf, &'static str)> {
         .unwrap();
     let cut = image(folder, "cut");
     std::fs::OpenOptions::new().write(true).open(&cut).unwrap().set_len(5 << 20).unwrap();
+    let damaged = image(folder, "damaged");
+    let file = std::fs::OpenOptions::new().write(true).open(&damaged).unwrap();
+    file.write_all_at(&[0xFF], 1024 + 0x78).unwrap();
     let future = image(folder, "future");
     // An incompatible feature that nobody has given a meaning yet.
     let file = std::fs::OpenOptions::new().write(true).open(&future).unwrap();
@@ -88,6 +91,7 @@ fn unsound(folder: &Path) -> Vec<(PathBuf, &'static str)> {
         (at("pipe"), "neither a regular file nor a block device"),
         (cut, "cut short"),
         (future, "FEATURE_I31"),
+        (damaged, "superblock checksum does not match"),
     ]
 }
 
@@ -135,6 +139,10 @@ fn paths_that_lead_nowhere_are_named() {
         (vec!["rm", image, "/file/x"], 1, "not a directory"),
         (vec!["ln", image, "/none", "/x"], 1, "/none: no such file or directory"),
         (vec!["put", image, image, "/x"], 1, "is the image itself"),
+        (vec!["get", image, "/file", image], 1, "is the image itself"),
+        (vec!["map", image, "--svg", image], 8, "is the image itself"),
+        (vec!["rm", "-r", image, "/lost+found/."], 1, "'.' and '..' are not removed"),
+        (vec!["mv", image, "/lost+found/.", "/x"], 1, "cannot be moved"),
     ] {
         refused(&blockyard(&command), code, what, &format!("{command:?}"));
     }

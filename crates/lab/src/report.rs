@@ -18,7 +18,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -29,7 +29,7 @@ use crate::map::Timeline;
 use crate::passes::PassRow;
 use crate::row::Row;
 use crate::run::NamedMap;
-pub use environment::{Environment, shell_words};
+pub use environment::{Environment, command_line};
 pub use table::Table;
 
 /// File name of the rows in a run's folder.
@@ -84,7 +84,7 @@ impl Run {
     /// Reads a run's folder.
     ///
     /// # Errors
-    /// When a file is missing or a line is no row; the message names file and line.
+    /// When `run.json` or the rows are missing, or a line is no row; the message names file and line.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join(ENVIRONMENT_FILE);
         let text = fs::read_to_string(&path).with_context(|| {
@@ -92,9 +92,11 @@ impl Run {
         })?;
         let environment = serde_json::from_str(&text)
             .with_context(|| format!("{}: not what lab run writes", path.display()))?;
+        let rows = folder.join(ROWS_FILE);
+        ensure!(rows.exists(), "{}: missing, although lab run writes it", rows.display());
         Ok(Self {
             environment,
-            rows: lines(&folder.join(ROWS_FILE))?,
+            rows: lines(&rows)?,
             copies: lines(&folder.join(COPIES_FILE))?,
             clusters: lines(&folder.join(CLUSTERS_FILE))?,
             passes: lines(&folder.join(PASSES_FILE))?,

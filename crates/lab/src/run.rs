@@ -227,7 +227,7 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(usize, &str)) -> Result<Outcome
             }
             Arm::Kernel => kernel::run(plan, workers, &mut judged),
         };
-        rows.push(((arm, workers, repeat), row.context(title)?));
+        rows.push(((arm, workers, repeat), row.with_context(|| plan.image.prefixed(&title))?));
     }
     rows.sort_by_key(|(key, _)| *key);
     let rows = rows.into_iter().map(|(_, row)| row).collect();

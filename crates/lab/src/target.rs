@@ -16,11 +16,11 @@ pub trait Target: Send + Sync {
     /// An open file.
     type File: Send + Sync;
 
-    /// Creates an empty regular file in the root directory and opens it for writing.
+    /// Creates an empty regular file in the root directory and opens it for writing; `None` where the name is taken.
     ///
     /// # Errors
     /// As the file system answers, with the name.
-    fn create(&self, cpu: Cpu, name: &str) -> Result<Self::File>;
+    fn create(&self, cpu: Cpu, name: &str) -> Result<Option<Self::File>>;
 
     /// Allocates `[offset, offset + length)` and extends the file's size over it (fallocate mode 0). Bytes.
     ///

@@ -183,17 +183,28 @@ impl Workload {
     {
         let name = self.name();
         let name = name.split_once(':').map_or(name.as_str(), |(name, _)| name);
-        let file = target.create(cpu, &format!("{name}.{index}.0"))?;
+        let file = new_file(target, cpu, &format!("{name}.{index}"))?;
         Ok(match self {
             Self::Fallocate2 { size, step } => Box::new(fallocate2::Fallocate2::new(cpu, file, *size, *step)),
             Self::Append64 { size, step } => Box::new(append::Append::new(cpu, file, *size, *step)),
             Self::Fio(job) => {
                 if job.preallocate {
-                    target.fallocate(cpu, &file, 0, job.size)?;
+                    fio::preallocate(target, cpu, &file, job.size)?;
                 }
                 Box::new(fio::SequentialWriter::new(cpu, file, job))
             }
         })
+    }
+}
+
+/// A file of a name that is free: an image may hold the files of an earlier run.
+fn new_file<T: Target>(target: &T, cpu: Cpu, name: &str) -> Result<T::File> {
+    let mut number = 0u32;
+    loop {
+        if let Some(file) = target.create(cpu, &format!("{name}.{number}"))? {
+            return Ok(file);
+        }
+        number += 1;
     }
 }
 
@@ -212,22 +223,31 @@ fn scaled(size: u64, scale: f64) -> u64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use anyhow::Context;
     use std::sync::Mutex;
 
     /// A target that remembers what was asked of it.
     #[derive(Default)]
     pub(crate) struct Log {
         pub(crate) asked: Mutex<Vec<String>>,
+        pub(crate) taken: Vec<&'static str>,
+        pub(crate) cannot_allocate: bool,
         pub(crate) rounds: std::sync::atomic::AtomicU32,
     }
 
     impl Target for Log {
         type File = String;
-        fn create(&self, cpu: Cpu, name: &str) -> Result<String> {
+        fn create(&self, cpu: Cpu, name: &str) -> Result<Option<String>> {
+            if self.taken.contains(&name) {
+                return Ok(None);
+            }
             self.asked.lock().unwrap().push(format!("{cpu} create {name}"));
-            Ok(name.to_owned())
+            Ok(Some(name.to_owned()))
         }
         fn fallocate(&self, cpu: Cpu, _: &String, offset: u64, length: u64) -> Result<()> {
+            if self.cannot_allocate {
+                return Err(blockyard_engine::Error::NotSupported("fallocate")).context("fallocate");
+            }
             self.asked.lock().unwrap().push(format!("{cpu} fallocate {offset} {length}"));
             Ok(())
         }
@@ -295,6 +315,23 @@ pub(crate) mod tests {
         assert_eq!(log[3..5], ["0 write 4096 4096", "0 write 0 4096"]);
         job.preallocate = false;
         assert_eq!(steps(&Workload::Fio(job), 1)[1], "0 write 0 4096");
+    }
+
+    #[test]
+    fn names_of_an_earlier_run_are_passed_over() {
+        let log = Log { taken: vec!["append64.0.0", "append64.0.1"], ..Log::default() };
+        Workload::by_name("append64", 1.0).unwrap().workers(&log, 2, 2).unwrap();
+        assert_eq!(log.asked.into_inner().unwrap(), ["0 create append64.0.2", "1 create append64.1.0"]);
+    }
+
+    /// fio's `fallocate=native` falls back to none where the file system cannot do it, as ext3 cannot.
+    #[test]
+    fn fio_jobs_do_without_preallocation_where_there_is_none() {
+        let log = Log { cannot_allocate: true, ..Log::default() };
+        let job = Workload::Fio(FioJob::new("smallfiles", 4 * KIB, 8 * KIB));
+        assert_eq!(job.workers(&log, 1, 1).unwrap()[0].step(&log).unwrap(), Step::Done { bytes: 4096 });
+        let append = Workload::by_name("append64", 1.0).unwrap();
+        assert!(append.workers(&log, 1, 1).unwrap()[0].step(&log).is_err());
     }
 
     #[test]

@@ -209,6 +209,7 @@ impl Copy<'_> {
         if std::fs::symlink_metadata(&item.to).is_ok_and(|there| there.is_dir()) {
             bail!("{}: is a directory", item.to.display());
         }
+        image::refuse_same(&self.args.image, &item.to)?;
         if item.inode.links() > 1
             && let Some(first) = self.linked.get(&item.inode.number())
         {

@@ -1,7 +1,7 @@
 //! What the reading commands share: opening an image, output that stands a closed pipe, text of numbers and names.
 
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,6 +19,9 @@ const MAGIC_AT: u64 = 1024 + 0x38;
 /// Exit code when a path does not exist in the image.
 pub(super) const EXIT_NOT_FOUND: u8 = 1;
 
+/// What to do about an image that cannot be opened because it is damaged.
+pub(super) const DAMAGED: &str = "; `blockyard check -n` tells more, e2fsck repairs";
+
 /// Exit codes of the reading commands, for their help.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 the path does not exist, 2 wrong usage, 8 the image cannot \
                                      be read.";
@@ -26,7 +29,11 @@ pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 the path does not exi
 /// Opens an image as it stands, for commands that show its metadata.
 pub(super) fn open_as_is(path: &Path) -> Result<Reader> {
     let device = device(path, false)?;
-    Reader::open(Arc::new(device)).with_context(|| path.display().to_string())
+    let opened = Reader::open(Arc::new(device));
+    opened.map_err(|error| {
+        let hint = if error.corruption().is_some() { DAMAGED } else { "" };
+        anyhow::anyhow!("{}: {error}{hint}", path.display())
+    })
 }
 
 /// Opens the file or block device, for writing too when it `changes`. What cannot hold a file system at all is refused
@@ -159,6 +166,15 @@ pub(super) fn refuse_in_use(image: &Path) -> Result<()> {
             let device = device.file_name();
             bail!("{}: in use by /dev/{}; detach it first", image.display(), device.to_string_lossy());
         }
+    }
+    Ok(())
+}
+
+/// Refuses to write a result over the image that it comes from.
+pub(super) fn refuse_same(image: &Path, target: &Path) -> Result<()> {
+    let place = |path| std::fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
+    if place(target).is_some_and(|there| place(image) == Some(there)) {
+        bail!("{}: is the image itself; give another name", target.display());
     }
     Ok(())
 }

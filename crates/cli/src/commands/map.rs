@@ -38,6 +38,9 @@ pub(crate) struct Args {
 impl Args {
     /// Prints the extents or the map.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        if let Some(picture) = &self.svg {
+            image::refuse_same(&self.image, picture)?;
+        }
         let reader = image::open(&self.image)?;
         image::print(&self.image, output.mutes_text(), |out| match &self.path {
             Some(path) => {

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use blockyard_engine::RenameMode;
 use serde_json::json;
 
-use super::volume::{self, AtPath, Volume, last_name};
+use super::volume::{self, AtPath, Volume, ends_in_dot, last_name};
 use super::{Output, image};
 
 /// Arguments of `blockyard mv`.
@@ -49,7 +49,7 @@ impl Args {
 
     fn one(&self, volume: &Volume<'_>, source: &[u8], dest: &[u8]) -> Result<()> {
         let from = volume.parent(source)?;
-        let Some(name) = last_name(source).filter(|name| *name != b"..") else {
+        let Some(name) = last_name(source).filter(|name| *name != b".." && !ends_in_dot(source)) else {
             bail!("{}: cannot be moved", String::from_utf8_lossy(source));
         };
         volume.fs.lookup(from.0, from.1).at(source)?;

@@ -66,8 +66,8 @@ impl Args {
             Err(error) if self.force && error.is_missing() => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        if name == b".." {
-            bail!("{}: '..' is not removed", String::from_utf8_lossy(path));
+        if name == b".." || volume::ends_in_dot(path) {
+            bail!("{}: '.' and '..' are not removed", String::from_utf8_lossy(path));
         }
         if volume.kind(inode).at(path)? != FileType::Directory {
             return file(volume, parent, name, path);

@@ -118,8 +118,10 @@ impl<'a> Volume<'a> {
             ctx.now = Timestamp { seconds, nanoseconds: 0 };
         }
         let open = OpenOptions { policy: options.policy, cpus: 1, ..OpenOptions::default() };
-        let fs =
-            FileSystem::open(Arc::new(device), open, &ctx).with_context(|| path.display().to_string())?;
+        let fs = FileSystem::open(Arc::new(device), open, &ctx).map_err(|error| {
+            let hint = if matches!(error, Error::Corrupt(_)) { image::DAMAGED } else { "" };
+            anyhow::anyhow!("{}: {error}{hint}", path.display())
+        })?;
         if fs.is_read_only() {
             anyhow::bail!(
                 "{}: can only be read: it has features that this version does not write",
@@ -284,6 +286,11 @@ pub(super) fn last_name(path: &[u8]) -> Option<&[u8]> {
     components(path).next_back()
 }
 
+/// Whether the last part of a path is `.`: it names a directory from inside, which is neither moved nor removed.
+pub(super) fn ends_in_dot(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty()) == Some(b".")
+}
+
 /// The parts of a path that name something.
 pub(super) fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".")
@@ -300,6 +307,11 @@ mod tests {
         assert_eq!(join(b"/x//", b"a"), b"/x/a");
         assert_eq!(last_name(b"/a/b/"), Some(&b"b"[..]));
         assert_eq!(last_name(b"/"), None);
+        for (path, ends) in
+            [("/a/.", true), ("a/.//", true), (".", true), ("/a/.b", false), ("/./a", false), ("/", false)]
+        {
+            assert_eq!(ends_in_dot(path.as_bytes()), ends, "{path}");
+        }
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Where, when and how a run was made: printed with every report so that it can be repeated.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
@@ -75,18 +78,25 @@ impl Environment {
     }
 }
 
-/// A command as a shell takes it: arguments in quotes where they need them.
+/// The command that this process was started with, as it can be typed again.
 #[must_use]
-pub fn shell_words<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
-    let quoted = words.into_iter().map(|word| {
-        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=:,./^+%@".contains(letter);
-        if !word.is_empty() && word.chars().all(is_plain) {
-            word.to_owned()
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    });
-    quoted.collect::<Vec<_>>().join(" ")
+pub fn command_line() -> String {
+    shell_words(std::iter::once("blockyard".into()).chain(std::env::args_os().skip(1)))
+}
+
+/// Words as a shell takes them, in one line.
+fn shell_words<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> String {
+    words.into_iter().map(|word| quoted(word.as_ref())).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted(word: &OsStr) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=:,./^+%@".contains(letter);
+    match word.to_str() {
+        Some(text) if !text.is_empty() && text.chars().all(is_plain) => text.to_owned(),
+        Some(text) if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
+        // What is no text, or more than a line, byte for byte.
+        _ => format!("$'{}'", word.as_bytes().escape_ascii()),
+    }
 }
 
 /// The value behind `name :` in a file of such lines.
@@ -98,14 +108,30 @@ fn line_value(path: &str, name: &str) -> Option<String> {
     })
 }
 
-/// The commit of the checkout the program was built from, when it still lies there.
+/// The commit of the checkout the program was built from, when it still lies there; a checkout that moved since then
+/// is said to have done so.
 fn commit() -> String {
-    let source = env!("CARGO_MANIFEST_DIR");
-    let output = Command::new("git").args(["-C", source, "describe", "--always", "--dirty"]).output();
-    match output {
-        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-        _ => "unknown".to_owned(),
+    match git(&["describe", "--always", "--dirty"]) {
+        Some(commit) if has_moved() => format!("at or before {commit}"),
+        Some(commit) => commit,
+        None => "unknown".to_owned(),
     }
+}
+
+/// Whether the checkout went to a commit after the program was built. Without a log of that it is taken not to have.
+fn has_moved() -> bool {
+    let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
+    let log = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"]);
+    let moved = log.and_then(|log| changed(Path::new(&log)));
+    let built = std::env::current_exe().ok().and_then(|program| changed(&program));
+    matches!((moved, built), (Some(moved), Some(built)) if moved > built)
+}
+
+/// What git says of the checkout the program was built from.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output =
+        Command::new("git").args(["-C", env!("CARGO_MANIFEST_DIR")]).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 #[cfg(test)]
@@ -118,6 +144,8 @@ mod tests {
             shell_words(["lab", "run", "--mkfs", "-b 1024 -O ^has_journal", "it's", "", "yard:slots=one"]),
             r"lab run --mkfs '-b 1024 -O ^has_journal' 'it'\''s' '' yard:slots=one"
         );
+        let odd = [OsStr::from_bytes(b"\xff.img"), OsStr::new("two\nlines's"), OsStr::new("größe")];
+        assert_eq!(shell_words(odd), r"$'\xff.img' $'two\nlines\'s' 'größe'");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_device::{BlockDevice, FileDevice, MemoryDevice, OverlayDevice};
-use blockyard_engine::{FileSystem, OpenOptions, mkfs};
+use blockyard_engine::{FileSystem, JournalUse, OpenOptions, mkfs};
 
 use crate::target::engine::context;
 use crate::workload::MIB;
@@ -57,8 +57,9 @@ impl ImageSource {
                 (format!("--memory {} MiB", bytes / MIB), summary.free_blocks * u64::from(summary.block_size))
             }
             Self::File { path, .. } => {
+                // As a cell opens it: what it would refuse is refused now.
                 let statistics = || -> Result<_> {
-                    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+                    let options = OpenOptions { journal: JournalUse::Ignored, ..OpenOptions::default() };
                     let fs = FileSystem::open(self.device()?.shared(), options, &context(0))?;
                     Ok(fs.statistics())
                 };
@@ -94,6 +95,14 @@ impl ImageSource {
                 CellDevice::Overlay(Arc::new(OverlayDevice::new(file)))
             }
         })
+    }
+
+    /// The title of a cell behind the image that it runs on, where that is a file.
+    pub(crate) fn prefixed(&self, title: &str) -> String {
+        match self {
+            Self::Memory { .. } => title.to_owned(),
+            Self::File { path, .. } => format!("{}: {title}", path.display()),
+        }
     }
 
     /// One line for reports.

@@ -11,7 +11,7 @@ use blockyard_alloc::{AllocEvent, EventKind, EventSink, Policy, RequestFlags};
 use blockyard_device::BlockDevice;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{GroupNr, InodeNr, Timestamp};
-use blockyard_engine::{Events, Fallocate, FileSystem, JournalUse, NewInode, OpContext, OpenOptions};
+use blockyard_engine::{Error, Events, Fallocate, FileSystem, JournalUse, NewInode, OpContext, OpenOptions};
 use blockyard_sync::CpuSlot;
 
 use super::{Cpu, Target};
@@ -102,12 +102,14 @@ pub fn context(cpu: Cpu) -> OpContext {
 impl Target for EngineTarget {
     type File = InodeNr;
 
-    fn create(&self, cpu: Cpu, name: &str) -> Result<InodeNr> {
+    fn create(&self, cpu: Cpu, name: &str) -> Result<Option<InodeNr>> {
         let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
-        let made = self.fs.create(&context(cpu), InodeNr::ROOT, name.as_bytes(), &new);
-        let inode = made.with_context(|| format!("create {name}"))?;
+        let inode = match self.fs.create(&context(cpu), InodeNr::ROOT, name.as_bytes(), &new) {
+            Err(Error::Exists) => return Ok(None),
+            made => made.with_context(|| format!("create {name}"))?,
+        };
         self.fs.open_inode(inode, true).with_context(|| format!("open {name}"))?;
-        Ok(inode)
+        Ok(Some(inode))
     }
 
     fn fallocate(&self, cpu: Cpu, file: &InodeNr, offset: u64, length: u64) -> Result<()> {

@@ -1,6 +1,7 @@
 //! The running kernel as a target: files in a mounted directory, by system calls.
 
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -28,10 +29,12 @@ impl KernelTarget {
 impl Target for KernelTarget {
     type File = File;
 
-    fn create(&self, _: Cpu, name: &str) -> Result<File> {
+    fn create(&self, _: Cpu, name: &str) -> Result<Option<File>> {
         let path = self.directory.join(name);
-        let made = OpenOptions::new().write(true).create_new(true).open(&path);
-        made.with_context(|| format!("create {}", path.display()))
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
+            made => made.map(Some).with_context(|| format!("create {}", path.display())),
+        }
     }
 
     fn fallocate(&self, _: Cpu, file: &File, offset: u64, length: u64) -> Result<()> {

@@ -31,6 +31,22 @@ impl FioJob {
     }
 }
 
+/// What the parent does with `fallocate=native`; like fio it goes on where the file system cannot preallocate.
+///
+/// # Errors
+/// As the target answers.
+pub(super) fn preallocate<T: Target>(target: &T, cpu: Cpu, file: &T::File, size: u64) -> Result<()> {
+    match target.fallocate(cpu, file, 0, size) {
+        Err(error) if is_unsupported(&error) => Ok(()),
+        done => done,
+    }
+}
+
+fn is_unsupported(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(blockyard_engine::Error::NotSupported(_)))
+        || error.downcast_ref() == Some(&rustix::io::Errno::OPNOTSUPP)
+}
+
 pub(super) struct SequentialWriter<F> {
     cpu: Cpu,
     file: F,

@@ -9,7 +9,7 @@ use blockyard_lab::clusters::{CLUSTERS, ClusterPlan};
 use blockyard_lab::copy::{CopyPlan, Tree};
 use blockyard_lab::experiment::{Experiment, Setup};
 use blockyard_lab::passes::{KINDS, PassPlan};
-use blockyard_lab::report::{Environment, Run, shell_words};
+use blockyard_lab::report::{Environment, Run, command_line};
 use blockyard_lab::run::{CAVEAT, ImageSource, KERNEL_ARM, Plan, Verdict};
 use blockyard_lab::runner::Limit;
 use blockyard_lab::workload::Workload;
@@ -41,8 +41,8 @@ Published experiments, as the tables that were published with ours beside:
 Keys of --json, one object a cell: workload, policy, workers, cpus, interleave, seed, ops, seconds, ops_per_s,
 ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99, lat_us_p9999, lat_us_max, extents_per_file,
 mean_extent_kb, free_extents, avg_free_extent_kb, groups_touched, lock_acquisitions (of shared locks, an operation),
-lock_waits (of shared and group locks, an operation), groups_skipped_busy, hits (searches by the criterion that ended them), score (e4defrag -c). null is what
-cannot be known. For copy, one object a copy: workload, policy, copy, seed, files, bytes, boundaries, empty_groups,
+lock_waits (of shared and group locks, an operation), groups_skipped_busy, hits (searches by the criterion that ended them), score (e4defrag -c). Extents, groups and
+score are those of the whole image with the files at full size; null is what cannot be known. For copy, one object a copy: workload, policy, copy, seed, files, bytes, boundaries, empty_groups,
 overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
 extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score. For e3, one object a cluster size: workload,
 policy, cluster_kib, seed, files, fallocate and truncate (each with calls, mean_us, mean_reads, most_reads). For
@@ -141,9 +141,7 @@ impl Args {
         if let Some(folder) = &self.out {
             check_folder(folder)?;
         }
-        let words: Vec<String> = std::env::args().skip(1).collect();
-        let command = shell_words(std::iter::once("blockyard").chain(words.iter().map(String::as_str)));
-        let mut environment = Environment::of_this_machine(command, String::new());
+        let mut environment = Environment::of_this_machine(command_line(), String::new());
         environment.seed = self.seed;
         let (run, verdict) = match work {
             Work::Cells(plans, experiment) => {

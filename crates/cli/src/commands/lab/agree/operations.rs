@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use blockyard_lab::agree::operations::matrix::{self, Matrix};
 use blockyard_lab::agree::operations::{Agreement, Loading, Other, Plan, Session};
-use blockyard_lab::report::{Environment, shell_words};
+use blockyard_lab::report::{Environment, command_line};
 use blockyard_lab::trace::{Line, make, read};
 
 use super::EXIT_BELOW;
@@ -181,9 +181,7 @@ fn run_one(matrix: &Matrix, common: &Common, output: &Output) -> Result<bool> {
 
 /// What was compared by whom.
 fn preamble() -> String {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let command = shell_words(std::iter::once("blockyard").chain(words.iter().map(String::as_str)));
-    let environment = Environment::of_this_machine(command, String::new());
+    let environment = Environment::of_this_machine(command_line(), String::new());
     format!(
         "Linux {}, blockyard {} ({}), {}.\n\n    {}\n\n",
         environment.kernel, environment.version, environment.commit, environment.machine, environment.command
