@@ -7,9 +7,11 @@
 
 mod folios;
 mod holes;
+mod unconverted;
 
 pub(crate) use folios::Folios;
 pub(crate) use holes::Holes;
+pub(crate) use unconverted::Unconverted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,6 +26,8 @@ pub(crate) struct FileData {
     /// What its dirty blocks were mapped to when they became dirty, where that is followed.
     kinds: BTreeMap<u32, CachedAs>,
     blocks: BTreeMap<u32, Box<[u8]>>,
+    /// What was written and is not mapped as written yet.
+    pub(crate) unconverted: Unconverted,
     /// Logical clusters with a reservation.
     reserved: BTreeSet<u32>,
     /// Clusters promised to the blocks of the mapping that write-back may have to add.

@@ -6,6 +6,7 @@
 
 mod allocate;
 mod by_folio;
+mod convert;
 mod fallocate;
 mod logged;
 mod map;

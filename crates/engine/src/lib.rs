@@ -56,7 +56,9 @@ pub use error::{Error, Result};
 pub use file::Fallocate;
 #[doc(hidden)]
 pub use fs::BrokenRule;
-pub use fs::{DataMode, Events, FileSystem, JournalUse, OpenOptions, Recovery, Statistics};
+pub use fs::{
+    DataMode, Events, FileSystem, IoEndSource, IoEnds, JournalUse, OpenOptions, Recovery, Statistics,
+};
 pub use inode::{Attributes, SetAttributes};
 pub use namespace::{DirEntry, NewInode, RenameMode};
 pub use xattr::XattrMode;

@@ -121,6 +121,7 @@ impl FileSystem {
             if data.block(logical).is_some() {
                 continue;
             }
+            self.end_io_beside(ctx, inode, data)?;
             let handle = self.begin(ctx, RUN_CREDITS)?;
             let mut core = inode.core_mut();
             self.join_inode(&handle, inode, &mut core)?;

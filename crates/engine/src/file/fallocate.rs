@@ -320,6 +320,7 @@ impl FileSystem {
                     self.mark_unwritten(ctx, inode, whole.clone())?;
                 }
                 self.forget_dirty(data, whole.clone());
+                data.unconverted.take(&whole);
                 self.forget_pages(data, self.bytes_of(&whole));
             }
             self.settle_reservations(ctx, inode, data, &whole)?;
@@ -346,6 +347,7 @@ impl FileSystem {
         let (first, behind) = (data.folios.around(blocks.start, bits), data.folios.around(blocks.end, bits));
         self.write_back_range(ctx, inode, data, first)?;
         self.write_back_from(ctx, inode, data, behind.start)?;
+        self.convert_all(ctx, inode, data)?;
         self.forget_pages(data, bytes.start..u64::MAX);
         let credits = self.shift_credits(inode, blocks.start)?;
         self.free_range(ctx, inode, data, blocks.clone(), Why::Hole)?;
@@ -382,6 +384,7 @@ impl FileSystem {
         let first = data.folios.around(blocks.start, self.geometry().block_bits());
         self.promise_for_change(ctx, inode, data, 2)?;
         self.write_back_from(ctx, inode, data, first.start)?;
+        self.convert_all(ctx, inode, data)?;
         self.forget_pages(data, bytes.start..u64::MAX);
         self.discard_preallocations(ctx, inode);
         let handle = self.begin(ctx, self.shift_credits(inode, blocks.start)?)?;

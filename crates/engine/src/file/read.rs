@@ -60,10 +60,13 @@ impl FileSystem {
             let blocks_left = u32_from_u64((end - 1) >> bits) - logical + 1;
             let next_dirty = data.first_in(logical..logical.saturating_add(blocks_left));
             let most = next_dirty.map_or(blocks_left, |dirty| dirty - logical);
+            // What waits for its conversion is there although the mapping says zeroes.
+            let most = most.min(data.unconverted.alike_until(logical) - logical);
             let mapped = self.map_block(inode, core, logical, most)?;
             let n = (usize_from_u32(mapped.len) * block_size - inside).min(usize_from_u64(end - at));
             let part = &mut buf[here..here + n];
-            match mapped.physical.filter(|_| !mapped.unwritten) {
+            let readable = !mapped.unwritten || data.unconverted.covers(logical);
+            match mapped.physical.filter(|_| readable) {
                 Some(physical) if self.logs_data(inode, core) => self.read_logged(physical, inside, part)?,
                 Some(physical) => self.device.read_at((physical << bits) + u64_from_usize(inside), part)?,
                 None => part.fill(0),

@@ -141,7 +141,7 @@ impl FileSystem {
             self.note_lookup(data, &core, &here, logical);
             (here, self.logs_data(inode, &core))
         };
-        let written = here.found.filter(|extent| !extent.unwritten);
+        let written = here.found.filter(|extent| !extent.unwritten || data.unconverted.covers(logical));
         match written.map(|extent| extent.physical + u64::from(logical - extent.logical)) {
             Some(physical) if logged => {
                 self.zero_logged(ctx, inode, physical, self.inside_block(&bytes))?;
@@ -178,6 +178,7 @@ impl FileSystem {
             self.promise_at_borders(ctx, inode, data, &range)?;
         }
         data.holes.forget(range.clone());
+        data.unconverted.take(&range);
         self.discard_preallocations(ctx, inode);
         let mut end = range.end;
         let mut first = true;

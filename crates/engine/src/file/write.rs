@@ -205,7 +205,7 @@ impl FileSystem {
             let start = u64::from(logical) << bits;
             let covered = bytes.start <= start && start + u64_from_usize(self.block_size()) <= bytes.end;
             if !covered && data.block(logical).is_none() {
-                let old = self.read_block(inode, &core, logical)?;
+                let old = self.read_block(inode, data, &core, logical)?;
                 self.add_dirty(ctx, inode, data, logical, old);
             }
         }
@@ -213,13 +213,19 @@ impl FileSystem {
     }
 
     /// One block as it reads now, from the device; zeroes behind the end of the file.
-    fn read_block(&self, inode: &Inode, core: &InodeCore, logical: u32) -> Result<Box<[u8]>> {
+    fn read_block(
+        &self,
+        inode: &Inode,
+        data: &FileData,
+        core: &InodeCore,
+        logical: u32,
+    ) -> Result<Box<[u8]>> {
         let bits = self.geometry().block_bits();
         let mut block = vec![0; self.block_size()].into_boxed_slice();
         let start = u64::from(logical) << bits;
         if start < core.size {
             let valid = usize_from_u64((core.size - start).min(u64_from_usize(block.len())));
-            self.read_content(inode, &FileData::default(), core, start, &mut block[..valid])?;
+            self.read_content(inode, data, core, start, &mut block[..valid])?;
         }
         Ok(block)
     }

@@ -70,6 +70,8 @@ impl FileSystem {
         {
             let mut data = inode.write();
             self.write_back(ctx, inode, &mut data)?;
+            self.end_io_beside(ctx, inode, &mut data)?;
+            self.convert_all(ctx, inode, &mut data)?;
         }
         if inode.lost_data.swap(false, Ordering::Relaxed) {
             return Err(Error::LostData(inode.number()));
@@ -128,7 +130,7 @@ impl FileSystem {
             inode.note_lost(&written);
             all = all.and(written);
         }
-        all
+        all.and(self.end_all_io(ctx))
     }
 
     /// Files whose data became dirty at `seconds` or before, in that order.
@@ -214,13 +216,11 @@ impl FileSystem {
         data: &mut FileData,
         range: Range<u32>,
     ) -> Result<()> {
-        let mut unconverted = Vec::new();
         let mut rest_of_folio = 0..0;
         let mut result = Ok(());
         while let Some(run) = self.next_run(data, &range, &rest_of_folio) {
-            let written =
-                self.patiently(ctx, || self.write_run(ctx, inode, data, run.clone(), &mut unconverted));
-            match written {
+            self.end_io_beside(ctx, inode, data)?;
+            match self.patiently(ctx, || self.write_run(ctx, inode, data, run.clone())) {
                 Ok(end) => rest_of_folio = end.map_or(0..0, |end| self.rest_of_folio(data, end)),
                 Err(error) => {
                     result = Err(error);
@@ -229,7 +229,7 @@ impl FileSystem {
             }
         }
         // What has its data must not go on reading as zeroes.
-        let converted = self.convert_written(ctx, inode, &unconverted);
+        let converted = if self.is_told_of_io() { Ok(()) } else { self.convert_all(ctx, inode, data) };
         result.and(converted)
     }
 
@@ -258,23 +258,6 @@ impl FileSystem {
         end..data.folios.around(end - 1, self.geometry().block_bits()).end
     }
 
-    /// Makes the extents written whose data was written.
-    fn convert_written(&self, ctx: &OpContext, inode: &Arc<Inode>, pieces: &[Range<u32>]) -> Result<()> {
-        for piece in pieces {
-            self.patiently(ctx, || {
-                let handle = self.begin(ctx, RUN_CREDITS)?;
-                handle.set_pool(Pool::Promised);
-                let mut core = inode.core_mut();
-                self.join_inode(&handle, inode, &mut core)?;
-                self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
-                self.raise_disk_size(&mut core, piece.end);
-                inode.note_remapped(&handle);
-                Ok(())
-            })?;
-        }
-        Ok(())
-    }
-
     /// Writes all dirty blocks of a file whose content lock the caller holds.
     pub(crate) fn write_back(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
         self.write_back_from(ctx, inode, data, 0)?;
@@ -282,6 +265,11 @@ impl FileSystem {
         if data.reserved_len() == 0 && inode.writers.load(Ordering::Relaxed) == 0 {
             self.discard_preallocations(ctx, inode);
         }
+        if data.unconverted.is_empty() { self.settle_size(ctx, inode) } else { Ok(()) }
+    }
+
+    /// The size on disk becomes the size that users see, when no data waits.
+    pub(super) fn settle_size(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
         let behind = {
             let core = inode.core();
             !core.deleted && core.map != InodeMap::Inline && core.size != core.slot.raw().size()
@@ -299,14 +287,13 @@ impl FileSystem {
 
     /// Writes the beginning of a run: as much of it as is mapped, or can be mapped, in one piece. Gives where it ends when
     /// it changed the mapping. As in Linux, pieces of a write-back that makes several extents stay unwritten until all
-    /// are mapped: they are added to `unconverted`, for [`Self::convert_written`].
+    /// are mapped.
     fn write_run(
         &self,
         ctx: &OpContext,
         inode: &Arc<Inode>,
         data: &mut FileData,
         run: Range<u32>,
-        unconverted: &mut Vec<Range<u32>>,
     ) -> Result<Option<u32>> {
         let (here, logged) = {
             let core = inode.core();
@@ -329,9 +316,9 @@ impl FileSystem {
         inode.note_written(&self.flushes);
         let changes = plan.is_some() || unwritten;
         if changes {
-            let is_last = unconverted.is_empty() && !data.has_more_than(&piece);
+            let is_last = data.unconverted.is_empty() && !data.has_more_than(&piece) && !self.is_told_of_io();
             if self.map_written(ctx, inode, (&piece, written), plan, is_last)? {
-                unconverted.push(piece.clone());
+                data.unconverted.push(piece.clone());
             }
         }
         self.end_reservations(ctx, data, &piece);

@@ -14,10 +14,11 @@ use blockyard_alloc::{EventSink, Policy};
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock, Superblock};
-use blockyard_disk::{Compat, FeatureSet, Incompat, RoCompat};
+use blockyard_disk::{Compat, FeatureSet, Incompat, InodeNr, RoCompat};
 use blockyard_recovery::{JournalPlace, Session};
 use blockyard_sync::{AtomicBool, AtomicU64, Mutex, rank};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What to do with a journal that needs recovery.
@@ -97,6 +98,8 @@ pub struct OpenOptions {
     pub broken_rule: Option<BrokenRule>,
     /// Who is told of each decision of the block allocator.
     pub events: Option<Events>,
+    /// Who tells when the I/O of write-back has ended: for comparing decisions with a kernel's. Nobody: at once.
+    pub io_ends: Option<IoEnds>,
 }
 
 /// Receives one event for each decision of the block allocator, in the thread that asked for the blocks.
@@ -106,6 +109,23 @@ pub struct Events(pub Arc<dyn EventSink>);
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Events")
+    }
+}
+
+/// When the I/O of pieces of a write-back ended, as somebody saw it.
+pub trait IoEndSource: Send + Sync {
+    /// The next piece whose I/O has ended by now and that was not given yet: inode and logical blocks. Asked until there is
+    /// none before each place is chosen; called with the locks of a file's content held, so it must not call the engine.
+    fn next(&self) -> Option<(InodeNr, Range<u32>)>;
+}
+
+/// Tells when the I/O of write-back has ended.
+#[derive(Clone)]
+pub struct IoEnds(pub Arc<dyn IoEndSource>);
+
+impl fmt::Debug for IoEnds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IoEnds")
     }
 }
 
@@ -130,6 +150,7 @@ impl Default for OpenOptions {
             seed: 0,
             broken_rule: None,
             events: None,
+            io_ends: None,
         }
     }
 }

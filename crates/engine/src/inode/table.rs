@@ -125,6 +125,6 @@ impl Inode {
     fn is_idle(&self) -> bool {
         !self.is_dirty()
             && self.opens.load(Ordering::Relaxed) == 0
-            && self.try_write().is_some_and(|data| data.is_empty())
+            && self.try_write().is_some_and(|data| data.is_empty() && data.unconverted.is_empty())
     }
 }

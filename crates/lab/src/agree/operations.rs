@@ -6,11 +6,12 @@
 //!
 //! What makes the sides comparable: no write-back but where the trace says so ([`write_back`]), a commit interval of a
 //! day, one CPU for each worker, bitmaps loaded the same way ([`Loading`]), a device without seek times; and the engine
-//! is told what it cannot know: possible CPUs, the player's process colour, the time of each line, and the commits that
-//! the kernel made of its own accord.
+//! is told what it cannot know ([`Given`]): possible CPUs, the player's process colour, the time of each line, the commits
+//! that the kernel made of its own accord, and when the I/O of its write-back ended ([`io_ends`]).
 
 pub mod compare;
 pub mod decisions;
+pub mod io_ends;
 pub mod layout;
 pub mod matrix;
 
@@ -28,11 +29,12 @@ use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::Timestamp;
 use blockyard_disk::num::u32_from_usize;
 use blockyard_engine::reader::Reader;
-use blockyard_engine::{Events, FileSystem, OpenOptions};
+use blockyard_engine::{Events, FileSystem, IoEnds, OpenOptions};
 use serde::Serialize;
 
 use self::compare::{Difference, Shares};
 use self::decisions::{Collector, Decision, DecisionShares};
+use self::io_ends::{Conversion, Schedule};
 use self::layout::Layout;
 use self::mounted::{Mounted, Played};
 use self::write_back::Quiet;
@@ -146,6 +148,16 @@ const NAMED_MAX: usize = 12;
 /// which looks the same.
 const DISTURBED_MAX: u32 = 3;
 
+/// What the other side is given of the kernel's run, because it follows from no rule.
+struct Given {
+    /// Outcomes are not given; colour and times are.
+    played: Played,
+    /// Lines in which the kernel committed, once for each commit.
+    commits: Vec<u32>,
+    /// When I/O had ended.
+    conversions: Vec<Conversion>,
+}
+
 /// One side after the trace.
 struct Side {
     outcomes: Vec<Outcome>,
@@ -185,14 +197,15 @@ impl Session {
     /// # Errors
     /// As [`Self::compare`].
     pub fn compare_from(&self, plan: &Plan, start: &Arc<MemoryDevice>, lines: &[Line]) -> Result<Agreement> {
-        let (theirs, played, commits) = undisturbed(plan, start, lines)?;
-        let own = own_commits(lines, &commits);
+        let (theirs, mut given) = undisturbed(plan, start, lines)?;
+        given.commits = own_commits(lines, &given.commits);
+        let own_commits = given.commits.len();
         let ours = match plan.other {
             Other::Kernel => undisturbed(plan, start, lines)?.0,
-            Other::Engine => on_engine(plan, start.duplicate(), lines, &played, &own)?,
+            Other::Engine => on_engine(plan, start.duplicate(), lines, given)?,
         };
         let mut agreement = judge(start, &theirs, &ours, lines)?;
-        agreement.own_commits = own.len();
+        agreement.own_commits = own_commits;
         if let Some(directory) = &plan.keep {
             keep(directory, &theirs, &ours)?;
         }
@@ -228,7 +241,7 @@ fn mounting<'p>(plan: &'p Plan, image: &MemoryDevice) -> Result<(&'p str, Loadin
     Ok((&plan.mount, plan.loading, reader.superblock().journal_inode().is_some()))
 }
 
-fn on_kernel(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side, Played, Vec<u32>)> {
+fn on_kernel(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side, Given)> {
     let mut mounted = Mounted::start(start, mounting(plan, start)?, &plan.scratch)?;
     mounted.observe()?;
     let played = mounted.play(lines, plan.seed)?;
@@ -240,11 +253,11 @@ fn on_kernel(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side,
         stats,
         device: Arc::new(mounted.finish()?),
     };
-    Ok((side, played, recorded.commits))
+    Ok((side, Given { played, commits: recorded.commits, conversions: recorded.conversions }))
 }
 
 /// Plays on the kernel again when somebody else on the machine made it write back everything meanwhile (a `sync`).
-fn undisturbed(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side, Played, Vec<u32>)> {
+fn undisturbed(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side, Given)> {
     const DELALLOC_RESERVED: u16 = 0x400;
     let mut tries = 0;
     loop {
@@ -273,16 +286,16 @@ fn own_commits(lines: &[Line], commits: &[u32]) -> Vec<u32> {
     commits.iter().filter(is_own).copied().collect()
 }
 
-fn on_engine(
-    plan: &Plan,
-    image: MemoryDevice,
-    lines: &[Line],
-    theirs: &Played,
-    commits: &[u32],
-) -> Result<Side> {
+fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> Result<Side> {
     let device: Arc<dyn BlockDevice> = Arc::new(image);
     let collector = Arc::new(Collector::default());
-    let options = OpenOptions { events: Some(Events(Arc::<Collector>::clone(&collector))), ..like(plan)? };
+    let Given { played: theirs, commits, conversions } = given;
+    let schedule = Schedule::new(conversions, Arc::clone(&collector));
+    let options = OpenOptions {
+        events: Some(Events(Arc::<Collector>::clone(&collector))),
+        io_ends: Some(IoEnds(Arc::new(schedule))),
+        ..like(plan)?
+    };
     let loading = plan.loading;
     let prepare = move |fs: &FileSystem| {
         let allocator = fs.allocator();
@@ -296,11 +309,12 @@ fn on_engine(
     let mut player = EnginePlayer::new(Arc::clone(&device), options, Box::new(prepare), identity);
     player.set_time(theirs.times.first().copied().unwrap_or(Timestamp::from_seconds(0)));
     player.file_system()?;
-    let mut commits = commits.iter().copied().peekable();
+    let mut commits = commits.into_iter().peekable();
     let mut outcomes = Vec::with_capacity(lines.len());
     for ((number, line), now) in lines.iter().enumerate().zip(&theirs.times) {
         collector.begin_line(number);
         player.set_time(*now);
+        player.end_io()?;
         // Out of space, both sides commit by themselves to get freed clusters back.
         let runs_out = may_run_out(player.file_system()?, line);
         while commits.next_if_eq(&u32_from_usize(number)).is_some() {

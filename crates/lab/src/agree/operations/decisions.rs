@@ -1,17 +1,19 @@
 //! Decisions of both sides, line by line of the trace.
 //!
 //! The kernel's come from its tracepoints, with a marker before each line; ours are the allocator's events. Within a
-//! line they are taken in order as long as they are about the same request; what comes after is matched with nothing.
+//! line they are paired in order, each with one about the same request (inode, logical block, length); what only one
+//! side asked for counts as different, and the next that both asked for goes on (as `diff` does).
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
 use blockyard_alloc::{AllocEvent, EventExtent, EventKind, EventSink, RequestFlags};
-use blockyard_disk::num::{low16, low32, u32_from_usize};
+use blockyard_disk::num::{low16, low32, u32_from_usize, u64_from_usize};
 use blockyard_sync::CpuSlot;
 
 use super::compare::Share;
+use super::io_ends::Conversion;
 use crate::agree::recording::Spot;
 use crate::agree::trace_text::{Record, criterion};
 
@@ -75,6 +77,8 @@ pub struct Recorded {
     pub decisions: Vec<Decision>,
     /// Lines in which transactions ended, once for each.
     pub commits: Vec<u32>,
+    /// What was converted when its I/O had ended, in order.
+    pub conversions: Vec<Conversion>,
 }
 
 /// Reads the kernel's trace.
@@ -84,6 +88,7 @@ pub struct Recorded {
 pub fn parse(text: &str) -> anyhow::Result<Recorded> {
     let mut recorded = Recorded::default();
     let mut line = 0;
+    let mut in_line = 0;
     for text in text.lines().filter(|text| !text.starts_with('#') && !text.is_empty()) {
         let Some(record) = Record::split(text) else { continue };
         let decision = |searched| -> anyhow::Result<Decision> {
@@ -104,6 +109,7 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
             "tracing_mark_write" => {
                 if let Some(number) = record.fields.trim().strip_prefix("by line ") {
                     line = number.parse().with_context(|| format!("trace line {text:?}"))?;
+                    in_line = recorded.decisions.len();
                 }
             }
             "ext4_mballoc_alloc" => {
@@ -113,28 +119,63 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
                 recorded.decisions.push(decision(false).with_context(|| format!("trace line {text:?}"))?);
             }
             "jbd2_end_commit" => recorded.commits.push(line),
+            "ext4_ext_handle_unwritten_extents" if is_conversion(&record) => {
+                let start: u32 = record.number("m_lblk")?;
+                recorded.conversions.push(Conversion {
+                    line,
+                    decisions: recorded.decisions.len() - in_line,
+                    inode: record.number("ino")?,
+                    blocks: start..start.saturating_add(record.number("m_len")?),
+                });
+            }
             _ => {}
         }
     }
     Ok(recorded)
 }
 
+/// Whether an unwritten extent becomes written because its I/O has ended.
+fn is_conversion(record: &Record<'_>) -> bool {
+    record.word("flags").is_ok_and(|flags| flags.split('|').any(|flag| flag == "CONVERT"))
+}
+
 /// Collects our events.
 #[derive(Debug, Default)]
 pub struct Collector {
-    inside: Mutex<(u32, Vec<Decision>)>,
+    inside: Mutex<Collected>,
+}
+
+#[derive(Debug, Default)]
+struct Collected {
+    line: u32,
+    /// Decisions of the line so far.
+    in_line: usize,
+    decisions: Vec<Decision>,
 }
 
 impl Collector {
     /// The line that the next events belong to.
     pub fn begin_line(&self, line: usize) {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).0 = u32_from_usize(line);
+        let mut inside = self.inside();
+        inside.line = u32_from_usize(line);
+        inside.in_line = 0;
+    }
+
+    /// The line, and its decisions so far.
+    #[must_use]
+    pub fn place(&self) -> (u32, usize) {
+        let inside = self.inside();
+        (inside.line, inside.in_line)
     }
 
     /// Takes what was collected.
     #[must_use]
     pub fn take(self: &Arc<Self>) -> Vec<Decision> {
-        std::mem::take(&mut self.inside.lock().unwrap_or_else(PoisonError::into_inner).1)
+        std::mem::take(&mut self.inside().decisions)
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Collected> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -144,9 +185,10 @@ impl EventSink for Collector {
             |extent: EventExtent| Spot(extent.group, extent.start.cast_signed(), extent.len, extent.logical);
         // A search that found nothing is recorded by the kernel, too, with an empty result.
         let searched = matches!(event.kind, EventKind::Search | EventKind::NoSpace);
-        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = inside.0;
-        inside.1.push(Decision {
+        let mut inside = self.inside();
+        inside.in_line += 1;
+        let line = inside.line;
+        inside.decisions.push(Decision {
             line,
             inode: event.inode,
             searched,
@@ -186,8 +228,8 @@ pub fn compare(theirs: &[Decision], ours: &[Decision]) -> (DecisionShares, Optio
         };
         let (in_a, in_b) = (of_line(theirs, a), of_line(ours, b));
         let (theirs, ours) = (&theirs[a..a + in_a], &ours[b..b + in_b]);
-        if let Some(at) = add_line(&mut shares, theirs, ours) {
-            first = first.or(Some((a + at, b + at)));
+        if let Some((in_theirs, in_ours)) = add_line(&mut shares, theirs, ours) {
+            first = first.or(Some((a + in_theirs, b + in_ours)));
         }
         (a, b) = (a + in_a, b + in_b);
     }
@@ -195,34 +237,57 @@ pub fn compare(theirs: &[Decision], ours: &[Decision]) -> (DecisionShares, Optio
 }
 
 /// Adds the decisions of one line; gives the first place where they differ in what was chosen.
-fn add_line(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision]) -> Option<usize> {
+fn add_line(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision]) -> Option<(usize, usize)> {
     let mut first = None;
-    let mut paired = 0;
-    let count = |yes: bool| Share { equal: u64::from(yes), of: 1 };
-    for (a, b) in theirs.iter().zip(ours) {
-        if !a.is_about(b) {
-            break;
+    let (mut a, mut b) = (0, 0);
+    while a < theirs.len() || b < ours.len() {
+        let (only_theirs, only_ours) = unpaired(&theirs[a..], &ours[b..]);
+        if only_theirs + only_ours > 0 {
+            first = first.or(Some((a, b)));
+            add_unpaired(shares, &theirs[a..a + only_theirs], &ours[b..b + only_ours]);
         }
-        let same_place = a.searched == b.searched && a.result == b.result;
-        shares.placements.add(count(same_place));
-        shares.all.add(count(a == b));
-        if a.searched || b.searched {
-            shares.criteria.add(count(a.searched == b.searched && a.criterion == b.criterion));
+        (a, b) = (a + only_theirs, b + only_ours);
+        let (Some(one), Some(other)) = (theirs.get(a), ours.get(b)) else { break };
+        if !add_pair(shares, one, other) {
+            first = first.or(Some((a, b)));
         }
-        if !same_place {
-            first = first.or(Some(paired));
-        }
-        paired += 1;
-    }
-    let rest = theirs.len().max(ours.len()) - paired;
-    if rest > 0 {
-        first = first.or(Some(paired));
-        let missing = Share { equal: 0, of: blockyard_disk::num::u64_from_usize(rest) };
-        shares.placements.add(missing);
-        shares.all.add(missing);
-        shares.criteria.add(missing);
+        (a, b) = (a + 1, b + 1);
     }
     first
+}
+
+/// How many decisions of each list come before the next two about the same request: as few as possible; all when the lists
+/// do not meet again soon.
+fn unpaired(theirs: &[Decision], ours: &[Decision]) -> (usize, usize) {
+    /// Decisions that are passed over at most.
+    const SKIPPED_MAX: usize = 256;
+    let meets =
+        |a: usize, b: usize| matches!((theirs.get(a), ours.get(b)), (Some(a), Some(b)) if a.is_about(b));
+    (0..=SKIPPED_MAX)
+        .flat_map(|skipped| (0..=skipped).map(move |a| (a, skipped - a)))
+        .find(|&(a, b)| meets(a, b))
+        .unwrap_or((theirs.len(), ours.len()))
+}
+
+/// Adds two decisions about the same request; gives whether they chose the same place.
+fn add_pair(shares: &mut DecisionShares, a: &Decision, b: &Decision) -> bool {
+    let count = |yes: bool| Share { equal: u64::from(yes), of: 1 };
+    let same_place = a.searched == b.searched && a.result == b.result;
+    shares.placements.add(count(same_place));
+    shares.all.add(count(a == b));
+    if a.searched || b.searched {
+        shares.criteria.add(count(a.searched == b.searched && a.criterion == b.criterion));
+    }
+    same_place
+}
+
+/// Adds decisions that only one side made, between two that both made.
+fn add_unpaired(shares: &mut DecisionShares, theirs: &[Decision], ours: &[Decision]) {
+    let missing = |a: usize, b: usize| Share { equal: 0, of: u64_from_usize(a.max(b)) };
+    let searches = |list: &[Decision]| list.iter().filter(|decision| decision.searched).count();
+    shares.placements.add(missing(theirs.len(), ours.len()));
+    shares.all.add(missing(theirs.len(), ours.len()));
+    shares.criteria.add(missing(searches(theirs), searches(ours)));
 }
 
 #[cfg(test)]
@@ -235,13 +300,16 @@ mod tests {
   lab-28456   [000] .....    2: ext4_mballoc_alloc: dev 7,0 inode 12 orig 1/0/74@0 goal 0/-1/128@0 result 1/256/128@0 blks 1 grps 1 cr CR_POWER2_ALIGNED flags HINT_DATA|DELALLOC_RESV|STREAM_ALLOC|USE_RESV tail 0 broken 128
   lab-28456   [000] .....    3: tracing_mark_write: by line 4
   lab-28456   [000] .....    4: ext4_mballoc_prealloc: dev 7,0 inode 12 orig 1/74/1@74 result 1/330/1@74
-  jbd2/loop0-8-28452   [000] .....   5: jbd2_end_commit: dev 7,0 transaction 2 sync 0 head 2
+  kworker/u8:1-53   [001] .....   5: ext4_ext_handle_unwritten_extents: dev 7,0 ino 12 m_lblk 8 m_pblk 90 m_len 4 flags CREATE|UNWRIT|PRE_IO|IO_SUBMIT allocated 4 newblock 90
+  kworker/u8:1-53   [001] .....   5: ext4_ext_handle_unwritten_extents: dev 7,0 ino 12 m_lblk 8 m_pblk 90 m_len 4 flags CREATE|UNWRIT|CONVERT|IO_SUBMIT allocated 4 newblock 90
+  jbd2/loop0-8-28452   [000] .....   6: jbd2_end_commit: dev 7,0 transaction 2 sync 0 head 2
 ";
 
     #[test]
-    fn decisions_and_commits_belong_to_lines() {
+    fn decisions_commits_and_conversions_belong_to_lines() {
         let recorded = parse(TRACE).unwrap();
         assert_eq!(recorded.commits, [4]);
+        assert_eq!(recorded.conversions, [Conversion { line: 4, decisions: 1, inode: 12, blocks: 8..12 }]);
         let lines: Vec<_> = recorded.decisions.iter().map(|one| (one.line, one.searched)).collect();
         assert_eq!(lines, [(3, true), (4, false)]);
         assert_eq!(recorded.decisions[0].goal, Spot(0, -1, 128, 0));
@@ -256,5 +324,28 @@ mod tests {
         assert_eq!((shares.placements.equal, shares.criteria, first), (2, Share { equal: 0, of: 1 }, None));
         let (shares, first) = compare(&theirs, &ours[..1]);
         assert_eq!((shares.placements, first), (Share { equal: 1, of: 2 }, Some((1, 1))));
+    }
+
+    #[test]
+    fn a_request_that_comes_earlier_on_one_side_costs_only_itself() {
+        let one = |logical: u32| Decision {
+            line: 7,
+            inode: 12,
+            searched: true,
+            orig: Spot(0, 0, 1, logical),
+            goal: Spot::default(),
+            result: Spot(1, 10, 1, logical),
+            found: 1,
+            groups: 1,
+            criterion: 0,
+            flags: 0,
+        };
+        let theirs = [10, 20, 30, 0, 40, 50].map(one);
+        let ours = [10, 0, 20, 30, 40].map(one);
+        let (shares, first) = compare(&theirs, &ours);
+        assert_eq!(shares.criteria, Share { equal: 4, of: 7 });
+        assert_eq!(first, Some((1, 1)));
+        let apart = [60, 70].map(one);
+        assert_eq!(compare(&theirs, &apart).0.placements, Share { equal: 0, of: 6 });
     }
 }

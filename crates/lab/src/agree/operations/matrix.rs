@@ -11,7 +11,6 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use blockyard_device::MemoryDevice;
 
-use super::compare::Share;
 use super::{Agreement, Loading, Other, Plan, Session};
 use crate::trace::Line;
 use crate::trace::make::{KINDS, Recipe, make};
@@ -108,8 +107,8 @@ pub struct Cell {
     pub mount: String,
     /// The engine beside the kernel.
     pub agreement: Agreement,
-    /// Equal extents of the kernel beside itself.
-    pub ceiling: Option<Share>,
+    /// The kernel beside itself.
+    pub ceiling: Option<Agreement>,
 }
 
 /// Measures; `each` sees every cell as it comes.
@@ -174,8 +173,8 @@ impl Runs<'_> {
             cell.agreement.add(&self.session.compare_from(&plan, &start, &lines)?);
             if self.matrix.ceiling {
                 let plan = Plan { other: Other::Kernel, ..plan };
-                let most = self.session.compare_from(&plan, &start, &lines)?.shares.extents;
-                cell.ceiling.get_or_insert_with(Share::default).add(most);
+                let most = self.session.compare_from(&plan, &start, &lines)?;
+                cell.ceiling.get_or_insert_with(Agreement::default).add(&most);
             }
         }
         Ok(cell)

@@ -25,7 +25,12 @@ const COMMON: &str = "no_prefetch_block_bitmaps,noinit_itable,noatime";
 const COMMIT_SECONDS: u32 = 86_400;
 
 /// Events that are recorded.
-const EVENTS: [&str; 3] = ["ext4/ext4_mballoc_alloc", "ext4/ext4_mballoc_prealloc", "jbd2/jbd2_end_commit"];
+const EVENTS: [&str; 4] = [
+    "ext4/ext4_mballoc_alloc",
+    "ext4/ext4_mballoc_prealloc",
+    "ext4/ext4_ext_handle_unwritten_extents",
+    "jbd2/jbd2_end_commit",
+];
 
 /// KiB of trace buffer for each CPU.
 const BUFFER_KIB: u32 = 192 * 1024;

@@ -103,6 +103,15 @@ impl EnginePlayer {
         self.file_system()?.commit(&ctx).context("commit")
     }
 
+    /// Lets what has ended its I/O by now be converted.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn end_io(&mut self) -> Result<()> {
+        let ctx = self.context(0);
+        self.file_system()?.end_io(&ctx).context("end of I/O")
+    }
+
     /// Closes what the trace left open, and the image.
     ///
     /// # Errors

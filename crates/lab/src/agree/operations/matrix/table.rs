@@ -4,21 +4,23 @@ use std::fmt::Write;
 
 use super::{Cell, MOUNTS};
 use crate::agree::operations::Agreement;
-use crate::agree::operations::compare::Share;
 use crate::trace::make::KINDS;
 
-const COLUMNS: [&str; 11] = [
+/// `(itself)`: the kernel beside itself, where that was measured.
+const COLUMNS: [&str; 13] = [
     "extents",
     "extents %",
-    "ceiling %",
+    "(itself)",
     "bytes %",
     "inodes",
     "inodes %",
     "tree blocks %",
     "placements %",
     "criteria %",
+    "(itself)",
     "ended otherwise",
     "mb_stats beyond 1 %",
+    "(itself)",
 ];
 
 /// The cells, both scan modes (linear / by index) in one row.
@@ -35,7 +37,7 @@ pub fn table(cells: &[Cell]) -> String {
         let figures: Vec<Figures> = MOUNTS
             .iter()
             .filter_map(|mount| cells.iter().find(|other| other.is_at(words, mount)))
-            .map(|cell| figures(&cell.agreement, cell.ceiling))
+            .map(|cell| figures(&cell.agreement, cell.ceiling.as_ref()))
             .collect();
         row(&mut text, &words, &figures);
     }
@@ -70,20 +72,24 @@ fn delayed(mount: &str) -> &'static str {
 
 type Figures = [String; COLUMNS.len()];
 
-fn figures(one: &Agreement, ceiling: Option<Share>) -> Figures {
+fn figures(one: &Agreement, ceiling: Option<&Agreement>) -> Figures {
     let (shares, decisions) = (&one.shares, &one.decisions);
+    let itself = |show: fn(&Agreement) -> String| ceiling.map_or("-".to_owned(), show);
+    let apart = |one: &Agreement| one.stats_apart().len().to_string();
     [
         shares.extents.of.to_string(),
         shares.extents.text(),
-        ceiling.map_or("-".to_owned(), Share::text),
+        itself(|kernel| kernel.shares.extents.text()),
         shares.bytes.text(),
         shares.inodes.of.to_string(),
         shares.inodes.text(),
         shares.tree_blocks.text(),
         decisions.placements.text(),
         decisions.criteria.text(),
+        itself(|kernel| kernel.decisions.criteria.text()),
         one.outcomes_differ.to_string(),
-        one.stats_apart().len().to_string(),
+        apart(one),
+        itself(apart),
     ]
 }
 
@@ -118,34 +124,37 @@ fn row(text: &mut String, words: &[&str], figures: &[Figures]) {
 
 fn sum_row<'c>(text: &mut String, words: &[&str], cells: impl Iterator<Item = &'c Cell>) {
     let mut all = Agreement::default();
-    let mut ceiling = None;
+    let mut ceiling: Option<Agreement> = None;
     let mut some = false;
     for cell in cells {
         some = true;
         all.add(&cell.agreement);
-        if let Some(share) = cell.ceiling {
-            ceiling.get_or_insert_with(Share::default).add(share);
+        if let Some(kernel) = &cell.ceiling {
+            ceiling.get_or_insert_with(Agreement::default).add(kernel);
         }
     }
     if some {
-        row(text, words, &[figures(&all, ceiling)]);
+        row(text, words, &[figures(&all, ceiling.as_ref())]);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agree::operations::compare::Share;
 
     fn cell(mount: &str, equal: u64, of: u64) -> Cell {
         let mut agreement = Agreement::default();
         agreement.shares.extents = Share { equal, of };
         agreement.stats.insert("hits".to_owned(), (100, 98));
+        let mut kernel = Agreement::default();
+        kernel.shares.extents = Share { equal: of, of };
         Cell {
             trace: "untar".to_owned(),
             image: "1k".to_owned(),
             mount: mount.to_owned(),
             agreement,
-            ceiling: Some(Share { equal: of, of }),
+            ceiling: Some(kernel),
         }
     }
 
@@ -154,7 +163,7 @@ mod tests {
         let text = table(&[cell(MOUNTS[0], 999, 1000), cell(MOUNTS[1], 1000, 1000)]);
         let row = text.lines().nth(2).unwrap();
         assert!(row.starts_with("| untar | 1k | no | 1000 | 99.900 / 100.000 | 100.000 | "), "{text}");
-        assert!(row.ends_with("| 0 | 1 |"), "{text}");
+        assert!(row.ends_with("| 0 | 1 | 0 |"), "{text}");
         assert_eq!(text.lines().count(), 3);
     }
 

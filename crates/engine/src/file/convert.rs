@@ -1,0 +1,105 @@
+//! Conversion: what write-back mapped as unwritten becomes written when its data is on the device.
+//!
+//! As in Linux, pieces of a write-back stay in entries of their own until then, which shows in the tree where a leaf is
+//! full. Here the device has the data when a write returns, so all are converted when the last is mapped. A kernel's device
+//! takes its time, and its threads convert while others already map: when, no rule says. Where [`IoEnds`] is told by
+//! whoever watched a kernel, conversions wait for it; nothing is durable before them all the same.
+//!
+//! [`IoEnds`]: crate::IoEnds
+
+use super::write_back::RUN_CREDITS;
+use crate::data::FileData;
+use crate::inode::Inode;
+use crate::space::Pool;
+use crate::{FileSystem, OpContext, Result};
+use blockyard_disk::InodeNr;
+use std::ops::Range;
+use std::sync::Arc;
+
+impl FileSystem {
+    /// Whether somebody tells when I/O ends.
+    pub(super) fn is_told_of_io(&self) -> bool {
+        self.options().io_ends.is_some() && self.delays_allocation()
+    }
+
+    /// Converts what has ended its I/O by now, where [`OpenOptions::io_ends`](crate::OpenOptions::io_ends) tells; otherwise
+    /// nothing is left to convert.
+    ///
+    /// # Errors
+    /// As [`FileSystem::fsync`].
+    pub fn end_io(&self, ctx: &OpContext) -> Result<()> {
+        while let Some((inode, blocks)) = self.next_ended() {
+            self.end_other(ctx, inode, &blocks)?;
+        }
+        Ok(())
+    }
+
+    /// [`Self::end_io`] for who holds the content lock of a file.
+    pub(super) fn end_io_beside(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+    ) -> Result<()> {
+        while let Some((other, blocks)) = self.next_ended() {
+            if other == inode.number() {
+                self.convert_pieces(ctx, inode, data.unconverted.take(&blocks))?;
+            } else {
+                self.end_other(ctx, other, &blocks)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Converts everything that waits for it: before what must be durable, and where nobody tells of more.
+    pub(super) fn end_all_io(&self, ctx: &OpContext) -> Result<()> {
+        if !self.is_told_of_io() {
+            return Ok(());
+        }
+        self.end_io(ctx)?;
+        for inode in self.inodes.all() {
+            let mut data = inode.write();
+            self.convert_all(ctx, &inode, &mut data)?;
+        }
+        Ok(())
+    }
+
+    fn next_ended(&self) -> Option<(InodeNr, Range<u32>)> {
+        let ends = self.options().io_ends.as_ref().filter(|_| self.delays_allocation())?;
+        ends.0.next()
+    }
+
+    /// A piece of a file that nobody uses now; of others it is converted later.
+    fn end_other(&self, ctx: &OpContext, inode: InodeNr, blocks: &Range<u32>) -> Result<()> {
+        let Ok(inode) = self.inode(inode) else { return Ok(()) };
+        let Some(mut data) = inode.try_write() else { return Ok(()) };
+        let pieces = data.unconverted.take(blocks);
+        self.convert_pieces(ctx, &inode, pieces)
+    }
+
+    /// Converts all pieces of a file that wait for it.
+    pub(super) fn convert_all(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
+        if data.unconverted.is_empty() {
+            return Ok(());
+        }
+        let pieces = data.unconverted.take(&(0..u32::MAX));
+        self.convert_pieces(ctx, inode, pieces)?;
+        if data.is_empty() && self.is_told_of_io() { self.settle_size(ctx, inode) } else { Ok(()) }
+    }
+
+    fn convert_pieces(&self, ctx: &OpContext, inode: &Arc<Inode>, pieces: Vec<Range<u32>>) -> Result<()> {
+        for piece in pieces {
+            self.patiently(ctx, || {
+                let handle = self.begin(ctx, RUN_CREDITS)?;
+                handle.set_pool(Pool::Promised);
+                let mut core = inode.core_mut();
+                self.join_inode(&handle, inode, &mut core)?;
+                self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
+                self.raise_disk_size(&mut core, piece.end);
+                inode.note_remapped(&handle);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}

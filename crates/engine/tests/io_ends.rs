@@ -1,0 +1,141 @@
+//! Conversions that wait for the end of their I/O, as somebody tells it: what that does to the tree, and that nothing
+//! of the content is lost or hidden meanwhile.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/image.rs"]
+mod support;
+
+use blockyard_alloc::{AllocEvent, EventSink, RequestFlags};
+use blockyard_device::MemoryDevice;
+use blockyard_disk::InodeNr;
+use blockyard_engine::{Events, Fallocate, FileSystem, IoEndSource, IoEnds, JournalUse, OpenOptions, mkfs};
+use blockyard_sync::CpuSlot;
+use blockyard_testkit::{e2fsck_clean, require};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use support::{ROOT, context, file, open_with};
+
+/// Blocks of the longest request: a file of n such pieces takes n requests and, in the end, one extent.
+const PIECE: u32 = 2048;
+const BLOCK: u64 = 4096;
+
+/// Counts requests, and ends I/O after some of them.
+#[derive(Default)]
+struct Watch(Mutex<Watched>);
+
+#[derive(Default)]
+struct Watched {
+    data: usize,
+    mapping: usize,
+    /// After so many requests for data: inode and blocks.
+    ends: Vec<(usize, InodeNr, Range<u32>)>,
+}
+
+impl EventSink for Watch {
+    fn emit(&self, _: CpuSlot, event: &AllocEvent) {
+        let mut watched = self.0.lock().unwrap();
+        if u32::from(event.flags) & RequestFlags::DATA.bits() == 0 {
+            watched.mapping += 1;
+        } else {
+            watched.data += 1;
+        }
+    }
+}
+
+impl IoEndSource for Watch {
+    fn next(&self) -> Option<(InodeNr, Range<u32>)> {
+        let mut watched = self.0.lock().unwrap();
+        let data = watched.data;
+        watched.ends.first().filter(|(after, ..)| *after <= data)?;
+        let (_, inode, blocks) = watched.ends.remove(0);
+        Some((inode, blocks))
+    }
+}
+
+fn world(is_told: bool) -> (Arc<MemoryDevice>, FileSystem, Arc<Watch>) {
+    let device = Arc::new(MemoryDevice::new(256 << 20));
+    mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
+    let watch = Arc::new(Watch::default());
+    let options = OpenOptions {
+        events: Some(Events(Arc::<Watch>::clone(&watch))),
+        io_ends: is_told.then(|| IoEnds(Arc::<Watch>::clone(&watch))),
+        follow_page_cache: true,
+        dirty_data_bytes: 1 << 30,
+        ..OpenOptions::default()
+    };
+    (Arc::clone(&device), open_with(&device, options), watch)
+}
+
+fn content(pieces: u32) -> Vec<u8> {
+    (0..pieces * PIECE).flat_map(|block| [block.to_le_bytes()[0] | 1; 4096]).collect()
+}
+
+/// The pieces of a file keep entries of their own until they are converted: with five of them the tree grows, unless two
+/// have been converted, and joined, before the fifth is mapped.
+#[test]
+fn a_tree_grows_or_not_with_the_time_at_which_io_ends() {
+    for (after, grows) in [(2, false), (4, false), (5, true), (99, true)] {
+        let (_, fs, watch) = world(true);
+        let inode = file(&fs, ROOT, "f");
+        fs.write(&context(), inode, 0, &content(5)).unwrap();
+        let ends = [0..PIECE, PIECE..2 * PIECE].map(|blocks| (after, inode, blocks));
+        *watch.0.lock().unwrap() = Watched { ends: ends.to_vec(), ..Watched::default() };
+        fs.fsync(&context(), inode).unwrap();
+        let watched = watch.0.lock().unwrap();
+        assert_eq!((watched.data, watched.mapping > 0), (5, grows), "converted after {after} requests");
+    }
+}
+
+/// Without anybody who tells, the device has the data when a write returns: all are converted when the last is mapped.
+#[test]
+fn without_being_told_the_pieces_are_converted_together() {
+    let (_, fs, watch) = world(false);
+    let inode = file(&fs, ROOT, "f");
+    fs.write(&context(), inode, 0, &content(5)).unwrap();
+    *watch.0.lock().unwrap() = Watched::default();
+    fs.fsync(&context(), inode).unwrap();
+    let watched = watch.0.lock().unwrap();
+    assert_eq!((watched.data, watched.mapping), (5, 1));
+}
+
+/// A write-back whose I/O has not ended: its data is read, changed in part, zeroed, cut off and moved like any other, and it
+/// is there after fsync and closing.
+#[test]
+fn what_waits_for_the_end_of_its_io_is_content_all_the_same() {
+    let (device, fs, _watch) = world(true);
+    let inode = file(&fs, ROOT, "f");
+    let mut expected = content(2);
+    fs.write(&context(), inode, 0, &expected).unwrap();
+    fs.write_back_file(&context(), inode).unwrap();
+    let read = |fs: &FileSystem, len: usize| {
+        let mut bytes = vec![0; len + 1];
+        let done = fs.read(&context(), inode, 0, &mut bytes).unwrap();
+        bytes.truncate(done);
+        bytes
+    };
+    assert!(read(&fs, expected.len()) == expected, "read while it waits");
+    fs.write(&context(), inode, 5 * BLOCK + 100, &[9; 50]).unwrap();
+    expected[20_580..20_630].fill(9);
+    fs.fallocate(&context(), inode, Fallocate::PunchHole, 7 * BLOCK + 10, 2 * BLOCK).unwrap();
+    expected[28_682..36_874].fill(0);
+    fs.fallocate(&context(), inode, Fallocate::ZeroRange, 20 * BLOCK, BLOCK).unwrap();
+    expected[81_920..86_016].fill(0);
+    let (len, cut) = (expected.len() - 10_000, 30 * 4096..31 * 4096);
+    fs.truncate(&context(), inode, u64::try_from(len).unwrap()).unwrap();
+    expected.truncate(len);
+    assert!(read(&fs, len) == expected, "changed while it waits");
+    fs.fallocate(&context(), inode, Fallocate::CollapseRange, 30 * BLOCK, BLOCK).unwrap();
+    expected.drain(cut);
+    assert!(read(&fs, expected.len()) == expected, "moved");
+    fs.fsync(&context(), inode).unwrap();
+    fs.close(&context()).unwrap();
+    let again = open_with(&device, OpenOptions { journal: JournalUse::Ignored, ..OpenOptions::default() });
+    assert!(read(&again, expected.len()) == expected, "after closing");
+    if require(&["e2fsck"]) {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image");
+        device.save(&image).unwrap();
+        e2fsck_clean(&image);
+    }
+}
