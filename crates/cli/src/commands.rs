@@ -21,6 +21,7 @@ mod put;
 mod recover;
 mod rm;
 mod stat;
+mod ticker;
 mod version;
 mod volume;
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use blockyard_check::{Finding, Options, Place, Report};
 use blockyard_device::FileDevice;
 
+use super::ticker::Ticker;
 use super::{EXIT_OPERATIONAL, Output};
 
 /// Exit code of an image with errors, as e2fsck -n gives it.
@@ -76,10 +77,12 @@ impl Args {
         let journal = self.journal_device.as_deref().map(open).transpose()?;
         let superblock = self.superblock.map(|block| Place { block, block_size: self.block_size });
         let options = Options { threads: self.threads, superblock };
+        let ticker = Ticker::of(output, "check");
         let checked = match &journal {
             Some(journal) => blockyard_check::check_with_journal(&device, journal, &options),
             None => blockyard_check::check(&device, &options),
         };
+        drop(ticker);
         let report = match checked {
             Ok(report) => report,
             Err(error) => {

@@ -5,7 +5,6 @@ mod census;
 mod crash;
 mod journal;
 mod pairs;
-mod progress;
 mod report;
 mod run;
 mod trace;

@@ -6,6 +6,7 @@ use anyhow::Result;
 use blockyard_lab::census;
 
 use crate::commands::Output;
+use crate::commands::ticker::Ticker;
 
 /// Counts acquisitions of locks that the whole file system shares, for each patch of the scalability series turned alone.
 #[derive(clap::Args)]
@@ -23,7 +24,9 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        let ticker = Ticker::of(output, "lab census");
         let rows = census::run(self.seed)?;
+        drop(ticker);
         if output.json {
             for row in &rows {
                 println!("{}", serde_json::to_string(row)?);

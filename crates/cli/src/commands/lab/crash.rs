@@ -7,8 +7,8 @@ use anyhow::Result;
 use blockyard_lab::crash::{self, Judges, Plan, Row};
 use blockyard_lab::report::Table;
 
-use super::progress::Progress;
 use crate::commands::Output;
+use crate::commands::ticker::Ticker;
 
 /// Records the writes and flushes of a workload, builds the images that a power cut could have left, and has each
 /// recovered by blockyard, by e2fsck -fy and by a mount: all must be clean, equal, and keep what fsync promised.
@@ -77,7 +77,7 @@ impl Args {
             eprintln!("blockyard: {}", crate::commands::describe(&error));
             return Ok(ExitCode::from(EXIT_USAGE));
         }
-        let mut progress = Progress::new(output, plan.workloads.len());
+        let progress = Ticker::new(output, plan.workloads.len());
         let (rows, judges) = crash::run(
             &plan,
             |number, name| progress.begin(number, name),

@@ -6,6 +6,7 @@ use anyhow::Result;
 use blockyard_lab::journal::{self, Plan};
 
 use crate::commands::Output;
+use crate::commands::ticker::Ticker;
 
 /// Measures what the journal costs `fallocate2`, which locks an operation takes, and how many fsyncs share a commit, on
 /// images in memory.
@@ -46,6 +47,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        let ticker = Ticker::of(output, "lab journal");
         let outcome = journal::run(&Plan {
             workers: self.workers,
             ops: self.ops,
@@ -56,6 +58,7 @@ impl Args {
             seed: self.seed,
             policy: self.policy,
         })?;
+        drop(ticker);
         if output.json {
             println!("{}", serde_json::to_string(&outcome)?);
         } else if self.markdown {

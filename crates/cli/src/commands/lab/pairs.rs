@@ -8,6 +8,7 @@ use blockyard_lab::pairs::{self, PairsRow};
 use blockyard_lab::report::Table;
 
 use crate::commands::Output;
+use crate::commands::ticker::Ticker;
 
 /// Allocates 8 KiB and frees it again, in memory (64 GiB, 512 groups), in one or many threads.
 #[derive(clap::Args)]
@@ -30,7 +31,9 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         ensure!((0.0..=86_400.0).contains(&self.seconds), "--seconds takes 0 to 86400");
+        let ticker = Ticker::of(output, "lab pairs");
         let rows = pairs::run(&self.policy, &self.workers, Duration::from_secs_f64(self.seconds))?;
+        drop(ticker);
         if output.json {
             for row in &rows {
                 println!("{}", serde_json::to_string(row)?);

@@ -14,9 +14,9 @@ use blockyard_lab::run::{CAVEAT, ImageSource, KERNEL_ARM, Plan, Verdict};
 use blockyard_lab::runner::Limit;
 use blockyard_lab::workload::Workload;
 
-use super::progress::Progress;
 use crate::commands::Output;
 use crate::commands::image::device;
+use crate::commands::ticker::Ticker;
 
 /// Each cell (a policy with a number of workers) runs on its own file system: a fresh one in memory, without root and
 /// without files, or a copy-on-write view of an image.
@@ -391,7 +391,7 @@ fn run_cells(plans: &[Plan], mut environment: Environment, output: &Output) -> R
     environment.device = unique(images).join("; ");
     let mut run = Run::new(environment);
     let mut verdict = Verdict::default();
-    let mut progress = Progress::new(output, plans.iter().map(Plan::cells).sum());
+    let progress = Ticker::new(output, plans.iter().map(Plan::cells).sum());
     let mut done = 0;
     for plan in plans {
         let outcome = blockyard_lab::run::run(plan, |cell, name| progress.begin(done + cell, name))?;
@@ -408,7 +408,7 @@ fn run_copy(plan: &CopyPlan, mut environment: Environment, output: &Output) -> R
     plan.check()?;
     environment.device = plan.image.description();
     let parts = plan.policies.len() * usize::try_from(plan.copies)?;
-    let mut progress = Progress::new(output, parts);
+    let progress = Ticker::new(output, parts);
     let outcome = blockyard_lab::copy::run(plan, |part, name| progress.begin(part, name))?;
     let run = Run {
         copies: outcome.rows,
@@ -429,14 +429,14 @@ fn look_at(image: &ImageSource) -> Result<()> {
 
 fn run_clusters(plan: &ClusterPlan, mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
     environment.device = "memory, one image a cluster size".to_owned();
-    let mut progress = Progress::new(output, CLUSTERS.len());
+    let progress = Ticker::new(output, CLUSTERS.len());
     let (clusters, verdict) = blockyard_lab::clusters::run(plan, |part, name| progress.begin(part, name))?;
     Ok((Run { clusters, ..Run::new(environment) }, verdict))
 }
 
 fn run_passes(plan: &PassPlan, mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
     environment.device = "memory, one image a kind".to_owned();
-    let mut progress = Progress::new(output, KINDS.len());
+    let progress = Ticker::new(output, KINDS.len());
     let (passes, verdict) = blockyard_lab::passes::run(plan, |part, name| progress.begin(part, name))?;
     Ok((Run { passes, ..Run::new(environment) }, verdict))
 }

@@ -1,4 +1,6 @@
-//! One line on a terminal that says what runs, once something takes longer than a second.
+//! One line on a terminal that says what runs and since when, once something takes longer than a second.
+//!
+//! For work that is not stopped to tell how far it is; commands that go name by name have [`super::progress`].
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -9,13 +11,20 @@ use crate::commands::Output;
 
 /// Draws from a thread of its own; ends, and takes its line away, when dropped. Draws nothing where standard error is no
 /// terminal, and with --quiet.
-pub(super) struct Progress {
+pub(super) struct Ticker {
     names: Option<Sender<String>>,
     thread: Option<JoinHandle<()>>,
     total: usize,
 }
 
-impl Progress {
+impl Ticker {
+    /// For work in one part, which begins now.
+    pub(super) fn of(output: &Output, name: &str) -> Self {
+        let ticker = Self::new(output, 1);
+        ticker.tell(name.to_owned());
+        ticker
+    }
+
     /// For `total` parts.
     pub(super) fn new(output: &Output, total: usize) -> Self {
         if output.quiet || !std::io::stderr().is_terminal() {
@@ -45,14 +54,19 @@ impl Progress {
     }
 
     /// Part `number` (from 1) begins.
-    pub(super) fn begin(&mut self, number: usize, name: &str) {
+    pub(super) fn begin(&self, number: usize, name: &str) {
+        self.tell(format!("{number} of {}: {name}", self.total));
+    }
+
+    fn tell(&self, text: String) {
         if let Some(names) = &self.names {
-            let _ = names.send(format!("{number} of {}: {name}", self.total));
+            // The thread ends with its receiver only after the sender is gone.
+            let _ = names.send(text);
         }
     }
 }
 
-impl Drop for Progress {
+impl Drop for Ticker {
     fn drop(&mut self) {
         self.names = None;
         if let Some(thread) = self.thread.take() {
