@@ -312,7 +312,7 @@ codes! {
     BLOCK_BITMAP_CHECKSUM 0x05_001b Error "block bitmap checksum does not match";
     ORPHAN_FILE_NO_JOURNAL 0x06_0007 Error "orphan file without a journal";
     ORPHAN_FILE_ENTRY 0x06_000c Error "orphan file names an inode on a clean file system";
-    ORPHAN_PRESENT_EMPTY 0x06_000d Note "orphan_present is set and the orphan file is empty";
+    ORPHAN_PRESENT_EMPTY 0x06_000d Error "orphan_present is set and the orphan file is empty";
     ORPHAN_PRESENT_NO_FILE 0x06_000e Error "orphan_present is set without an orphan file";
 
     // ---- ours ----

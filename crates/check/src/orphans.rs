@@ -110,7 +110,8 @@ fn walk_file(volume: &Volume<'_>, orphans: &mut BTreeSet<u32>, sink: &mut Sink) 
             slots += read_block(volume, seed, BlockNr::new(run.physical + index), site, orphans, sink);
         }
     }
-    if present && slots == 0 {
+    // A replayed image is one in use, where the mark may stand before and after there are orphans.
+    if present && slots == 0 && !volume.is_replayed {
         sink.add(Code::ORPHAN_PRESENT_EMPTY, site, "");
     }
     if !present && slots > 0 {

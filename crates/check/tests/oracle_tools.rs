@@ -54,6 +54,15 @@ const CASES: &[(&str, &[&str])] = &[
     ("-t ext4 -b 1024 -O meta_bg,^resize_inode", &["resize2fs -f IMAGE 300M", "resize2fs -f IMAGE 20M"]),
     ("-t ext4 -b 1024 -O sparse_super2", &["resize2fs -f IMAGE 300M", "resize2fs -f IMAGE 20M"]),
     (
+        "-t ext4 -b 1024 -O orphan_file",
+        &[
+            "debugfs -w -R \"feature orphan_present\" IMAGE",
+            "debugfs -w -R \"feature orphan_present\" IMAGE; debugfs -w -R \"ssv state 0\" IMAGE",
+            "debugfs -w -R \"feature -orphan_file\" IMAGE",
+            "tune2fs -O ^orphan_file IMAGE",
+        ],
+    ),
+    (
         "-t ext4 -b 1024 -O inline_data",
         &[
             "debugfs -w -R \"unlink file\" IMAGE",
