@@ -321,6 +321,10 @@ fn without_permission_nothing_runs() {
     let output = as_nobody(&run_image(&path, &["--out", "/proc/nowhere"]));
     assert_eq!(output.status.code(), Some(8));
     assert!(stderr(&output).contains("--out /proc/nowhere: cannot be written"), "{}", stderr(&output));
+    let keep = words("lab crash --workload names --states 1 --ours-only --keep /proc/nowhere");
+    let output = as_nobody(&keep);
+    assert_eq!(output.status.code(), Some(8));
+    assert!(stderr(&output).contains("--keep /proc/nowhere: cannot be written"), "{}", stderr(&output));
     let output = as_nobody(&run_with(&["--beside", "kernel"]));
     assert_eq!(output.status.code(), Some(8));
     assert!(stderr(&output).contains("--beside kernel: needs root"), "{}", stderr(&output));

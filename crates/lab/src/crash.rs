@@ -228,14 +228,16 @@ impl Judging<'_> {
         })?;
         let mut shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
         shared.failures.sort_by_key(|failure| failure.state);
+        // States are taken in order: these were judged, also where the first failure ended it.
+        let judged = &sample.states[..sample.states.len().min(shared.next)];
         Ok(Row {
             workload: self.workload.name.to_owned(),
             events: recording.log.events().len(),
             bytes_written: states::bytes_written(&recording.log),
             facts: recording.facts.len(),
             tried: sample.tried,
-            distinct: sample.states.len().min(shared.next),
-            in_windows: sample.states.iter().filter(|candidate| candidate.in_window).count(),
+            distinct: judged.len(),
+            in_windows: judged.iter().filter(|candidate| candidate.in_window).count(),
             in_recovery: shared.in_recovery,
             left_out: sample.left_out,
             failures: shared.failures,

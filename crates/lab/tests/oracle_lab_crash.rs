@@ -50,9 +50,25 @@ fn each_broken_rule_is_noticed() {
         let (rows, _) = crash::run(&plan(SAMPLE, Some(mutant.clone())), |_, _| (), |_| ()).unwrap();
         let states: usize = rows.iter().map(|row| row.distinct).sum();
         match rows.iter().flat_map(|row| &row.failures).next() {
-            Some(failure) => println!("{mutant}: {states} states: {}: {}", failure.workload, failure.judge),
+            Some(failure) => {
+                println!("{mutant}: {states} states: {}: {}", failure.workload, failure.judge);
+                assert!(rows.iter().all(|row| row.in_windows <= row.distinct), "{rows:?}");
+            }
             None => unnoticed.push(mutant),
         }
     }
     assert!(unnoticed.is_empty(), "not noticed within {SAMPLE} states: {unnoticed:?}");
+}
+
+/// A state is asked for by its number; one that there is not is no success.
+#[test]
+fn a_state_has_a_number() {
+    let of = |only| {
+        let plan =
+            Plan { workloads: vec!["append".to_owned()], only: Some(only), ours_only: true, ..plan(1, None) };
+        crash::run(&plan, |_, _| (), |_| ())
+    };
+    assert_eq!(of(3).unwrap().0[0].distinct, 1);
+    let error = format!("{:#}", of(usize::MAX).unwrap_err());
+    assert!(error.contains("the states are 0 to "), "{error}");
 }

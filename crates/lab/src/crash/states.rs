@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use blockyard_device::{CrashPlan, CrashState, Event, Step, WriteLog};
 use blockyard_disk::jbd2::{BlockKind, RawHeader, descriptor};
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -51,9 +51,10 @@ pub(super) fn draw(recording: &Recording, count: usize, seed: u64, only: Option<
     let log = &recording.log;
     let windows = Windows::of(recording)?;
     let plan = plan(seed);
-    let mut left_out = 0;
+    let (mut all, mut left_out) = (0, 0);
     let (mut inside, mut outside) = (Vec::new(), Vec::new());
     for (number, state) in log.crash_states(&plan).enumerate() {
+        all += 1;
         if only.is_some_and(|only| only != number) {
             continue;
         }
@@ -64,6 +65,10 @@ pub(super) fn draw(recording: &Recording, count: usize, seed: u64, only: Option<
         let in_window = windows.holds(&state);
         let list = if in_window { &mut inside } else { &mut outside };
         list.push(Candidate { number, state, in_window, content: 0 });
+    }
+    if let Some(only) = only {
+        ensure!(only < all, "--state {only}: the states are 0 to {}", all - 1);
+        ensure!(left_out == 0, "--state {only}: is left out, as it tears the write of the superblock itself");
     }
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     inside.shuffle(&mut random);

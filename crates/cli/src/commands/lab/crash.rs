@@ -77,6 +77,9 @@ impl Args {
             eprintln!("blockyard: {}", crate::commands::describe(&error));
             return Ok(ExitCode::from(EXIT_USAGE));
         }
+        if let Some(folder) = &plan.keep {
+            super::run::check_folder("--keep", folder)?;
+        }
         let progress = Ticker::new(output, plan.workloads.len());
         let (rows, judges) = crash::run(
             &plan,

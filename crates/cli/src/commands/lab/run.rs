@@ -139,7 +139,7 @@ impl Args {
             }
         };
         if let Some(folder) = &self.out {
-            check_folder(folder)?;
+            check_folder("--out", folder)?;
         }
         let mut environment = Environment::of_this_machine(command_line(), String::new());
         environment.seed = self.seed;
@@ -452,16 +452,16 @@ fn unique(texts: Vec<String>) -> Vec<String> {
     seen
 }
 
-/// Makes the folder of a run, so that a long run does not end with one that cannot be written.
-pub(super) fn check_folder(folder: &Path) -> Result<()> {
+/// Makes the folder that an option names, so that a long run does not end with one that cannot be written.
+pub(super) fn check_folder(option: &str, folder: &Path) -> Result<()> {
     if folder.exists() && !folder.is_dir() {
-        bail!("--out {}: not a folder; give a new name or a folder", folder.display());
+        bail!("{option} {}: not a folder; give a new name or a folder", folder.display());
     }
     let writable = || -> std::io::Result<()> {
         std::fs::create_dir_all(folder)?;
         tempfile_in(folder)
     };
-    writable().with_context(|| format!("--out {}: cannot be written", folder.display()))
+    writable().with_context(|| format!("{option} {}: cannot be written", folder.display()))
 }
 
 /// Makes a file in a folder and removes it.
