@@ -382,7 +382,7 @@ mod tests {
     fn plan() -> Plan {
         Plan {
             workers: vec![1, 2],
-            ops: 140_000,
+            ops: 280_000,
             repeat: 1,
             threads: vec![16],
             fsyncs: 10,

@@ -143,7 +143,7 @@ impl Default for OpenOptions {
             dirty_data_bytes: 64 << 20,
             data_expires_seconds: 30,
             inodes_max: 16_384,
-            commit_point_handles: 32_768,
+            commit_point_handles: 131_072,
             commit_interval_seconds: 5,
             delayed_allocation: true,
             follow_page_cache: false,
