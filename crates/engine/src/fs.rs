@@ -53,8 +53,6 @@ pub struct FileSystem {
     pub(crate) inodes_created: AtomicU64,
     /// Bytes of dirty file data. Relaxed: a threshold.
     pub(crate) dirty_bytes: AtomicU64,
-    /// Files that have become dirty so far. Relaxed: only the number matters.
-    pub(crate) dirtied: AtomicU64,
 }
 
 /// Sizes and counts of a file system, in the units of `statvfs`.

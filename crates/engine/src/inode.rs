@@ -10,7 +10,7 @@
 //! change it again before the commit came to it.
 
 mod attributes;
-mod dirty_since;
+mod dirty_files;
 mod load;
 mod table;
 
@@ -29,7 +29,7 @@ use blockyard_disk::{Checksums, GroupNr, InodeNr};
 use blockyard_sync::{
     AtomicBool, AtomicU32, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, rank,
 };
-use dirty_since::DirtySince;
+use dirty_files::DirtySince;
 use std::sync::Arc;
 
 /// An inode in memory, shared by everybody who uses it.
@@ -55,7 +55,7 @@ pub(crate) struct Inode {
     pub(crate) opens: AtomicU32,
     /// Open references that may write.
     pub(crate) writers: AtomicU32,
-    /// When its data became dirty.
+    /// When its data became dirty; see [`InodeTable::note_dirty_data`].
     pub(crate) dirty_since: DirtySince,
     /// It was cut to nothing: as in Linux its data is written back when a user closes it, so that the usual replacing by
     /// truncation leaves no empty file after a crash. Relaxed: a hint.

@@ -233,10 +233,7 @@ impl FileSystem {
     /// The inode changed in a way that puts it at the end of Linux's list of files to write back, if it is not on it.
     /// Only write-back of everything takes it off: a file that fsync wrote keeps its place (observed on 6.18).
     pub(crate) fn note_dirtied(&self, ctx: &OpContext, inode: &Inode) {
-        if inode.dirty_since.get().is_none() {
-            let order = self.dirtied.fetch_add(1, Ordering::Relaxed) + 1;
-            inode.dirty_since.set(order, ctx.now.seconds);
-        }
+        self.inodes.note_dirty_data(inode, ctx.now.seconds);
     }
 
     /// Adds a dirty block; the first one sets the file's place in the order of write-back.

@@ -125,7 +125,7 @@ impl FileSystem {
             let mut data = inode.write();
             let written = self.write_back(ctx, &inode, &mut data);
             if written.is_ok() {
-                inode.dirty_since.clear();
+                self.inodes.note_clean_data(&inode);
             }
             inode.note_lost(&written);
             all = all.and(written);
@@ -133,13 +133,11 @@ impl FileSystem {
         all.and(self.end_all_io(ctx))
     }
 
-    /// Files whose data became dirty at `seconds` or before, in that order.
+    /// Files whose data became dirty at `seconds` or before, in the order in which it did; those of now, not what
+    /// becomes dirty meanwhile.
     fn dirty_files(&self, seconds: i64) -> Vec<Arc<Inode>> {
-        let since = |inode: Arc<Inode>| Some((inode.dirty_since.get()?, inode));
-        let mut dirty: Vec<_> =
-            self.inodes.all().into_iter().filter_map(since).filter(|((_, at), _)| *at <= seconds).collect();
-        dirty.sort_by_key(|((order, _), _)| *order);
-        dirty.into_iter().map(|(_, inode)| inode).collect()
+        let is_due = |inode: &Arc<Inode>| inode.dirty_since.get().is_some_and(|(_, at)| at <= seconds);
+        self.inodes.dirty_files().filter(is_due).collect()
     }
 
     /// Writes back until `more` bytes fit under the limit: this file first, then others that nobody uses now.
@@ -160,10 +158,14 @@ impl FileSystem {
 
     /// Writes back files that nobody uses now, in the order in which they became dirty, until `enough`.
     pub(super) fn write_back_others(&self, ctx: &OpContext, enough: impl Fn() -> bool) -> Result<()> {
-        for other in self.dirty_files(i64::MAX) {
+        for other in self.inodes.dirty_files() {
             let Some(mut data) = other.try_write() else { continue };
+            let written = self.write_back(ctx, &other, &mut data);
+            if written.is_ok() {
+                self.inodes.note_clean_data(&other);
+            }
             // Its error is not this file's: it is told to who syncs it.
-            other.note_lost(&self.write_back(ctx, &other, &mut data));
+            other.note_lost(&written);
             self.check_writable()?;
             if enough() {
                 break;
@@ -189,7 +191,7 @@ impl FileSystem {
                 continue;
             };
             if written.is_ok() {
-                other.dirty_since.clear();
+                self.inodes.note_clean_data(&other);
             }
             other.note_lost(&written);
             self.check_writable()?;
@@ -431,5 +433,53 @@ impl FileSystem {
             self.device.write_at(place << bits, &together)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+    use blockyard_device::MemoryDevice;
+    use blockyard_disk::inode::FileType;
+    use blockyard_disk::{InodeNr, Timestamp};
+    use std::sync::Arc;
+
+    fn places(fs: &FileSystem) -> Vec<InodeNr> {
+        fs.inodes.dirty_files().map(|inode| inode.number()).collect()
+    }
+
+    /// A file that was written to make room once stayed in the order: each write beyond the limit looked at every file
+    /// written before, and at all inodes in memory to find them.
+    #[test]
+    fn who_makes_room_finds_the_oldest_file_first_and_takes_it_out_of_the_order() {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
+        let options = OpenOptions { dirty_data_bytes: 64 << 10, ..OpenOptions::default() };
+        let ctx = OpContext::system();
+        let fs = FileSystem::open(device, options, &ctx).unwrap();
+        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+        let files: Vec<InodeNr> = (0..40)
+            .map(|number| {
+                let ctx = OpContext { now: Timestamp { seconds: number, ..ctx.now }, ..ctx };
+                let file = fs.create(&ctx, InodeNr::ROOT, format!("{number}").as_bytes(), &new).unwrap();
+                fs.write(&ctx, file, 0, &[1; 8192]).unwrap();
+                file
+            })
+            .collect();
+        // Eight files of 8 KiB fit.
+        assert_eq!(places(&fs), files[32..]);
+        fs.fsync(&ctx, files[35]).unwrap();
+        fs.unlink(&ctx, InodeNr::ROOT, b"33").unwrap();
+        let mut left = files[32..].to_vec();
+        left.remove(1);
+        assert_eq!(places(&fs), left, "a file that fsync wrote keeps its place");
+        fs.write(&ctx, files[0], 0, &[2; 4096]).unwrap();
+        left.push(files[0]);
+        assert_eq!(places(&fs), left);
+        fs.tick(&OpContext { now: Timestamp { seconds: 36 + 30, ..ctx.now }, ..ctx }).unwrap();
+        assert_eq!(places(&fs), files[37..40].iter().chain([&files[0]]).copied().collect::<Vec<_>>());
+        fs.sync(&ctx).unwrap();
+        assert_eq!(places(&fs), []);
+        fs.close(&ctx).unwrap();
     }
 }

@@ -225,7 +225,6 @@ impl FileSystem {
             flushes: Arc::new(Flushes::new(Arc::clone(&device))),
             inodes_created: AtomicU64::new(0),
             dirty_bytes: AtomicU64::new(0),
-            dirtied: AtomicU64::new(0),
             device,
             sb,
             cache,

@@ -1,6 +1,7 @@
 //! The table of inodes in memory: a sharded map, bounded, from which unused inodes fall out.
 
 use super::Inode;
+use super::dirty_files::DirtyFiles;
 use crate::Result;
 use crate::numbers::NumberHasher;
 use blockyard_disk::InodeNr;
@@ -16,6 +17,7 @@ const SHARDS: usize = 64;
 pub(crate) struct InodeTable {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     dirty: Box<[DirtyList]>,
+    dirty_files: DirtyFiles,
     per_shard: usize,
 }
 
@@ -40,6 +42,7 @@ impl InodeTable {
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             dirty: (0..slots.max(1)).map(|_| list()).collect(),
+            dirty_files: DirtyFiles::new(),
             per_shard: (inodes_max / SHARDS).max(1),
         }
     }
@@ -64,7 +67,7 @@ impl InodeTable {
                 return Ok(Arc::clone(inode));
             }
             if shard.removals == removals {
-                shard.insert(&loaded, self.per_shard);
+                shard.insert(&loaded, self.per_shard, &self.dirty_files);
                 return Ok(loaded);
             }
         }
@@ -72,14 +75,47 @@ impl InodeTable {
 
     /// Enters an inode that was just created.
     pub(crate) fn insert(&self, inode: &Arc<Inode>) {
-        self.shard(inode.number()).lock().insert(inode, self.per_shard);
+        self.shard(inode.number()).lock().insert(inode, self.per_shard, &self.dirty_files);
     }
 
     /// Drops an inode that was deleted.
     pub(crate) fn remove(&self, number: InodeNr) {
         let mut shard = self.shard(number).lock();
         shard.removals += 1;
-        shard.map.remove(&number.raw());
+        if let Some(inode) = shard.map.remove(&number.raw()) {
+            self.dirty_files.remove(&inode);
+        }
+    }
+
+    /// The file's data became dirty, by the writer's clock: it is written back after all that were dirty before. A file
+    /// that has its place keeps it.
+    pub(crate) fn note_dirty_data(&self, inode: &Inode, seconds: i64) {
+        if inode.dirty_since.get().is_none() {
+            self.dirty_files.add(inode, seconds);
+        }
+    }
+
+    /// The file was written back among all others and loses its place; the caller holds its content lock.
+    pub(crate) fn note_clean_data(&self, inode: &Inode) {
+        self.dirty_files.remove(inode);
+    }
+
+    /// The files that now have a place in the order of write-back, in this order.
+    pub(crate) fn dirty_files(&self) -> impl Iterator<Item = Arc<Inode>> {
+        let mut places = 1..=self.dirty_files.last();
+        std::iter::from_fn(move || {
+            loop {
+                let (order, number) = self.dirty_files.first_in(places.clone())?;
+                places = order + 1..=*places.end();
+                let inode = self.shard(number).lock().map.get(&number.raw()).cloned();
+                // One that was written or dropped meanwhile is passed over.
+                let is_there =
+                    |inode: &Arc<Inode>| inode.dirty_since.get().is_some_and(|(at, _)| at == order);
+                if let Some(inode) = inode.filter(is_there) {
+                    return Some(inode);
+                }
+            }
+        })
     }
 
     /// Notes that the inode must be encoded at the next commit; to be called once an epoch.
@@ -108,11 +144,17 @@ impl InodeTable {
 }
 
 impl Shard {
-    fn insert(&mut self, inode: &Arc<Inode>, per_shard: usize) {
+    fn insert(&mut self, inode: &Arc<Inode>, per_shard: usize, dirty_files: &DirtyFiles) {
         if self.map.len() >= per_shard.max(self.sweep_at) {
             let before = self.map.len();
             // Unused means: nobody holds it, nothing to encode, no data to write, no reference.
-            self.map.retain(|_, inode| Arc::strong_count(inode) > 1 || !inode.is_idle());
+            self.map.retain(|_, inode| {
+                let is_kept = Arc::strong_count(inode) > 1 || !inode.is_idle();
+                if !is_kept {
+                    dirty_files.remove(inode);
+                }
+                is_kept
+            });
             self.removals += u64::from(self.map.len() < before);
             self.sweep_at = self.map.len() + self.map.len() / 2;
         }

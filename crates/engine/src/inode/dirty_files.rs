@@ -1,0 +1,85 @@
+//! Which files have had dirty data, and since when: the order of write-back, and its age for the timer.
+//!
+//! Linux writes files back in the order in which their data became dirty, whatever their numbers (observed on 6.18).
+//! A file's place is kept in the inode and in a list of places, so that who needs room finds the oldest file without
+//! looking at all others. Both change together, under the inode's content lock or when nobody else has the inode.
+
+use super::Inode;
+use blockyard_disk::InodeNr;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_sync::{AtomicU64, CachePadded, Mutex, Ordering, rank};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// Lists that the places are spread over.
+const LISTS: usize = 16;
+
+/// A file's place. A hint beside the data. Relaxed: who acts on it takes the content lock and looks again.
+#[derive(Default)]
+pub(crate) struct DirtySince {
+    /// Place among all files that became dirty, 0 for a clean one.
+    order: AtomicU64,
+    /// By the writer's clock, in seconds.
+    seconds: AtomicU64,
+}
+
+impl DirtySince {
+    /// Place in the order and time; `None` for a clean file.
+    pub(crate) fn get(&self) -> Option<(u64, i64)> {
+        let order = self.order.load(Ordering::Relaxed);
+        (order > 0).then(|| (order, self.seconds.load(Ordering::Relaxed).cast_signed()))
+    }
+}
+
+/// The places of all files that have one.
+pub(super) struct DirtyFiles {
+    /// The place given last. Relaxed: only its uniqueness counts.
+    last: AtomicU64,
+    lists: Box<[List]>,
+}
+
+/// Places and whose they are.
+type List = CachePadded<Mutex<BTreeMap<u64, InodeNr>>>;
+
+impl DirtyFiles {
+    /// No dirty files.
+    pub(super) fn new() -> Self {
+        let list = || CachePadded::new(Mutex::new(rank::LEAF, BTreeMap::new()));
+        Self { last: AtomicU64::new(0), lists: (0..LISTS).map(|_| list()).collect() }
+    }
+
+    fn list(&self, order: u64) -> &Mutex<BTreeMap<u64, InodeNr>> {
+        &self.lists[usize_from_u64(order % u64_from_usize(LISTS))]
+    }
+
+    /// Gives a file without one the last place.
+    pub(super) fn add(&self, inode: &Inode, seconds: i64) {
+        let order = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        inode.dirty_since.seconds.store(seconds.cast_unsigned(), Ordering::Relaxed);
+        inode.dirty_since.order.store(order, Ordering::Relaxed);
+        self.list(order).lock().insert(order, inode.number());
+    }
+
+    /// Takes the file's place away.
+    pub(super) fn remove(&self, inode: &Inode) {
+        let order = inode.dirty_since.order.swap(0, Ordering::Relaxed);
+        if order > 0 {
+            self.list(order).lock().remove(&order);
+        }
+    }
+
+    /// The place given last, 0 for none.
+    pub(super) fn last(&self) -> u64 {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    /// The first place in a range.
+    pub(super) fn first_in(&self, places: RangeInclusive<u64>) -> Option<(u64, InodeNr)> {
+        if places.is_empty() {
+            return None;
+        }
+        let first =
+            |list: &List| list.lock().range(places.clone()).next().map(|(order, number)| (*order, *number));
+        self.lists.iter().filter_map(first).min()
+    }
+}
