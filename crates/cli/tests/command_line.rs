@@ -222,25 +222,3 @@ fn quiet_is_quiet() {
     assert_eq!(blockyard(&["--quiet", "ls", image, "/none"]).status.code(), Some(1));
     assert_eq!(blockyard(&["--quiet", "get", image, "/lost+found", "-"]).status.code(), Some(8));
 }
-
-/// Work of more than a second says on a terminal what runs, other work and --quiet say nothing.
-#[test]
-fn progress_is_shown_of_work_over_a_second() {
-    if !blockyard_testkit::require(&["script"]) {
-        return;
-    }
-    let on_terminal = |line: &str| {
-        let line = format!("'{BLOCKYARD}' {line}");
-        let output = Command::new("script").args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).output();
-        let output = output.unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{line}: {text}");
-        text
-    };
-    let cell = "1 of 1: fallocate2 yard x 1";
-    let run = "lab run fallocate2 --policy yard --workers 1 --memory 256M --seconds";
-    assert!(on_terminal(&format!("{run} 2")).contains(cell));
-    assert!(!on_terminal(&format!("--quiet {run} 2")).contains(cell));
-    assert!(!on_terminal(&format!("{run} 0.01")).contains(cell));
-    assert!(on_terminal("lab pairs --policy yard --workers 1 --seconds 2").contains("lab pairs ("));
-}

@@ -136,19 +136,21 @@ fn progress_shows_on_a_terminal_only() {
     if !blockyard_testkit::require(&["script"]) {
         return;
     }
-    let run = |more: &str| {
-        let program = env!("CARGO_BIN_EXE_blockyard");
-        let line = format!(
-            "{program} lab run fallocate2 --memory 256M --workers 1 --seconds 2.5 --policy yard {more}"
-        );
+    let terminal = |line: &str| {
+        let line = format!("{} {line}", env!("CARGO_BIN_EXE_blockyard"));
         let output = Command::new("script").args(["-qec", &line, "/dev/null"]).output().unwrap();
         assert!(output.status.success(), "{}", stdout(&output));
         stdout(&output)
+    };
+    let run = |more: &str| {
+        terminal(&format!("lab run fallocate2 --memory 256M --workers 1 --seconds 2.5 --policy yard {more}"))
     };
     let shown = run("");
     assert!(shown.contains("1 of 1: fallocate2 yard x 1 (1 s)"), "{shown}");
     assert!(shown.contains("passed our check"), "{shown}");
     assert_eq!(run("--quiet"), "");
+    let pairs = terminal("lab pairs --policy yard --workers 1 --seconds 2");
+    assert!(pairs.contains("lab pairs (1 s)"), "{pairs}");
     let piped = blockyard(&words("lab run fallocate2 --memory 256M --workers 1 --seconds 1.5 --policy yard"));
     assert_eq!(stderr(&piped), "");
 }
@@ -195,6 +197,7 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         (&["e4", "--scale", "2"], "for e4 give a factor from 0.005"),
         (&["e3", "--scale", "0.001"], "for e3 give a factor from 0.005"),
         (&["copy", "--tree", "/nonexistent-tree"], "/nonexistent-tree"),
+        (&["copy", "--tree", "/", "--scale", "0.5"], "--scale: only for a made-up tree"),
         (&["fallocate2", "--ops", "5", "--seconds", "1"], "cannot be used with '--seconds <SECONDS>'"),
         (&["fallocate2", "--in-place"], "not provided: --image <IMAGE>"),
         (&["fallocate2", "--image", "x", "--memory", "1G"], "cannot be used with"),

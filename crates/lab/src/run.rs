@@ -240,7 +240,7 @@ mod tests {
 
     fn plan(name: &str, interleave: Interleave, ops: u64) -> Plan {
         Plan {
-            workload: Workload::by_name(name, 0.002).unwrap(),
+            workload: Workload::by_name(name, if name == "fallocate2" { 1.0 } else { 0.002 }).unwrap(),
             policies: vec!["linux-6.16".into(), "linux-6.18".into(), "rralloc-v2".into(), "yard".into()],
             workers: vec![1, 3],
             cpus: None,

@@ -97,7 +97,7 @@ impl Workload {
         let job =
             |name: &str, block, size| Self::Fio(FioJob { preallocate, ..FioJob::new(name, block, size) });
         Some(match (name, option) {
-            ("fallocate2", None) => Self::Fallocate2 { size: MIB, step: 8 * KIB },
+            ("fallocate2", None) => Self::Fallocate2 { size: sized(MIB, 8 * KIB), step: 8 * KIB },
             ("append64", None) => Self::Append64 { size: sized(GIB, 4 * KIB), step: 4 * KIB },
             ("seqwrite", _) => job("seqwrite", MIB, sized(4 * GIB, MIB)),
             ("smallfiles", _) => job("smallfiles", 4 * KIB, sized(GIB, 4 * KIB)),
@@ -341,6 +341,7 @@ pub(crate) mod tests {
             Some(Workload::Append64 { size: 107_376_640, step: 4096 })
         );
         assert_eq!(Workload::by_name("seqwrite", 1e-9).unwrap().file_size(), MIB);
+        assert_eq!(Workload::by_name("fallocate2", 0.1).unwrap().file_size(), 104 * KIB);
         assert_eq!(Workload::by_name("nothing", 1.0), None);
         for name in Workload::NAMES.into_iter().chain(["allocstress:fallocate=none"]) {
             assert_eq!(Workload::by_name(name, 1.0).unwrap().name(), name);

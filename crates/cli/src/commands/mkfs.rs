@@ -262,11 +262,6 @@ impl<'a> Target<'a> {
     }
 }
 
-fn hex_uuid(uuid: [u8; 16]) -> String {
-    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
 fn to_json(image: &Path, summary: &Summary, options: &Options, dry_run: bool) -> serde_json::Value {
     serde_json::json!({
         "image": image.display().to_string(),
@@ -280,7 +275,7 @@ fn to_json(image: &Path, summary: &Summary, options: &Options, dry_run: bool) ->
         "groups": summary.groups,
         "inodes": summary.inodes,
         "journal_blocks": summary.journal_blocks,
-        "uuid": hex_uuid(summary.uuid),
+        "uuid": image::uuid(&summary.uuid),
         "seed": options.seed,
         "time": options.time,
         "features": summary.features.to_string(),
@@ -301,7 +296,7 @@ fn to_text(image: &Path, summary: &Summary, options: &Options, dry_run: bool) ->
         summary.groups
     );
     text += &format!("features: {}\n", summary.features);
-    text += &format!("UUID {}, seed {}, time {}\n", hex_uuid(summary.uuid), options.seed, options.time);
+    text += &format!("UUID {}, seed {}, time {}\n", image::uuid(&summary.uuid), options.seed, options.time);
     match summary.journal_blocks {
         0 => text += "no journal\n",
         blocks => text += &format!("journal of {blocks} blocks\n"),

@@ -99,7 +99,7 @@ pub(crate) struct Args {
     /// Seed of every random choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Factor on the published file sizes; for copy, on the number of files
+    /// Factor on the published file sizes (e1: those of append64); for copy, on the number of made-up files
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     scale: f64,
     /// For copy: take the directories and file sizes of this directory instead of a made-up tree
@@ -246,7 +246,10 @@ impl Args {
         ];
         refuse("the other workloads", &given)?;
         let tree = match &self.tree {
-            Some(path) => Tree::of_directory(path)?,
+            Some(path) => {
+                refuse("a made-up tree", &[("--scale", (self.scale - 1.0).abs() > 0.0)])?;
+                Tree::of_directory(path)?
+            }
             None => {
                 ensure!(self.scale <= 10.0, "--scale {}: at most 10 for copy", self.scale);
                 Tree::synthetic(self.scale, self.seed)
