@@ -55,9 +55,12 @@ pub enum Error {
     /// A directory that still has entries.
     #[error("directory not empty")]
     NotEmpty,
-    /// No free blocks, inodes or directory space, after pending frees were considered.
+    /// No free blocks or directory space, after pending frees were considered.
     #[error("no space left on the file system")]
     NoSpace,
+    /// No free inode; how many there are is decided when the file system is made.
+    #[error("no inode left on the file system, which was made for a number of files (mkfs -N or -i)")]
+    NoInodes,
     /// The instance is or has become read-only.
     #[error("read-only file system")]
     ReadOnly,
@@ -104,7 +107,7 @@ impl Error {
             Self::NotDirectory => 20,
             Self::IsDirectory => 21,
             Self::NotEmpty => 39,
-            Self::NoSpace => 28,
+            Self::NoSpace | Self::NoInodes => 28,
             Self::ReadOnly => 30,
             Self::NameTooLong => 36,
             Self::TooManyLinks => 31,

@@ -312,7 +312,7 @@ impl From<blockyard_alloc::inode::InodeError> for Error {
     fn from(error: blockyard_alloc::inode::InodeError) -> Self {
         use blockyard_alloc::inode::InodeError;
         match error {
-            InodeError::NoInodes => Self::NoSpace,
+            InodeError::NoInodes => Self::NoInodes,
             InodeError::Load { group, source } => match source.downcast::<Self>() {
                 Ok(cause) => *cause,
                 Err(other) => Self::Refused(format!("inode bitmap of group {group}: {other}")),

@@ -198,3 +198,18 @@ fn truncation_to_the_same_size_is_a_change() {
     let seen = fs.attributes(file).unwrap();
     assert_eq!((seen.size, seen.modified, seen.changed), (700, later, later));
 }
+
+/// "No space" sent users looking for blocks when it was inodes that had run out.
+#[test]
+fn running_out_of_inodes_is_told_apart_from_running_out_of_blocks() {
+    let mut options = mkfs::Options::ext4().block_size(1024).features("^has_journal");
+    options.inodes = Some(16);
+    let (_, fs) = open(&options, 2 << 20);
+    let ctx = OpContext::root_at(Timestamp::from_seconds(1_700_000_000));
+    let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+    let refused =
+        (0..100).find_map(|n: u32| fs.create(&ctx, ROOT, n.to_string().as_bytes(), &new).err()).unwrap();
+    assert!(matches!(refused, Error::NoInodes) && refused.errno() == 28, "{refused}");
+    assert!(fs.statistics().blocks_free > 1000);
+    fs.close(&ctx).unwrap();
+}

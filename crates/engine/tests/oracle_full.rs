@@ -75,8 +75,13 @@ impl Worker<'_> {
             let must_work = matches!(name, "write_back" | "fsync" | "sync" | "commit" | "close");
             match result {
                 Ok(()) => {}
-                Err(Error::NoSpace | Error::Invalid(_) | Error::NotSupported(_) | Error::FileTooLarge)
-                    if !must_work => {}
+                Err(
+                    Error::NoSpace
+                    | Error::NoInodes
+                    | Error::Invalid(_)
+                    | Error::NotSupported(_)
+                    | Error::FileTooLarge,
+                ) if !must_work => {}
                 Err(error) => panic!("thread {} step {step}: {name}: {error}", self.slot),
             }
             assert!(!self.fs.has_failed(), "thread {} step {step}: {name} failed half-way", self.slot);

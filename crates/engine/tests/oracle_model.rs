@@ -278,7 +278,7 @@ impl World {
     /// Compares an answer with the model's, which has already been changed: when space ran out it is taken back.
     fn agree<T>(&mut self, op: &Op, got: Result<T, Error>, expected: Answer, before: Model) -> Outcome {
         let got = got.map(drop);
-        if let Err(Error::NoSpace) = got
+        if let Err(Error::NoSpace | Error::NoInodes) = got
             && self.kind.name.starts_with("full")
             && (expected.is_ok() || expected == Err(ENOSPC))
         {

@@ -40,7 +40,7 @@ impl Worker<'_> {
     fn run(mut self, steps: u32) -> Files {
         for step in 0..steps {
             match self.step() {
-                Ok(()) | Err(Error::NoSpace | Error::NotSupported(_)) => {}
+                Ok(()) | Err(Error::NoSpace | Error::NoInodes | Error::NotSupported(_)) => {}
                 Err(error) => panic!("worker {} step {step}: {error}", self.number),
             }
         }

@@ -48,8 +48,8 @@ impl FileSystem {
     /// Makes an inode with a name: a file, a directory, a pipe, a socket or a device.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NoSpace`], [`Error::TooManyLinks`], [`Error::NameTooLong`], [`Error::NotDirectory`],
-    /// [`Error::NotPermitted`], [`Error::ReadOnly`], corruption, device. Nothing has changed then.
+    /// [`Error::Exists`], [`Error::NoSpace`], [`Error::NoInodes`], [`Error::TooManyLinks`], [`Error::NameTooLong`],
+    /// [`Error::NotDirectory`], [`Error::NotPermitted`], [`Error::ReadOnly`], corruption, device. Nothing has changed then.
     pub fn create(&self, ctx: &OpContext, parent: InodeNr, name: &[u8], new: &NewInode) -> Result<InodeNr> {
         if new.kind == FileType::Symlink {
             return Err(Error::Invalid("a symbolic link needs a target"));

@@ -139,6 +139,7 @@ fn tolerate<T>(result: blockyard_engine::Result<T>) -> Result<Option<T>> {
             | Error::NotEmpty
             | Error::NoAttribute
             | Error::NoSpace
+            | Error::NoInodes
             | Error::Invalid(_)
             | Error::NotPermitted,
         ) => Ok(None),
