@@ -186,6 +186,7 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         (&["fallocate2", "--mkfs", "-b 17"], "--mkfs"),
         (&["fallocate2", "--mkfs", "--frobnicate"], "unexpected argument '--frobnicate'"),
         (&["fallocate2", "--mkfs", "-O quota"], "quota"),
+        (&["append64", "--mkfs", "-t ext3"], "append64 allocates by fallocate, which needs extents (ext4)"),
         (&["fallocate2", "--mkfs", "64M"], "leave size, -F and -n out"),
         (&["e1", "--policy", "yard"], "--policy: only for a workload of its own"),
         (&["copy", "--workers", "2"], "--workers: only for the other workloads"),
@@ -378,7 +379,10 @@ fn what_an_image_does_not_allow_is_said_of_the_image() {
     );
     let old = make("ext3", "-t ext3");
     let text = stderr(&blockyard(&run_image(&old, &[])));
-    assert!(text.contains(&old) && text.contains("without extents"), "{text}");
+    assert!(
+        text.contains(&format!("{old}: fallocate2 allocates by fallocate, which needs extents")),
+        "{text}"
+    );
     // fio goes on where it cannot preallocate.
     let run = words("lab run seqwrite --workers 1 --ops 20 --scale 0.001 --policy yard --json --image");
     let output = blockyard(&[run.as_slice(), &[&old]].concat());

@@ -122,7 +122,15 @@ impl Plan {
 
     fn check_image(&self) -> Result<()> {
         let most = u64::from(self.workers.iter().copied().max().unwrap_or(1));
-        self.image.check(most, self.workload.file_size())
+        self.image.check(most, self.workload.file_size())?;
+        ensure!(
+            self.workload.writes_data() || self.image.has_extents()?,
+            "{}: {} allocates by fallocate, which needs extents (ext4); take a workload that writes, such as \
+             smallfiles",
+            self.image.name(),
+            self.workload.name()
+        );
+        Ok(())
     }
 
     /// The part of [`Self::check`] that looks neither at an image nor at the machine.

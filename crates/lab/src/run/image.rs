@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_device::{BlockDevice, FileDevice, MemoryDevice, OverlayDevice};
+use blockyard_disk::Incompat;
+use blockyard_engine::reader::Reader;
 use blockyard_engine::{FileSystem, JournalUse, OpenOptions, mkfs};
 
 use crate::target::engine::context;
@@ -51,20 +53,20 @@ impl ImageSource {
     /// # Errors
     /// What is wrong, with the image and what to do.
     pub fn check(&self, files: u64, file_bytes: u64) -> Result<()> {
-        let (name, free) = match self {
+        let free = match self {
             Self::Memory { bytes, mkfs } => {
                 let summary = mkfs::plan(*bytes, mkfs).context("--memory, --mkfs")?;
-                (format!("--memory {} MiB", bytes / MIB), summary.free_blocks * u64::from(summary.block_size))
+                summary.free_blocks * u64::from(summary.block_size)
             }
-            Self::File { path, .. } => {
+            Self::File { .. } => {
                 // As a cell opens it: what it would refuse is refused now.
                 let statistics = || -> Result<_> {
                     let options = OpenOptions { journal: JournalUse::Ignored, ..OpenOptions::default() };
                     let fs = FileSystem::open(self.device()?.shared(), options, &context(0))?;
                     Ok(fs.statistics())
                 };
-                let found = statistics().with_context(|| path.display().to_string())?;
-                (path.display().to_string(), found.blocks_free * u64::from(found.block_size))
+                let found = statistics().with_context(|| self.name())?;
+                found.blocks_free * u64::from(found.block_size)
             }
         };
         let needed = files * file_bytes;
@@ -72,13 +74,34 @@ impl ImageSource {
         let needed = needed + needed / 64 + 4 * MIB;
         ensure!(
             needed <= free,
-            "{name}: too small, {} MiB are free and {files} files of {} KiB need {}; give a larger one, fewer \
+            "{}: too small, {} MiB are free and {files} files of {} KiB need {}; give a larger one, fewer \
              --workers or a smaller --scale",
+            self.name(),
             free / MIB,
             file_bytes / 1024,
             needed / MIB
         );
         Ok(())
+    }
+
+    /// Whether files are mapped by extents, which fallocate needs.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn has_extents(&self) -> Result<bool> {
+        let incompat = match self {
+            Self::Memory { bytes, mkfs } => mkfs::plan(*bytes, mkfs)?.features.incompat,
+            Self::File { .. } => Reader::open(self.device()?.shared())?.superblock().raw().incompat(),
+        };
+        Ok(incompat.contains(Incompat::EXTENTS))
+    }
+
+    /// What it is called in messages.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Memory { bytes, .. } => format!("--memory {} MiB", bytes / MIB),
+            Self::File { path, .. } => path.display().to_string(),
+        }
     }
 
     /// A device in the state that a cell starts from.
