@@ -123,6 +123,10 @@ fn paths_that_lead_nowhere_are_named() {
     assert!(blockyard(&["put", image, "-", "/file"]).status.success());
     let to = folder.path().join("to");
     let out = to.to_str().unwrap();
+    let fifo = folder.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+        .unwrap();
+    let pipe = fifo.to_str().unwrap();
     for (command, code, what) in [
         (vec!["ls", image, "/none"], 1, "no such file or directory: /none"),
         (vec!["ls", image, "/file/x"], 1, "not a directory: /file/x"),
@@ -140,6 +144,7 @@ fn paths_that_lead_nowhere_are_named() {
         (vec!["ln", image, "/none", "/x"], 1, "/none: no such file or directory"),
         (vec!["put", image, image, "/x"], 1, "is the image itself"),
         (vec!["get", image, "/file", image], 1, "is the image itself"),
+        (vec!["get", image, "/file", pipe], 1, "pipe: is a device, pipe or socket; it is not replaced"),
         (vec!["map", image, "--svg", image], 8, "is the image itself"),
         (vec!["rm", "-r", image, "/lost+found/."], 1, "'.' and '..' are not removed"),
         (vec!["mv", image, "/lost+found/.", "/x"], 1, "cannot be moved"),

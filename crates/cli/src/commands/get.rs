@@ -206,10 +206,7 @@ impl Copy<'_> {
 
     /// Anything but a directory.
     fn leaf(&mut self, item: &Item) -> Result<()> {
-        if std::fs::symlink_metadata(&item.to).is_ok_and(|there| there.is_dir()) {
-            bail!("{}: is a directory", item.to.display());
-        }
-        image::refuse_same(&self.args.image, &item.to)?;
+        self.refuse_to_replace(item)?;
         if item.inode.links() > 1
             && let Some(first) = self.linked.get(&item.inode.number())
         {
@@ -234,6 +231,19 @@ impl Copy<'_> {
         }
         self.done(item);
         Ok(())
+    }
+
+    /// What stands there is replaced, but no directory, not the image, and by a file no device or pipe.
+    fn refuse_to_replace(&self, item: &Item) -> Result<()> {
+        let Ok(there) = std::fs::symlink_metadata(&item.to) else { return Ok(()) };
+        if there.is_dir() {
+            bail!("{}: is a directory", item.to.display());
+        }
+        let is_plain = matches!(item.inode.file_type(), FileType::Regular | FileType::Symlink);
+        if is_plain && !there.is_file() && !there.is_symlink() {
+            bail!("{}: is a device, pipe or socket; it is not replaced", item.to.display());
+        }
+        image::refuse_same(&self.args.image, &item.to)
     }
 
     /// A file: written under a name of its own beside, then renamed.
