@@ -98,6 +98,20 @@ pub const fn low8(n: u32) -> u8 {
     n as u8
 }
 
+/// The low 64 bits.
+#[inline]
+#[must_use]
+pub const fn low64(n: u128) -> u64 {
+    n as u64
+}
+
+/// The high 64 bits.
+#[inline]
+#[must_use]
+pub const fn high64(n: u128) -> u64 {
+    (n >> 64) as u64
+}
+
 /// Two 32-bit halves as one number.
 #[inline]
 #[must_use]

@@ -6,11 +6,13 @@
 //! A directory starts as one linear block. When that is full and the file system has `dir_index`, it becomes an
 //! index root, and names live in leaves chosen by the hash of the name ([`tree`]). Without `dir_index` it grows by
 //! linear blocks ([`linear`]). Blocks are never given back while the directory lives. A block that was walked far keeps a
-//! table of its names ([`names`]) while it is cached.
+//! table of its names ([`names`]) while it is cached, and a directory of more than one block remembers names and their
+//! inodes ([`known`]), so that most look-ups need none of its blocks.
 //!
 //! Failure discipline: blocks are read and appended before the first change of a name, and several blocks are
 //! appended all or none, so running out of space leaves the directory as it was.
 
+mod known;
 mod leaf;
 mod linear;
 mod names;
@@ -20,6 +22,7 @@ mod tree;
 #[cfg(test)]
 mod model;
 
+pub(crate) use known::{DirNames, Known, NameCache, Names};
 pub(crate) use leaf::DirectoryBlock;
 pub(crate) use names::LeafNames;
 pub(crate) use readdir::DirectoryEntry;
@@ -64,6 +67,9 @@ pub(crate) trait DirectoryStore {
 
     /// What a block holds from now on.
     fn set_role(&self, block: &Self::Block, role: Role);
+
+    /// The names that are known without the blocks; `None` where none are kept.
+    fn names(&self) -> Option<Names<'_>>;
 }
 
 /// What all directories of one file system have in common.
@@ -125,35 +131,72 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         self.indexed
     }
 
-    /// Finds a name other than `.` and `..`.
+    /// The inode of a name other than `.` and `..`, from the blocks; the answer is known from then on.
+    pub(crate) fn find(&self, name: &[u8]) -> Result<Option<InodeNr>> {
+        let Some(entry) = self.lookup(name)? else { return Ok(None) };
+        if let Some(names) = self.kept_names() {
+            names.found(name, entry.inode);
+        }
+        Ok(Some(entry.inode))
+    }
+
+    /// Finds the entry of a name other than `.` and `..` in the blocks.
     pub(crate) fn lookup(&self, name: &[u8]) -> Result<Option<Entry>> {
         if self.indexed { self.lookup_in_tree(name) } else { self.lookup_linear(name) }
     }
 
-    /// Adds a name.
+    /// Adds a name that the directory does not have: the caller has looked.
     ///
     /// # Errors
-    /// [`Error::Exists`]; [`Error::NoSpace`] also when the index is full; what the store answers. The directory is
+    /// [`Error::NoSpace`] also when the index is full; what the store answers. The directory is
     /// unchanged then.
     pub(crate) fn insert(&mut self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<()> {
+        debug_assert!(!self.lookup(name).is_ok_and(|entry| entry.is_some()), "a name is entered twice");
         let entry = NewEntry { inode: inode.raw(), file_type, name };
-        if self.indexed { self.insert_in_tree(&entry) } else { self.insert_linear(&entry) }
+        let inserted = if self.indexed { self.insert_in_tree(&entry) } else { self.insert_linear(&entry) };
+        self.note_change(inserted, |names| names.entered(name, inode))
     }
 
-    /// Removes an entry that [`Self::lookup`] found, with no change of the directory in between.
-    pub(crate) fn remove(&self, entry: &Entry) -> Result<()> {
+    /// Removes a name other than `.` and `..`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; what the store answers. The directory is unchanged then.
+    pub(crate) fn remove(&self, name: &[u8]) -> Result<()> {
+        let entry = self.lookup(name)?.ok_or(Error::NotFound)?;
         let block = self.store.load(entry.logical, Role::Leaf)?;
         self.store.prepare(&block)?;
-        leaf::remove(&block, self.rules.layout, &entry.found)
-            .map_err(|defect| self.damaged(entry.logical, &defect))
+        let removed = leaf::remove(&block, self.rules.layout, &entry.found)
+            .map_err(|defect| self.damaged(entry.logical, &defect));
+        self.note_change(removed, |names| names.removed(name))
     }
 
-    /// Makes an entry that [`Self::lookup`] found name another inode.
-    pub(crate) fn replace(&self, entry: &Entry, inode: InodeNr, file_type: FileType) -> Result<()> {
+    /// Makes a name other than `.` and `..` stand for another inode; false when there is no such name.
+    ///
+    /// # Errors
+    /// What the store answers. The directory is unchanged then.
+    pub(crate) fn replace(&self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<bool> {
+        let Some(entry) = self.lookup(name)? else { return Ok(false) };
         let block = self.store.load(entry.logical, Role::Leaf)?;
         self.store.prepare(&block)?;
-        leaf::replace(&block, self.rules.layout, &entry.found, (inode.raw(), file_type))
-            .map_err(|defect| self.damaged(entry.logical, &defect))
+        let replaced = leaf::replace(&block, self.rules.layout, &entry.found, (inode.raw(), file_type))
+            .map_err(|defect| self.damaged(entry.logical, &defect));
+        self.note_change(replaced, |names| names.entered(name, inode))?;
+        Ok(true)
+    }
+
+    /// The names that are kept beside the blocks: where there is one block, it is searched as fast.
+    fn kept_names(&self) -> Option<Names<'_>> {
+        self.store.names().filter(|_| self.indexed || self.store.blocks() > 1)
+    }
+
+    /// Has what is known follow a change of the blocks. One that found its block damaged may have done a part of it.
+    fn note_change(&self, changed: Result<()>, note: impl FnOnce(Names<'_>)) -> Result<()> {
+        match (&changed, self.kept_names()) {
+            (_, None) | (Err(Error::NoSpace), _) => {}
+            (Ok(()), Some(names)) => note(names),
+            (Err(_), Some(names)) => names.forget(),
+        }
+        changed
     }
 
     /// The parent that `..` names.

@@ -11,6 +11,7 @@ pub use broken_rule::BrokenRule;
 pub use open::{DataMode, Events, IoEndSource, IoEnds, JournalUse, OpenOptions, Recovery};
 
 use crate::cache::MetaCache;
+use crate::directory::NameCache;
 use crate::groups::Groups;
 use crate::inode::InodeTable;
 use crate::orphans::Orphans;
@@ -34,6 +35,8 @@ pub struct FileSystem {
     pub(crate) cache: Arc<MetaCache>,
     pub(crate) groups: Arc<Groups>,
     pub(crate) inodes: InodeTable,
+    /// Names of large directories that are known without their blocks.
+    pub(crate) names: NameCache,
     pub(crate) txns: Transactions,
     /// Held by renames between directories, so that no tree changes under the walk to the root.
     pub(crate) renames: Mutex<()>,

@@ -19,6 +19,7 @@ pub(crate) use table::InodeTable;
 
 use crate::cache::Buffer;
 use crate::data::FileData;
+use crate::directory::{DirNames, Known, NameCache};
 use crate::orphans::OrphanNote;
 use crate::txn::{Epoch, Flushes, Handle};
 use crate::{Error, OpContext, Result};
@@ -62,6 +63,8 @@ pub(crate) struct Inode {
     pub(crate) written_at_close: AtomicBool,
     /// The allocator's state of this inode.
     pub(crate) space: InodeAlloc,
+    /// The names of a directory that are known without its blocks.
+    names: Option<Arc<DirNames>>,
 }
 
 /// What encoding an inode takes beside the inode.
@@ -204,8 +207,26 @@ impl Inode {
         buffer.write_late(epoch, |block| block[*offset..offset + bytes.len()].copy_from_slice(bytes));
     }
 
-    pub(crate) fn new(number: InodeNr, kind: FileType, group: GroupNr, core: InodeCore) -> Self {
+    /// The names of a directory that are known without its blocks.
+    pub(crate) fn names(&self) -> Option<&Arc<DirNames>> {
+        self.names.as_ref()
+    }
+
+    /// What is known of a name in a directory whose content lock the caller holds.
+    pub(crate) fn known(&self, name: &[u8]) -> Known {
+        self.names.as_ref().map_or(Known::Not, |names| names.ask(name))
+    }
+
+    /// An inode that nobody uses yet; `names` may know a directory.
+    pub(crate) fn new(
+        number: InodeNr,
+        kind: FileType,
+        group: GroupNr,
+        core: InodeCore,
+        names: &NameCache,
+    ) -> Self {
         Self {
+            names: (kind == FileType::Directory).then(|| names.of(number)),
             number,
             kind,
             group,

@@ -1,6 +1,8 @@
-//! Large directories whose blocks keep tables of their names: whatever is made, removed and renamed, a look-up says what a
-//! map says, with a cache that holds the directory and with one that does not, by the instance that changed it and by a
-//! fresh one. In debug builds every search that a table answers is repeated by a walk over the block.
+//! Large directories whose blocks keep tables of their names, and which remember names and inodes beside their blocks:
+//! whatever is made, linked, removed, renamed and exchanged, also in a directory that died and came back, a look-up says
+//! what a map says, with caches that hold the directory and with some that do not, by the instance that changed it and by
+//! a fresh one. In debug builds every search that a table answers is repeated by a walk over the block, and every answer
+//! from memory by a search of the blocks.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
@@ -31,9 +33,12 @@ fn format(block_size: u32, features: &str) -> Arc<MemoryDevice> {
     device
 }
 
-fn open(device: &Arc<MemoryDevice>, cache_bytes: usize) -> FileSystem {
+/// `memory` is for blocks and for names.
+fn open(device: &Arc<MemoryDevice>, (cache_bytes, name_cache_bytes): (usize, usize)) -> FileSystem {
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
-    FileSystem::open(shared, OpenOptions { cache_bytes, ..OpenOptions::default() }, &context()).unwrap()
+    // Few inodes, so that directories come and go with what they remember.
+    let options = OpenOptions { cache_bytes, name_cache_bytes, inodes_max: 512, ..OpenOptions::default() };
+    FileSystem::open(shared, options, &context()).unwrap()
 }
 
 fn name(number: u32) -> Vec<u8> {
@@ -62,12 +67,45 @@ fn step(fs: &FileSystem, dirs: [InodeNr; 2], model: &mut Model, names: u32, rng:
             model[which].remove(&here);
         }
         (8, Some(inode)) => {
-            fs.rename(&ctx, (dir, &here), (dirs[other], &there), RenameMode::Replace).unwrap();
-            model[which].remove(&here);
-            model[other].insert(there, inode);
+            let (from, to) = ((dir, &here[..]), (dirs[other], &there[..]));
+            match model[other].get(&there).copied() {
+                // Two names of one inode stay.
+                Some(target) if target == inode => {
+                    fs.rename(&ctx, from, to, RenameMode::Replace).unwrap();
+                }
+                Some(target) if rng.random() => {
+                    fs.rename(&ctx, from, to, RenameMode::Exchange).unwrap();
+                    model[which].insert(here, target);
+                    model[other].insert(there, inode);
+                }
+                Some(_) if rng.random() => {
+                    let refused = fs.rename(&ctx, from, to, RenameMode::NoReplace);
+                    assert!(matches!(refused, Err(Error::Exists)), "{refused:?}");
+                }
+                _ => {
+                    fs.rename(&ctx, from, to, RenameMode::Replace).unwrap();
+                    model[which].remove(&here);
+                    model[other].insert(there, inode);
+                }
+            }
         }
+        (9, Some(inode)) if rng.random() => match fs.link(&ctx, inode, dirs[other], &there) {
+            Ok(()) => assert!(model[other].insert(there, inode).is_none()),
+            Err(Error::Exists) => assert!(model[other].contains_key(&there)),
+            Err(error) => panic!("{error}"),
+        },
         _ => assert_eq!(fs.lookup(dir, &here).ok(), held, "{}", String::from_utf8_lossy(&here)),
     }
+}
+
+/// Empties a directory, removes it and makes it again: nothing that was known of it may come back.
+fn renew(fs: &FileSystem, dirs: &mut [InodeNr; 2], model: &mut Model, which: usize) {
+    for name in std::mem::take(&mut model[which]).into_keys() {
+        fs.unlink(&context(), dirs[which], &name).unwrap();
+    }
+    fs.rmdir(&context(), InodeNr::ROOT, DIRS[which]).unwrap();
+    let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+    dirs[which] = fs.create(&context(), InodeNr::ROOT, DIRS[which], &new).unwrap();
 }
 
 fn compare(fs: &FileSystem, dirs: [InodeNr; 2], model: &Model, names: u32) {
@@ -97,28 +135,32 @@ fn tables_and_blocks_never_disagree() {
     let steps = if full_matrix() { 40_000 } else { 6_000 };
     let seed = seed(41);
     let kinds = [
-        (1024, "", 4 << 20),
-        (4096, "", 64 << 20),
-        (4096, "^dir_index", 64 << 20),
-        (1024, "^metadata_csum", 0),
+        (1024, "", (4 << 20, 64 << 20)),
+        (4096, "", (64 << 20, 48 << 10)),
+        (4096, "^dir_index", (64 << 20, 64 << 20)),
+        (1024, "^metadata_csum", (0, 16 << 10)),
+        (1024, "", (64 << 20, 0)),
     ];
-    for (turn, (block_size, features, cache_bytes)) in kinds.into_iter().enumerate() {
+    for (turn, (block_size, features, memory)) in kinds.into_iter().enumerate() {
         let mut rng = ChaCha8Rng::seed_from_u64(seed + turn as u64);
         let names = if features == "^dir_index" { 400 } else { 2_000 };
         let device = format(block_size, features);
         let mut model = Model::default();
-        let fs = open(&device, cache_bytes);
+        let fs = open(&device, memory);
         let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
-        let dirs = DIRS.map(|name| fs.create(&context(), InodeNr::ROOT, name, &new).unwrap());
+        let mut dirs = DIRS.map(|name| fs.create(&context(), InodeNr::ROOT, name, &new).unwrap());
         fs.close(&context()).unwrap();
-        for _ in 0..3 {
-            let fs = open(&device, cache_bytes);
-            for _ in 0..steps / 3 {
+        for life in 0..3 {
+            let fs = open(&device, memory);
+            for number in 0..steps / 3 {
                 step(&fs, dirs, &mut model, names, &mut rng);
+                if number == steps / 6 && life > 0 {
+                    renew(&fs, &mut dirs, &mut model, life % 2);
+                }
             }
             compare(&fs, dirs, &model, names);
             fs.close(&context()).unwrap();
-            let fs = open(&device, cache_bytes);
+            let fs = open(&device, memory);
             compare(&fs, dirs, &model, names);
             fs.close(&context()).unwrap();
         }
@@ -135,7 +177,7 @@ fn tables_and_blocks_never_disagree() {
 #[test]
 fn readers_beside_a_writer_find_what_stays() {
     let device = format(1024, "");
-    let fs = open(&device, 1 << 20);
+    let fs = open(&device, (1 << 20, 64 << 20));
     let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
     let dir = fs.create(&context(), InodeNr::ROOT, b"shared", &new).unwrap();
     let stay: Vec<InodeNr> = (0..400).map(|number| create(&fs, dir, &name(number)).unwrap()).collect();

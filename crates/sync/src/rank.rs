@@ -64,6 +64,10 @@ ranks! {
     JOURNAL_HANDLE = 400;
     /// The mapping of one inode: extents or indirect blocks.
     MAPPING = 500;
+    /// The names of one directory that are known without its blocks.
+    NAMES = 510;
+    /// Which directories know names: whose are forgotten when there are too many.
+    NAMES_RING = 515;
     /// The orphan list, or a block of the orphan file.
     ORPHANS = 520;
     /// A shard of the table of open inodes.

@@ -45,6 +45,20 @@ pub(super) fn search(
     Ok(search)
 }
 
+/// A slot that a name would fit in, which the block does not have.
+pub(super) fn room(
+    block: &impl DirectoryBlock,
+    layout: DirLayout,
+    name: &[u8],
+) -> Result<Option<Slot>, DirDefect> {
+    let known = block.read_leaf(|bytes, names| names.map(|names| names.room_for(bytes, layout, name)));
+    match known {
+        Some(slot) => Ok(slot),
+        // The whole walk, which finds damage, too, and may make the table.
+        None => search(block, layout, name).map(|search| search.slot),
+    }
+}
+
 /// Whether a walk finds the same.
 fn is_as_walked(search: &Search, bytes: &[u8], layout: DirLayout, name: &[u8]) -> bool {
     dirblock::search(bytes, layout, name).is_ok_and(|walked| {

@@ -1,9 +1,10 @@
 //! Directories without an index: every block is searched.
 
 use super::{Directory, DirectoryStore, Entry, Role, leaf};
+use crate::Result;
 use crate::extents::NodeBlock;
-use crate::{Error, Result};
-use blockyard_disk::dirblock::{self, NewEntry, Slot};
+use blockyard_disk::InodeNr;
+use blockyard_disk::dirblock::{self, Entries, NewEntry, Slot};
 use blockyard_disk::htree::{self, HtreeDefect, IndexEntry, IndexKind, IndexMut};
 
 impl<S: DirectoryStore> Directory<'_, S> {
@@ -21,8 +22,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
 
     /// Adds a name where the first slot is; a full directory gets an index or one more block.
     pub(super) fn insert_linear(&mut self, entry: &NewEntry<'_>) -> Result<()> {
-        if let Some((logical, slot)) = self.find_slot(entry.name)? {
-            let block = self.store.load(logical, Role::Leaf)?;
+        if let Some((block, slot)) = self.find_slot(entry.name)? {
             self.store.prepare(&block)?;
             leaf::insert(&block, self.rules.layout, slot, entry);
             return Ok(());
@@ -31,6 +31,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
             self.give_index()?;
             return self.insert_in_tree(entry);
         }
+        let first = self.store.blocks() == 1;
         for (logical, block) in self.store.append(1)? {
             self.store.set_role(&block, Role::Leaf);
             let inserted = block.write(|bytes| {
@@ -39,22 +40,24 @@ impl<S: DirectoryStore> Directory<'_, S> {
             });
             inserted.map_err(|defect| self.damaged(logical, &defect))?;
         }
+        if first {
+            let block = self.store.load(0, Role::Leaf)?.read(<[u8]>::to_vec);
+            self.start_names(&block);
+        }
         Ok(())
     }
 
-    /// The first slot for a name that no block holds.
-    fn find_slot(&self, name: &[u8]) -> Result<Option<(u32, Slot)>> {
-        let mut slot = None;
+    /// The first slot for a name that no block holds, and its block.
+    fn find_slot(&self, name: &[u8]) -> Result<Option<(S::Block, Slot)>> {
         for logical in 0..self.store.blocks() {
             let block = self.store.load(logical, Role::Leaf)?;
-            let search = leaf::search(&block, self.rules.layout, name)
+            let slot = leaf::room(&block, self.rules.layout, name)
                 .map_err(|defect| self.damaged(logical, &defect))?;
-            if search.found.is_some() {
-                return Err(Error::Exists);
+            if let Some(slot) = slot {
+                return Ok(Some((block, slot)));
             }
-            slot = slot.or(search.slot.map(|slot| (logical, slot)));
         }
-        Ok(slot)
+        Ok(None)
     }
 
     /// Turns the one linear block into an index root, its names parted between two leaves by their hashes.
@@ -62,7 +65,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
     /// Everything is computed on copies before the two blocks are appended.
     fn give_index(&mut self) -> Result<()> {
         let root = self.store.load(0, Role::Leaf)?;
-        let mut root_bytes = root.read(<[u8]>::to_vec);
+        let linear = root.read(<[u8]>::to_vec);
+        let mut root_bytes = linear.clone();
         let leaves = self.indexed_form(&mut root_bytes).map_err(|defect| self.damaged(0, &defect))?;
         self.store.prepare(&root)?;
         for ((_, leaf), bytes) in self.store.append(leaves.len())?.into_iter().zip(leaves) {
@@ -72,7 +76,17 @@ impl<S: DirectoryStore> Directory<'_, S> {
         self.store.set_role(&root, Role::Index(IndexKind::Root));
         root.write(|block| block.copy_from_slice(&root_bytes));
         self.indexed = true;
+        self.start_names(&linear);
         Ok(())
+    }
+
+    /// From now on names are kept beside the blocks: they begin with all that there are, those of the first block.
+    fn start_names(&self, block: &[u8]) {
+        let entries = Entries::new(block, self.rules.layout).into_iter().flatten().flatten();
+        let names = entries.filter(|entry| entry.inode != 0 && entry.name != b"." && entry.name != b"..");
+        if let Some(kept) = self.kept_names() {
+            kept.start(names.map(|entry| (entry.name, InodeNr::new(entry.inode))));
+        }
     }
 
     /// Rewrites the bytes of a linear block as an index root over logical blocks 1 and 2, and gives those.

@@ -2,7 +2,10 @@
 
 #![allow(clippy::as_conversions)]
 
-use super::{Directory, DirectoryBlock, DirectoryRules, DirectoryStore, LeafNames, Role};
+use super::{
+    DirNames, Directory, DirectoryBlock, DirectoryRules, DirectoryStore, Known, LeafNames, NameCache, Names,
+    Role,
+};
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
 use blockyard_disk::InodeNr;
@@ -14,6 +17,7 @@ use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 const OWN: InodeNr = InodeNr::new(12);
 
@@ -52,6 +56,8 @@ impl DirectoryBlock for Block {
 }
 
 struct Store {
+    names: Arc<DirNames>,
+    cache: NameCache,
     blocks: RefCell<Vec<Block>>,
     block_size: usize,
     budget: Cell<usize>,
@@ -60,6 +66,8 @@ struct Store {
 impl Store {
     fn new(rules: &DirectoryRules) -> Self {
         let store = Self {
+            names: Arc::new(DirNames::new(OWN)),
+            cache: NameCache::new(1 << 20),
             blocks: RefCell::default(),
             block_size: rules.layout.block_size,
             budget: Cell::new(usize::MAX),
@@ -100,6 +108,9 @@ impl DirectoryStore for Store {
     }
     fn set_role(&self, block: &Block, role: Role) {
         block.0.borrow_mut().1 = role;
+    }
+    fn names(&self) -> Option<Names<'_>> {
+        Some(Names { directory: &self.names, cache: &self.cache })
     }
 }
 
@@ -178,8 +189,14 @@ enum Op {
     Insert(u16, u8),
     Remove(u16),
     Replace(u16),
+    Find(u16),
+    Forget,
     Read(u8),
     Budget(u8),
+}
+
+fn known_as(inode: Option<u32>) -> Known {
+    inode.map_or(Known::Absent, |inode| Known::As(InodeNr::new(inode)))
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -187,8 +204,11 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         12 => (0..400u16, any::<u8>()).prop_map(|(name, len)| Op::Insert(name, len)),
         3 => (0..400u16).prop_map(Op::Remove),
         1 => (0..400u16).prop_map(Op::Replace),
+        4 => (0..400u16).prop_map(Op::Find),
         1 => (1..40u8).prop_map(Op::Read),
         1 => (0..6u8).prop_map(Op::Budget),
+        // Seldom: most runs keep what they know to the end.
+        1 => (0..40u8).prop_map(|n| if n == 0 { Op::Forget } else { Op::Find(u16::from(n)) }),
     ];
     proptest::collection::vec(op, 1..500)
 }
@@ -211,9 +231,13 @@ fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
                 let name = model
                     .get(&number)
                     .map_or_else(|| name(number, len.min(longest)), |(name, _)| name.clone());
+                let held = directory.lookup(&name).unwrap();
+                assert_eq!(held.is_some(), model.contains_key(&number));
+                if held.is_some() {
+                    continue;
+                }
                 match directory.insert(&name, inode, FileType::Regular) {
                     Ok(()) => assert!(model.insert(number, (name, inode.raw())).is_none()),
-                    Err(Error::Exists) => assert!(model.contains_key(&number)),
                     Err(Error::NoSpace) => assert!(store.budget.get() < 4),
                     Err(error) => panic!("{error}"),
                 }
@@ -222,15 +246,24 @@ fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
                 let Some((name, inode)) = model.remove(&number) else { continue };
                 let entry = directory.lookup(&name).unwrap().expect("the model has it");
                 assert_eq!((entry.inode.raw(), entry.file_type), (inode, Some(FileType::Regular)));
-                directory.remove(&entry).unwrap();
-                assert!(directory.lookup(&name).unwrap().is_none());
+                directory.remove(&name).unwrap();
+                assert!(matches!(directory.remove(&name), Err(Error::NotFound)));
+                assert!(!directory.replace(&name, OWN, FileType::Regular).unwrap());
             }
             Op::Replace(number) => {
                 let Some((name, inode)) = model.get_mut(&number) else { continue };
-                let entry = directory.lookup(name).unwrap().expect("the model has it");
                 *inode += 1_000_000;
-                directory.replace(&entry, InodeNr::new(*inode), FileType::Regular).unwrap();
+                assert!(directory.replace(name, InodeNr::new(*inode), FileType::Regular).unwrap());
             }
+            Op::Find(number) => {
+                let (name, inode) = model
+                    .get(&number)
+                    .map_or_else(|| (name(number, 0), None), |(name, inode)| (name.clone(), Some(*inode)));
+                let known = store.names.ask(&name);
+                assert!(known == Known::Not || known == known_as(inode), "{known:?} instead of {inode:?}");
+                assert_eq!(directory.find(&name).unwrap().map(InodeNr::raw), inode);
+            }
+            Op::Forget => store.names().into_iter().for_each(Names::forget),
             Op::Read(at_least) => {
                 let mut all = read_all(&directory, usize::from(at_least));
                 all.retain(|(name, _)| name != b"." && name != b"..");
@@ -246,6 +279,10 @@ fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
     for (name, inode) in expected.iter().chain(&expected) {
         assert_eq!(directory.lookup(name).unwrap().map(|entry| entry.inode.raw()), Some(*inode));
         assert_eq!(directory.lookup(&[&**name, b"?"].concat()).unwrap(), None);
+    }
+    for (name, inode) in &expected {
+        let known = store.names.ask(name);
+        assert!(known == Known::Not || known == known_as(Some(*inode)), "{known:?} instead of {inode}");
     }
     assert_eq!(names_by_walk(&store, rules, directory.is_indexed()), expected);
     assert_eq!(directory.is_empty().unwrap(), expected.is_empty());
@@ -321,8 +358,7 @@ fn cookies_survive_changes() {
             let name = format!("comes-{round}-{extra}").into_bytes();
             directory.insert(&name, InodeNr::new(5000), FileType::Regular).unwrap();
             if extra % 2 == 0 {
-                let entry = directory.lookup(&name).unwrap().unwrap();
-                directory.remove(&entry).unwrap();
+                directory.remove(&name).unwrap();
             }
         }
     }

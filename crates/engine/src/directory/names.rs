@@ -15,7 +15,7 @@
 //! it is an eighth.
 
 use blockyard_disk::dirblock::{self, DirLayout, ENTRY_LEN_MIN, Entries, Entry, Found, Search, Slot};
-use blockyard_disk::num::{low16, low32, u32_from_usize, u64_from_usize, usize_from_u64};
+use blockyard_disk::num::{high64, low16, low32, low64, u32_from_usize, u64_from_usize, usize_from_u64};
 
 /// Entries lie at multiples of this.
 const UNIT: usize = 4;
@@ -109,7 +109,7 @@ impl LeafNames {
     }
 
     /// The first slot that an entry with that name fits in.
-    fn room_for(&self, block: &[u8], layout: DirLayout, name: &[u8]) -> Option<Slot> {
+    pub(super) fn room_for(&self, block: &[u8], layout: DirLayout, name: &[u8]) -> Option<Slot> {
         let needed = DirLayout::entry_len(name.len()) / UNIT;
         let gap = self.gaps.iter().find(|gap| usize::from(gap.room) >= needed)?;
         Some(Slot::of(&dirblock::entry_at(block, layout, usize::from(gap.at) * UNIT).ok()?))
@@ -197,20 +197,20 @@ fn unit(bytes: usize) -> u16 {
     low16(u32_from_usize(bytes / UNIT))
 }
 
-/// A hash of a name, for this table only: eight bytes at a time, one multiplication each. Names that were chosen to
-/// collide cost a walk over the names of one leaf, which is what a search without the table costs.
-fn hash(name: &[u8]) -> u64 {
+/// A hash of a name, for tables in memory only: eight bytes at a time, one multiplication each, of which both halves count.
+/// Names that were chosen to collide cost a walk over the names of one leaf, which is what a search without a table costs.
+pub(super) fn hash(name: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |state: u64, word: u64| {
-        let product = (state ^ word).wrapping_mul(FACTOR);
-        product ^ (product >> 32)
+        let product = u128::from(state ^ word) * u128::from(FACTOR);
+        low64(product) ^ high64(product)
     };
     let (words, rest) = name.as_chunks::<8>();
-    let state =
-        words.iter().fold(u64_from_usize(name.len()), |state, word| mix(state, u64::from_le_bytes(*word)));
+    let start = u64_from_usize(name.len()).wrapping_mul(FACTOR);
+    let state = words.iter().fold(start, |state, word| mix(state, u64::from_le_bytes(*word)));
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
-    mix(mix(state, u64::from_le_bytes(last)), 0)
+    mix(mix(state, u64::from_le_bytes(last)), FACTOR)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use super::{Directory, DirectoryStore, Entry, Role, leaf};
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
-use blockyard_disk::dirblock::{NewEntry, Slot};
+use blockyard_disk::dirblock::NewEntry;
 use blockyard_disk::dirhash::DirHasher;
 use blockyard_disk::htree::{self, HtreeDefect, Index, IndexEntry, IndexKind, IndexMut, RootInfo};
 
@@ -109,16 +109,16 @@ impl<S: DirectoryStore> Directory<'_, S> {
 
     pub(super) fn lookup_in_tree(&self, name: &[u8]) -> Result<Option<Entry>> {
         let path = self.path(|hasher| hasher.hash(name).major)?;
-        let (found, _) = self.search_leaf(path.leaf, name)?;
+        let found = self.search_leaf(path.leaf, name)?;
         if found.is_some() { Ok(found) } else { self.find_behind(&path, name) }
     }
 
-    /// The entry of a name in a leaf, and a slot that would hold it.
-    fn search_leaf(&self, logical: u32, name: &[u8]) -> Result<(Option<Entry>, Option<Slot>)> {
+    /// The entry of a name in a leaf.
+    fn search_leaf(&self, logical: u32, name: &[u8]) -> Result<Option<Entry>> {
         let block = self.store.load(logical, Role::Leaf)?;
         let search =
             leaf::search(&block, self.rules.layout, name).map_err(|defect| self.damaged(logical, &defect))?;
-        Ok((search.found.map(|found| self.entry_at(logical, found)), search.slot))
+        Ok(search.found.map(|found| self.entry_at(logical, found)))
     }
 
     /// Searches the leaves that continue the one of a path.
@@ -129,7 +129,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         let mut path = path.clone();
         while self.is_continued(&path)? {
             self.advance(&mut path)?;
-            let (found, _) = self.search_leaf(path.leaf, name)?;
+            let found = self.search_leaf(path.leaf, name)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -143,18 +143,15 @@ impl<S: DirectoryStore> Directory<'_, S> {
     }
 
     pub(super) fn insert_in_tree(&self, entry: &NewEntry<'_>) -> Result<()> {
-        for attempt in 0..SPLITS_MAX {
+        for _ in 0..SPLITS_MAX {
             let path = self.path(|hasher| hasher.hash(entry.name).major)?;
-            let (found, slot) = self.search_leaf(path.leaf, entry.name)?;
-            // Splitting brings no new name, so the leaves behind are searched once.
-            if found.is_some() || attempt == 0 && self.find_behind(&path, entry.name)?.is_some() {
-                return Err(Error::Exists);
-            }
+            let block = self.store.load(path.leaf, Role::Leaf)?;
+            let slot = leaf::room(&block, self.rules.layout, entry.name)
+                .map_err(|defect| self.damaged(path.leaf, &defect))?;
             let Some(slot) = slot else {
                 self.split_leaf(path)?;
                 continue;
             };
-            let block = self.store.load(path.leaf, Role::Leaf)?;
             self.store.prepare(&block)?;
             leaf::insert(&block, self.rules.layout, slot, entry);
             return Ok(());

@@ -4,6 +4,7 @@ use super::recover::recovered;
 use super::super_block::SuperBlock;
 use super::{BrokenRule, FileSystem};
 use crate::cache::MetaCache;
+use crate::directory::NameCache;
 use crate::groups::Groups;
 use crate::inode::InodeTable;
 use crate::journal::{Committed, Devices, HomeView, LogJournal, Wanted};
@@ -75,6 +76,8 @@ pub struct OpenOptions {
     pub rotational: bool,
     /// Bytes of metadata to keep in memory; dirty blocks count.
     pub cache_bytes: usize,
+    /// Bytes for names of large directories and their inodes, which spare look-ups the blocks; 0 keeps none.
+    pub name_cache_bytes: usize,
     /// Bytes of file data that may wait for write-back.
     pub dirty_data_bytes: usize,
     /// Age in seconds at which [`FileSystem::tick`] writes dirty data back.
@@ -140,6 +143,7 @@ impl Default for OpenOptions {
             policy: Policy::default(),
             rotational: false,
             cache_bytes: 64 << 20,
+            name_cache_bytes: 64 << 20,
             dirty_data_bytes: 64 << 20,
             data_expires_seconds: 30,
             inodes_max: 16_384,
@@ -215,6 +219,7 @@ impl FileSystem {
         let mut fs = Self {
             super_block: Mutex::new(rank::SUPERBLOCK, super_block),
             inodes: InodeTable::new(options.inodes_max, slots),
+            names: NameCache::new(options.name_cache_bytes),
             txns: Transactions::new(slots, &*journal),
             started: AtomicU64::new(ctx.now.seconds.cast_unsigned()),
             renames: Mutex::new(rank::RENAME, ()),

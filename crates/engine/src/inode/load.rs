@@ -62,7 +62,7 @@ impl FileSystem {
             found.sectors(),
             found.checksum_seed(),
         );
-        Ok(Inode::new(number, found.file_type(), group, core))
+        Ok(Inode::new(number, found.file_type(), group, core, &self.names))
     }
 
     /// The buffer of an inode's table block and the byte offset in it.

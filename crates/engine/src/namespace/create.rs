@@ -62,7 +62,8 @@ impl FileSystem {
         let slot = self.new_slot(ctx, number, parent.1, new);
         let seed = self.sb.checksums().inode_seed(number, slot.raw().i_generation.get());
         let (group, _) = self.geometry().locate_inode(number);
-        let inode = Arc::new(Inode::new(number, new.kind, group, InodeCore::new(slot, map, 0, 0, seed)));
+        let core = InodeCore::new(slot, map, 0, 0, seed);
+        let inode = Arc::new(Inode::new(number, new.kind, group, core, &self.names));
         self.join_inode(handle, &inode, &mut inode.core_mut_child())?;
         inode.note_remapped(handle);
         self.inodes.insert(&inode);

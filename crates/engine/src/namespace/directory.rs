@@ -1,7 +1,9 @@
 //! Directories of an open file system: where the algorithms of [`crate::directory`] get their blocks from.
 
 use crate::cache::{BlockKind, Buffer};
-use crate::directory::{Directory, DirectoryBlock, DirectoryRules, DirectoryStore, Entry, LeafNames, Role};
+use crate::directory::{
+    Directory, DirectoryBlock, DirectoryRules, DirectoryStore, Known, LeafNames, Names, Role,
+};
 use crate::extents::NodeBlock;
 use crate::file::How;
 use crate::inode::{Inode, InodeCore};
@@ -154,6 +156,10 @@ impl DirectoryStore for DirBlocks<'_> {
         Ok(added.into_iter().map(|(logical, buffer)| (logical, DirBlock::Buffer(buffer))).collect())
     }
 
+    fn names(&self) -> Option<Names<'_>> {
+        self.inode.names().map(|directory| Names { directory, cache: &self.fs.names })
+    }
+
     fn set_role(&self, block: &DirBlock, role: Role) {
         if let DirBlock::Buffer(buffer) = block {
             buffer.set_kind(self.with_core(|core| block_kind(core, role)));
@@ -245,14 +251,35 @@ impl FileSystem {
         result
     }
 
-    /// The entry of a name; `.` and `..` are names.
-    pub(crate) fn find_entry(
+    /// The inode that a name other than `.` and `..` stands for; the caller holds the directory's content lock.
+    pub(crate) fn find_name(
         &self,
         inode: &Arc<Inode>,
         core: &InodeCore,
         name: &[u8],
-    ) -> Result<Option<Entry>> {
-        self.in_directory(inode, core, |directory| directory.lookup(name))
+    ) -> Result<Option<InodeNr>> {
+        let known = match inode.known(name) {
+            Known::As(inode) => Some(inode),
+            Known::Absent => None,
+            Known::Not => return self.in_directory(inode, core, |directory| directory.find(name)),
+        };
+        debug_assert!(
+            self.is_in_blocks(inode, core, name, known),
+            "a directory and what is known of it disagree"
+        );
+        Ok(known)
+    }
+
+    /// Whether the blocks say of a name what is known of it, if they can be read.
+    fn is_in_blocks(
+        &self,
+        inode: &Arc<Inode>,
+        core: &InodeCore,
+        name: &[u8],
+        known: Option<InodeNr>,
+    ) -> bool {
+        let found = self.in_directory(inode, core, |directory| directory.lookup(name));
+        found.map_or(true, |entry| entry.map(|entry| entry.inode) == known)
     }
 
     /// Whether a directory holds nothing but `.` and `..`.

@@ -68,7 +68,7 @@ impl FileSystem {
     /// Fails when a directory may not get a name, or has it.
     pub(super) fn check_may_name(&self, parent: &Arc<Inode>, dir: &InodeCore, name: &[u8]) -> Result<()> {
         dir.check_alive(parent.number())?;
-        if self.find_entry(parent, dir, name)?.is_some() {
+        if self.find_name(parent, dir, name)?.is_some() {
             return Err(Error::Exists);
         }
         dir.check_may_enter()

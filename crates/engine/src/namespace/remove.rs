@@ -5,7 +5,7 @@ use crate::fs::BrokenRule;
 use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
 use crate::{FileSystem, OpContext, Result};
-use blockyard_disk::inode::InodeMap;
+use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::low32;
 use blockyard_sync::Ordering;
 use std::sync::Arc;
@@ -70,6 +70,9 @@ impl FileSystem {
     pub(crate) fn retire(&self, handle: &Handle<'_>, inode: &Inode) {
         inode.encode(handle.epoch(), &self.encoding());
         self.inodes.remove(inode.number());
+        if inode.kind() == FileType::Directory {
+            self.names.remove(inode.number());
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 use super::directory::DirBlocks;
 use super::links::{drop_dir_link, drop_name};
 use super::operations::check_new_name;
-use crate::directory::{Directory, Entry};
+use crate::directory::Directory;
 use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
@@ -68,16 +68,16 @@ impl FileSystem {
                 std::cmp::Ordering::Equal => None,
                 std::cmp::Ordering::Greater => Some(old_parent.write()),
             };
-            let source = self.find_entry(&old_parent, &old_parent.core(), from.1)?.ok_or(Error::NotFound)?;
-            let target = self.find_entry(&new_parent, &new_parent.core(), to.1)?;
+            let source = self.find_name(&old_parent, &old_parent.core(), from.1)?.ok_or(Error::NotFound)?;
+            let target = self.find_name(&new_parent, &new_parent.core(), to.1)?;
             match (mode, target) {
                 (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
                 (RenameMode::Exchange, None) => return Err(Error::NotFound),
-                (_, Some(target)) if target.inode == source.inode => return Ok(()),
+                (_, Some(target)) if target == source => return Ok(()),
                 _ => {}
             }
-            let moved = Side { parent: Arc::clone(&old_parent), child: self.inode(source.inode)? };
-            let other = target.map(|target| self.inode(target.inode)).transpose()?;
+            let moved = Side { parent: Arc::clone(&old_parent), child: self.inode(source)? };
+            let other = target.map(|target| self.inode(target)).transpose()?;
             self.check_move(&moved, &new_parent)?;
             let target = other.clone().map(|child| Side { parent: Arc::clone(&new_parent), child });
             let above = target.as_ref().map_or(Ok(()), |target| self.check_move(target, &old_parent));
@@ -112,7 +112,7 @@ impl FileSystem {
         let find = |parent: &Arc<Inode>, name: &[u8]| {
             let _shared = parent.read();
             let core = parent.core();
-            Ok::<_, Error>(self.find_entry(parent, &core, name)?.map(|entry| entry.inode))
+            self.find_name(parent, &core, name)
         };
         let (Some(source), Some(_)) = (find(old, old_name)?, find(new, new_name)?) else { return Ok(()) };
         if self.inode(source)?.kind() == FileType::Regular {
@@ -178,8 +178,7 @@ impl FileSystem {
             enter(directory, new_name, number, kind)
         })?;
         let removed = self.change_directory(ctx, &handle, &moved.parent, &mut parents.old, |directory| {
-            let entry = directory.lookup(name)?.ok_or(Error::NotFound)?;
-            directory.remove(&entry)
+            directory.remove(name)
         });
         self.apply(removed)?;
         if is_directory && crosses {
@@ -237,8 +236,8 @@ impl FileSystem {
             self.join_inode(&handle, &b.child, core)?;
         }
         let swap = |directory: &mut Directory<'_, DirBlocks<'_>>, name: &[u8], to: &Arc<Inode>| {
-            let entry: Entry = directory.lookup(name)?.ok_or(Error::NotFound)?;
-            directory.replace(&entry, to.number(), to.kind())
+            let replaced = directory.replace(name, to.number(), to.kind())?;
+            if replaced { Ok(()) } else { Err(Error::NotFound) }
         };
         self.change_directory(ctx, &handle, &a.parent, &mut parents.old, |directory| {
             swap(directory, a_name, &b.child)
@@ -304,10 +303,7 @@ fn enter(
     inode: InodeNr,
     kind: FileType,
 ) -> Result<()> {
-    match directory.lookup(name)? {
-        Some(entry) => directory.replace(&entry, inode, kind),
-        None => directory.insert(name, inode, kind),
-    }
+    if directory.replace(name, inode, kind)? { Ok(()) } else { directory.insert(name, inode, kind) }
 }
 
 type CoreGuard<'a> = blockyard_sync::RwLockWriteGuard<'a, InodeCore>;

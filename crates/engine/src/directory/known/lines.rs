@@ -1,0 +1,64 @@
+//! Memory in lines of the CPU's cache, in huge pages once there is enough of it.
+//!
+//! A look-up in a large directory reads one line out of tens of megabytes. With pages of 4 KiB such a read misses the CPU's
+//! cache of page translations, too, which under nested paging costs as much again as the line.
+
+use memmap2::{Advice, MmapMut};
+
+/// Bytes of a line.
+pub(super) const LINE: usize = 64;
+/// From this size on memory is asked for in huge pages of this size.
+pub(super) const HUGE: usize = 2 << 20;
+
+/// A number of lines, zeroed at first.
+pub(super) enum Lines {
+    /// Small ones.
+    Heap(Box<[Aligned]>),
+    /// Whole huge pages, or what the kernel gives instead of them.
+    Huge(MmapMut),
+}
+
+/// One line where the CPU has one.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Aligned([u8; LINE]);
+
+impl Lines {
+    /// `count` zeroed lines.
+    pub(super) fn zeroed(count: usize) -> Self {
+        if count * LINE >= HUGE
+            && let Ok(map) = MmapMut::map_anon(count * LINE)
+        {
+            // A kernel without huge pages refuses: small ones do.
+            drop(map.advise(Advice::HugePage));
+            return Self::Huge(map);
+        }
+        Self::Heap(vec![Aligned([0; LINE]); count].into_boxed_slice())
+    }
+
+    /// One line.
+    #[inline]
+    pub(super) fn line(&self, number: usize) -> &[u8; LINE] {
+        match self {
+            Self::Heap(lines) => &lines[number].0,
+            Self::Huge(map) => &map.as_chunks().0[number],
+        }
+    }
+
+    /// One line, to change it.
+    #[inline]
+    pub(super) fn line_mut(&mut self, number: usize) -> &mut [u8; LINE] {
+        match self {
+            Self::Heap(lines) => &mut lines[number].0,
+            Self::Huge(map) => &mut map.as_chunks_mut().0[number],
+        }
+    }
+
+    /// Zeroes all lines.
+    pub(super) fn clear(&mut self) {
+        match self {
+            Self::Heap(lines) => lines.fill(Aligned([0; LINE])),
+            Self::Huge(map) => map.fill(0),
+        }
+    }
+}
