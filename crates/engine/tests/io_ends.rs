@@ -51,6 +51,8 @@ impl IoEndSource for Watch {
         let (_, inode, blocks) = watched.ends.remove(0);
         Some((inode, blocks))
     }
+
+    fn mapped(&self) {}
 }
 
 fn world(is_told: bool) -> (Arc<MemoryDevice>, FileSystem, Arc<Watch>) {

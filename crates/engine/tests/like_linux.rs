@@ -245,6 +245,14 @@ fn fdatasync_commits_changes_of_content_and_fsync_those_of_times_too() {
     assert_eq!(allocates(Fallocate::InsertRange, 100, BLOCK), [false, true], "refused");
     let truncates = |size| commits(move |world, ctx, f| world.fs.truncate(ctx, f, size).unwrap());
     assert_eq!(truncates(4 * BLOCK), [false, true], "the same size");
+    let behind = |world: &World, ctx: &OpContext, f| {
+        world.allocate(f, Fallocate::AllocateKeepSize, 20 * BLOCK, 30 * BLOCK);
+        world.fs.fsync(ctx, f).unwrap();
+        let other = world.fs.lookup(ROOT, b"other").unwrap();
+        world.fs.truncate(ctx, other, 0).unwrap();
+        world.fs.truncate(ctx, f, 4 * BLOCK).unwrap();
+    };
+    assert_eq!(commits(behind), [false, true], "the same size, with blocks behind it");
     assert_eq!(truncates(4 * BLOCK + 1), [true, true]);
     assert_eq!(truncates(4 * BLOCK - 1), [true, true]);
     let set = |world: &World, ctx: &OpContext, f| {
@@ -339,6 +347,23 @@ fn zero_range_allocates_everything_first_when_it_touches_blocks_in_part() {
         let grew = world.taken().iter().any(|request| request.2 == 0);
         assert_eq!(grew, grows, "from {from}");
     }
+}
+
+/// What is converted first joins its neighbours, so that the tree is pulled into the inode; splitting what is converted next
+/// makes it grow once more.
+#[test]
+fn a_tree_may_be_pulled_in_and_grow_again_while_a_range_is_converted() {
+    let world = World::new();
+    let inode = world.open("f");
+    world.fs.truncate(&context(), inode, 1 << 20).unwrap();
+    for (block, blocks) in [(0, 1), (4, 1), (8, 4), (16, 1)] {
+        world.write(inode, block, blocks);
+        world.fs.fsync(&context(), inode).unwrap();
+    }
+    world.taken();
+    world.allocate(inode, Fallocate::ZeroRange, 2 * BLOCK + 100, 10 * BLOCK + 100);
+    let grew = world.taken().iter().filter(|request| request.2 == 0).count();
+    assert_eq!(grew, 2);
 }
 
 /// Seen on 6.18 in a trace: the block that the end of the file lies in is freed, though the hole ends inside it.

@@ -23,12 +23,14 @@ pub fn inode_goal(geometry: &Geometry, inode_group: GroupNr, regular: bool, colo
     let base = geometry.first_data_block().raw() + group * geometry.blocks_per_group();
     let Some(colour) = colour else { return BlockNr::new(base) };
     let last = geometry.blocks_count().raw() - 1;
-    let room = if base + geometry.blocks_per_group() <= last {
-        geometry.blocks_per_group()
-    } else {
-        last.saturating_sub(base)
-    };
-    BlockNr::new(base + u64_from_u32(colour) % COLOURS * (room / COLOURS))
+    let colour = u64_from_u32(colour) % COLOURS;
+    if base > last {
+        // Linux's difference wraps below 0 (observed on 6.18): the sixteenths lie before the group's start.
+        return BlockNr::new(base.saturating_sub(colour * (base - last).div_ceil(COLOURS)));
+    }
+    let room =
+        if base + geometry.blocks_per_group() <= last { geometry.blocks_per_group() } else { last - base };
+    BlockNr::new(base + colour * (room / COLOURS))
 }
 
 /// The goal of a block of a file with extents: where it would be if the file were laid out without gaps around the

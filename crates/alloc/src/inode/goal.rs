@@ -65,6 +65,12 @@ mod tests {
         assert_eq!(goal(&plain, 3, true, Some(3)), 3 * 32_768 + 3 * (1599 / 16));
         let short = geometry(16 * 32_768 + 500, 4);
         assert_eq!(goal(&short, 16, true, None), 17 * 32_768, "beyond the end, left to the search");
-        assert_eq!(goal(&short, 16, true, Some(5)), 17 * 32_768);
+        assert_eq!(goal(&short, 16, true, Some(5)), 17 * 32_768 - 5 * 2017, "still beyond it");
+        // Observed on 6.18 (one full group of clusters): the last cluster for every colour but 0.
+        let full = geometry(17 * 32_768, 4);
+        assert_eq!(
+            [0, 1, 15, 16].map(|c| goal(&full, 16, true, Some(c))),
+            [0, 1, 15, 0].map(|c| 17 * 32_768 - c)
+        );
     }
 }

@@ -46,6 +46,8 @@ impl<S: TreeStore> Tree<'_, S> {
             let end = extent.end().min(range.end).min(from.saturating_add(UNWRITTEN_MAX));
             if extent.unwritten != unwritten {
                 self.convert_piece(&extent, from..end, unwritten, borders)?;
+                // As in Linux after each extent: where the next is split the tree grows once more.
+                self.pull_into_root()?;
             }
             from = end;
         }

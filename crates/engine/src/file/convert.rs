@@ -43,7 +43,7 @@ impl FileSystem {
     ) -> Result<()> {
         while let Some((other, blocks)) = self.next_ended() {
             if other == inode.number() {
-                self.convert_pieces(ctx, inode, data.unconverted.take(&blocks))?;
+                self.convert_range(ctx, inode, data, &blocks)?;
             } else {
                 self.end_other(ctx, other, &blocks)?;
             }
@@ -64,6 +64,13 @@ impl FileSystem {
         Ok(())
     }
 
+    /// Tells who knows of I/O how far write-back has come.
+    pub(super) fn note_piece_mapped(&self) {
+        if let Some(ends) = &self.options().io_ends {
+            ends.0.mapped();
+        }
+    }
+
     fn next_ended(&self) -> Option<(InodeNr, Range<u32>)> {
         let ends = self.options().io_ends.as_ref().filter(|_| self.delays_allocation())?;
         ends.0.next()
@@ -73,21 +80,24 @@ impl FileSystem {
     fn end_other(&self, ctx: &OpContext, inode: InodeNr, blocks: &Range<u32>) -> Result<()> {
         let Ok(inode) = self.inode(inode) else { return Ok(()) };
         let Some(mut data) = inode.try_write() else { return Ok(()) };
-        let pieces = data.unconverted.take(blocks);
-        self.convert_pieces(ctx, &inode, pieces)
+        self.convert_range(ctx, &inode, &mut data, blocks)
     }
 
     /// Converts all pieces of a file that wait for it.
     pub(super) fn convert_all(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
-        if data.unconverted.is_empty() {
-            return Ok(());
-        }
-        let pieces = data.unconverted.take(&(0..u32::MAX));
-        self.convert_pieces(ctx, inode, pieces)?;
-        if data.is_empty() && self.is_told_of_io() { self.settle_size(ctx, inode) } else { Ok(()) }
+        self.convert_range(ctx, inode, data, &(0..u32::MAX))
     }
 
-    fn convert_pieces(&self, ctx: &OpContext, inode: &Arc<Inode>, pieces: Vec<Range<u32>>) -> Result<()> {
+    /// Converts what of a range waits for it; after the last piece the size on disk may be what users see.
+    fn convert_range(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        range: &Range<u32>,
+    ) -> Result<()> {
+        let pieces = data.unconverted.take(range);
+        let is_last = !pieces.is_empty() && data.unconverted.is_empty() && data.is_empty();
         for piece in pieces {
             self.patiently(ctx, || {
                 let handle = self.begin(ctx, RUN_CREDITS)?;
@@ -100,6 +110,6 @@ impl FileSystem {
                 Ok(())
             })?;
         }
-        Ok(())
+        if is_last && self.is_told_of_io() { self.settle_size(ctx, inode) } else { Ok(()) }
     }
 }

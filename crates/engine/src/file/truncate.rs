@@ -180,6 +180,9 @@ impl FileSystem {
         data.holes.forget(range.clone());
         data.unconverted.take(&range);
         self.discard_preallocations(ctx, inode);
+        // As in Linux (observed on 6.18) blocks that go behind an end that stays are nothing for fdatasync to commit.
+        let same_size = why == Why::NewSize(inode.core().size);
+        let remapped_in = inode.remapped_in.load(Ordering::Relaxed);
         let mut end = range.end;
         let mut first = true;
         loop {
@@ -206,6 +209,9 @@ impl FileSystem {
             if let Some(start) = start {
                 self.note_dirtied(ctx, inode);
                 self.remove_and_free(ctx, &handle, inode, &mut core, start..end)?;
+                if same_size {
+                    inode.remapped_in.store(remapped_in, Ordering::Relaxed);
+                }
                 end = start;
             }
             if is_last {

@@ -223,7 +223,11 @@ impl FileSystem {
         while let Some(run) = self.next_run(data, &range, &rest_of_folio) {
             self.end_io_beside(ctx, inode, data)?;
             match self.patiently(ctx, || self.write_run(ctx, inode, data, run.clone())) {
-                Ok(end) => rest_of_folio = end.map_or(0..0, |end| self.rest_of_folio(data, end)),
+                Ok(None) => rest_of_folio = 0..0,
+                Ok(Some(end)) => {
+                    rest_of_folio = self.rest_of_folio(data, end);
+                    self.note_piece_mapped();
+                }
                 Err(error) => {
                     result = Err(error);
                     break;
@@ -264,9 +268,7 @@ impl FileSystem {
     pub(crate) fn write_back(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
         self.write_back_from(ctx, inode, data, 0)?;
         self.settle_mapping_promise(ctx, data);
-        if data.reserved_len() == 0 && inode.writers.load(Ordering::Relaxed) == 0 {
-            self.discard_preallocations(ctx, inode);
-        }
+        self.discard_if_unneeded(ctx, inode, data);
         if data.unconverted.is_empty() { self.settle_size(ctx, inode) } else { Ok(()) }
     }
 
@@ -323,10 +325,22 @@ impl FileSystem {
                 data.unconverted.push(piece.clone());
             }
         }
+        let waited = data.reserved_len() > 0;
         self.end_reservations(ctx, data, &piece);
+        if waited {
+            self.discard_if_unneeded(ctx, inode, data);
+        }
         let end = piece.end;
         self.forget_dirty(data, piece);
         Ok(changes.then_some(end))
+    }
+
+    /// What was preallocated goes back when no data waits for a place and nobody may write: as in Linux as soon as that is
+    /// so, for the file's own next tree block, too.
+    fn discard_if_unneeded(&self, ctx: &OpContext, inode: &Inode, data: &FileData) {
+        if data.reserved_len() == 0 && inode.writers.load(Ordering::Relaxed) == 0 {
+            self.discard_preallocations(ctx, inode);
+        }
     }
 
     /// Where the beginning of a run goes: where it is mapped (`here` is the look-up of it), or a place chosen now.

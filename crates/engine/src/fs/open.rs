@@ -120,6 +120,9 @@ pub trait IoEndSource: Send + Sync {
     /// The next piece whose I/O has ended by now and that was not given yet: inode and logical blocks. Asked until there is
     /// none before each place is chosen; called with the locks of a file's content held, so it must not call the engine.
     fn next(&self) -> Option<(InodeNr, Range<u32>)>;
+
+    /// Write-back has mapped a piece, which may have taken no decision.
+    fn mapped(&self);
 }
 
 /// Tells when the I/O of write-back has ended.

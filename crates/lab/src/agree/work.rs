@@ -105,7 +105,8 @@ impl WorkDirectory {
         self.instance().join("trace_marker")
     }
 
-    /// Begins to record these events (`system/event`) of a device, with this much trace buffer for each CPU.
+    /// Begins to record these events (`system/event`, or `system/event && CONDITION`) of a device, with this much trace
+    /// buffer for each CPU.
     pub(super) fn observe(&self, device: &str, buffer_kib: u32, events: &[&str]) -> Result<()> {
         run("mount", &["-t", "tracefs", "none", text(&self.0.join("trace"))?])?;
         let instance = self.instance();
@@ -119,8 +120,9 @@ impl WorkDirectory {
         let (major, minor) = number.trim().split_once(':').context("device number")?;
         let kernel_number = (major.parse::<u32>()? << 20) | minor.parse::<u32>()?;
         for event in events {
-            set(&format!("events/{event}/filter"), &format!("dev=={kernel_number}"))?;
-            set(&format!("events/{event}/enable"), "1")?;
+            let (name, condition) = event.split_once(' ').unwrap_or((event, ""));
+            set(&format!("events/{name}/filter"), &format!("dev=={kernel_number} {condition}"))?;
+            set(&format!("events/{name}/enable"), "1")?;
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ pub struct Recorded {
 pub fn parse(text: &str) -> anyhow::Result<Recorded> {
     let mut recorded = Recorded::default();
     let mut line = 0;
-    let mut in_line = 0;
+    let (mut in_line, mut pieces) = (0, 0);
     for text in text.lines().filter(|text| !text.starts_with('#') && !text.is_empty()) {
         let Some(record) = Record::split(text) else { continue };
         let decision = |searched| -> anyhow::Result<Decision> {
@@ -109,7 +109,7 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
             "tracing_mark_write" => {
                 if let Some(number) = record.fields.trim().strip_prefix("by line ") {
                     line = number.parse().with_context(|| format!("trace line {text:?}"))?;
-                    in_line = recorded.decisions.len();
+                    (in_line, pieces) = (recorded.decisions.len(), 0);
                 }
             }
             "ext4_mballoc_alloc" => {
@@ -119,11 +119,15 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
                 recorded.decisions.push(decision(false).with_context(|| format!("trace line {text:?}"))?);
             }
             "jbd2_end_commit" => recorded.commits.push(line),
-            "ext4_ext_handle_unwritten_extents" if is_conversion(&record) => {
+            "ext4_ext_map_blocks_exit" if has_flag(&record, "CREATE") && !has_flag(&record, "CONVERT") => {
+                pieces += 1;
+            }
+            "ext4_ext_handle_unwritten_extents" if has_flag(&record, "CONVERT") => {
                 let start: u32 = record.number("m_lblk")?;
                 recorded.conversions.push(Conversion {
                     line,
                     decisions: recorded.decisions.len() - in_line,
+                    pieces,
                     inode: record.number("ino")?,
                     blocks: start..start.saturating_add(record.number("m_len")?),
                 });
@@ -134,9 +138,9 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
     Ok(recorded)
 }
 
-/// Whether an unwritten extent becomes written because its I/O has ended.
-fn is_conversion(record: &Record<'_>) -> bool {
-    record.word("flags").is_ok_and(|flags| flags.split('|').any(|flag| flag == "CONVERT"))
+/// Whether a request to map blocks has a flag; `CONVERT`: because its I/O has ended.
+fn has_flag(record: &Record<'_>, name: &str) -> bool {
+    record.word("flags").is_ok_and(|flags| flags.split('|').any(|flag| flag == name))
 }
 
 /// Collects our events.
@@ -300,6 +304,7 @@ mod tests {
   lab-28456   [000] .....    2: ext4_mballoc_alloc: dev 7,0 inode 12 orig 1/0/74@0 goal 0/-1/128@0 result 1/256/128@0 blks 1 grps 1 cr CR_POWER2_ALIGNED flags HINT_DATA|DELALLOC_RESV|STREAM_ALLOC|USE_RESV tail 0 broken 128
   lab-28456   [000] .....    3: tracing_mark_write: by line 4
   lab-28456   [000] .....    4: ext4_mballoc_prealloc: dev 7,0 inode 12 orig 1/74/1@74 result 1/330/1@74
+  kworker/u8:1-53   [001] .....   5: ext4_ext_map_blocks_exit: dev 7,0 ino 12 flags CREATE|UNWRIT|PRE_IO|IO_SUBMIT lblk 8 pblk 90 len 4 mflags MU ret 4
   kworker/u8:1-53   [001] .....   5: ext4_ext_handle_unwritten_extents: dev 7,0 ino 12 m_lblk 8 m_pblk 90 m_len 4 flags CREATE|UNWRIT|PRE_IO|IO_SUBMIT allocated 4 newblock 90
   kworker/u8:1-53   [001] .....   5: ext4_ext_handle_unwritten_extents: dev 7,0 ino 12 m_lblk 8 m_pblk 90 m_len 4 flags CREATE|UNWRIT|CONVERT|IO_SUBMIT allocated 4 newblock 90
   jbd2/loop0-8-28452   [000] .....   6: jbd2_end_commit: dev 7,0 transaction 2 sync 0 head 2
@@ -309,7 +314,10 @@ mod tests {
     fn decisions_commits_and_conversions_belong_to_lines() {
         let recorded = parse(TRACE).unwrap();
         assert_eq!(recorded.commits, [4]);
-        assert_eq!(recorded.conversions, [Conversion { line: 4, decisions: 1, inode: 12, blocks: 8..12 }]);
+        assert_eq!(
+            recorded.conversions,
+            [Conversion { line: 4, decisions: 1, pieces: 1, inode: 12, blocks: 8..12 }]
+        );
         let lines: Vec<_> = recorded.decisions.iter().map(|one| (one.line, one.searched)).collect();
         assert_eq!(lines, [(3, true), (4, false)]);
         assert_eq!(recorded.decisions[0].goal, Spot(0, -1, 128, 0));
