@@ -327,6 +327,16 @@ fn a_damaged_inode_does_not_end_a_listing() {
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "a\nc\nlost+found\n");
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains("/b: inode 13") && message.contains("1 names could not be read"), "{message}");
+    // Nor does a damaged directory end the listing of a tree.
+    for command in ["mkdir d", "mkdir e", "write /etc/passwd e/f", "zap_block -f d -p 255 0"] {
+        assert!(run("debugfs", &["-w", "-R", command, name]).status.success());
+    }
+    let output = blockyard(&["ls", "-R", name]);
+    assert_eq!(output.status.code(), Some(8));
+    let listing = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(listing, "/:\na\nc\nd\ne\nlost+found\n\n/d:\n\n/e:\nf\n\n/lost+found:\n");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("/d: ") && message.contains("2 names could not be read"), "{message}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use blockyard_disk::{FileType, Inode, InodeMap, InodeNr};
-use blockyard_engine::reader::{DirEntry, Reader};
+use blockyard_engine::reader::{DirEntry, Error, Reader};
 use serde_json::json;
 
 use super::calendar::iso_minutes;
@@ -62,7 +62,7 @@ struct Listing<'r> {
     reader: &'r Reader,
     args: &'r Args,
     json: bool,
-    /// Names whose inode is damaged: each is reported, the listing goes on.
+    /// Names that are damaged, or the directories behind them: each is reported, the listing goes on.
     unreadable: u64,
 }
 
@@ -100,10 +100,8 @@ impl Listing<'_> {
         directory: &Inode,
         out: &mut dyn Write,
     ) -> Result<Vec<(Vec<u8>, Inode)>> {
-        let mut entries: Vec<DirEntry> = self.reader.entries(directory)?.collect::<Result<_, _>>()?;
-        entries.sort_by(|one, other| one.name.cmp(&other.name));
         let mut below = Vec::new();
-        for entry in entries {
+        for entry in self.entries(path, directory) {
             let is_dots = entry.name == b"." || entry.name == b"..";
             if entry.name.starts_with(b".") && !self.args.all {
                 continue;
@@ -112,17 +110,40 @@ impl Listing<'_> {
             let inode = match self.reader.inode(entry.inode) {
                 Ok(inode) => inode,
                 Err(error) => {
-                    eprintln!("blockyard: {}: {error}", String::from_utf8_lossy(&full));
-                    self.unreadable += 1;
+                    self.report(&full, &error);
                     continue;
                 }
             };
-            self.line(&full, &entry.name, &inode, out)?;
+            if let Err(error) = self.line(&full, &entry.name, &inode, out) {
+                // A target that cannot be read, but not output that cannot be written.
+                self.report(&full, &error.downcast()?);
+            }
             if inode.is_directory() && !is_dots {
                 below.push((full, inode));
             }
         }
         Ok(below)
+    }
+
+    /// What can be read of a directory, by name.
+    fn entries(&mut self, path: &[u8], directory: &Inode) -> Vec<DirEntry> {
+        let mut found = Vec::new();
+        let mut read = || -> Result<(), Error> {
+            for entry in self.reader.entries(directory)? {
+                found.push(entry?);
+            }
+            Ok(())
+        };
+        if let Err(error) = read() {
+            self.report(or_root(path), &error);
+        }
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        found
+    }
+
+    fn report(&mut self, path: &[u8], error: &Error) {
+        eprintln!("blockyard: {}: {error}", String::from_utf8_lossy(path));
+        self.unreadable += 1;
     }
 
     fn line(&self, path: &[u8], name: &[u8], inode: &Inode, out: &mut dyn Write) -> Result<()> {
