@@ -261,11 +261,24 @@ fn a_closed_pipe_ends_quietly() {
 }
 
 /// The keys of every line, which must be one JSON object each.
-fn keys_of(arguments: &[&str]) -> Vec<String> {
-    let output = text(&blockyard(arguments));
-    assert!(!output.is_empty(), "{arguments:?}");
+fn keys(output: &str) -> Vec<String> {
+    assert!(!output.is_empty());
     let objects = output.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     objects.flat_map(|object| object.as_object().unwrap().keys().cloned().collect::<Vec<_>>()).collect()
+}
+
+fn keys_are_in_the_help(command: &[&str], arguments: &[&str]) {
+    documented(command, keys(&text(&blockyard(arguments))));
+}
+
+fn documented(command: &[&str], keys: Vec<String>) {
+    let help = text(&blockyard(&[command, &["--help"]].concat()));
+    let about = help.find("JSON: ").map_or("", |at| &help[at..]);
+    let words: Vec<&str> =
+        about.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').collect();
+    for key in keys {
+        assert!(words.contains(&key.as_str()), "{command:?}: {key} is not in: {about}");
+    }
 }
 
 #[test]
@@ -291,15 +304,24 @@ fn every_json_key_is_in_the_help() {
         &["stat", name, "/device"],
         &["stat", name, "/link"],
     ] {
-        let help = text(&blockyard(&[arguments[0], "--help"]));
-        let words: Vec<&str> =
-            help.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').collect();
         let mut with_json = arguments.to_vec();
         with_json.push("--json");
-        for key in keys_of(&with_json) {
-            assert!(words.contains(&key.as_str()), "{arguments:?}: {key}");
-        }
+        keys_are_in_the_help(&arguments[..1], &with_json);
     }
+    assert!(run("debugfs", &["-w", "-R", "set_inode_field link links_count 7", name]).status.success());
+    let found = blockyard(&["--json", "check", "-n", name]);
+    assert_eq!(found.status.code(), Some(4));
+    let new = directory.path().join("new");
+    for (command, arguments) in [
+        (&["mkfs"][..], &["--json", "mkfs", new.to_str().unwrap(), "16M"][..]),
+        (&["policy", "list"], &["--json", "policy", "list"]),
+        (&["policy", "show"], &["--json", "policy", "show", "yard"]),
+        (&["version"], &["--json", "version"]),
+        (&["recover"], &["--json", "recover", new.to_str().unwrap()]),
+    ] {
+        keys_are_in_the_help(command, arguments);
+    }
+    documented(&["check"], keys(&String::from_utf8(found.stdout).unwrap()));
     let groups = text(&blockyard(&["stat", "--groups", "--json", name]));
     let objects: Vec<serde_json::Value> =
         groups.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

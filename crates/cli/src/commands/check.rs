@@ -17,8 +17,10 @@ const EXIT_USAGE: u8 = 16;
 /// Arguments of `blockyard check`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit codes (those of e2fsck -n): 0 clean, 4 errors found, 8 the image cannot be checked, \
-                        16 wrong usage."
+    after_help = "JSON: one object a finding: code (as in e2fsck's problem log), severity (error or note), pass, message, \
+                  and where they apply group, inode, logical, block, offset, detail, path; then one object: summary \
+                  (true), clean, examined, errors, findings, suppressed.\n\nExit codes (those of e2fsck -n): 0 clean, 4 \
+                  errors found, 8 the image cannot be checked, 16 wrong usage."
 )]
 pub(crate) struct Args {
     /// The image
@@ -145,8 +147,7 @@ fn text(finding: &Finding) -> String {
     line
 }
 
-/// Keys: `code` (as e2fsck prints it in its problem log), `severity`, `pass`, `message`, and where they apply `group`,
-/// `inode`, `logical`, `block`, `offset`, `detail`, `path`.
+/// The object of a finding; its keys are in the help.
 fn json(finding: &Finding) -> serde_json::Value {
     let mut object = serde_json::json!({
         "code": finding.code.to_string(),

@@ -23,6 +23,8 @@ fn features_help() -> String {
         "Features (-O, comma-separated, ^name switches off): {}.\n\n\
          Extended options (-E): {}.\n\nJournal options (-J): {}.\n\n\
          Refused by name: quota, project, casefold, encrypt, verity, journal_dev.\n\n\
+         JSON: one object: image, type, dry_run, block_size, cluster_size, blocks, free_blocks, reserved_blocks, groups, \
+         inodes, journal_blocks, uuid, seed, time, features, backup_superblocks.\n\n\
          Exit codes: 0 made; 2 wrong usage; 8 refused or failed.",
         mkfs::supported_features(),
         extended::EXTENDED_HELP,

@@ -18,8 +18,10 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     /// List the presets
+    #[command(after_help = "JSON: one object a preset: name, about.")]
     List,
     /// Show a preset's documentation and slots, with overrides applied
+    #[command(after_help = "JSON: one object: policy, documentation, slots (filling by name).")]
     Show {
         /// A preset, or a preset with overrides
         name: String,

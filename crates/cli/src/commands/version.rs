@@ -6,8 +6,9 @@ use blockyard_engine::mkfs;
 
 use super::Output;
 
-/// JSON: one object: name, version, features.
+/// Nothing to choose.
 #[derive(clap::Args)]
+#[command(after_help = "JSON: one object: name, version, features (that mkfs can make).")]
 pub(crate) struct Args {}
 
 impl Args {

@@ -12,6 +12,9 @@ use crate::commands::Output;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Writes beside the rows: report.md, rows.csv, report.html (one page that needs nothing else) and maps/.
+
+Keys of --json: those of lab run.
+
 Exit codes: 0 done, 2 wrong usage, 8 the folder cannot be read or written.")]
 pub(crate) struct Args {
     /// The folder that `lab run --out` wrote
