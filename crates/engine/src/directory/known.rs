@@ -229,6 +229,8 @@ impl KnownNames {
             part.segment.clear();
             part.complete = false;
         }
+        // It may be there with the inode that it stood for before.
+        self.remove(hash, name);
         let number = self.part_of(hash);
         self.parts[number].complete = false;
     }
