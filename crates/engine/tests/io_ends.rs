@@ -6,14 +6,14 @@
 #[path = "support/image.rs"]
 mod support;
 
-use blockyard_alloc::{AllocEvent, EventSink, RequestFlags};
+use blockyard_alloc::{AllocEvent, EventSink, RequestFlags, Tunable};
 use blockyard_device::MemoryDevice;
 use blockyard_disk::InodeNr;
 use blockyard_engine::{Events, Fallocate, FileSystem, IoEndSource, IoEnds, JournalUse, OpenOptions, mkfs};
 use blockyard_sync::CpuSlot;
 use blockyard_testkit::{e2fsck_clean, require};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use support::{ROOT, context, file, open_with};
 
 /// Blocks of the longest request: a file of n such pieces takes n requests and, in the end, one extent.
@@ -22,12 +22,14 @@ const BLOCK: u64 = 4096;
 
 /// Counts requests, and ends I/O after some of them.
 #[derive(Default)]
-struct Watch(Mutex<Watched>);
+struct Watch(Mutex<Watched>, OnceLock<Weak<FileSystem>>);
 
 #[derive(Default)]
 struct Watched {
     data: usize,
     mapping: usize,
+    /// Clusters of preallocations that had gone back after each piece that write-back mapped.
+    given_back: Vec<u64>,
     /// After so many requests for data: inode and blocks.
     ends: Vec<(usize, InodeNr, Range<u32>)>,
 }
@@ -52,7 +54,11 @@ impl IoEndSource for Watch {
         Some((inode, blocks))
     }
 
-    fn mapped(&self) {}
+    fn mapped(&self) {
+        if let Some(fs) = self.1.get().and_then(Weak::upgrade) {
+            self.0.lock().unwrap().given_back.push(given_back(&fs));
+        }
+    }
 }
 
 fn world(is_told: bool) -> (Arc<MemoryDevice>, FileSystem, Arc<Watch>) {
@@ -67,6 +73,12 @@ fn world(is_told: bool) -> (Arc<MemoryDevice>, FileSystem, Arc<Watch>) {
         ..OpenOptions::default()
     };
     (Arc::clone(&device), open_with(&device, options), watch)
+}
+
+fn given_back(fs: &FileSystem) -> u64 {
+    let stats = fs.allocator().mb_stats();
+    let line = stats.lines().find_map(|line| line.trim().strip_prefix("discarded:")).unwrap();
+    line.trim().parse().unwrap()
 }
 
 fn content(pieces: u32) -> Vec<u8> {
@@ -140,4 +152,27 @@ fn what_waits_for_the_end_of_its_io_is_content_all_the_same() {
         device.save(&image).unwrap();
         e2fsck_clean(&image);
     }
+}
+
+/// Nobody may write the file any more, and its last reserved cluster gets its place: what was preallocated with that goes
+/// back at once, so that the tree block which a later piece needs may lie there.
+#[test]
+fn preallocations_go_back_in_the_middle_of_a_write_back() {
+    let (_, fs, watch) = world(true);
+    let fs = Arc::new(fs);
+    fs.allocator().set_tunable(Tunable::Stats, 1).unwrap();
+    let inode = file(&fs, ROOT, "f");
+    fs.open_inode(inode, true).unwrap();
+    fs.truncate(&context(), inode, 40 * BLOCK).unwrap();
+    fs.fallocate(&context(), inode, Fallocate::AllocateKeepSize, 20 * BLOCK, 10 * BLOCK).unwrap();
+    for block in [0, 25] {
+        fs.write(&context(), inode, block * BLOCK, &[7; 4096]).unwrap();
+    }
+    fs.release_inode(&context(), inode, true).unwrap();
+    let before = given_back(&fs);
+    watch.1.set(Arc::downgrade(&fs)).unwrap();
+    fs.write_back_all(&context()).unwrap();
+    let after = &watch.0.lock().unwrap().given_back;
+    assert_eq!(after.len(), 2, "a block without a place, and one amid an unwritten extent");
+    assert!(before < after[0] && after[0] == after[1], "{before} {after:?}");
 }
