@@ -166,3 +166,43 @@ fn crash_images_are_judged_as_after_a_mount() {
     }
     assert_eq!(differing, 0);
 }
+
+/// Linux gives the blocks of a deleted directory back in one transaction and its inode in the next.
+#[test]
+fn a_directory_whose_deletion_was_half_done_is_to_be_finished() {
+    if !require(&["root", "mke2fs", "debugfs", "e2fsck", "timeout", "prlimit"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let image = make(profile_named("ext3-1k"), directory.path());
+    let path = image.to_str().unwrap();
+    let debugfs = |command: &str| run("debugfs", &["-w", "-R", command, path]);
+    debugfs("mkdir /gone");
+    let answer = |command: &str| String::from_utf8(debugfs(command).stdout).unwrap().trim().to_owned();
+    let inode: u32 = answer("ncheck 12").contains("/gone").then_some(12).unwrap();
+    let block = answer("blocks /gone");
+    let data = directory.path().join("data");
+    std::fs::write(&data, [7; 1024]).unwrap();
+    for command in [
+        "unlink /gone".to_owned(),
+        "sif / links_count 3".to_owned(),
+        format!("freeb {block}"),
+        format!("sif <{inode}> links_count 0"),
+        format!("sif <{inode}> size 0"),
+        format!("sif <{inode}> blocks 0"),
+        format!("sif <{inode}> block[0] 0"),
+        format!("ssv last_orphan {inode}"),
+    ] {
+        debugfs(&command);
+    }
+    let script = directory.path().join("script");
+    std::fs::write(&script, format!("jo\njw -b 60000 {}\njc\n", data.display())).unwrap();
+    run("debugfs", &["-w", "-f", script.to_str().unwrap(), path]);
+    let (_, findings) = examine(&image);
+    let seen = |code: Code| findings.iter().any(|finding| finding.code == code);
+    assert!(seen(Code::ORPHAN_PENDING) && !seen(Code::DIRECTORY_EMPTY), "{findings:?}");
+    let mounted = directory.path().join("mounted.img");
+    std::fs::copy(&image, &mounted).unwrap();
+    drop(LoopMount::new(&mounted, "").unwrap());
+    assert!(agree(profile_named("ext3-1k"), "a deleted directory", &image, &e2fsck_bounded(&mounted)));
+}

@@ -114,6 +114,10 @@ pub(super) fn check_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, blo
 fn check_directory_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums) {
     let bits = cx.scan.volume.geometry.block_bits();
     let size = raw.size();
+    if is_to_be_finished(cx) && raw.i_links_count.get() == 0 {
+        // Its deletion gives the blocks back before the inode.
+        return;
+    }
     if sums.end == 0 {
         cx.add(Code::DIRECTORY_EMPTY, "");
         return;
@@ -127,9 +131,14 @@ fn check_directory_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: 
     }
 }
 
+/// Whether a deletion or truncation waits on the orphan list for the next mount.
+fn is_to_be_finished(cx: &Examination<'_, '_, '_>) -> bool {
+    cx.scan.volume.is_replayed && cx.scan.orphans.contains(&cx.inode.raw())
+}
+
 fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums) {
     let volume = cx.scan.volume;
-    if volume.is_replayed && cx.scan.orphans.contains(&cx.inode.raw()) {
+    if is_to_be_finished(cx) {
         // Its truncation is still to be finished: what lies behind the end goes then.
         return check_size_limit(cx, raw);
     }
