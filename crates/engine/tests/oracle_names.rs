@@ -173,6 +173,15 @@ fn tables_and_blocks_never_disagree() {
     }
 }
 
+/// Sets its flag when it goes, also because of a panic: who waits for the flag ends, too.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Readers find every name that stays, and none that never was, while a writer fills, splits and empties the blocks.
 #[test]
 fn readers_beside_a_writer_find_what_stays() {
@@ -195,6 +204,7 @@ fn readers_beside_a_writer_find_what_stays() {
                 }
             });
         }
+        let _done = Done(&done);
         for _ in 0..3 {
             for number in 1_000..2_500 {
                 create(&fs, dir, &name(number)).unwrap();
@@ -203,7 +213,6 @@ fn readers_beside_a_writer_find_what_stays() {
                 fs.unlink(&context(), dir, &name(number)).unwrap();
             }
         }
-        done.store(true, Ordering::Relaxed);
     });
     fs.close(&context()).unwrap();
 }
