@@ -9,10 +9,11 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// `$1`: a file to lock.
+/// The lock is on the settings themselves: whoever has another folder for temporary files must not take settings of rest for
+/// those to put back.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP QUIT
-exec 9>"$1" || exit 1
+exec 9< /proc/sys/vm || exit 1
 flock 9 || exit 1
 vm=/proc/sys/vm
 queue=/sys/devices/virtual/workqueue/writeback/cpumask
@@ -48,10 +49,8 @@ impl Quiet {
     /// # Errors
     /// What the shell could not set.
     pub(super) fn start() -> Result<Self> {
-        let lock = std::env::temp_dir().join("blockyard-agree.lock");
         let mut process = Command::new("sh")
             .args(["-c", KEEPER, "blockyard-agree"])
-            .arg(&lock)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
