@@ -123,14 +123,20 @@ impl FileSystem {
         let mut all = Ok(());
         for inode in self.dirty_files(seconds) {
             let mut data = inode.write();
-            let written = self.write_back(ctx, &inode, &mut data);
-            if written.is_ok() {
-                self.inodes.note_clean_data(&inode);
-            }
-            inode.note_lost(&written);
-            all = all.and(written);
+            all = all.and(self.write_back_listed(ctx, &inode, &mut data));
         }
         all.and(self.end_all_io(ctx))
+    }
+
+    /// Writes back a file because it is its turn: it leaves the list of dirty files. What it can not have written is told to
+    /// its next fsync.
+    fn write_back_listed(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
+        let written = self.write_back(ctx, inode, data);
+        if written.is_ok() {
+            self.inodes.note_clean_data(inode);
+        }
+        inode.note_lost(&written);
+        written
     }
 
     /// Files whose data became dirty at `seconds` or before, in the order in which it did; those of now, not what
@@ -160,12 +166,8 @@ impl FileSystem {
     pub(super) fn write_back_others(&self, ctx: &OpContext, enough: impl Fn() -> bool) -> Result<()> {
         for other in self.inodes.dirty_files() {
             let Some(mut data) = other.try_write() else { continue };
-            let written = self.write_back(ctx, &other, &mut data);
-            if written.is_ok() {
-                self.inodes.note_clean_data(&other);
-            }
             // Its error is not this file's: it is told to who syncs it.
-            other.note_lost(&written);
+            drop(self.write_back_listed(ctx, &other, &mut data));
             self.check_writable()?;
             if enough() {
                 break;
@@ -183,17 +185,11 @@ impl FileSystem {
         data: &mut FileData,
     ) -> Result<()> {
         for other in self.dirty_files(i64::MAX) {
-            let written = if Arc::ptr_eq(&other, inode) {
-                self.write_back(ctx, inode, data)
+            if Arc::ptr_eq(&other, inode) {
+                drop(self.write_back_listed(ctx, inode, data));
             } else if let Some(mut data) = other.try_write() {
-                self.write_back(ctx, &other, &mut data)
-            } else {
-                continue;
-            };
-            if written.is_ok() {
-                self.inodes.note_clean_data(&other);
+                drop(self.write_back_listed(ctx, &other, &mut data));
             }
-            other.note_lost(&written);
             self.check_writable()?;
         }
         Ok(())
