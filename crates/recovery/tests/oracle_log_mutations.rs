@@ -358,7 +358,9 @@ fn theirs(bytes: &Bytes, directory: &Path) -> (Option<i32>, String, Vec<u8>) {
     arguments.push(image.to_str().unwrap());
     let mut output = run("timeout", &arguments);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if ["orphan", "trying backup"].iter().any(|more| text.contains(more)) && bytes.journal.is_none() {
+    if ["orphan", "trying backup", "Corrupt group descriptor"].iter().any(|more| text.contains(more))
+        && bytes.journal.is_none()
+    {
         // The replay stopped early, in the middle of deletions, and e2fsck has finished them, or it took other
         // descriptors than those replayed: debugfs only replays. It reads the bitmaps before, which may not match their
         // checksums then (-n).
