@@ -110,6 +110,8 @@ fn renew(fs: &FileSystem, dirs: &mut [InodeNr; 2], model: &mut Model, which: usi
 
 fn compare(fs: &FileSystem, dirs: [InodeNr; 2], model: &Model, names: u32) {
     for (dir, model) in dirs.into_iter().zip(model) {
+        assert_eq!(fs.lookup(dir, b".").unwrap(), dir);
+        assert_eq!(fs.lookup(dir, b"..").unwrap(), InodeNr::ROOT);
         for number in 0..names {
             let name = name(number);
             match (fs.lookup(dir, &name), model.get(&name)) {

@@ -66,6 +66,18 @@ pub(crate) enum Known {
     Not,
 }
 
+impl Known {
+    /// What the blocks would say, if it is known.
+    #[inline]
+    pub(crate) const fn answer(self) -> Option<Option<InodeNr>> {
+        match self {
+            Self::As(inode) => Some(Some(inode)),
+            Self::Absent => Some(None),
+            Self::Not => None,
+        }
+    }
+}
+
 impl DirNames {
     /// A directory of which nothing is known.
     pub(crate) fn new(directory: InodeNr) -> Self {

@@ -1,9 +1,7 @@
 //! Directories of an open file system: where the algorithms of [`crate::directory`] get their blocks from.
 
 use crate::cache::{BlockKind, Buffer};
-use crate::directory::{
-    Directory, DirectoryBlock, DirectoryRules, DirectoryStore, Known, LeafNames, Names, Role,
-};
+use crate::directory::{Directory, DirectoryBlock, DirectoryRules, DirectoryStore, LeafNames, Names, Role};
 use crate::extents::NodeBlock;
 use crate::file::How;
 use crate::inode::{Inode, InodeCore};
@@ -258,10 +256,8 @@ impl FileSystem {
         core: &InodeCore,
         name: &[u8],
     ) -> Result<Option<InodeNr>> {
-        let known = match inode.known(name) {
-            Known::As(inode) => Some(inode),
-            Known::Absent => None,
-            Known::Not => return self.in_directory(inode, core, |directory| directory.find(name)),
+        let Some(known) = inode.known(name).answer() else {
+            return self.in_directory(inode, core, |directory| directory.find(name));
         };
         debug_assert!(
             self.is_in_blocks(inode, core, name, known),
@@ -271,7 +267,7 @@ impl FileSystem {
     }
 
     /// Whether the blocks say of a name what is known of it, if they can be read.
-    fn is_in_blocks(
+    pub(super) fn is_in_blocks(
         &self,
         inode: &Arc<Inode>,
         core: &InodeCore,

@@ -6,7 +6,6 @@
 use super::create::NewInode;
 use super::directory::DirEntry;
 use super::links::drop_dir_link;
-use crate::directory::Known;
 use crate::inode::Inode;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::InodeNr;
@@ -26,18 +25,20 @@ impl FileSystem {
         check_name(name)?;
         let parent = self.directory(parent)?;
         let _shared = parent.read();
-        // Debug builds always look into the blocks, too.
-        match parent.known(name) {
-            Known::As(inode) if !cfg!(debug_assertions) => return Ok(inode),
-            Known::Absent if !cfg!(debug_assertions) => return Err(Error::NotFound),
+        match name {
+            b"." => return Ok(parent.number()),
+            b".." => return self.in_directory(&parent, &parent.core(), |directory| directory.parent()),
             _ => {}
         }
-        let core = parent.core();
-        match name {
-            b"." => Ok(parent.number()),
-            b".." => self.in_directory(&parent, &core, |directory| directory.parent()),
-            _ => self.find_name(&parent, &core, name)?.ok_or(Error::NotFound),
+        // What is known spares the inode's lock.
+        if let Some(known) = parent.known(name).answer() {
+            debug_assert!(
+                self.is_in_blocks(&parent, &parent.core(), name, known),
+                "names in memory and in blocks differ"
+            );
+            return known.ok_or(Error::NotFound);
         }
+        self.find_name(&parent, &parent.core(), name)?.ok_or(Error::NotFound)
     }
 
     /// Calls `visit` with the entries of a directory from the position `from` (0 is the start) until it gives false.
