@@ -107,14 +107,24 @@ impl<B: Backend> Admission<B> {
         (self.root.load(Ordering::Relaxed), self.reserved.load(Ordering::Relaxed))
     }
 
-    /// Keeps `n` clusters that `count` counts if they fit; otherwise `take_back` is called.
+    /// Keeps `n` clusters that `count` counts if they fit; otherwise `take_back` is called. What does not fit at first sight
+    /// is not counted at all: the lag of the counters stays as it is, as in Linux.
     fn promise(&self, n: u64, flags: RequestFlags, count: impl FnOnce(), take_back: impl FnOnce()) -> bool {
-        count();
-        // `n` is counted already; asking for it once more only makes the exact look a little more frequent.
+        let (mut count, take_back) = (Some(count), take_back);
         if self.is_plenty(n) {
-            return true;
+            count.take().into_iter().for_each(|count| count());
+            // `n` is counted already; asking for it once more only makes the exact look a little more frequent.
+            if self.is_plenty(n) {
+                return true;
+            }
         }
         let _one_at_a_time = self.exact.lock();
+        if let Some(count) = count {
+            if !self.fits(n, flags) {
+                return false;
+            }
+            count();
+        }
         let fits = self.fits(0, flags);
         if !fits {
             take_back();
@@ -144,13 +154,15 @@ impl<B: Backend> Admission<B> {
         None
     }
 
-    /// A request that was admitted to `admitted` clusters has taken `taken`.
+    /// A request that was admitted to `admitted` clusters has taken `taken`. Linux counts what it admits as reserved
+    /// meanwhile, which shows in how far that counter lags behind.
     pub(crate) fn end_admission(&self, admitted: u32, taken: u32, flags: RequestFlags, cpu: CpuSlot) {
-        let taken = u64_from_u32(taken);
+        let (admitted, taken) = (u64_from_u32(admitted), u64_from_u32(taken));
         if flags.contains(RequestFlags::DELALLOC_RESERVED) {
             self.free.add(cpu, -taken.cast_signed());
         } else {
-            self.free.settle(cpu, u64_from_u32(admitted), taken);
+            self.free.settle(cpu, admitted, taken);
+            self.dirty.pass_through(cpu, admitted);
         }
     }
 
@@ -194,7 +206,40 @@ impl<B: Backend> Admission<B> {
 
 #[cfg(test)]
 mod room_tests {
-    use super::Room;
+    use super::{Admission, Room};
+    use crate::config::AllocConfig;
+    use crate::memory::MemoryBitmaps;
+    use crate::request::RequestFlags;
+    use blockyard_sync::{CpuSlot, Native};
+
+    fn admission(free: u64) -> Admission<Native> {
+        let geometry = MemoryBitmaps::plain_geometry(1, 0);
+        Admission::new(&AllocConfig { reserved: Some(0), ..AllocConfig::new(geometry) }, free)
+    }
+
+    /// What was reserved cluster by cluster shows after a claim that was not: Linux counts that as reserved meanwhile.
+    #[test]
+    fn a_claim_takes_along_what_the_counter_of_reserved_clusters_lags_behind() {
+        let (none, cpu) = (RequestFlags::empty(), CpuSlot::ZERO);
+        let admission = admission(5000);
+        (0..22).for_each(|_| assert!(admission.reserve(1, none, cpu)));
+        assert_eq!(admission.room().delayed, 0);
+        assert_eq!(admission.admit(342, none, cpu), Some(342));
+        admission.end_admission(342, 342, none, cpu);
+        assert_eq!((admission.room().delayed, admission.figures().delayed), (22, 22));
+        admission.take_dirty(cpu, 20);
+        admission.end_admission(342, 342, RequestFlags::DELALLOC_RESERVED, cpu);
+        assert_eq!((admission.room().delayed, admission.figures().delayed), (22, 2), "one that was reserved");
+    }
+
+    #[test]
+    fn what_is_refused_leaves_the_lag_as_it_is() {
+        let (none, cpu) = (RequestFlags::empty(), CpuSlot::ZERO);
+        let admission = admission(50);
+        assert!(admission.reserve(20, none, cpu));
+        assert!(!admission.reserve(40, none, cpu));
+        assert_eq!((admission.room().delayed, admission.figures().delayed), (0, 20));
+    }
 
     const fn room(free: u64, delayed: u64) -> Room {
         Room { free, delayed, watermark: 256 }

@@ -8,6 +8,7 @@ mod allocate;
 mod by_folio;
 mod convert;
 mod fallocate;
+mod gone;
 mod logged;
 mod map;
 mod part;

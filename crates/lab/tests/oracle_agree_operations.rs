@@ -21,6 +21,7 @@ fn agree(kind: &str, mke2fs: &str, mount: &str, other: Other) -> Option<Agreemen
         other,
         ageing: None,
         scratch: scratch.path().to_owned(),
+        start: None,
         keep: None,
     };
     let ops = if full_matrix() { 4000 } else { 500 };

@@ -132,6 +132,27 @@ impl<B: Backend> LaggedCounter<B> {
         self.fold_from(delta, now, self.batch);
     }
 
+    /// What is added and taken away again, seen from outside at once: the total stays, the central value is as if
+    /// [`Self::add`] had been called with `amount` and with `-amount`.
+    #[inline]
+    pub fn pass_through(&self, slot: CpuSlot, amount: u64) {
+        let delta = &self.deltas[slot.index(self.deltas.len())];
+        let now = delta.load(Ordering::Relaxed);
+        if now.wrapping_add(amount).cast_signed() < self.batch.cast_signed() {
+            return;
+        }
+        let left = if amount < self.batch { amount.wrapping_neg() } else { 0 };
+        let moved = now.wrapping_sub(left);
+        if (moved.cast_signed() < 0) == (self.errs == Errs::Low) {
+            self.central.fetch_add(moved, Ordering::AcqRel);
+            if delta.compare_exchange(now, left, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                self.central.fetch_add(moved.wrapping_neg(), Ordering::AcqRel);
+            }
+        } else if delta.compare_exchange(now, left, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.central.fetch_add(moved, Ordering::AcqRel);
+        }
+    }
+
     /// Moves a delta that is `now` to the central value when it has reached `limit`. In between the amount is in both
     /// or in none, whichever errs to the right side. The order that [`Self::sum`] relies on: release.
     #[inline]
@@ -194,7 +215,7 @@ const fn u64_from(n: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{LaggedCounter, ShardedCounter};
+    use super::{Errs, LaggedCounter, ShardedCounter};
     use crate::{CpuSlot, Native};
 
     #[test]
@@ -251,6 +272,30 @@ mod tests {
             assert_eq!((ahead.sum(), ahead.approximate()), (plain.sum(), plain.approximate()));
             ahead.add(slot, taken.cast_signed() / 2);
             plain.add(slot, taken.cast_signed() / 2);
+        }
+    }
+
+    #[test]
+    fn what_passes_through_lags_like_what_is_added_and_taken_away() {
+        for errs in [Errs::Low, Errs::High] {
+            let [passing, plain] = [(); 2].map(|()| LaggedCounter::<Native>::new(500, 2, 32).erring(errs));
+            let mut draw = 1u64;
+            let mut moved = 0;
+            for _ in 0..2000 {
+                draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let slot = CpuSlot::new(u32::from(draw >> 63 == 1));
+                let amount = ((draw >> 33) % 70).cast_signed();
+                let before = passing.approximate();
+                passing.pass_through(slot, amount.unsigned_abs());
+                plain.add(slot, amount);
+                plain.add(slot, -amount);
+                assert_eq!((passing.sum(), passing.approximate()), (plain.sum(), plain.approximate()));
+                moved += u32::from(passing.approximate() != before);
+                let amount = ((draw >> 40) % 41).cast_signed() - 20;
+                passing.add(slot, amount);
+                plain.add(slot, amount);
+            }
+            assert!(moved > 100, "{moved}");
         }
     }
 

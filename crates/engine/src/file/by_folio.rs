@@ -51,10 +51,11 @@ impl FileSystem {
         folio: Part<'_>,
     ) -> Result<()> {
         let bits = self.geometry().block_bits();
+        // As in Linux this is asked once, however often it is tried again.
+        let delays = self.delays_allocation() && !self.leaves_delayed_allocation(ctx, inode, data)?;
         let mut tries = 0;
         loop {
             let old_size = inode.core().size;
-            let delays = self.delays_allocation() && !self.leaves_delayed_allocation(ctx, inode, data)?;
             data.folios.note_write(folio.range());
             let written = self.try_folio(ctx, inode, data, delays, folio);
             let Err(Error::NoSpace) = written else { return written };

@@ -1,5 +1,6 @@
 //! One view of a file's blocks, whichever way they are mapped.
 
+use super::gone::Gone;
 use super::store::ExtentStore;
 use crate::data::FileData;
 use crate::extents::{self, Extent, Lookup, Tree};
@@ -7,6 +8,7 @@ use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inode::InodeMap;
+use std::cell::RefCell;
 use std::ops::Range;
 
 /// What is at a logical block, and for how many blocks on.
@@ -114,12 +116,16 @@ impl FileSystem {
         inode: &Inode,
         core: &mut InodeCore,
         range: Range<u32>,
-        freed: &mut dyn FnMut(Extent),
+        gone: &RefCell<Vec<Gone>>,
     ) -> Result<()> {
         inode.note_remapped(handle);
+        let note = |piece| gone.borrow_mut().push(Gone::Piece(piece));
         match core.map {
-            InodeMap::Extents => self.edit_tree(ctx, handle, inode, core, |tree| tree.remove(range, freed)),
-            InodeMap::Indirect => self.remove_indirect(handle, core, range, freed),
+            InodeMap::Extents => {
+                let store = ExtentStore::writer(self, inode, core.seed, ctx, handle).noting(gone);
+                self.edit_tree_in(core, &store, |tree| tree.remove(range, note))
+            }
+            InodeMap::Indirect => self.remove_indirect(handle, core, range, &mut { note }),
             _ => Ok(()),
         }
     }
@@ -135,7 +141,16 @@ impl FileSystem {
     ) -> Result<T> {
         inode.note_remapped(handle);
         let store = ExtentStore::writer(self, inode, core.seed, ctx, handle);
-        let result = edit(&mut Tree::new(core.root_mut(), &store));
+        self.edit_tree_in(core, &store, edit)
+    }
+
+    fn edit_tree_in<'s, T>(
+        &self,
+        core: &mut InodeCore,
+        store: &ExtentStore<'s>,
+        edit: impl FnOnce(&mut Tree<'_, ExtentStore<'s>>) -> Result<T>,
+    ) -> Result<T> {
+        let result = edit(&mut Tree::new(core.root_mut(), store));
         let gained = store.blocks_gained();
         core.add_blocks(gained, self.geometry().block_bits());
         result

@@ -1,5 +1,6 @@
 //! The tree blocks of one inode: from the cache, the transaction and the allocator.
 
+use super::gone::Gone;
 use crate::cache::{BlockKind, Buffer};
 use crate::extents::{TreeStore, check_node};
 use crate::inode::Inode;
@@ -8,7 +9,7 @@ use crate::txn::Handle;
 use crate::{FileSystem, OpContext, Result};
 use blockyard_disk::BlockNr;
 use blockyard_disk::checksum::verify_extent_block;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 /// The store of an inode's extent tree. Counts the blocks that the tree gained and lost.
@@ -19,12 +20,14 @@ pub(crate) struct ExtentStore<'a> {
     /// What a change needs; a look-up has none.
     change: Option<(&'a OpContext, &'a Handle<'a>)>,
     clusters: Cell<i64>,
+    /// Where freed blocks are noted, for the caller to free.
+    gone: Option<&'a RefCell<Vec<Gone>>>,
 }
 
 impl<'a> ExtentStore<'a> {
     /// A store for look-ups.
     pub(crate) fn reader(fs: &'a FileSystem, inode: &'a Inode, seed: Option<u32>) -> Self {
-        Self { fs, inode, seed, change: None, clusters: Cell::new(0) }
+        Self { fs, inode, seed, change: None, clusters: Cell::new(0), gone: None }
     }
 
     /// A store for changes.
@@ -36,6 +39,11 @@ impl<'a> ExtentStore<'a> {
         handle: &'a Handle<'a>,
     ) -> Self {
         Self { change: Some((ctx, handle)), ..Self::reader(fs, inode, seed) }
+    }
+
+    /// The same store, which notes the blocks that the tree frees; the caller frees them.
+    pub(crate) fn noting(self, gone: &'a RefCell<Vec<Gone>>) -> Self {
+        Self { gone: Some(gone), ..self }
     }
 
     /// Blocks (whole clusters) that the tree gained.
@@ -86,6 +94,10 @@ impl TreeStore for ExtentStore<'_> {
 
     fn free(&self, block: BlockNr) -> Result<()> {
         self.clusters.set(self.clusters.get() - 1);
+        if let Some(gone) = self.gone {
+            gone.borrow_mut().push(Gone::Node(block));
+            return Ok(());
+        }
         self.fs.free_metadata_block(self.change().1, block)
     }
 }

@@ -3,12 +3,11 @@
 use super::fallocate::Touched;
 use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
-use crate::extents::Extent;
 use crate::inode::{Inode, InodeCore};
 use crate::space::Pool;
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
-use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
+use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
 use blockyard_disk::{BlockNr, InodeNr};
 use blockyard_sync::Ordering;
@@ -254,68 +253,5 @@ impl FileSystem {
             start = extent.logical.max(range.start);
         }
         Ok(Some(start))
-    }
-
-    /// Unmaps a range and frees the clusters that no block uses any more. Bitmaps are in memory.
-    pub(crate) fn remove_and_free(
-        &self,
-        ctx: &OpContext,
-        handle: &Handle<'_>,
-        inode: &Inode,
-        core: &mut InodeCore,
-        range: Range<u32>,
-    ) -> Result<()> {
-        let mut pieces = Vec::with_capacity(8);
-        let removed = self.remove_mapping(ctx, handle, inode, core, range, &mut |piece| pieces.push(piece));
-        // Pieces reported before an error are unmapped and must be freed all the same.
-        let mut last_cluster = None;
-        for piece in pieces {
-            let freed = self.free_piece(handle, inode, core, &piece, &mut last_cluster);
-            self.apply(freed)?;
-        }
-        removed
-    }
-
-    /// Frees the clusters of one unmapped piece (bigalloc.md 9.1).
-    fn free_piece(
-        &self,
-        handle: &Handle<'_>,
-        inode: &Inode,
-        core: &mut InodeCore,
-        piece: &Extent,
-        last_cluster: &mut Option<u32>,
-    ) -> Result<()> {
-        let geometry = *self.geometry();
-        let (ratio, bits) = (geometry.cluster_ratio(), geometry.cluster_ratio_bits());
-        let (mut first, mut end) = (piece.logical >> bits, ((piece.end() - 1) >> bits) + 1);
-        let base = piece.physical - u64::from(piece.logical - (first << bits));
-        if ratio > 1 {
-            let shared_end = *last_cluster == Some(end - 1);
-            if shared_end || self.cluster_is_mapped(inode, core, end - 1)? {
-                end -= 1;
-            }
-            if first < end
-                && !piece.logical.is_multiple_of(ratio)
-                && self.cluster_is_mapped(inode, core, first)?
-            {
-                first += 1;
-            }
-        }
-        *last_cluster = Some(piece.logical >> bits);
-        if first >= end {
-            return Ok(());
-        }
-        let place = BlockNr::new(base + (u64::from(first - (piece.logical >> bits)) << bits));
-        let is_data = inode.kind() == FileType::Regular && !self.logs_data(inode, core);
-        if !is_data {
-            // Directories, symbolic links and logged data are metadata: what the cache holds of them must not reach the device
-            // over their next owner.
-            for block in 0..u64::from(piece.len) {
-                handle.forget(BlockNr::new(piece.physical + block));
-            }
-        }
-        self.free_clusters(handle, place, end - first, is_data)?;
-        core.add_blocks(-(i64::from(end - first) << bits), geometry.block_bits());
-        Ok(())
     }
 }

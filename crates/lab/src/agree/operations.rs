@@ -83,7 +83,9 @@ pub struct Plan {
     pub ageing: Option<Vec<Line>>,
     /// Where images are made; each comparison makes a directory of its own there.
     pub scratch: PathBuf,
-    /// Where both images are kept, as `theirs` and `ours`.
+    /// An image to start from instead of a new one; it is copied.
+    pub start: Option<PathBuf>,
+    /// Where the images are kept, as `start`, `theirs` and `ours`, with decisions and what the kernel's tracepoints said.
     pub keep: Option<PathBuf>,
 }
 
@@ -165,6 +167,8 @@ struct Side {
     outcomes: Vec<Outcome>,
     decisions: Vec<Decision>,
     stats: String,
+    /// What its tracepoints said; nothing of the engine.
+    text: String,
     device: Arc<dyn BlockDevice>,
 }
 
@@ -209,7 +213,7 @@ impl Session {
         let mut agreement = judge(start, &theirs, &ours, lines)?;
         agreement.own_commits = own_commits;
         if let Some(directory) = &plan.keep {
-            keep(directory, &theirs, &ours)?;
+            keep(directory, start, &theirs, &ours)?;
         }
         Ok(agreement)
     }
@@ -219,6 +223,9 @@ impl Session {
     /// # Errors
     /// As [`Self::compare`].
     pub fn start_image(&self, plan: &Plan) -> Result<Arc<MemoryDevice>> {
+        if let Some(path) = &plan.start {
+            return Ok(Arc::new(MemoryDevice::load(path)?));
+        }
         let folder = tempfile::Builder::new().prefix("blockyard-start-").tempdir_in(&plan.scratch)?;
         let path = folder.path().join("image");
         std::fs::File::create(&path)?.set_len(plan.size)?;
@@ -247,12 +254,14 @@ fn on_kernel(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Side,
     let mut mounted = Mounted::start(start, mounting(plan, start)?, &plan.scratch)?;
     mounted.observe()?;
     let played = mounted.play(lines, plan.seed)?;
-    let recorded = decisions::parse(&mounted.recorded()?)?;
+    let text = mounted.recorded()?;
+    let recorded = decisions::parse(&text)?;
     let stats = mounted.stats()?;
     let side = Side {
         outcomes: played.outcomes.clone(),
         decisions: recorded.decisions,
         stats,
+        text,
         device: Arc::new(mounted.finish()?),
     };
     Ok((side, Given { played, commits: recorded.commits, conversions: recorded.conversions }))
@@ -330,7 +339,7 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
     let stats = player.file_system()?.allocator().mb_stats();
     player.close()?;
     drop(player);
-    Ok(Side { outcomes, decisions: collector.take(), stats, device })
+    Ok(Side { outcomes, decisions: collector.take(), stats, text: String::new(), device })
 }
 
 /// Whether a line could find too little space.
@@ -446,8 +455,9 @@ fn counters(text: &str) -> Vec<(String, u64)> {
     found
 }
 
-fn keep(directory: &Path, theirs: &Side, ours: &Side) -> Result<()> {
+fn keep(directory: &Path, start: &MemoryDevice, theirs: &Side, ours: &Side) -> Result<()> {
     std::fs::create_dir_all(directory)?;
+    start.save(&directory.join("start"))?;
     for (side, name) in [(theirs, "theirs"), (ours, "ours")] {
         let path = directory.join(name);
         let file = blockyard_device::FileDevice::create(&path, side.device.size())?;
@@ -458,6 +468,7 @@ fn keep(directory: &Path, theirs: &Side, ours: &Side) -> Result<()> {
         }
         std::fs::write(directory.join(format!("{name}.decisions")), text)?;
         std::fs::write(directory.join(format!("{name}.mb_stats")), &side.stats)?;
+        std::fs::write(directory.join(format!("{name}.events")), &side.text)?;
     }
     Ok(())
 }

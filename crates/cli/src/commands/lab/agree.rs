@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Take only every n-th pair of load and image kind
     #[arg(long, default_value_t = 1)]
     every: usize,
-    /// Keep the recordings (JSON Lines), or both images with their decisions, in this directory
+    /// Keep the recordings (JSON Lines), or the start image and both others with their decisions, in this directory
     #[arg(long)]
     keep: Option<PathBuf>,
     /// Replay these recordings instead of making new ones (needs neither root nor ext4)

@@ -15,7 +15,7 @@ use super::{Agreement, Loading, Other, Plan, Session};
 use crate::trace::Line;
 use crate::trace::make::{KINDS, Recipe, make};
 
-pub use table::{summary, table};
+pub use table::{Table, summary};
 
 /// An image that agreement is measured on.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +81,8 @@ pub struct Matrix {
     pub ceiling: bool,
     /// Where images are made.
     pub scratch: PathBuf,
+    /// Where the images of each cell are kept; those of its last seed.
+    pub keep: Option<PathBuf>,
 }
 
 impl fmt::Display for Matrix {
@@ -143,8 +145,6 @@ pub fn run(matrix: &Matrix, mut each: impl FnMut(&Cell)) -> Result<Vec<Cell>> {
             }
         }
     }
-    let place = |cell: &Cell| KINDS.iter().position(|kind| kind.name == cell.trace);
-    cells.sort_by_key(place);
     Ok(cells)
 }
 
@@ -172,7 +172,7 @@ impl Runs<'_> {
             let start = self.start(kind, &plan)?;
             cell.agreement.add(&self.session.compare_from(&plan, &start, &lines)?);
             if self.matrix.ceiling {
-                let plan = Plan { other: Other::Kernel, ..plan };
+                let plan = Plan { other: Other::Kernel, keep: None, ..plan };
                 let most = self.session.compare_from(&plan, &start, &lines)?;
                 cell.ceiling.get_or_insert_with(Agreement::default).add(&most);
             }
@@ -206,7 +206,8 @@ impl Runs<'_> {
             other: Other::Engine,
             ageing,
             scratch: self.matrix.scratch.clone(),
-            keep: None,
+            start: None,
+            keep: self.matrix.keep.as_ref().map(|keep| keep.join(self.image.name).join(kind).join(mount)),
         })
     }
 

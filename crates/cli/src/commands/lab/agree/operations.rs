@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use blockyard_lab::agree::operations::matrix::{self, Matrix};
+use blockyard_lab::agree::operations::matrix::{self, Matrix, Table};
 use blockyard_lab::agree::operations::{Agreement, Loading, Other, Plan, Session};
 use blockyard_lab::report::{Environment, command_line};
 use blockyard_lab::trace::{Line, make, read};
@@ -24,6 +24,9 @@ pub(crate) struct OperationArgs {
     /// Arguments of mke2fs for the start image
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     mkfs: String,
+    /// Start from a copy of this image (`start` of a --keep) instead of a new one
+    #[arg(long, conflicts_with_all = ["loads", "images", "replay", "every", "mkfs", "mib", "age", "aged"])]
+    start: Option<PathBuf>,
     /// Size of the start image in MiB; the file is sparse
     #[arg(long, default_value_t = 4096)]
     mib: u64,
@@ -91,6 +94,7 @@ impl OperationArgs {
             other: if self.ceiling { Other::Kernel } else { Other::Engine },
             ageing: self.ageing(common)?,
             scratch: scratch.clone(),
+            start: self.start.clone(),
             keep: common.keep.clone(),
         };
         let agreement = Session::start(&scratch)?.compare(&plan, &lines)?;
@@ -115,6 +119,7 @@ impl OperationArgs {
             every: common.every,
             ceiling: self.ceiling,
             scratch: self.scratch.unwrap_or_else(fast_scratch),
+            keep: common.keep.clone(),
         };
         let matrices = if self.report {
             let two = Matrix { workers: 2, ..matrix.clone() };
@@ -161,20 +166,27 @@ impl OperationArgs {
 /// Operations that age the images of the report.
 const AGED: u64 = 200_000;
 
-/// One table; whether every cell reaches what is asked for.
+/// One table, row by row as it is measured, and its sums; whether every cell reaches what is asked for.
 fn run_one(matrix: &Matrix, common: &Common, output: &Output) -> Result<bool> {
-    let cells = matrix::run(matrix, |cell| {
-        if output.json {
-            println!("{}", serde_json::json!(cell));
-        } else if let (Some(first), false) = (&cell.agreement.first, output.quiet) {
-            eprintln!("{} on {} with {}: first difference: {first}", cell.trace, cell.image, cell.mount);
-        }
-    })?;
+    let mut table = Table::default();
     if !output.json {
         let seeds: Vec<String> = matrix.seeds.iter().map(u64::to_string).collect();
         let (operations, seeds) = (matrix.operations, seeds.join(", "));
         println!("## {matrix}\n\nAbout {operations} operations a trace; seeds {seeds}.\n");
-        println!("{}\n{}", matrix::summary(&cells), matrix::table(&cells));
+        print!("{}", Table::head());
+    }
+    let cells = matrix::run(matrix, |cell| {
+        if output.json {
+            println!("{}", serde_json::json!(cell));
+            return;
+        }
+        if let (Some(first), false) = (&cell.agreement.first, output.quiet) {
+            eprintln!("{} on {} with {}: first difference: {first}", cell.trace, cell.image, cell.mount);
+        }
+        print!("{}", table.add(cell.clone()).unwrap_or_default());
+    })?;
+    if !output.json {
+        println!("{}\n{}", table.rest().unwrap_or_default(), matrix::summary(&cells));
     }
     Ok(cells.iter().all(|cell| cell.agreement.shares.extents.percent() >= common.at_least))
 }

@@ -2,9 +2,12 @@
 
 use std::fmt::Write;
 
-use super::{Cell, MOUNTS};
+use super::Cell;
 use crate::agree::operations::Agreement;
 use crate::trace::make::KINDS;
+
+/// Mounts that share a row.
+const SCAN_MODES: usize = 2;
 
 /// `(itself)`: the kernel beside itself, where that was measured.
 const COLUMNS: [&str; 13] = [
@@ -23,25 +26,41 @@ const COLUMNS: [&str; 13] = [
     "(itself)",
 ];
 
-/// The cells, both scan modes (linear / by index) in one row.
-#[must_use]
-pub fn table(cells: &[Cell]) -> String {
-    let mut text = head(&["trace", "image", "delalloc"]);
-    let mut done: Vec<[&str; 3]> = Vec::new();
-    for cell in cells {
-        let words = [cell.trace.as_str(), &cell.image, delayed(&cell.mount)];
-        if done.contains(&words) {
-            continue;
-        }
-        done.push(words);
-        let figures: Vec<Figures> = MOUNTS
-            .iter()
-            .filter_map(|mount| cells.iter().find(|other| other.is_at(words, mount)))
-            .map(|cell| figures(&cell.agreement, cell.ceiling.as_ref()))
-            .collect();
-        row(&mut text, &words, &figures);
+/// The cells, both scan modes (linear / by index) in one row: each row as soon as it is known, so that whoever interrupts a
+/// long measurement keeps what is done.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// Cells of a row that may get more.
+    waiting: Vec<Cell>,
+}
+
+impl Table {
+    /// The two lines that come first.
+    #[must_use]
+    pub fn head() -> String {
+        head(&["trace", "image", "delalloc"])
     }
-    text
+
+    /// Takes the next cell; gives the row that is known with it.
+    pub fn add(&mut self, cell: Cell) -> Option<String> {
+        let before = if self.waiting.first().is_some_and(|first| first.words() != cell.words()) {
+            self.rest()
+        } else {
+            None
+        };
+        self.waiting.push(cell);
+        if self.waiting.len() == SCAN_MODES { self.rest() } else { before }
+    }
+
+    /// The row that misses a scan mode, when no more cells come.
+    pub fn rest(&mut self) -> Option<String> {
+        let cells = std::mem::take(&mut self.waiting);
+        let figures: Vec<Figures> =
+            cells.iter().map(|cell| figures(&cell.agreement, cell.ceiling.as_ref())).collect();
+        let mut text = String::new();
+        row(&mut text, &cells.first()?.words(), &figures);
+        Some(text)
+    }
 }
 
 /// Sums by kind of trace and way of allocation, and over all.
@@ -61,8 +80,9 @@ pub fn summary(cells: &[Cell]) -> String {
 }
 
 impl Cell {
-    fn is_at(&self, [trace, image, way]: [&str; 3], mount: &str) -> bool {
-        self.trace == trace && self.image == image && self.mount == mount && delayed(mount) == way
+    /// What names its row.
+    fn words(&self) -> [&str; 3] {
+        [&self.trace, &self.image, delayed(&self.mount)]
     }
 }
 
@@ -142,6 +162,7 @@ fn sum_row<'c>(text: &mut String, words: &[&str], cells: impl Iterator<Item = &'
 mod tests {
     use super::*;
     use crate::agree::operations::compare::Share;
+    use crate::agree::operations::matrix::MOUNTS;
 
     fn cell(mount: &str, equal: u64, of: u64) -> Cell {
         let mut agreement = Agreement::default();
@@ -159,12 +180,25 @@ mod tests {
     }
 
     #[test]
-    fn both_scan_modes_stand_in_a_row() {
-        let text = table(&[cell(MOUNTS[0], 999, 1000), cell(MOUNTS[1], 1000, 1000)]);
-        let row = text.lines().nth(2).unwrap();
-        assert!(row.starts_with("| untar | 1k | no | 1000 | 99.900 / 100.000 | 100.000 | "), "{text}");
-        assert!(row.ends_with("| 0 | 1 | 0 |"), "{text}");
-        assert_eq!(text.lines().count(), 3);
+    fn both_scan_modes_stand_in_a_row_that_comes_as_soon_as_both_are_known() {
+        let mut table = Table::default();
+        assert_eq!(table.add(cell(MOUNTS[0], 999, 1000)), None);
+        let row = table.add(cell(MOUNTS[1], 1000, 1000)).unwrap();
+        assert!(row.starts_with("| untar | 1k | no | 1000 | 99.900 / 100.000 | 100.000 | "), "{row}");
+        assert!(row.ends_with("| 0 | 1 | 0 |\n"), "{row}");
+        assert_eq!(row.lines().count(), 1);
+        assert_eq!(Table::head().lines().count(), 2);
+        assert_eq!((table.rest(), table.rest()), (None, None));
+    }
+
+    #[test]
+    fn rows_without_their_second_scan_mode_come_with_the_next_cell_or_at_the_end() {
+        let mut table = Table::default();
+        assert_eq!(table.add(cell(MOUNTS[0], 1, 5)), None);
+        let row = table.add(cell(MOUNTS[2], 2, 5)).unwrap();
+        assert!(row.starts_with("| untar | 1k | no | 5 | 20.000 |"), "{row}");
+        let row = table.rest().unwrap();
+        assert!(row.starts_with("| untar | 1k | yes | 5 | 40.000 |"), "{row}");
     }
 
     #[test]

@@ -1,0 +1,122 @@
+//! Freeing what was unmapped, in Linux's order: it shows in how far the counter of free clusters lags behind, which decides
+//! whether writes are delayed when space gets short.
+//!
+//! Extents go from the right to the left, each tree block after the extents that it held (observed on 6.18); of clusters
+//! that several extents share see [`FileSystem::free_piece`].
+
+use crate::extents::Extent;
+use crate::inode::{Inode, InodeCore};
+use crate::txn::Handle;
+use crate::{FileSystem, OpContext, Result};
+use blockyard_disk::BlockNr;
+use blockyard_disk::inode::FileType;
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// What a removal took out of a mapping, in order.
+pub(crate) enum Gone {
+    /// Mapped blocks.
+    Piece(Extent),
+    /// A block of the extent tree.
+    Node(BlockNr),
+}
+
+/// A cluster that a piece began in the middle of, and that nothing maps any more.
+struct FirstCluster {
+    logical: u32,
+    place: BlockNr,
+}
+
+impl FileSystem {
+    /// Unmaps a range and frees the clusters that no block uses any more. Bitmaps are in memory.
+    pub(crate) fn remove_and_free(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &mut InodeCore,
+        range: Range<u32>,
+    ) -> Result<()> {
+        let gone = RefCell::new(Vec::with_capacity(8));
+        let removed = self.remove_mapping(ctx, handle, inode, core, range, &gone);
+        // What was reported before an error is unmapped and must be freed all the same.
+        let mut waiting = None;
+        for part in gone.into_inner() {
+            let freed = match part {
+                Gone::Piece(piece) => self.free_piece(handle, inode, core, &piece, &mut waiting),
+                Gone::Node(block) => self.free_metadata_block(handle, block),
+            };
+            self.apply(freed)?;
+        }
+        if let Some(cluster) = waiting {
+            let freed = self.free_clusters_of(handle, inode, core, (cluster.place, 1));
+            self.apply(freed)?;
+        }
+        removed
+    }
+
+    /// Frees the clusters of one unmapped piece (bigalloc.md 9.2); pieces come from the right to the left. As in Linux a
+    /// last cluster that the piece does not fill is freed before the others, a first one by itself after them (it waits
+    /// for the next piece, which may share it): the counter of free clusters lags behind as far as Linux's.
+    fn free_piece(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &mut InodeCore,
+        piece: &Extent,
+        waiting: &mut Option<FirstCluster>,
+    ) -> Result<()> {
+        let (ratio, bits) = (self.geometry().cluster_ratio(), self.geometry().cluster_ratio_bits());
+        let (mut first, mut end) = (piece.logical >> bits, ((piece.end() - 1) >> bits) + 1);
+        let base = piece.physical - u64::from(piece.logical - (first << bits));
+        let place =
+            |cluster: u32| BlockNr::new(base + (u64::from(cluster - (piece.logical >> bits)) << bits));
+        if ratio > 1 {
+            let last = end - 1;
+            let from_start = piece.logical <= last << bits;
+            let mut shares_last = waiting.as_ref().is_some_and(|waiting| waiting.logical == last);
+            if let Some(cluster) = waiting.take_if(|_| !shares_last || from_start) {
+                self.free_clusters_of(handle, inode, core, (cluster.place, 1))?;
+            }
+            shares_last = shares_last || self.cluster_is_mapped(inode, core, last)?;
+            end -= u32::from(shares_last);
+            if !shares_last && from_start && !piece.end().is_multiple_of(ratio) {
+                self.free_clusters_of(handle, inode, core, (place(last), 1))?;
+                end -= 1;
+            }
+            if first < end && !piece.logical.is_multiple_of(ratio) {
+                if !self.cluster_is_mapped(inode, core, first)? {
+                    *waiting = Some(FirstCluster { logical: first, place: place(first) });
+                }
+                first += 1;
+            }
+        }
+        if inode.kind() != FileType::Regular || self.logs_data(inode, core) {
+            // Directories, symbolic links and logged data are metadata: what the cache holds of them must not reach the device
+            // over their next owner.
+            for block in 0..u64::from(piece.len) {
+                handle.forget(BlockNr::new(piece.physical + block));
+            }
+        }
+        if first < end {
+            self.free_clusters_of(handle, inode, core, (place(first), end - first))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Frees clusters that hold nothing of an inode any more.
+    fn free_clusters_of(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &mut InodeCore,
+        (place, clusters): (BlockNr, u32),
+    ) -> Result<()> {
+        let geometry = *self.geometry();
+        let is_data = inode.kind() == FileType::Regular && !self.logs_data(inode, core);
+        self.free_clusters(handle, place, clusters, is_data)?;
+        core.add_blocks(-(i64::from(clusters) << geometry.cluster_ratio_bits()), geometry.block_bits());
+        Ok(())
+    }
+}
