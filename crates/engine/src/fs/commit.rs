@@ -2,7 +2,7 @@
 
 use super::FileSystem;
 use crate::inode::Inode;
-use crate::txn::{Epoch, Image, MyTurn, Taken};
+use crate::txn::{Epoch, Image, MyTurn, RUN_MAX, Taken};
 use crate::{Error, OpContext, Result};
 use blockyard_disk::superblock::FsState;
 use blockyard_disk::{GroupNr, InodeNr, TxnId};
@@ -102,8 +102,11 @@ impl FileSystem {
         }
         let buffers = &mut snapshot.changed.buffers;
         buffers.sort_unstable_by_key(|buffer| buffer.block());
-        let mut images = Vec::with_capacity(buffers.len() + 2);
+        let mut images = Vec::new();
         for buffer in &*buffers {
+            if images.len() == RUN_MAX {
+                self.journal.write_early(&mut images)?;
+            }
             let Some(copied) = buffer.take_copy(epoch) else { continue };
             // Bitmaps before descriptors, which carry their checksums.
             self.groups.freeze_bitmap(epoch, buffer, &copied);

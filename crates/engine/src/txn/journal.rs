@@ -28,6 +28,15 @@ pub(crate) trait Journal: Send + Sync {
     /// Most blocks that one transaction may change; a commit is forced before.
     fn blocks_max(&self) -> usize;
 
+    /// Images of the transaction that is about to end, in ascending order of block: who promises nothing may write them
+    /// home and take them out, so that no copy of the whole transaction is made.
+    ///
+    /// # Errors
+    /// Of the device.
+    fn write_early(&self, _images: &mut Vec<Image>) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes a transaction durable: `images` in ascending order of block, and the blocks of which no older copy may
     /// be replayed. Transactions come without gaps; `now` is the time of the commit.
     ///
@@ -74,6 +83,12 @@ impl Journal for NullJournal {
         self.blocks_max
     }
 
+    fn write_early(&self, images: &mut Vec<Image>) -> Result<()> {
+        write_home(&*self.device, images.iter().map(|image| (image.block, &*image.bytes)))?;
+        images.clear();
+        Ok(())
+    }
+
     fn commit(&self, _: TxnId, images: Vec<Image>, _: &[BlockNr], _: Timestamp) -> Result<()> {
         write_home(&*self.device, images.iter().map(|image| (image.block, &*image.bytes)))?;
         Ok(self.device.flush()?)
@@ -89,7 +104,7 @@ impl Journal for NullJournal {
 }
 
 /// Blocks written by one call at most.
-const RUN_MAX: usize = 256;
+pub(crate) const RUN_MAX: usize = 256;
 
 /// Writes images to their homes, neighbours in one call; they come in ascending order of block.
 pub(crate) fn write_home<'a>(

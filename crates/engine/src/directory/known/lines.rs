@@ -24,10 +24,16 @@ pub(super) enum Lines {
 pub(super) struct Aligned([u8; LINE]);
 
 impl Lines {
+    /// Bytes of memory that `count` lines take: whole huge pages, as the kernel puts only those where they can be huge.
+    pub(super) const fn memory(count: usize) -> usize {
+        let bytes = count * LINE;
+        if bytes < HUGE { bytes } else { bytes.next_multiple_of(HUGE) }
+    }
+
     /// `count` zeroed lines.
     pub(super) fn zeroed(count: usize) -> Self {
         if count * LINE >= HUGE
-            && let Ok(map) = MmapMut::map_anon(count * LINE)
+            && let Ok(map) = MmapMut::map_anon(Self::memory(count))
         {
             // A kernel without huge pages refuses: small ones do.
             drop(map.advise(Advice::HugePage));

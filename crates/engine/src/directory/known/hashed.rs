@@ -1,0 +1,178 @@
+//! Any names of one directory, with the inodes that they stand for, by their hash.
+//!
+//! Names are in [segments](super::segment). A segment grows in place to one huge page and is then split in two by one more bit
+//! of the hash, so that entering a name moves a bounded number of others, whatever the directory's size. A directory that
+//! gets no more memory empties the segment that is full. Names whose hashes were chosen to collide are not kept.
+
+use super::budget::Reserved;
+use super::lines::{HUGE, LINE};
+use super::segment::Segment;
+use super::{Known, NameCache};
+use crate::directory::names::hash;
+use blockyard_disk::InodeNr;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+
+/// Lines of the first segment: the names of one block of 4 KiB.
+const LINES_MIN: usize = 64;
+/// Lines of a segment that is split instead of grown.
+const LINES_MAX: usize = HUGE / LINE;
+/// Most bits of a hash that choose a segment: bounds the index. With 4 GiB of names it is not reached.
+const DEPTH_MAX: u32 = 12;
+/// Times that room is made for one name.
+const TRIES: usize = 4;
+
+/// See the module's text.
+pub(super) struct Hashed {
+    parts: Vec<Part>,
+    /// The part of a hash, by its upper bits.
+    index: Vec<u16>,
+    /// How many of them: at most [`DEPTH_MAX`].
+    bits: u32,
+}
+
+/// A segment with what is true of it.
+struct Part {
+    segment: Segment,
+    /// Upper bits that the hashes of its names have in common.
+    depth: u32,
+    /// It has every short name of the directory whose hash belongs to it.
+    complete: bool,
+    _memory: Reserved,
+}
+
+impl Hashed {
+    /// No names, if there is memory for some; whether the directory has no others.
+    pub(super) fn new(cache: &NameCache, complete: bool) -> Option<Self> {
+        let part = Part::new(cache, LINES_MIN, 0, complete)?;
+        Some(Self { parts: vec![part], index: vec![0], bits: 0 })
+    }
+
+    /// What is known of a name.
+    #[inline]
+    pub(super) fn ask(&self, name: &[u8]) -> Known {
+        let hash = hash(name);
+        let part = &self.parts[self.part_of(hash)];
+        match part.segment.find(hash << part.depth, name) {
+            Some(inode) => Known::As(InodeNr::new(inode)),
+            None if part.complete => Known::Absent,
+            None => Known::Not,
+        }
+    }
+
+    /// Not every short name of the directory may be here.
+    pub(super) fn doubt(&mut self, name: &[u8]) {
+        let part = self.part_of(hash(name));
+        self.parts[part].complete = false;
+    }
+
+    /// Enters a name, or has it stand for another inode, if there is room to be had.
+    pub(super) fn set(&mut self, cache: &NameCache, name: &[u8], inode: InodeNr) {
+        let hash = hash(name);
+        for _ in 0..TRIES {
+            let number = self.part_of(hash);
+            let part = &mut self.parts[number];
+            if !part.segment.is_full() && part.set(hash, name, inode) {
+                return;
+            }
+            if part.segment.is_sparse() {
+                break;
+            }
+            if self.grow(cache, number) {
+                continue;
+            }
+            let part = &mut self.parts[number];
+            if part.set(hash, name, inode) {
+                return;
+            }
+            part.segment.clear();
+            part.complete = false;
+        }
+        // It may be there with the inode that it stood for before.
+        self.remove(name);
+        let number = self.part_of(hash);
+        self.parts[number].complete = false;
+    }
+
+    /// Removes a name if it is there.
+    pub(super) fn remove(&mut self, name: &[u8]) {
+        let hash = hash(name);
+        let number = self.part_of(hash);
+        let part = &mut self.parts[number];
+        part.segment.remove(hash << part.depth, name);
+    }
+
+    /// Segments that there are, and the names in them.
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let mut names = 0;
+        for part in &self.parts {
+            part.segment.for_each(|_, _| names += 1);
+        }
+        (self.parts.len(), names)
+    }
+
+    #[inline]
+    fn part_of(&self, hash: u64) -> usize {
+        // In two steps, as a number has no 64 bits to be shifted by.
+        usize::from(self.index[usize_from_u64(hash >> 1 >> (63 - self.bits))])
+    }
+
+    /// Makes room in a part; false when there is no memory for it.
+    fn grow(&mut self, cache: &NameCache, number: usize) -> bool {
+        let part = &self.parts[number];
+        let (depth, complete, count) = (part.depth, part.complete, part.segment.count());
+        if count < LINES_MAX {
+            let Some(mut larger) = Part::new(cache, 2 * count, depth, complete) else { return false };
+            part.segment.for_each(|name, inode| larger.take_over(hash(name), name, inode));
+            self.parts[number] = larger;
+            return true;
+        }
+        if depth == DEPTH_MAX {
+            return false;
+        }
+        let half = || Part::new(cache, count, depth + 1, complete);
+        let (Some(mut lower), Some(mut upper)) = (half(), half()) else { return false };
+        part.segment.for_each(|name, inode| {
+            let hash = hash(name);
+            let half = if hash << depth >> 63 == 0 { &mut lower } else { &mut upper };
+            half.take_over(hash, name, inode);
+        });
+        self.replace_by_halves(number, lower, upper);
+        true
+    }
+
+    fn replace_by_halves(&mut self, number: usize, lower: Part, upper: Part) {
+        let depth = lower.depth;
+        if depth > self.bits {
+            self.index = self.index.iter().flat_map(|&part| [part, part]).collect();
+            self.bits = depth;
+        }
+        let added = u16::try_from(self.parts.len()).expect("there are at most 2^DEPTH_MAX parts");
+        for (position, part) in self.index.iter_mut().enumerate() {
+            let is_upper = u64_from_usize(position) >> (self.bits - depth) & 1 == 1;
+            if usize::from(*part) == number && is_upper {
+                *part = added;
+            }
+        }
+        self.parts[number] = lower;
+        self.parts.push(upper);
+    }
+}
+
+impl Part {
+    fn new(cache: &NameCache, lines: usize, depth: u32, complete: bool) -> Option<Self> {
+        let memory = cache.reserve(lines * LINE)?;
+        Some(Self { segment: Segment::new(lines), depth, complete, _memory: memory })
+    }
+
+    fn set(&mut self, hash: u64, name: &[u8], inode: InodeNr) -> bool {
+        self.segment.set(hash << self.depth, name, inode.raw())
+    }
+
+    /// A name of a smaller part, which this one replaces.
+    fn take_over(&mut self, hash: u64, name: &[u8], inode: u32) {
+        if !self.segment.set(hash << self.depth, name, inode) {
+            self.complete = false;
+        }
+    }
+}
