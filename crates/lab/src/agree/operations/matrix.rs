@@ -126,12 +126,11 @@ pub fn run(matrix: &Matrix, mut each: impl FnMut(&Cell)) -> Result<Vec<Cell>> {
     }
     let is_wanted =
         |names: &[String], name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
-    let session = Session::start(&matrix.scratch)?;
     let mut cells = Vec::new();
     let mut number = 0;
     // By image first: what was aged is kept for one kind of image only.
     for image in IMAGES.iter().filter(|image| is_wanted(&matrix.images, image.name)) {
-        let mut runs = Runs { session: &session, matrix, image, aged: Vec::new() };
+        let mut runs = Runs { matrix, image, aged: Vec::new() };
         for kind in KINDS.iter().filter(|kind| is_wanted(&matrix.kinds, kind.name)) {
             for mount in MOUNTS {
                 number += 1;
@@ -150,7 +149,6 @@ pub fn run(matrix: &Matrix, mut each: impl FnMut(&Cell)) -> Result<Vec<Cell>> {
 
 /// Comparisons on one kind of image.
 struct Runs<'a> {
-    session: &'a Session,
     matrix: &'a Matrix,
     image: &'a ImageKind,
     /// Aged images by seed.
@@ -158,7 +156,9 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
+    /// Each cell waits for its turn by itself: a long measurement lets others in between.
     fn cell(&mut self, kind: &str, mount: &str) -> Result<Cell> {
+        let session = Session::start(&self.matrix.scratch)?;
         let mut cell = Cell {
             trace: kind.to_owned(),
             image: self.image.name.to_owned(),
@@ -169,11 +169,11 @@ impl Runs<'_> {
         for &seed in &self.matrix.seeds {
             let lines = self.lines(kind, seed)?;
             let plan = self.plan(kind, mount, seed)?;
-            let start = self.start(kind, &plan)?;
-            cell.agreement.add(&self.session.compare_from(&plan, &start, &lines)?);
+            let start = self.start(&session, kind, &plan)?;
+            cell.agreement.add(&session.compare_from(&plan, &start, &lines)?);
             if self.matrix.ceiling {
                 let plan = Plan { other: Other::Kernel, keep: None, ..plan };
-                let most = self.session.compare_from(&plan, &start, &lines)?;
+                let most = session.compare_from(&plan, &start, &lines)?;
                 cell.ceiling.get_or_insert_with(Agreement::default).add(&most);
             }
         }
@@ -212,14 +212,14 @@ impl Runs<'_> {
     }
 
     /// The start image; an aged one is kept, but not the small one of `near-full`.
-    fn start(&mut self, kind: &str, plan: &Plan) -> Result<Arc<MemoryDevice>> {
+    fn start(&mut self, session: &Session, kind: &str, plan: &Plan) -> Result<Arc<MemoryDevice>> {
         if plan.ageing.is_none() || kind == "near-full" {
-            return self.session.start_image(plan);
+            return session.start_image(plan);
         }
         if let Some((_, kept)) = self.aged.iter().find(|(seed, _)| *seed == plan.seed) {
             return Ok(Arc::clone(kept));
         }
-        let made = self.session.start_image(plan)?;
+        let made = session.start_image(plan)?;
         self.aged.push((plan.seed, Arc::clone(&made)));
         Ok(made)
     }
