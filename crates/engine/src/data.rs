@@ -142,6 +142,18 @@ impl FileData {
         self.folios = folios;
     }
 
+    /// The page cache's clean pages go; of a file that nobody has open and that has no other ones (`is_unused`) also what was
+    /// remembered of holes.
+    pub(crate) fn drop_caches(&mut self, block_bits: u32, is_unused: bool) {
+        let mut folios = std::mem::take(&mut self.folios);
+        let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
+        folios.keep(|folio| self.first_in(block(folio.start)..block(folio.end)).is_some());
+        self.folios = folios;
+        if is_unused && self.is_empty() {
+            self.holes = Holes::default();
+        }
+    }
+
     /// Whether blocks outside a range are dirty.
     pub(crate) fn has_more_than(&self, range: &Range<u32>) -> bool {
         self.blocks.range(..range.start).next().is_some() || self.blocks.range(range.end..).next().is_some()

@@ -7,6 +7,7 @@
 mod allocate;
 mod by_folio;
 mod convert;
+mod direct;
 mod fallocate;
 mod gone;
 mod logged;

@@ -395,6 +395,31 @@ fn punching_splits_the_extent_at_the_end_of_the_hole() {
     assert_eq!(world.taken(), [(inode.raw(), 0, 0)], "a block for the tree");
 }
 
+#[test]
+fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
+    let world = World::new();
+    let inode = world.open("f");
+    world.fs.truncate(&context(), inode, 100 * BLOCK).unwrap();
+    world.allocate(inode, Fallocate::Allocate, 50 * BLOCK, 60 * BLOCK);
+    // Looks for block 17, then remembers the hole up to block 60.
+    world.allocate(inode, Fallocate::PunchHole, 17 * BLOCK + 100, 19 * BLOCK);
+    world.allocate(inode, Fallocate::PunchHole, 50 * BLOCK, 60 * BLOCK);
+    world.taken();
+    world.allocate(inode, Fallocate::AllocateKeepSize, 5 * BLOCK, 80 * BLOCK);
+    assert_eq!(world.taken(), [(inode.raw(), 5, 75)], "nothing is known of block 5");
+}
+
+#[test]
+fn the_rest_of_a_folio_is_asked_for_alone_also_behind_a_block_that_has_its_place() {
+    let world = World::new();
+    let inode = world.open("f");
+    world.fs.write_direct(&context(), inode, BLOCK, &[7; 4096]).unwrap();
+    world.write(inode, 0, 20);
+    world.taken();
+    world.fs.fsync(&context(), inode).unwrap();
+    assert_eq!(world.taken(), [(0, 1), (2, 14), (16, 4)].map(|(first, len)| (inode.raw(), first, len)));
+}
+
 /// An image of 64 MiB without a reserve of its own.
 fn small_world() -> World {
     let world =

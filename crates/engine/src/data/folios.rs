@@ -85,6 +85,12 @@ impl Folios {
         }
     }
 
+    /// Drops the folios that are not to be kept, by their bytes.
+    pub(crate) fn keep(&mut self, is_kept: impl Fn(Range<u64>) -> bool) {
+        self.orders
+            .retain(|&first, &mut order| is_kept(first << PAGE_BITS..(first + (1 << order)) << PAGE_BITS));
+    }
+
     /// Parts a folio by halves until `page` is one of its own.
     fn part(&mut self, folio: Range<u64>, page: u64) {
         let Some(mut order) = self.orders.remove(&folio.start) else { return };
@@ -114,7 +120,7 @@ impl Folios {
 
 #[cfg(test)]
 mod tests {
-    use super::Folios;
+    use super::{Folios, PAGE_BITS};
 
     fn list(folios: &Folios) -> Vec<(u64, u32)> {
         folios.orders.iter().map(|(&first, &order)| (first, order)).collect()
@@ -153,5 +159,14 @@ mod tests {
         assert_eq!(list(&folios), [(0, 2), (4, 0), (5, 0)]);
         folios.drop_bytes(4096..8192, |_| false);
         assert_eq!(list(&folios), [(0, 0), (2, 1), (4, 0), (5, 0)]);
+    }
+
+    #[test]
+    fn folios_that_are_not_kept_leave_single_pages() {
+        let mut folios = Folios::default();
+        folios.note_write(0..16 << PAGE_BITS);
+        folios.note_write(16 << PAGE_BITS..24 << PAGE_BITS);
+        folios.keep(|bytes| bytes.start >= 16 << PAGE_BITS);
+        assert_eq!((folios.around(3, PAGE_BITS), folios.around(17, PAGE_BITS)), (3..4, 16..24));
     }
 }

@@ -60,10 +60,16 @@ impl FileSystem {
         })
     }
 
-    /// Where the page cache is followed: remembers the hole that a look-up of `logical` found, if it did.
+    /// Where the page cache is followed: remembers the hole that a look-up of `logical` found, if it did. What lies before the
+    /// first extent is remembered from `logical` on only.
     pub(crate) fn remember_hole(&self, data: &mut FileData, here: &Lookup, logical: u32) {
         if self.options().follow_page_cache && here.found.is_none() {
-            let hole = here.left.map_or(0, |e| e.end())..here.right.map_or(u32::MAX, |e| e.logical);
+            let start = match (here.left, here.right) {
+                (Some(left), _) => left.end(),
+                (None, Some(_)) => logical,
+                (None, None) => 0,
+            };
+            let hole = start..here.right.map_or(u32::MAX, |right| right.logical);
             data.remember_hole(hole, logical);
         }
     }

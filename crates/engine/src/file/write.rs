@@ -251,7 +251,7 @@ impl FileSystem {
     }
 
     /// Raises the size that users see and sets the times. As in Linux an inode that stays as it is joins no transaction.
-    fn note_written(&self, ctx: &OpContext, inode: &Arc<Inode>, end: u64) -> Result<()> {
+    pub(super) fn note_written(&self, ctx: &OpContext, inode: &Arc<Inode>, end: u64) -> Result<()> {
         {
             let core = inode.core();
             if end <= core.size && !core.times_change(ctx) {

@@ -139,6 +139,18 @@ impl FileSystem {
         written
     }
 
+    /// Forgets what is remembered of clean data, as a machine that drops its caches does: where the page cache is followed
+    /// ([`OpenOptions::follow_page_cache`](crate::OpenOptions::follow_page_cache)) its folios and the holes that were seen; elsewhere
+    /// nothing is. Files that somebody uses now keep theirs.
+    pub fn drop_caches(&self) {
+        for inode in self.inodes.all() {
+            if let Some(mut data) = inode.try_write() {
+                let is_unused = inode.opens.load(Ordering::Relaxed) == 0;
+                data.drop_caches(self.geometry().block_bits(), is_unused);
+            }
+        }
+    }
+
     /// Files whose data became dirty at `seconds` or before, in the order in which it did; those of now, not what
     /// becomes dirty meanwhile.
     fn dirty_files(&self, seconds: i64) -> Vec<Arc<Inode>> {
@@ -219,7 +231,8 @@ impl FileSystem {
         while let Some(run) = self.next_run(data, &range, &rest_of_folio) {
             self.end_io_beside(ctx, inode, data)?;
             match self.patiently(ctx, || self.write_run(ctx, inode, data, run.clone())) {
-                Ok(None) => rest_of_folio = 0..0,
+                // Blocks with a place in between do not end it.
+                Ok(None) => {}
                 Ok(Some(end)) => {
                     rest_of_folio = self.rest_of_folio(data, end);
                     self.note_piece_mapped();

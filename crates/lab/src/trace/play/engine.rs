@@ -33,6 +33,7 @@ struct OpenFile {
     content: Content,
     write: bool,
     append: bool,
+    direct: bool,
 }
 
 /// Called with each file system that is opened, before the first operation on it.
@@ -140,7 +141,10 @@ impl EnginePlayer {
         let opened = open_file(self.file_system()?, ctx, path, flags);
         Ok(opened.map(|inode| {
             let content = Content::of(path, self.seed);
-            self.open.insert(fd, OpenFile { inode, content, write: flags.write, append: flags.append });
+            self.open.insert(
+                fd,
+                OpenFile { inode, content, write: flags.write, append: flags.append, direct: flags.direct },
+            );
         }))
     }
 
@@ -161,7 +165,12 @@ impl EnginePlayer {
         // Like a program that writes until it is told that nothing fits any more.
         let mut rest = &data[..];
         loop {
-            match fs.write_some(ctx, file.inode, at, rest) {
+            let written = if file.direct {
+                fs.write_direct(ctx, file.inode, at, rest)
+            } else {
+                fs.write_some(ctx, file.inode, at, rest)
+            };
+            match written {
                 Ok(done) => {
                     at += blockyard_disk::num::u64_from_usize(done);
                     rest = &rest[done..];
@@ -255,8 +264,11 @@ impl Player for EnginePlayer {
                 let ctx = self.context(0);
                 outcome(self.file_system()?.sync(&ctx))
             }
-            // The engine keeps no clean file data; its inodes and bitmaps stay.
-            Op::DropCaches => Ok(()),
+            // Its inodes and bitmaps stay.
+            Op::DropCaches => {
+                self.file_system()?.drop_caches();
+                Ok(())
+            }
             Op::Remount => {
                 self.close()?;
                 self.file_system()?;

@@ -1,0 +1,116 @@
+//! Direct writes: what is asked for, what becomes of data that waits, and that content and image are right.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/image.rs"]
+mod support;
+
+use blockyard_alloc::{AllocEvent, EventSink, RequestFlags};
+use blockyard_device::MemoryDevice;
+use blockyard_disk::InodeNr;
+use blockyard_engine::{Events, Fallocate, FileSystem, OpenOptions, mkfs};
+use blockyard_sync::CpuSlot;
+use std::sync::{Arc, Mutex};
+use support::{ROOT, context, file, open_with};
+
+const BLOCK: u64 = 4096;
+
+/// First logical block and blocks of each request for data.
+#[derive(Default)]
+struct Requests(Mutex<Vec<(u32, u32)>>);
+
+impl EventSink for Requests {
+    fn emit(&self, _: CpuSlot, event: &AllocEvent) {
+        if u32::from(event.flags) & RequestFlags::DATA.bits() != 0 {
+            self.0.lock().unwrap().push((event.original.logical, event.original.len));
+        }
+    }
+}
+
+struct World {
+    device: Arc<MemoryDevice>,
+    fs: FileSystem,
+    requests: Arc<Requests>,
+    inode: InodeNr,
+}
+
+impl World {
+    fn new() -> Self {
+        let device = Arc::new(MemoryDevice::new(256 << 20));
+        mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
+        let requests = Arc::new(Requests::default());
+        let events = Some(Events(Arc::<Requests>::clone(&requests)));
+        let fs =
+            open_with(&device, OpenOptions { events, follow_page_cache: true, ..OpenOptions::default() });
+        let inode = file(&fs, ROOT, "f");
+        fs.open_inode(inode, true).unwrap();
+        Self { device, fs, requests, inode }
+    }
+
+    /// Gives what was asked for.
+    fn direct(&self, block: u64, blocks: u64, byte: u8) -> Vec<(u32, u32)> {
+        self.requests.0.lock().unwrap().clear();
+        let bytes = vec![byte; usize::try_from(blocks * BLOCK).unwrap()];
+        assert_eq!(self.fs.write_direct(&context(), self.inode, block * BLOCK, &bytes).unwrap(), bytes.len());
+        std::mem::take(&mut self.requests.0.lock().unwrap())
+    }
+
+    fn byte(&self, block: u64) -> u8 {
+        let mut bytes = [0xee; 4096];
+        assert_eq!(self.fs.read(&context(), self.inode, block * BLOCK, &mut bytes).unwrap(), 4096);
+        assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+        bytes[0]
+    }
+}
+
+/// The requests of 6.18 for the same writes (tracepoints); preallocated blocks are found without a search.
+#[test]
+fn what_lies_in_a_hole_is_asked_for_at_once_and_what_has_a_place_not() {
+    let world = World::new();
+    assert_eq!(world.direct(0, 4, 1), [(0, 4)]);
+    assert_eq!(world.direct(4, 100, 2), [(4, 100)]);
+    assert_eq!(world.direct(110, 2, 3), [(110, 2)], "preallocated");
+    assert_eq!(world.direct(2, 8, 4), [], "mapped");
+    world
+        .fs
+        .fallocate(&context(), world.inode, Fallocate::AllocateKeepSize, 200 * BLOCK, 50 * BLOCK)
+        .unwrap();
+    assert_eq!(world.direct(210, 4, 5), [], "unwritten");
+    assert_eq!(world.direct(198, 4, 6), [(198, 2)], "a hole, and a part of what is unwritten");
+    let bytes =
+        [(0, 1), (1, 1), (2, 4), (9, 4), (10, 2), (105, 0), (110, 3), (199, 6), (201, 6), (202, 0), (213, 5)];
+    for (block, byte) in bytes {
+        assert_eq!(world.byte(block), byte, "block {block}");
+    }
+    assert_eq!(world.fs.attributes(world.inode).unwrap().size, 214 * BLOCK);
+}
+
+#[test]
+fn the_folios_of_the_range_are_written_before_and_others_go_on_waiting() {
+    let world = World::new();
+    // Folios of 16 and of 4 blocks.
+    world.fs.write(&context(), world.inode, 0, &[7; 20 * 4096]).unwrap();
+    assert_eq!(world.direct(4, 4, 8), [(0, 16)]);
+    assert_eq!(world.fs.allocator().free_clusters().delayed, 4);
+    assert_eq!((world.byte(3), world.byte(4), world.byte(8)), (7, 8, 7));
+    world.fs.sync(&context()).unwrap();
+    assert_eq!((world.byte(3), world.byte(7), world.byte(8)), (7, 8, 7));
+    let World { device, fs, .. } = world;
+    fs.close(&context()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    device.save(&image).unwrap();
+    if blockyard_testkit::require(&["e2fsck"]) {
+        blockyard_testkit::e2fsck_clean(&image);
+    }
+}
+
+#[test]
+fn parts_of_blocks_are_refused_and_change_nothing() {
+    let world = World::new();
+    for (offset, len) in [(1, 4096), (0, 100), (4096, 4097)] {
+        let refused = world.fs.write_direct(&context(), world.inode, offset, &vec![1; len]).unwrap_err();
+        assert_eq!(refused.errno(), 22);
+    }
+    assert_eq!(world.fs.attributes(world.inode).unwrap().size, 0);
+}
