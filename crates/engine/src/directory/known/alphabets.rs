@@ -99,7 +99,9 @@ impl Alphabets {
         for name in names {
             let length = exact.lengths[name.len()].get_or_insert_with(|| Length::of(name.len()));
             for (place, &byte) in length.places.iter_mut().zip(name) {
-                place.add(byte);
+                if !place.add(byte) {
+                    return None;
+                }
             }
         }
         let mut expecting = exact.clone();
@@ -142,16 +144,22 @@ impl Place {
         let class = CLASSES.iter().find(|class| self.bytes.iter().all(|byte| class.contains(byte)));
         if let Some(class) = class.filter(|_| self.bytes.len() > 1) {
             for &byte in *class {
-                self.add(byte);
+                assert!(self.add(byte), "a class has few bytes");
             }
         }
     }
 
-    fn add(&mut self, byte: u8) {
-        if self.ranks[usize::from(byte)] == NONE && self.bytes.len() < usize::from(NONE) {
+    /// False when there is no rank for the byte. Names without `/` and NUL have not so many, those of damaged directories may.
+    #[must_use]
+    fn add(&mut self, byte: u8) -> bool {
+        if self.ranks[usize::from(byte)] == NONE {
+            if self.bytes.len() == usize::from(NONE) {
+                return false;
+            }
             self.ranks[usize::from(byte)] = low8(u32_from_usize(self.bytes.len()));
             self.bytes.push(byte);
         }
+        true
     }
 }
 
@@ -182,6 +190,15 @@ mod tests {
         let lengths: Vec<Vec<u8>> = (1..=17).map(|len| vec![b'x'; len]).collect();
         assert!(Alphabets::new().learn(lengths[1..].iter().map(Vec::as_slice)).is_some());
         assert!(Alphabets::new().learn(lengths.iter().map(Vec::as_slice)).is_none());
+    }
+
+    /// A damaged directory may have names of any byte.
+    #[test]
+    fn a_byte_without_a_rank_is_refused() {
+        let all: Vec<[u8; 1]> = (0..=u8::MAX).map(|byte| [byte]).collect();
+        let most = Alphabets::new().learn(all[..255].iter().map(|name| &name[..])).unwrap();
+        assert_eq!(most.codes(), 255);
+        assert!(most.learn(std::iter::once(&all[255][..])).is_none());
     }
 
     proptest! {
