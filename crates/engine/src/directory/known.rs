@@ -215,11 +215,13 @@ impl KnownNames {
     /// Enters a name, or has it stand for another inode; false when there is no memory for any.
     #[must_use]
     fn set(&mut self, cache: &NameCache, name: &[u8], inode: InodeNr) -> bool {
-        if let Self::Coded(coded) = self
-            && coded.set(cache, name, inode) == Entered::NoRule
-            && !self.leave_codes(cache)
-        {
-            return false;
+        if let Self::Coded(coded) = self {
+            match coded.set(cache, name, inode) {
+                Entered::Done => return true,
+                Entered::NoMemory => return false,
+                Entered::NoRule if !self.leave_codes(cache) => return false,
+                Entered::NoRule => {}
+            }
         }
         if let Self::Hashed(hashed) = self {
             hashed.set(cache, name, inode);
@@ -457,6 +459,25 @@ mod tests {
         assert_eq!(idle.directory.ask(b"77"), Known::Not);
         assert_eq!(number_of(new.directory.ask(b"9999")), Some(10_000));
         assert!(world.cache.taken() <= 120 << 10);
+    }
+
+    /// There is memory for one table but not for a wider one beside it: names of inodes that need it are known nevertheless.
+    #[test]
+    fn large_inodes_find_room() {
+        let world = World::new(100 << 10);
+        let names = world.names();
+        names.start(std::iter::empty());
+        for number in 0..10_000u32 {
+            names.entered(format!("{number:05}").as_bytes(), InodeNr::new(number + 1));
+        }
+        assert_eq!(number_of(names.directory.ask(b"09999")), Some(10_000));
+        let mut known = 0;
+        for number in 0..1000u32 {
+            let name = format!("{number:05}").into_bytes();
+            names.entered(&name, InodeNr::new(u32::MAX - number));
+            known += u32::from(names.directory.ask(&name) == Known::As(InodeNr::new(u32::MAX - number)));
+        }
+        assert!(known > 900, "{known} of 1000");
     }
 
     /// The same name twice in the blocks: whoever removes one must not be told that there is none left.

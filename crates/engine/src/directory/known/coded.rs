@@ -62,6 +62,8 @@ pub(super) enum Entered {
     Done,
     /// No rule of few enough bits makes this name and the others.
     NoRule,
+    /// There is no memory for entries that have room for its inode: whoever keeps the table would empty it for each such name.
+    NoMemory,
 }
 
 /// How codes and inodes are in lines.
@@ -167,10 +169,11 @@ impl Coded {
             match self.remade(cache, &self.alphabets, homes) {
                 Remade::As(new) => *self = new,
                 Remade::NoRule => return Entered::NoRule,
-                Remade::NoMemory => {
+                Remade::NoMemory if self.shape.holds(inode) => {
                     self.start_over();
                     return Entered::Done;
                 }
+                Remade::NoMemory => return Entered::NoMemory,
             }
         }
         Entered::NoRule
