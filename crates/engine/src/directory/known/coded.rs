@@ -28,6 +28,9 @@ const HOMES_MIN: usize = 64;
 const HOMES_LARGE: usize = 4096;
 /// Times that a table is made larger for one name.
 const TRIES: usize = 8;
+/// Entries that are moved to enter one: names may be chosen to displace one another through the whole table. Those chosen at
+/// random rarely move more than a few.
+const MOVES_MAX: usize = 64;
 /// Names that are passed by when there was no memory for larger alphabets.
 const PAUSE: u32 = 4096;
 /// Times that each name may get another code, on average: who learns on and on has no rule.
@@ -50,7 +53,8 @@ pub(super) struct Coded {
     complete: bool,
     /// Names that are not learned from before the next attempt: there was no memory.
     pause: u32,
-    /// Names that got another code because others were learned.
+    /// Names that got another code because others were learned, and lines that were read for it: a table that was emptied
+    /// has few names to count.
     recoded: usize,
     _memory: Reserved,
 }
@@ -129,7 +133,7 @@ impl Coded {
 
     /// Learns to spell names that are about to come.
     pub(super) fn expect<'b>(&mut self, cache: &NameCache, names: impl Iterator<Item = &'b [u8]>) -> Entered {
-        self.recoded += self.entries;
+        self.recoded += self.entries + self.shape.homes;
         if self.recoded > RECODED_MAX * self.entries.max(1000) {
             return Entered::NoRule;
         }
@@ -258,7 +262,8 @@ impl Coded {
     }
 
     /// Enters a mixed code that is not there. Who has the last home in a full line goes on to the next one. False when one of
-    /// them would go too far: nothing has changed then.
+    /// them would go too far, or too many would: nothing has changed then. A removal moves back what entries have moved, so
+    /// the bound here is one for both, on average.
     #[must_use]
     fn put_new(&mut self, mixed: u64, word: u64) -> bool {
         if self.shape.is_full(self.entries) {
@@ -267,7 +272,7 @@ impl Coded {
         let mut moved: Vec<(usize, usize, u64)> = Vec::new();
         let (mut home, mut word) = (self.shape.home(mixed), word);
         let mut number = home;
-        while number < home + REACH {
+        while number < home + REACH && moved.len() < MOVES_MAX {
             if let Some(free) = self.free(number) {
                 self.set_word(number, free, word);
                 self.entries += 1;
@@ -580,5 +585,53 @@ mod tests {
             }
             prop_assert_eq!(table.entries, map.len());
         }
+    }
+
+    /// Names may be chosen so that each line has one entry too many, and one more moves all of them.
+    #[test]
+    fn a_chain_through_the_table_is_not_moved() {
+        let cache = NameCache::new(1 << 20);
+        let homes = 1000u64;
+        let shape = Shape::new(1 << 30, usize_from_u64(homes), 1000).unwrap();
+        let mut table = Coded::of(&cache, Alphabets::new(), shape).unwrap();
+        let mixed = |home: u64, number: u64| (home << shape.bits).div_ceil(homes) + number;
+        let all: Vec<u64> = (0..800)
+            .flat_map(|home| {
+                (0..u64_from_usize(shape.slots) + u64::from(home == 0)).map(move |number| (home, number))
+            })
+            .map(|(home, number)| mixed(home, number))
+            .collect();
+        for &mixed in &all {
+            assert!(table.put(mixed, InodeNr::new(7)));
+        }
+        assert!(!table.put(mixed(0, 100), InodeNr::new(8)));
+        assert!(table.put(mixed(790, 100), InodeNr::new(8)));
+        assert!(all.iter().all(|&mixed| table.find(mixed).is_some()));
+        assert_eq!(table.entries, all.len() + 1);
+        // A removal moves all of them back; there is room then.
+        assert!(table.take(mixed(0, 0)));
+        assert!(all[1..].iter().all(|&mixed| table.find(mixed).is_some()));
+        assert!(table.displaced(0).is_none() && table.displaced(700).is_none());
+    }
+
+    /// A table that was large reads all of its lines for each lesson.
+    #[test]
+    fn an_emptied_table_learns_little() {
+        let cache = NameCache::new(64 << 20);
+        let mut table = Coded::new(&cache, true).unwrap();
+        assert_eq!(table.expect(&cache, [&b"00000"[..], b"11111"].into_iter()), Entered::Done);
+        let name = |number: u32| format!("{number:05}").into_bytes();
+        for number in 0..50_000 {
+            assert_eq!(table.set(&cache, &name(number), InodeNr::new(number + 1)), Entered::Done);
+        }
+        for number in 0..50_000 {
+            table.remove(&name(number));
+        }
+        let mut lessons = (b'A'..=b'Z').map(|byte| {
+            let entered = table.set(&cache, &[byte; 2], InodeNr::new(1));
+            table.remove(&[byte; 2]);
+            entered
+        });
+        assert!(lessons.any(|entered| entered == Entered::NoRule));
     }
 }
