@@ -181,8 +181,10 @@ impl FileSystem {
 
 #[cfg(test)]
 mod tests {
-    use crate::{FileSystem, OpContext, OpenOptions, mkfs};
-    use blockyard_device::MemoryDevice;
+    use crate::{Error, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+    use blockyard_device::{Effect, Fault, FaultyDevice, MemoryDevice, Operation, When};
+    use blockyard_disk::InodeNr;
+    use blockyard_disk::inode::FileType;
     use blockyard_sync::CpuSlot;
     use std::sync::Arc;
 
@@ -198,5 +200,54 @@ mod tests {
         drop(fs.begin(&on_slot(0), fs.journal.blocks_max()).unwrap());
         drop(fs.begin(&on_slot(1), 40).unwrap());
         fs.close(&on_slot(0)).unwrap();
+    }
+
+    /// Without a journal a commit writes many times. Whichever fails, the instance ends there, and says of every name what
+    /// it said before.
+    #[test]
+    fn each_write_of_a_commit_without_journal_may_fail() {
+        let ctx = OpContext::system();
+        let image = MemoryDevice::new(64 << 20);
+        let options = mkfs::Options::ext4().block_size(1024).features("^has_journal").identity(1, 1);
+        mkfs::format(&image, &options).unwrap();
+        let new = |kind| NewInode { kind, permissions: 0o755, device: None };
+        // Commits the blocks of a thousand directories with a name each, and gives the writes that this took.
+        let trial = |nth: Option<u64>| {
+            let device = Arc::new(FaultyDevice::new(image.duplicate()));
+            let fs = FileSystem::open(Arc::<FaultyDevice<_>>::clone(&device), OpenOptions::default(), &ctx)
+                .unwrap();
+            let names: Vec<String> = (0..1000).map(|number| format!("{number}")).collect();
+            let dirs: Vec<InodeNr> = names
+                .iter()
+                .map(|name| {
+                    let dir =
+                        fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &new(FileType::Directory)).unwrap();
+                    fs.create(&ctx, dir, b"name", &new(FileType::Fifo)).unwrap();
+                    dir
+                })
+                .collect();
+            let before = device.counts().writes;
+            if let Some(nth) = nth {
+                let when = When::Nth(before + nth);
+                device.add(Fault { operation: Operation::Write, when, effect: Effect::Nothing });
+            }
+            let committed = fs.commit_now(&ctx);
+            assert_eq!(committed.is_err(), nth.is_some());
+            let writes = device.counts().writes - before;
+            device.heal();
+            for (name, dir) in names.iter().zip(dirs) {
+                assert_eq!(fs.lookup(InodeNr::ROOT, name.as_bytes()).unwrap(), dir);
+                assert!(fs.lookup(dir, b"name").is_ok());
+            }
+            let later = fs.create(&ctx, InodeNr::ROOT, b"later", &new(FileType::Fifo));
+            assert_eq!(matches!(later, Err(Error::ReadOnly)), nth.is_some());
+            assert_eq!(fs.close(&ctx).is_err(), nth.is_some());
+            writes
+        };
+        let writes = trial(None);
+        assert!(writes > 4, "{writes} writes");
+        for nth in 1..=writes {
+            trial(Some(nth));
+        }
     }
 }
