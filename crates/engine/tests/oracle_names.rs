@@ -46,15 +46,37 @@ fn name(number: u32) -> Vec<u8> {
     format!("{number:0>width$}", width = [4, 13, 60][number as usize % 3]).into_bytes()
 }
 
+/// Names that no rule makes, of as many lengths as there are and with any bytes.
+fn odd_name(number: u32) -> Vec<u8> {
+    let mut rng = ChaCha8Rng::seed_from_u64(u64::from(number));
+    let mut name = format!("{number}").into_bytes();
+    let len = rng.random_range(name.len()..70);
+    name.resize_with(len, || if rng.random() { b'a' } else { rng.random_range(b'0'..=u8::MAX) });
+    name
+}
+
+/// How many names there may be, and how they are spelled.
+#[derive(Clone, Copy)]
+struct Spelling {
+    names: u32,
+    name: fn(u32) -> Vec<u8>,
+}
+
+impl Spelling {
+    fn any(self, rng: &mut ChaCha8Rng) -> Vec<u8> {
+        (self.name)(rng.random_range(0..self.names))
+    }
+}
+
 fn create(fs: &FileSystem, dir: InodeNr, name: &[u8]) -> Result<InodeNr, Error> {
     fs.create(&context(), dir, name, &NewInode { kind: FileType::Fifo, permissions: 0o644, device: None })
 }
 
 /// One random change, or a look-up of a name that may or may not be there.
-fn step(fs: &FileSystem, dirs: [InodeNr; 2], model: &mut Model, names: u32, rng: &mut ChaCha8Rng) {
+fn step(fs: &FileSystem, dirs: [InodeNr; 2], model: &mut Model, spelling: Spelling, rng: &mut ChaCha8Rng) {
     let ctx = context();
     let (which, other) = (rng.random_range(0..2), rng.random_range(0..2));
-    let (here, there) = (name(rng.random_range(0..names)), name(rng.random_range(0..names)));
+    let (here, there) = (spelling.any(rng), spelling.any(rng));
     let (dir, held) = (dirs[which], model[which].get(&here).copied());
     match (rng.random_range(0..10), held) {
         (0..6, None) => {
@@ -108,12 +130,12 @@ fn renew(fs: &FileSystem, dirs: &mut [InodeNr; 2], model: &mut Model, which: usi
     dirs[which] = fs.create(&context(), InodeNr::ROOT, DIRS[which], &new).unwrap();
 }
 
-fn compare(fs: &FileSystem, dirs: [InodeNr; 2], model: &Model, names: u32) {
+fn compare(fs: &FileSystem, dirs: [InodeNr; 2], model: &Model, spelling: Spelling) {
     for (dir, model) in dirs.into_iter().zip(model) {
         assert_eq!(fs.lookup(dir, b".").unwrap(), dir);
         assert_eq!(fs.lookup(dir, b"..").unwrap(), InodeNr::ROOT);
-        for number in 0..names {
-            let name = name(number);
+        for number in 0..spelling.names {
+            let name = (spelling.name)(number);
             match (fs.lookup(dir, &name), model.get(&name)) {
                 (Ok(found), Some(inode)) => assert_eq!(found, *inode),
                 (Err(Error::NotFound), None) => {}
@@ -137,15 +159,17 @@ fn tables_and_blocks_never_disagree() {
     let steps = if full_matrix() { 40_000 } else { 6_000 };
     let seed = seed(41);
     let kinds = [
-        (1024, "", (4 << 20, 64 << 20)),
-        (4096, "", (64 << 20, 48 << 10)),
-        (4096, "^dir_index", (64 << 20, 64 << 20)),
-        (1024, "^metadata_csum", (0, 16 << 10)),
-        (1024, "", (64 << 20, 0)),
+        (1024, "", (4 << 20, 64 << 20), name as fn(u32) -> Vec<u8>),
+        (4096, "", (64 << 20, 48 << 10), name),
+        (4096, "^dir_index", (64 << 20, 64 << 20), name),
+        (1024, "^metadata_csum", (0, 16 << 10), name),
+        (1024, "", (64 << 20, 0), name),
+        (1024, "", (4 << 20, 64 << 20), odd_name),
+        (1024, "", (4 << 20, 64 << 10), odd_name),
     ];
-    for (turn, (block_size, features, memory)) in kinds.into_iter().enumerate() {
+    for (turn, (block_size, features, memory, name)) in kinds.into_iter().enumerate() {
         let mut rng = ChaCha8Rng::seed_from_u64(seed + turn as u64);
-        let names = if features == "^dir_index" { 400 } else { 2_000 };
+        let spelling = Spelling { names: if features == "^dir_index" { 400 } else { 2_000 }, name };
         let device = format(block_size, features);
         let mut model = Model::default();
         let fs = open(&device, memory);
@@ -155,15 +179,15 @@ fn tables_and_blocks_never_disagree() {
         for life in 0..3 {
             let fs = open(&device, memory);
             for number in 0..steps / 3 {
-                step(&fs, dirs, &mut model, names, &mut rng);
+                step(&fs, dirs, &mut model, spelling, &mut rng);
                 if number == steps / 6 && life > 0 {
                     renew(&fs, &mut dirs, &mut model, life % 2);
                 }
             }
-            compare(&fs, dirs, &model, names);
+            compare(&fs, dirs, &model, spelling);
             fs.close(&context()).unwrap();
             let fs = open(&device, memory);
-            compare(&fs, dirs, &model, names);
+            compare(&fs, dirs, &model, spelling);
             fs.close(&context()).unwrap();
         }
         if require(&["e2fsck"]) {
