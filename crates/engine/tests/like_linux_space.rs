@@ -18,14 +18,17 @@ const BLOCK: u64 = 4096;
 /// Blocks of a cluster.
 const RATIO: u64 = 16;
 
-/// Inode, whether for data, and flags of each decision.
+/// Inode, whether for data, flags, first logical block and blocks of each decision.
 #[derive(Default)]
-struct Decisions(Mutex<Vec<(u32, bool, u32)>>);
+struct Decisions(Mutex<Vec<Decision>>);
+
+type Decision = (u32, bool, u32, (u32, u32));
 
 impl EventSink for Decisions {
     fn emit(&self, _: CpuSlot, event: &AllocEvent) {
         let flags = u32::from(event.flags);
-        self.0.lock().unwrap().push((event.inode, flags & RequestFlags::DATA.bits() != 0, flags));
+        let asked = (event.original.logical, event.original.len);
+        self.0.lock().unwrap().push((event.inode, flags & RequestFlags::DATA.bits() != 0, flags, asked));
     }
 }
 
@@ -160,4 +163,52 @@ fn whether_a_folio_is_delayed_is_asked_once_however_often_it_is_tried() {
         refused += u32::from(outcome.is_err());
     }
     assert!(refused > 20, "{refused} folios did not fit");
+}
+
+/// Leaves `left` clusters free, in a file of its own.
+fn fill(fs: &FileSystem, left: u64) {
+    let filler = file(fs, ROOT, "filler");
+    let mut at = 0;
+    loop {
+        let free = fs.allocator().free_clusters().free;
+        if free <= left {
+            break;
+        }
+        allocate(fs, filler, at, free - left);
+        at += free - left;
+    }
+    assert_eq!(fs.allocator().free_clusters().free, left);
+}
+
+#[test]
+fn what_found_a_place_but_no_room_in_the_mapping_comes_back_with_the_commit() {
+    let (fs, _) = world(64 << 20, mkfs::Options::ext4(), OpenOptions::default());
+    let inode = file(&fs, ROOT, "f");
+    (0..4).for_each(|piece| allocate(&fs, inode, piece * 100, 1));
+    fs.commit(&context()).unwrap();
+    fill(&fs, 1);
+    fs.commit(&context()).unwrap();
+    let refused = fs.fallocate(&context(), inode, Fallocate::Allocate, 500 * BLOCK, BLOCK);
+    assert_eq!(refused.unwrap_err().errno(), 28, "no block for the tree");
+    assert_eq!((fs.allocator().free_clusters().free, fs.allocator().pending_clusters()), (1, 1));
+    fs.commit(&context()).unwrap();
+    assert_eq!((fs.allocator().free_clusters().free, fs.allocator().pending_clusters()), (1, 0));
+}
+
+/// Both folios of a file wait; only after a commit there is a place for the end of the first.
+#[test]
+fn what_is_tried_again_after_a_commit_is_all_that_follows_not_the_rest_of_a_folio() {
+    let (fs, decisions) =
+        world(64 << 20, mkfs::Options::ext4(), OpenOptions { cpus: 2, ..OpenOptions::default() });
+    let [victim, inode] = ["victim", "f"].map(|name| file(&fs, ROOT, name));
+    fs.open_inode(inode, true).unwrap();
+    allocate(&fs, victim, 0, 1000);
+    fill(&fs, 10);
+    fs.commit(&context()).unwrap();
+    fs.unlink(&context(), ROOT, b"victim").unwrap();
+    fs.write(&context(), inode, 0, &[7; 20 * 4096]).unwrap();
+    decisions.0.lock().unwrap().clear();
+    fs.fsync(&context(), inode).unwrap();
+    let made: Vec<_> = decisions.0.lock().unwrap().iter().filter(|one| one.1).map(|one| one.3).collect();
+    assert_eq!(made, [(0, 20), (10, 6), (10, 10)]);
 }

@@ -5,7 +5,7 @@ use crate::indirect::left_in_array;
 use crate::inode::{Inode, InodeCore};
 use crate::space::{Pool, Wanted, WantedFor};
 use crate::txn::Handle;
-use crate::{FileSystem, OpContext, Result};
+use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_alloc::Claim;
 use blockyard_alloc::goals::inode_goal;
 use blockyard_alloc::policy::slots::{DirBlocks, When};
@@ -169,13 +169,34 @@ impl FileSystem {
         if let Some(claim) = &plan.claim {
             self.groups.reserve_bitmaps(handle, claim.first_block(), 1)?;
         }
-        self.insert_mapping(ctx, handle, inode, core, plan.extent)?;
+        let inserted = self.insert_mapping(ctx, handle, inode, core, plan.extent);
+        if let (Err(Error::NoSpace), true) = (&inserted, self.options().follow_page_cache) {
+            self.give_up_as_linux(ctx, handle, inode, plan.claim)?;
+            return inserted;
+        }
+        inserted?;
         if let Some(claim) = plan.claim {
             let blocks = claim.blocks().raw();
             self.apply(self.take(handle, claim))?;
             core.add_blocks(blocks.cast_signed(), self.geometry().block_bits());
         }
         Ok(())
+    }
+
+    /// What was chosen has no room in the mapping. Linux frees it in the transaction (observed on 6.18): it can be had again after a
+    /// commit only.
+    fn give_up_as_linux(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        claim: Option<Claim<'_>>,
+    ) -> Result<()> {
+        let Some(claim) = claim else { return Ok(()) };
+        self.discard_preallocations(ctx, inode);
+        let (first, clusters) = (claim.first_block(), claim.clusters());
+        self.apply(self.take(handle, claim))?;
+        self.apply(self.free_clusters(handle, first, clusters, inode.kind() == FileType::Regular))
     }
 
     /// Whether any block of a logical cluster is mapped.

@@ -230,7 +230,13 @@ impl FileSystem {
         let mut result = Ok(());
         while let Some(run) = self.next_run(data, &range, &rest_of_folio) {
             self.end_io_beside(ctx, inode, data)?;
-            match self.patiently(ctx, || self.write_run(ctx, inode, data, run.clone())) {
+            // Tried again, as much as follows is asked for, as in Linux, not the rest of a folio.
+            let mut run = Some(run);
+            let written = self.patiently(ctx, || {
+                let run = run.take().or_else(|| self.next_run(data, &range, &(0..0)));
+                run.map_or(Ok(None), |run| self.write_run(ctx, inode, data, run))
+            });
+            match written {
                 // Blocks with a place in between do not end it.
                 Ok(None) => {}
                 Ok(Some(end)) => {
