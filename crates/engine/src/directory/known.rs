@@ -254,7 +254,10 @@ mod tests {
 
     use super::*;
     use proptest::prelude::*;
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
     use std::collections::HashMap;
+    use std::sync::{PoisonError, RwLock as Directory};
 
     /// Names of all lengths, few enough to come again.
     fn name(number: u32, len: u8) -> Vec<u8> {
@@ -489,6 +492,67 @@ mod tests {
         assert_eq!(names.directory.ask(b"twice"), Known::As(InodeNr::new(20)));
         names.removed(b"twice");
         assert_eq!(names.directory.ask(b"twice"), Known::Not);
+    }
+
+    /// What is known of a directory, and what its blocks would say, locked as they are.
+    type Both = (Arc<DirNames>, Directory<HashMap<Vec<u8>, u32>>);
+
+    /// A random change of one of several directories, or a question to it.
+    fn step(cache: &NameCache, directories: &[Both], rng: &mut ChaCha8Rng) {
+        let which = rng.random_range(0..directories.len());
+        let (directory, map) = &directories[which];
+        let names = Names { directory, cache };
+        let (number, len) = (rng.random_range(0..1500), rng.random_range(1..80));
+        let name = if which % 4 == 0 { name(number, len) } else { ruled(number, len.min(71)) };
+        if rng.random_range(0..3) > 0 {
+            let map = map.read().unwrap_or_else(PoisonError::into_inner);
+            let (known, held) = (directory.ask(&name), map.get(&name).copied());
+            assert!(known == Known::Not || number_of(known) == held, "{known:?} instead of {held:?}");
+            if let (Known::Not, Some(inode)) = (known, held) {
+                names.found(&name, InodeNr::new(inode));
+            }
+            return;
+        }
+        let mut map = map.write().unwrap_or_else(PoisonError::into_inner);
+        if rng.random_range(0..3) > 0 {
+            let inode = if number % 16 == 0 { rng.random_range(1..=u32::MAX) } else { number + 1 };
+            names.entered(&name, InodeNr::new(inode));
+            assert!(matches!(directory.ask(&name), Known::Not | Known::As(_)));
+            map.insert(name, inode);
+        } else {
+            names.removed(&name);
+            assert!(matches!(directory.ask(&name), Known::Not | Known::Absent));
+            map.remove(&name);
+        }
+    }
+
+    /// Threads take memory from one another's directories: none is ever told what the blocks do not say.
+    #[test]
+    fn directories_that_share_too_little_memory_say_nothing_wrong() {
+        let seed = blockyard_testkit::seed(61);
+        for budget in [16 << 10, 64 << 10, 512 << 10] {
+            let cache = NameCache::new(budget);
+            let new = |number| (cache.of(InodeNr::new(number)), Directory::default());
+            let directories: Vec<_> = (1..=16).map(new).collect();
+            for (directory, _) in directories.iter().step_by(2) {
+                Names { directory, cache: &cache }.start(std::iter::empty());
+            }
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    let (cache, directories) = (&cache, &directories);
+                    scope.spawn(move || {
+                        let mut rng = ChaCha8Rng::seed_from_u64(seed + thread);
+                        for _ in 0..20_000 {
+                            step(cache, directories, &mut rng);
+                            assert!(cache.taken() <= budget as u64);
+                        }
+                    });
+                }
+            });
+            (1..=16).for_each(|number| cache.remove(InodeNr::new(number)));
+            drop(directories);
+            assert_eq!(cache.taken(), 0);
+        }
     }
 
     /// An inode that leaves memory leaves its names behind; a directory that is gone does not.
