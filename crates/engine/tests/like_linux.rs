@@ -410,6 +410,21 @@ fn of_a_hole_before_the_first_extent_only_the_rest_is_remembered() {
 }
 
 #[test]
+fn the_edges_of_a_zeroed_range_are_looked_at_behind_all_requests() {
+    let world = World::new();
+    let inode = world.open("f");
+    world.fs.truncate(&context(), inode, 100 * BLOCK).unwrap();
+    world.allocate(inode, Fallocate::Allocate, 5 * BLOCK, 10 * BLOCK);
+    world.allocate(inode, Fallocate::Allocate, 50 * BLOCK, 60 * BLOCK);
+    // Of the hole from 10 to 60 only what lies before block 30 is remembered then.
+    world.allocate(inode, Fallocate::InsertRange, 30 * BLOCK, 40 * BLOCK);
+    world.taken();
+    world.allocate(inode, Fallocate::ZeroRange, 20 * BLOCK + 100, 40 * BLOCK + 100);
+    // A look at block 40 would make one hole of it all.
+    assert_eq!(world.taken(), [(inode.raw(), 20, 10), (inode.raw(), 30, 11)]);
+}
+
+#[test]
 fn the_rest_of_a_folio_is_asked_for_alone_also_behind_a_block_that_has_its_place() {
     let world = World::new();
     let inode = world.open("f");

@@ -300,8 +300,7 @@ impl FileSystem {
         bytes: Range<u64>,
         keep: bool,
     ) -> Result<()> {
-        self.zero_edges(ctx, inode, data, &bytes)?;
-        let whole = self.whole_blocks(&bytes);
+        let (whole, all) = (self.whole_blocks(&bytes), bytes.clone());
         let (first, end) = self.touched_blocks(&bytes);
         let delayed = data.runs_in(first..end);
         let aligned =
@@ -326,6 +325,8 @@ impl FileSystem {
             self.settle_reservations(ctx, inode, data, &whole)?;
         }
         allocated?;
+        // Last, as in Linux: what it learns of holes here must not change what was asked for.
+        self.zero_edges(ctx, inode, data, &all)?;
         self.touch_times(ctx, inode, data, Touched::Content)
     }
 
