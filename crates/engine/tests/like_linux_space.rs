@@ -212,3 +212,23 @@ fn what_is_tried_again_after_a_commit_is_all_that_follows_not_the_rest_of_a_foli
     let made: Vec<_> = decisions.0.lock().unwrap().iter().filter(|one| one.1).map(|one| one.3).collect();
     assert_eq!(made, [(0, 20), (10, 6), (10, 10)]);
 }
+
+/// Ten blocks and one come free with the first commit; the one finds no room in the mapping.
+#[test]
+fn whoever_got_something_tries_again_as_often_as_before() {
+    let (fs, decisions) = world(64 << 20, mkfs::Options::ext4(), OpenOptions::default());
+    let [inode, ten, between, one] = ["f", "ten", "between", "one"].map(|name| file(&fs, ROOT, name));
+    (0..3).for_each(|piece| allocate(&fs, inode, piece * 100, 1));
+    allocate(&fs, ten, 0, 10);
+    allocate(&fs, between, 0, 1);
+    allocate(&fs, one, 0, 1);
+    fill(&fs, 0);
+    fs.commit(&context()).unwrap();
+    fs.unlink(&context(), ROOT, b"ten").unwrap();
+    fs.unlink(&context(), ROOT, b"one").unwrap();
+    decisions.0.lock().unwrap().clear();
+    let refused = fs.fallocate(&context(), inode, Fallocate::Allocate, 1000 * BLOCK, 20 * BLOCK);
+    assert_eq!(refused.unwrap_err().errno(), 28);
+    let made: Vec<_> = decisions.0.lock().unwrap().iter().map(|one| one.3).collect();
+    assert_eq!(made, [(1000, 10), (1000, 10), (1010, 1), (1010, 1), (1010, 1), (1010, 1)]);
+}

@@ -153,7 +153,7 @@ impl FileSystem {
         let mut tries = 0;
         while at < end {
             match self.allocate_piece(ctx, inode, data, (at..end, delayed), bytes.end, (ahead, how)) {
-                Ok(Some(done)) => at = done,
+                Ok(Some(done)) => (at, tries) = (done, 0),
                 Ok(None) => self.write_back(ctx, inode, data)?,
                 Err(Error::NoSpace) => self.retry_after_commit(ctx, &mut tries)?,
                 Err(error) => return Err(error),
