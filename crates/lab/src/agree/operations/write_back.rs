@@ -10,9 +10,9 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 /// The lock is on the settings themselves: whoever has another folder for temporary files must not take settings of rest for
-/// those to put back.
+/// those to put back. Whose owner ended while it waited says "ready" to nobody, and must live to put everything back.
 const KEEPER: &str = r#"
-trap '' INT TERM HUP QUIT
+trap '' INT TERM HUP QUIT PIPE
 exec 9< /proc/sys/vm || exit 1
 flock 9 || exit 1
 vm=/proc/sys/vm
@@ -70,5 +70,28 @@ impl Drop for Quiet {
         self.words = None;
         // It puts the settings back before it ends.
         let _ = self.process.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    /// Killed by the pipe it would leave the flusher at rest, and the next keeper would take that for what was before.
+    #[test]
+    fn a_keeper_whose_owner_is_gone_lives_to_put_everything_back() {
+        if !blockyard_testkit::require(&["root"]) {
+            return;
+        }
+        let mut keeper = Command::new("sh")
+            .args(["-c", KEEPER, "blockyard-agree"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        drop((keeper.stdout.take(), keeper.stdin.take()));
+        assert_eq!(keeper.wait().unwrap().signal(), None);
     }
 }
