@@ -224,7 +224,9 @@ impl Session {
     /// As [`Self::compare`].
     pub fn start_image(&self, plan: &Plan) -> Result<Arc<MemoryDevice>> {
         if let Some(path) = &plan.start {
-            return Ok(Arc::new(MemoryDevice::load(path)?));
+            let device = MemoryDevice::load(path)?;
+            mounting(plan, &device).with_context(|| format!("start from {}", path.display()))?;
+            return Ok(Arc::new(device));
         }
         let folder = tempfile::Builder::new().prefix("blockyard-start-").tempdir_in(&plan.scratch)?;
         let path = folder.path().join("image");

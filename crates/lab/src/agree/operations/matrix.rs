@@ -113,17 +113,33 @@ pub struct Cell {
     pub ceiling: Option<Agreement>,
 }
 
+impl Matrix {
+    /// Whether all names are known.
+    ///
+    /// # Errors
+    /// The first name that is not, and those that are.
+    pub fn check(&self) -> Result<()> {
+        let check = |what: &str, wanted: &[String], known: Vec<&str>| {
+            let unknown = wanted.iter().find(|name| !known.contains(&name.as_str()));
+            ensure!(
+                unknown.is_none(),
+                "{what} `{}` is unknown; kinds: {}",
+                unknown.map_or("", |n| n),
+                known.join(", ")
+            );
+            Ok(())
+        };
+        check("trace kind", &self.kinds, KINDS.iter().map(|kind| kind.name).collect())?;
+        check("image kind", &self.images, IMAGES.iter().map(|image| image.name).collect())
+    }
+}
+
 /// Measures; `each` sees every cell as it comes.
 ///
 /// # Errors
 /// As [`Session::start`] and [`Session::compare`]; for names that are not known.
 pub fn run(matrix: &Matrix, mut each: impl FnMut(&Cell)) -> Result<Vec<Cell>> {
-    for name in &matrix.kinds {
-        ensure!(KINDS.iter().any(|kind| kind.name == name), "there is no kind of trace {name:?}");
-    }
-    for name in &matrix.images {
-        ensure!(IMAGES.iter().any(|image| image.name == name), "there is no image {name:?}");
-    }
+    matrix.check()?;
     let is_wanted =
         |names: &[String], name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
     let mut cells = Vec::new();
@@ -222,5 +238,39 @@ impl Runs<'_> {
         let made = session.start_image(plan)?;
         self.aged.push((plan.seed, Arc::clone(&made)));
         Ok(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_names_are_refused_with_those_that_are_known() {
+        let of = |kinds: &[&str], images: &[&str]| {
+            let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+            let (kinds, images, scratch) = (names(kinds), names(images), PathBuf::new());
+            let (seeds, operations) = (vec![1], 10);
+            Matrix {
+                kinds,
+                images,
+                seeds,
+                operations,
+                workers: 1,
+                aged: 0,
+                every: 1,
+                ceiling: false,
+                scratch,
+                keep: None,
+            }
+            .check()
+            .map_err(|error| error.to_string())
+        };
+        assert_eq!(of(&[], &[]), Ok(()));
+        assert_eq!(of(&["untar"], &["1k"]), Ok(()));
+        let refused = of(&["untar", "tar"], &[]).unwrap_err();
+        assert!(refused.starts_with("trace kind `tar` is unknown; kinds: tree-copy, "), "{refused}");
+        let refused = of(&[], &["2k"]).unwrap_err();
+        assert!(refused.starts_with("image kind `2k` is unknown; kinds: default, "), "{refused}");
     }
 }

@@ -168,6 +168,7 @@ const AGED: u64 = 200_000;
 
 /// One table, row by row as it is measured, and its sums; whether every cell reaches what is asked for.
 fn run_one(matrix: &Matrix, common: &Common, output: &Output) -> Result<bool> {
+    matrix.check()?;
     let mut table = Table::default();
     if !output.json {
         let seeds: Vec<String> = matrix.seeds.iter().map(u64::to_string).collect();
