@@ -105,7 +105,8 @@ impl<B: Backend> LogJournal<B> {
         }
         let first = place.superblock().sequence();
         let log = Log::open(Arc::clone(&home), external, place, wanted)?;
-        let blocks_max = usize_from_u32(log.ring().len() / 4).min(committed_max);
+        // As Linux: until a third of the log is in use, what a transaction freed stays out of reach.
+        let blocks_max = usize_from_u32(log.ring().len() / 3).min(committed_max);
         let state = RingState {
             head: log.first_block(),
             log,

@@ -202,6 +202,20 @@ mod tests {
         fs.close(&on_slot(0)).unwrap();
     }
 
+    /// `/proc/fs/jbd2/*/info` of Linux 6.18 says the same of these logs ("each up to N blocks").
+    #[test]
+    fn a_transaction_may_change_a_third_of_the_log() {
+        for (mib, most) in [(4, 1365), (16, 5461), (64, 21845)] {
+            let device = Arc::new(MemoryDevice::new(512 << 20));
+            let options = mkfs::Options::ext4().block_size(1024).journal_mib(mib).identity(1, 1);
+            mkfs::format(&*device, &options).unwrap();
+            let open = OpenOptions { cache_bytes: 1 << 30, ..OpenOptions::default() };
+            let fs = FileSystem::open(device, open, &OpContext::system()).unwrap();
+            assert_eq!(fs.journal.blocks_max(), most, "a journal of {mib} MiB");
+            fs.close(&OpContext::system()).unwrap();
+        }
+    }
+
     /// Without a journal a commit writes many times. Whichever fails, the instance ends there, and says of every name what
     /// it said before.
     #[test]
