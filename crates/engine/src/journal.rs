@@ -61,6 +61,14 @@ pub(crate) struct LogJournal<B: Backend = Native> {
     ring: Mutex<RingState, B>,
 }
 
+/// Blocks in memory.
+pub(crate) struct Limits {
+    /// Committed images that a checkpoint is due at; no transaction is larger.
+    pub(crate) committed: usize,
+    /// Blocks of a transaction, where the user says so.
+    pub(crate) transaction: Option<usize>,
+}
+
 /// The log and what is in it. One commit at a time: nobody waits for this lock.
 struct RingState {
     log: Log,
@@ -86,8 +94,7 @@ struct Logged {
 }
 
 impl<B: Backend> LogJournal<B> {
-    /// Takes over an empty log and sets its features, durably. `limits`: images in memory that a checkpoint is due at;
-    /// and a rule to break.
+    /// Takes over an empty log and sets its features, durably.
     ///
     /// # Errors
     /// Of the device; [`Error::Refused`] when the log is not empty.
@@ -96,17 +103,19 @@ impl<B: Backend> LogJournal<B> {
         place: JournalPlace,
         wanted: Wanted,
         committed: Arc<Committed<B>>,
-        limits: (usize, Option<BrokenRule>),
+        limits: Limits,
+        broken_rule: Option<BrokenRule>,
     ) -> Result<Self> {
-        let (committed_max, broken_rule) = limits;
+        let committed_max = limits.committed;
         let Devices { home, flushes, log: external } = devices;
         if place.superblock().start().is_some() {
             return Err(Error::Refused("the journal is not empty: it must be recovered first".to_owned()));
         }
         let first = place.superblock().sequence();
         let log = Log::open(Arc::clone(&home), external, place, wanted)?;
+        let len = usize_from_u32(log.ring().len());
         // As Linux: until a third of the log is in use, what a transaction freed stays out of reach.
-        let blocks_max = usize_from_u32(log.ring().len() / 3).min(committed_max);
+        let blocks_max = limits.transaction.map_or(len / 3, |most| most.min(len / 4 * 3)).min(committed_max);
         let state = RingState {
             head: log.first_block(),
             log,

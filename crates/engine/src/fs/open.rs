@@ -7,7 +7,7 @@ use crate::cache::MetaCache;
 use crate::directory::NameCache;
 use crate::groups::Groups;
 use crate::inode::InodeTable;
-use crate::journal::{Committed, Devices, HomeView, LogJournal, Wanted};
+use crate::journal::{Committed, Devices, HomeView, Limits, LogJournal, Wanted};
 use crate::orphans::Orphans;
 use crate::txn::{Flushes, Journal, NullJournal, Transactions};
 use crate::{Error, OpContext, Result};
@@ -89,6 +89,9 @@ pub struct OpenOptions {
     /// Age of a transaction, by the callers' clock, at which the next operation or [`FileSystem::tick`] commits it.
     /// Without a journal nothing is committed by age.
     pub commit_interval_seconds: i64,
+    /// Blocks that a transaction may change, at most three quarters of the log; `None`: a third of it, as Linux. Without a
+    /// journal half of the cache limits that.
+    pub transaction_blocks: Option<usize>,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,
     /// Cut write-back where Linux's page cache would make it cut: for comparing decisions with a kernel's. Costs memory
@@ -152,6 +155,7 @@ impl Default for OpenOptions {
             inodes_max: 16_384,
             commit_point_handles: 131_072,
             commit_interval_seconds: 5,
+            transaction_blocks: None,
             delayed_allocation: true,
             follow_page_cache: false,
             seed: 0,
@@ -281,7 +285,8 @@ impl FileSystem {
             has_checksums: ro_compat.contains(RoCompat::METADATA_CSUM),
         };
         let devices = Devices { home: Arc::clone(&self.device), flushes: Arc::clone(&self.flushes), log };
-        LogJournal::open(devices, place, wanted, committed, (blocks_max, self.options().broken_rule))
+        let limits = Limits { committed: blocks_max, transaction: self.options().transaction_blocks };
+        LogJournal::open(devices, place, wanted, committed, limits, self.options().broken_rule)
     }
 }
 

@@ -377,6 +377,8 @@ fn like(plan: &Plan) -> Result<OpenOptions> {
         inodes_max: 1 << 20,
         commit_point_handles: u64::MAX,
         commit_interval_seconds: i64::MAX,
+        // The kernel's own commits are told.
+        transaction_blocks: Some(usize::MAX),
         follow_page_cache: true,
         delayed_allocation: !has("nodelalloc"),
         ..OpenOptions::default()
