@@ -19,7 +19,7 @@ use blockyard_alloc::{
 };
 use blockyard_disk::num::u64_from_u32;
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock, TxnId};
-use blockyard_sync::{Backend, CpuSlot, Native};
+use blockyard_sync::{AtomicU64, Backend, CpuSlot, Native, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +35,12 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct Space {
     blocks: Arc<Allocator>,
     pub(crate) inodes: InodeAllocator,
+    /// The transaction whose frees wait although it is committed; [`NONE_HELD`]. Only who commits writes it.
+    held: AtomicU64,
 }
+
+/// No frees wait.
+const NONE_HELD: u64 = u64::MAX;
 
 /// A request for clusters, as mapping code fills it.
 #[derive(Clone, Copy, Debug)]
@@ -121,9 +126,23 @@ impl Space {
         self.blocks.free_clusters().delayed
     }
 
-    /// The transaction's frees may be handed out again.
+    /// The transaction's frees may be handed out again, and those of one before it that were held.
     pub(crate) fn committed(&self, txn: TxnId, slot: CpuSlot) {
+        self.release_held(slot);
         self.blocks.commit(txn, slot);
+    }
+
+    /// The transaction is committed, and its frees wait until [`Self::release_held`].
+    pub(crate) fn hold(&self, txn: TxnId, slot: CpuSlot) {
+        self.release_held(slot);
+        self.held.store(u64_from_u32(txn.raw()), Ordering::Relaxed);
+    }
+
+    /// What was held may be handed out again.
+    pub(crate) fn release_held(&self, slot: CpuSlot) {
+        if let Ok(txn) = u32::try_from(self.held.swap(NONE_HELD, Ordering::Relaxed)) {
+            self.blocks.commit(TxnId::new(txn), slot);
+        }
     }
 
     /// The allocator of blocks, for statistics and tunables.

@@ -17,17 +17,26 @@ struct Snapshot {
     newest_orphan: Option<InodeNr>,
 }
 
+/// Whether what a transaction freed can be allocated as soon as it is committed.
+#[derive(Clone, Copy)]
+enum Frees {
+    Usable,
+    Held,
+}
+
 impl FileSystem {
     /// Ends the running transaction. Without a journal nothing is written: its frees become available.
     pub(crate) fn commit_point(&self, ctx: &OpContext) -> Result<()> {
         let durable = self.journal.keeps_promises();
-        self.txns.turn.wait(|| true).map_or(Ok(()), |turn| self.end_transaction(ctx, durable, turn))
+        let Some(turn) = self.txns.turn.wait(|| true) else { return Ok(()) };
+        self.end_transaction(ctx, durable, Frees::Usable, turn)
     }
 
     /// As [`Self::commit_now`], unless `needed` is no longer true when it is this thread's turn: many may find at once
     /// that a commit is needed, and one serves them all.
     pub(crate) fn commit_if(&self, ctx: &OpContext, needed: impl Fn() -> bool) -> Result<()> {
-        self.txns.turn.wait(needed).map_or(Ok(()), |turn| self.end_transaction(ctx, true, turn))
+        let Some(turn) = self.txns.turn.wait(needed) else { return Ok(()) };
+        self.end_transaction(ctx, true, Frees::Usable, turn)
     }
 
     /// Ends the running transaction and makes it durable.
@@ -49,7 +58,13 @@ impl FileSystem {
         self.txns.turn.commits()
     }
 
-    fn end_transaction(&self, ctx: &OpContext, durable: bool, mut turn: MyTurn<'_>) -> Result<()> {
+    fn end_transaction(
+        &self,
+        ctx: &OpContext,
+        durable: bool,
+        frees: Frees,
+        mut turn: MyTurn<'_>,
+    ) -> Result<()> {
         self.check_writable()?;
         let closed = self.txns.gate.close();
         self.started.store(ctx.now.seconds.cast_unsigned(), Ordering::Relaxed);
@@ -66,7 +81,10 @@ impl FileSystem {
             self.apply(written)?;
             self.txns.note_durable(tid);
         }
-        self.space.committed(tid, ctx.cpu);
+        match frees {
+            Frees::Usable => self.space.committed(tid, ctx.cpu),
+            Frees::Held => self.space.hold(tid, ctx.cpu),
+        }
         turn.count();
         Ok(())
     }
@@ -155,6 +173,24 @@ impl FileSystem {
         self.commit_point(ctx)
     }
 
+    /// As [`FileSystem::commit`], but what was freed waits for [`FileSystem::release_frees`] or the next commit: to follow
+    /// a file system that goes on while it writes its transaction.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync`].
+    pub fn commit_holding_frees(&self, ctx: &OpContext) -> Result<()> {
+        let Some(turn) = self.txns.turn.wait(|| true) else { return Ok(()) };
+        self.end_transaction(ctx, self.journal.keeps_promises(), Frees::Held, turn)
+    }
+
+    /// Lets clusters that [`FileSystem::commit_holding_frees`] held back be allocated.
+    pub fn release_frees(&self, ctx: &OpContext) {
+        // Not while another commit may hold some.
+        let turn = self.txns.turn.wait(|| true);
+        self.space.release_held(ctx.cpu);
+        drop(turn);
+    }
+
     /// Writes everything, marks the image clean and gives the device back to whoever shares it.
     ///
     /// # Errors
@@ -200,6 +236,35 @@ mod tests {
         drop(fs.begin(&on_slot(0), fs.journal.blocks_max()).unwrap());
         drop(fs.begin(&on_slot(1), 40).unwrap());
         fs.close(&on_slot(0)).unwrap();
+    }
+
+    /// What a transaction freed can be had again when it is released, or with the next commit.
+    #[test]
+    fn held_frees_wait_for_their_release_or_the_next_commit() {
+        let ctx = OpContext::system();
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        mkfs::format(&*device, &mkfs::Options::ext4().block_size(1024).identity(1, 1)).unwrap();
+        let fs = FileSystem::open(device, OpenOptions::default(), &ctx).unwrap();
+        let pending = || fs.allocator().pending_clusters();
+        let free_one = |name: &[u8]| {
+            let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+            fs.create(&ctx, InodeNr::ROOT, name, &new).unwrap();
+            fs.rmdir(&ctx, InodeNr::ROOT, name).unwrap();
+        };
+        for release in [true, false] {
+            free_one(b"first");
+            fs.commit_holding_frees(&ctx).unwrap();
+            assert_eq!(pending(), 1);
+            free_one(b"second");
+            assert_eq!(pending(), 2);
+            if release {
+                fs.release_frees(&ctx);
+                assert_eq!(pending(), 1);
+            }
+            fs.commit(&ctx).unwrap();
+            assert_eq!(pending(), 0);
+        }
+        fs.close(&ctx).unwrap();
     }
 
     /// `/proc/fs/jbd2/*/info` of Linux 6.18 says the same of these logs ("each up to N blocks").

@@ -11,6 +11,7 @@ use blockyard_alloc::inode::{
 use blockyard_alloc::{AllocConfig, Allocator, GroupFacts, GroupSource, SourceError, policy};
 use blockyard_disk::superblock::Superblock;
 use blockyard_disk::{FlexNr, GroupNr, Incompat};
+use blockyard_sync::AtomicU64;
 use std::fmt;
 use std::sync::Arc;
 
@@ -100,7 +101,7 @@ impl Space {
             None => blocks,
         });
         let inodes = open_inodes(sb, groups, &blocks, options)?;
-        Ok(Self { blocks, inodes })
+        Ok(Self { blocks, inodes, held: AtomicU64::new(super::NONE_HELD) })
     }
 }
 

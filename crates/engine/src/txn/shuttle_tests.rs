@@ -6,6 +6,7 @@
 
 use super::{Handle, Image, Journal, Transactions};
 use crate::cache::{BlockKind, MetaCache};
+use crate::journal::Limits;
 use crate::journal::{Committed, Devices, HomeView, LogJournal, Wanted};
 use crate::mkfs;
 use crate::txn::Flushes;
@@ -97,7 +98,15 @@ impl World {
         let flushes = Arc::new(Flushes::new(Arc::clone(&home)));
         let devices = Devices { home, flushes, log: None };
         let wanted = Wanted { is_64bit: true, has_checksums: true };
-        let journal = LogJournal::open(devices, place, wanted, committed, (1000, None)).unwrap();
+        let journal = LogJournal::open(
+            devices,
+            place,
+            wanted,
+            committed,
+            Limits { committed: 1000, transaction: None },
+            None,
+        )
+        .unwrap();
         let mut bytes = [0; 1024];
         device.read_at(1024, &mut bytes).unwrap();
         let checksums = *Superblock::parse(&bytes).unwrap().checksums();

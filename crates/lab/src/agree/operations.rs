@@ -33,7 +33,7 @@ use blockyard_engine::{Events, FileSystem, IoEnds, OpenOptions};
 use serde::Serialize;
 
 use self::compare::{Difference, Shares};
-use self::decisions::{Collector, Decision, DecisionShares};
+use self::decisions::{Collector, Commit, Decision, DecisionShares};
 use self::io_ends::{Conversion, Schedule};
 use self::layout::Layout;
 use self::mounted::{Mounted, Played};
@@ -156,8 +156,8 @@ const DISTURBED_MAX: u32 = 3;
 struct Given {
     /// Outcomes are not given; colour and times are.
     played: Played,
-    /// Lines in which the kernel committed, once for each commit.
-    commits: Vec<u32>,
+    /// The kernel's commits.
+    commits: Vec<Commit>,
     /// When I/O had ended.
     conversions: Vec<Conversion>,
 }
@@ -288,12 +288,12 @@ fn undisturbed(plan: &Plan, start: &MemoryDevice, lines: &[Line]) -> Result<(Sid
     }
 }
 
-/// Lines in which the kernel committed although the operation asks for no commit.
-fn own_commits(lines: &[Line], commits: &[u32]) -> Vec<u32> {
+/// What the kernel committed although the operation asks for no commit.
+fn own_commits(lines: &[Line], commits: &[Commit]) -> Vec<Commit> {
     let asks =
         |line: &Line| matches!(line.op, Op::Sync | Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Remount);
-    let is_own = |at: &&u32| {
-        let line = lines.get(blockyard_disk::num::usize_from_u32(**at));
+    let is_own = |commit: &&Commit| {
+        let line = lines.get(blockyard_disk::num::usize_from_u32(commit.closed));
         line.is_some_and(|line| !asks(line))
     };
     commits.iter().filter(is_own).copied().collect()
@@ -322,7 +322,8 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
     let mut player = EnginePlayer::new(Arc::clone(&device), options, Box::new(prepare), identity);
     player.set_time(theirs.times.first().copied().unwrap_or(Timestamp::from_seconds(0)));
     player.file_system()?;
-    let mut commits = commits.into_iter().peekable();
+    let steps = |commit: Commit| [(commit.closed, true), (commit.ended, false)];
+    let mut commits = commits.into_iter().flat_map(steps).peekable();
     let mut outcomes = Vec::with_capacity(lines.len());
     for ((number, line), now) in lines.iter().enumerate().zip(&theirs.times) {
         collector.begin_line(number);
@@ -330,9 +331,11 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
         player.end_io()?;
         // Out of space, both sides commit by themselves to get freed clusters back.
         let runs_out = may_run_out(player.file_system()?, line);
-        while commits.next_if_eq(&u32_from_usize(number)).is_some() {
-            if !runs_out {
-                player.commit()?;
+        while let Some((_, begins)) = commits.next_if(|(at, _)| *at <= u32_from_usize(number)) {
+            match begins {
+                true if runs_out => {}
+                true => player.begin_commit()?,
+                false => player.end_commit()?,
             }
         }
         let outcome = player.play(line).with_context(|| format!("trace line {}: {line:?}", number + 1))?;

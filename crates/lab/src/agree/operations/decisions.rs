@@ -70,13 +70,22 @@ impl fmt::Display for Decision {
     }
 }
 
+/// A commit of the kernel, which goes on working meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// The line in which the transaction was closed: what is freed later belongs to the next one.
+    pub closed: u32,
+    /// The line from whose beginning what it freed could be had.
+    pub ended: u32,
+}
+
 /// What the kernel's trace says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// Decisions in order.
     pub decisions: Vec<Decision>,
-    /// Lines in which transactions ended, once for each.
-    pub commits: Vec<u32>,
+    /// Transactions in the order in which they ended.
+    pub commits: Vec<Commit>,
     /// What was converted when its I/O had ended, in order.
     pub conversions: Vec<Conversion>,
 }
@@ -87,7 +96,7 @@ pub struct Recorded {
 /// Where an event does not look as documented.
 pub fn parse(text: &str) -> anyhow::Result<Recorded> {
     let mut recorded = Recorded::default();
-    let mut line = 0;
+    let (mut line, mut closed) = (0, 0);
     let (mut in_line, mut pieces) = (0, 0);
     for text in text.lines().filter(|text| !text.starts_with('#') && !text.is_empty()) {
         let Some(record) = Record::split(text) else { continue };
@@ -118,7 +127,11 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
             "ext4_mballoc_prealloc" => {
                 recorded.decisions.push(decision(false).with_context(|| format!("trace line {text:?}"))?);
             }
-            "jbd2_end_commit" => recorded.commits.push(line),
+            "jbd2_commit_locking" => closed = line,
+            "jbd2_end_commit" => {
+                let has_decided = recorded.decisions.len() > in_line;
+                recorded.commits.push(Commit { closed, ended: line + u32::from(has_decided) });
+            }
             "ext4_ext_map_blocks_exit" if has_flag(&record, "CREATE") && !has_flag(&record, "CONVERT") => {
                 pieces += 1;
             }
@@ -307,13 +320,18 @@ mod tests {
   kworker/u8:1-53   [001] .....   5: ext4_ext_map_blocks_exit: dev 7,0 ino 12 flags CREATE|UNWRIT|PRE_IO|IO_SUBMIT lblk 8 pblk 90 len 4 mflags MU ret 4
   kworker/u8:1-53   [001] .....   5: ext4_ext_handle_unwritten_extents: dev 7,0 ino 12 m_lblk 8 m_pblk 90 m_len 4 flags CREATE|UNWRIT|PRE_IO|IO_SUBMIT allocated 4 newblock 90
   kworker/u8:1-53   [001] .....   5: ext4_ext_handle_unwritten_extents: dev 7,0 ino 12 m_lblk 8 m_pblk 90 m_len 4 flags CREATE|UNWRIT|CONVERT|IO_SUBMIT allocated 4 newblock 90
+  jbd2/loop0-8-28452   [000] ...1.   6: jbd2_commit_locking: dev 7,0 transaction 2 sync 0
   jbd2/loop0-8-28452   [000] .....   6: jbd2_end_commit: dev 7,0 transaction 2 sync 0 head 2
+  jbd2/loop0-8-28452   [000] ...1.   7: jbd2_commit_locking: dev 7,0 transaction 3 sync 0
+  lab-28456   [000] .....    8: tracing_mark_write: by line 9
+  jbd2/loop0-8-28452   [000] .....   9: jbd2_end_commit: dev 7,0 transaction 3 sync 0 head 2
 ";
 
     #[test]
     fn decisions_commits_and_conversions_belong_to_lines() {
         let recorded = parse(TRACE).unwrap();
-        assert_eq!(recorded.commits, [4]);
+        // The first ended after a decision of its line.
+        assert_eq!(recorded.commits, [Commit { closed: 4, ended: 5 }, Commit { closed: 4, ended: 9 }]);
         assert_eq!(
             recorded.conversions,
             [Conversion { line: 4, decisions: 1, pieces: 1, inode: 12, blocks: 8..12 }]

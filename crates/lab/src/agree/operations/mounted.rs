@@ -25,11 +25,12 @@ const COMMON: &str = "no_prefetch_block_bitmaps,noinit_itable,noatime";
 const COMMIT_SECONDS: u32 = 86_400;
 
 /// Events that are recorded; of mapped blocks those that write-back (0x400) asked for.
-const EVENTS: [&str; 5] = [
+const EVENTS: [&str; 6] = [
     "ext4/ext4_mballoc_alloc",
     "ext4/ext4_mballoc_prealloc",
     "ext4/ext4_ext_map_blocks_exit && flags & 0x400",
     "ext4/ext4_ext_handle_unwritten_extents",
+    "jbd2/jbd2_commit_locking",
     "jbd2/jbd2_end_commit",
 ];
 

@@ -95,13 +95,24 @@ impl EnginePlayer {
         self.fs.as_ref().context("the image is open")
     }
 
-    /// Ends the transaction that runs: what the kernel did of its own accord at this point.
+    /// Ends the transaction that runs, as the kernel did of its own accord at this point; what was freed waits for
+    /// [`Self::end_commit`].
     ///
     /// # Errors
     /// Of the device.
-    pub fn commit(&mut self) -> Result<()> {
+    pub fn begin_commit(&mut self) -> Result<()> {
         let ctx = self.context(0);
-        self.file_system()?.commit(&ctx).context("commit")
+        self.file_system()?.commit_holding_frees(&ctx).context("commit")
+    }
+
+    /// The commit that was begun has ended.
+    ///
+    /// # Errors
+    /// Of opening the image.
+    pub fn end_commit(&mut self) -> Result<()> {
+        let ctx = self.context(0);
+        self.file_system()?.release_frees(&ctx);
+        Ok(())
     }
 
     /// Lets what has ended its I/O by now be converted.
