@@ -366,6 +366,21 @@ fn a_tree_may_be_pulled_in_and_grow_again_while_a_range_is_converted() {
     assert_eq!(grew, 2);
 }
 
+/// Removing leaves a tree that would fit the inode; only what converts something pulls it in.
+#[test]
+fn a_tree_stays_when_what_is_to_be_converted_is_so_already() {
+    let world = World::new();
+    let inode = four_pieces(&world);
+    world.allocate(inode, Fallocate::Allocate, 12 * BLOCK, 16 * BLOCK);
+    world.allocate(inode, Fallocate::PunchHole, 2 * BLOCK, 7 * BLOCK);
+    let blocks = || world.fs.attributes(inode).unwrap().sectors * 512 / BLOCK;
+    assert_eq!(blocks(), 1 + 4 + 1, "data and a tree block");
+    world.allocate(inode, Fallocate::ZeroRange, 13 * BLOCK - 1, 14 * BLOCK);
+    assert_eq!(blocks(), 1 + 4 + 1);
+    world.allocate(inode, Fallocate::ZeroRange, 0, BLOCK);
+    assert_eq!(blocks(), 1 + 4);
+}
+
 /// Seen on 6.18 in a trace: the block that the end of the file lies in is freed, though the hole ends inside it.
 #[test]
 fn a_hole_that_reaches_the_end_of_the_file_takes_its_last_block() {

@@ -136,6 +136,23 @@ fn tree_blocks_at_write_time_have_no_claim_to_what_is_reserved() {
     }
 }
 
+#[test]
+fn a_tree_block_for_splitting_what_is_unwritten_comes_from_the_reserve_also_at_write_time() {
+    let options = OpenOptions { delayed_allocation: false, ..OpenOptions::default() };
+    let (fs, decisions) = world(64 << 20, mkfs::Options::ext4(), options);
+    let inode = file(&fs, ROOT, "f");
+    fs.open_inode(inode, true).unwrap();
+    allocate(&fs, inode, 0, 400);
+    decisions.0.lock().unwrap().clear();
+    for block in [50, 150, 250] {
+        fs.write(&context(), inode, block * BLOCK, &[7; 4096]).unwrap();
+    }
+    let made = decisions.0.lock().unwrap();
+    let reserved = RequestFlags::DELALLOC_RESERVED | RequestFlags::USE_RESERVED;
+    let flags: Vec<u32> = made.iter().map(|one| one.2 & reserved.bits()).collect();
+    assert_eq!(flags, [RequestFlags::USE_RESERVED.bits()]);
+}
+
 /// Clusters are taken one by one, so that their counter lags by up to 31: it shows more before a folio is tried than after
 /// what was placed for it came back in one go.
 #[test]

@@ -51,7 +51,7 @@ impl<S: TreeStore> Tree<'_, S> {
             }
             from = end;
         }
-        self.pull_into_root()
+        Ok(())
     }
 
     /// Makes a piece of an unwritten extent an entry of its own, to be converted later: as Linux does before it writes

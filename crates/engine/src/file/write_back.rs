@@ -384,8 +384,13 @@ impl FileSystem {
         is_last: bool,
     ) -> Result<bool> {
         let handle = self.begin(ctx, RUN_CREDITS)?;
-        // By Linux's rules nothing was promised to what is placed at write time.
-        handle.set_pool(if self.places_as_linux() { Pool::Ordinary } else { Pool::Promised });
+        // By Linux's rules nothing was promised to what is placed at write time; what splits an unwritten extent may use the
+        // reserve.
+        handle.set_pool(match &plan {
+            _ if !self.places_as_linux() => Pool::Promised,
+            Some(_) => Pool::Ordinary,
+            None => Pool::Reserve,
+        });
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
         let later = self.delays_allocation() && core.map == InodeMap::Extents && !is_last;
