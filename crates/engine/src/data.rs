@@ -117,6 +117,21 @@ impl FileData {
         Some(start..end)
     }
 
+    /// As [`Self::first_run`], but of folios only of which no piece waits for its conversion.
+    pub(crate) fn first_run_not_busy(&self, from: u32, most: u32, block_bits: u32) -> Option<Range<u32>> {
+        let folio = |block: u32| self.folios.around(block, block_bits);
+        let is_busy = |folio: &Range<u32>| self.unconverted.touches(folio);
+        let mut run = self.first_run(from, most)?;
+        while is_busy(&folio(run.start)) {
+            run = self.first_run(folio(run.start).end, most)?;
+        }
+        let mut end = folio(run.start).end;
+        while end < run.end && !is_busy(&folio(end)) {
+            end = folio(end).end;
+        }
+        Some(run.start..end.min(run.end))
+    }
+
     /// The runs of dirty blocks of a range, in ascending order.
     pub(crate) fn runs_in(&self, range: Range<u32>) -> Vec<Range<u32>> {
         let mut runs: Vec<Range<u32>> = Vec::new();
@@ -262,6 +277,23 @@ mod tests {
         assert_eq!(data.runs_in(4..20), [4..6, 9..10]);
         assert_eq!(data.drop_range(4..10), 3);
         assert_eq!(data.first_run(4, 100), None);
+    }
+
+    #[test]
+    fn a_run_that_is_not_busy_begins_behind_busy_folios_and_ends_before_the_next() {
+        let mut data = FileData::default();
+        data.folios.note_write(0..16 << 12);
+        data.folios.note_write(16 << 12..20 << 12);
+        data.folios.note_write(20 << 12..24 << 12);
+        for number in (10..16).chain(16..24) {
+            data.insert(number, Box::from([0; 4]));
+        }
+        assert_eq!(data.first_run_not_busy(0, 100, 12), Some(10..24));
+        data.unconverted.push(0..3);
+        assert_eq!(data.first_run_not_busy(0, 100, 12), Some(16..24), "a folio is busy as a whole");
+        data.unconverted.push(23..24);
+        assert_eq!(data.first_run_not_busy(0, 100, 12), Some(16..20));
+        assert_eq!(data.first_run_not_busy(20, 100, 12), None);
     }
 
     #[test]

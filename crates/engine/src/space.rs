@@ -76,6 +76,9 @@ pub(crate) enum Pool {
     Reserve,
     /// They were promised when the data was written.
     Promised,
+    /// As [`Pool::Promised`], but nothing of the file system's own reserve: Linux allocates ahead like this where data waits for
+    /// its place (observed on 6.18).
+    Delayed,
 }
 
 /// What the clusters are for.
@@ -96,8 +99,8 @@ impl Wanted {
             WantedFor::Directory => RequestFlags::DIRECTORY,
             WantedFor::Metadata => RequestFlags::METADATA,
         };
-        flags.set(RequestFlags::DELALLOC_RESERVED, self.pool == Pool::Promised);
-        flags.set(RequestFlags::USE_RESERVED, self.pool != Pool::Ordinary);
+        flags.set(RequestFlags::DELALLOC_RESERVED, matches!(self.pool, Pool::Promised | Pool::Delayed));
+        flags.set(RequestFlags::USE_RESERVED, matches!(self.pool, Pool::Promised | Pool::Reserve));
         flags.set(RequestFlags::NO_NORMALIZE, self.exact && self.kind == WantedFor::Data);
         flags.set(RequestFlags::TRY_GOAL, self.try_goal);
         flags.set(RequestFlags::USE_ROOT, ctx.privileged);
@@ -276,7 +279,7 @@ impl FileSystem {
         }
         *tries += 1;
         if self.space.blocks.pending_clusters() > 0 {
-            return self.commit_point(ctx).map(drop);
+            return self.commit_to_retry(ctx);
         }
         let may_fit = self.options().follow_page_cache && self.space.blocks.has_room(1, privileges(ctx));
         if may_fit { Ok(()) } else { Err(Error::NoSpace) }
@@ -303,13 +306,21 @@ impl FileSystem {
             }
             tries += 1;
             if self.space.blocks.pending_clusters() > 0 {
-                self.commit_point(ctx)?;
+                self.commit_to_retry(ctx)?;
             } else if tries < HASTE {
                 Native::yield_now();
             } else {
                 std::thread::sleep(PAUSE);
             }
         }
+    }
+
+    fn commit_to_retry(&self, ctx: &OpContext) -> Result<()> {
+        self.commit_point(ctx)?;
+        if let Some(ends) = &self.options().io_ends {
+            ends.0.committed();
+        }
+        Ok(())
     }
 
     /// Claims an inode number for a child of a directory.

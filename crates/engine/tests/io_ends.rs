@@ -28,6 +28,8 @@ struct Watch(Mutex<Watched>, OnceLock<Weak<FileSystem>>);
 struct Watched {
     data: usize,
     mapping: usize,
+    /// Of each request: whether it is for data, was reserved, and may use the file system's own reserve.
+    asked: Vec<(bool, bool, bool)>,
     /// Clusters of preallocations that had gone back after each piece that write-back mapped.
     given_back: Vec<u64>,
     /// After so many requests for data: inode and blocks.
@@ -37,11 +39,15 @@ struct Watched {
 impl EventSink for Watch {
     fn emit(&self, _: CpuSlot, event: &AllocEvent) {
         let mut watched = self.0.lock().unwrap();
-        if u32::from(event.flags) & RequestFlags::DATA.bits() == 0 {
-            watched.mapping += 1;
-        } else {
+        let has = |flag: RequestFlags| u32::from(event.flags) & flag.bits() != 0;
+        let is_data = has(RequestFlags::DATA);
+        if is_data {
             watched.data += 1;
+        } else {
+            watched.mapping += 1;
         }
+        let whose = (has(RequestFlags::DELALLOC_RESERVED), has(RequestFlags::USE_RESERVED));
+        watched.asked.push((is_data, whose.0, whose.1));
     }
 }
 
@@ -175,4 +181,22 @@ fn preallocations_go_back_in_the_middle_of_a_write_back() {
     let after = &watch.0.lock().unwrap().given_back;
     assert_eq!(after.len(), 2, "a block without a place, and one amid an unwritten extent");
     assert!(before < after[0] && after[0] == after[1], "{before} {after:?}");
+}
+
+/// As Linux asks: allocating ahead where data waits takes what was reserved for it, and nothing else; what a conversion
+/// splits takes from the file system's own reserve, and was reserved by nobody.
+#[test]
+fn whose_clusters_are_asked_for_follows_from_what_waits() {
+    let (_, fs, watch) = world(true);
+    let inode = file(&fs, ROOT, "f");
+    fs.write(&context(), inode, 4 * BLOCK, &[7; 8192]).unwrap();
+    fs.fallocate(&context(), inode, Fallocate::Allocate, 0, 40 * BLOCK).unwrap();
+    let data = |is_reserved| (true, is_reserved, false);
+    assert_eq!(std::mem::take(&mut watch.0.lock().unwrap().asked), [false, true, false].map(data));
+    // Each of them parts the extent in two more: the root is full at the second.
+    for block in [20, 30] {
+        fs.write(&context(), inode, block * BLOCK, &[7; 4096]).unwrap();
+    }
+    fs.fsync(&context(), inode).unwrap();
+    assert_eq!(watch.0.lock().unwrap().asked, [(false, false, true)]);
 }

@@ -22,6 +22,11 @@ impl Unconverted {
         self.0.iter().any(|piece| piece.contains(&logical))
     }
 
+    /// Whether a piece reaches into a range.
+    pub(crate) fn touches(&self, range: &Range<u32>) -> bool {
+        self.0.iter().any(|piece| piece.start < range.end && range.start < piece.end)
+    }
+
     /// Where the run of blocks from `logical` on ends that [`Self::covers`] holds of alike.
     pub(crate) fn alike_until(&self, logical: u32) -> u32 {
         let ends = |piece: &Range<u32>| if piece.contains(&logical) { piece.end } else { piece.start };

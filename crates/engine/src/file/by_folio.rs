@@ -64,6 +64,7 @@ impl FileSystem {
                 self.forget_pages(data, old_size..u64::MAX);
                 self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(old_size))?;
             }
+            self.end_io_beside(ctx, inode, data)?;
             self.retry_after_commit(ctx, &mut tries)?;
         }
     }

@@ -88,6 +88,12 @@ impl FileSystem {
         self.convert_range(ctx, inode, data, &(0..u32::MAX))
     }
 
+    /// Whose clusters a split takes where blocks have their place already. Linux asks for them as for any other, with the file
+    /// system's own reserve (observed on 6.18), which shows in how far its counters lag behind.
+    pub(super) fn pool_to_convert(&self) -> Pool {
+        if self.options().follow_page_cache { Pool::Reserve } else { Pool::Promised }
+    }
+
     /// Converts what of a range waits for it; after the last piece the size on disk may be what users see.
     fn convert_range(
         &self,
@@ -101,7 +107,7 @@ impl FileSystem {
         for piece in pieces {
             self.patiently(ctx, || {
                 let handle = self.begin(ctx, RUN_CREDITS)?;
-                handle.set_pool(Pool::Promised);
+                handle.set_pool(self.pool_to_convert());
                 let mut core = inode.core_mut();
                 self.join_inode(&handle, inode, &mut core)?;
                 self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;

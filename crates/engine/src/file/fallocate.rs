@@ -152,10 +152,14 @@ impl FileSystem {
         let mut at = first;
         let mut tries = 0;
         while at < end {
+            self.end_io_beside(ctx, inode, data)?;
             match self.allocate_piece(ctx, inode, data, (at..end, delayed), bytes.end, (ahead, how)) {
                 Ok(Some(done)) => (at, tries) = (done, 0),
                 Ok(None) => self.write_back(ctx, inode, data)?,
-                Err(Error::NoSpace) => self.retry_after_commit(ctx, &mut tries)?,
+                Err(Error::NoSpace) => {
+                    self.end_io_beside(ctx, inode, data)?;
+                    self.retry_after_commit(ctx, &mut tries)?;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -175,6 +179,8 @@ impl FileSystem {
     ) -> Result<Option<u32>> {
         let at = range.start;
         let handle = self.begin(ctx, RUN_CREDITS)?;
+        let how = How { pool: self.pool_ahead(data, at), ..how };
+        handle.set_pool(how.pool);
         let mut core = inode.core_mut();
         let here = self.lookup_block(inode, &core, at)?;
         if !zero {
@@ -216,6 +222,12 @@ impl FileSystem {
         core.slot.set_modified(ctx.now);
         core.slot.set_changed(ctx.now);
         Ok(Some(done))
+    }
+
+    /// Whose clusters allocating ahead may take: by Linux's rules those that were reserved, where data waits for its place.
+    fn pool_ahead(&self, data: &FileData, at: u32) -> Pool {
+        let waits = self.options().follow_page_cache && data.block(at).is_some();
+        if waits { Pool::Delayed } else { Pool::Ordinary }
     }
 
     /// The blocks that a range of bytes touches.

@@ -28,6 +28,15 @@ const ZEROED_BYTES_MAX: u32 = 32 << 10;
 /// Metadata blocks that one run may change: a split of the tree on every level, bitmaps, descriptors, the inode.
 pub(crate) const RUN_CREDITS: usize = 24;
 
+/// What a write-back does with folios whose I/O from before has not ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Busy {
+    /// It waits for them.
+    Await,
+    /// It leaves them for the next one, as Linux's flusher does when it makes room (observed on 6.18).
+    PassOver,
+}
+
 /// Where the beginning of a run is written.
 struct Target<'a> {
     piece: Range<u32>,
@@ -123,17 +132,26 @@ impl FileSystem {
         let mut all = Ok(());
         for inode in self.dirty_files(seconds) {
             let mut data = inode.write();
-            all = all.and(self.write_back_listed(ctx, &inode, &mut data));
+            all = all.and(self.write_back_listed(ctx, &inode, &mut data, Busy::Await));
         }
         all.and(self.end_all_io(ctx))
     }
 
     /// Writes back a file because it is its turn: it leaves the list of dirty files. What it can not have written is told to
     /// its next fsync.
-    fn write_back_listed(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
-        let written = self.write_back(ctx, inode, data);
+    fn write_back_listed(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        busy: Busy,
+    ) -> Result<()> {
+        let written = self.write_back_with(ctx, inode, data, busy);
         if written.is_ok() {
             self.inodes.note_clean_data(inode);
+            if !data.is_empty() {
+                self.note_dirtied(ctx, inode);
+            }
         }
         inode.note_lost(&written);
         written
@@ -179,7 +197,7 @@ impl FileSystem {
         for other in self.inodes.dirty_files() {
             let Some(mut data) = other.try_write() else { continue };
             // Its error is not this file's: it is told to who syncs it.
-            drop(self.write_back_listed(ctx, &other, &mut data));
+            drop(self.write_back_listed(ctx, &other, &mut data, Busy::Await));
             self.check_writable()?;
             if enough() {
                 break;
@@ -198,9 +216,9 @@ impl FileSystem {
     ) -> Result<()> {
         for other in self.dirty_files(i64::MAX) {
             if Arc::ptr_eq(&other, inode) {
-                drop(self.write_back_listed(ctx, inode, data));
+                drop(self.write_back_listed(ctx, inode, data, Busy::PassOver));
             } else if let Some(mut data) = other.try_write() {
-                drop(self.write_back_listed(ctx, &other, &mut data));
+                drop(self.write_back_listed(ctx, &other, &mut data, Busy::PassOver));
             }
             self.check_writable()?;
         }
@@ -226,15 +244,42 @@ impl FileSystem {
         data: &mut FileData,
         range: Range<u32>,
     ) -> Result<()> {
+        self.write_range(ctx, inode, data, range, Busy::Await)
+    }
+
+    fn write_range(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        range: Range<u32>,
+        busy: Busy,
+    ) -> Result<()> {
         let mut rest_of_folio = 0..0;
         let mut result = Ok(());
-        while let Some(run) = self.next_run(data, &range, &rest_of_folio) {
+        let mut range = range;
+        while let Some(run) = self.next_run(data, &range, &rest_of_folio, busy) {
+            range.start = run.start;
             self.end_io_beside(ctx, inode, data)?;
             // Tried again, as much as follows is asked for, as in Linux, not the rest of a folio.
             let mut run = Some(run);
             let written = self.patiently(ctx, || {
-                let run = run.take().or_else(|| self.next_run(data, &range, &(0..0)));
-                run.map_or(Ok(None), |run| self.write_run(ctx, inode, data, run))
+                let run = match run.take() {
+                    Some(run) => run,
+                    None => {
+                        rest_of_folio = 0..0;
+                        let run = self.run_again(ctx, inode, data, &range, busy)?;
+                        range.start = run.as_ref().map_or(range.end, |run| run.start);
+                        let Some(run) = run else { return Ok(None) };
+                        run
+                    }
+                };
+                let written = self.write_run(ctx, inode, data, run);
+                if let Err(Error::NoSpace) = written {
+                    // Before the commit.
+                    self.end_io_beside(ctx, inode, data)?;
+                }
+                written
             });
             match written {
                 // Blocks with a place in between do not end it.
@@ -254,20 +299,42 @@ impl FileSystem {
         result.and(converted)
     }
 
+    /// The dirty blocks to ask places for after nothing was found and a commit. What is busy shows before the last I/O ends
+    /// that ends before the request: Linux maps what its walk has found.
+    fn run_again(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        range: &Range<u32>,
+        busy: Busy,
+    ) -> Result<Option<Range<u32>>> {
+        self.end_io_beside(ctx, inode, data)?;
+        if let Some(ends) = &self.options().io_ends {
+            ends.0.walks_again();
+        }
+        let run = self.next_run(data, range, &(0..0), busy);
+        self.end_io_beside(ctx, inode, data)?;
+        Ok(run)
+    }
+
     /// The dirty blocks to ask places for next.
     fn next_run(
         &self,
         data: &FileData,
         range: &Range<u32>,
         rest_of_folio: &Range<u32>,
+        busy: Busy,
     ) -> Option<Range<u32>> {
         // At write time Linux asks for one block after the other.
         let most = if self.delays_allocation() { RUN_MAX } else { 1 };
         let mut run = data.first_run(range.start, most).filter(|run| run.start < range.end)?;
-        run.end = run.end.min(range.end);
         if rest_of_folio.contains(&run.start) {
             run.end = run.end.min(rest_of_folio.end);
+        } else if busy == Busy::PassOver && self.is_told_of_io() {
+            run = data.first_run_not_busy(range.start, most, self.geometry().block_bits())?;
         }
+        run.end = run.end.min(range.end);
         Some(if self.options().follow_page_cache { data.alike(run) } else { run })
     }
 
@@ -281,10 +348,21 @@ impl FileSystem {
 
     /// Writes all dirty blocks of a file whose content lock the caller holds.
     pub(crate) fn write_back(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
-        self.write_back_from(ctx, inode, data, 0)?;
+        self.write_back_with(ctx, inode, data, Busy::Await)
+    }
+
+    fn write_back_with(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        busy: Busy,
+    ) -> Result<()> {
+        self.write_range(ctx, inode, data, 0..u32::MAX, busy)?;
         self.settle_mapping_promise(ctx, data);
         self.discard_if_unneeded(ctx, inode, data);
-        if data.unconverted.is_empty() { self.settle_size(ctx, inode) } else { Ok(()) }
+        let is_all = data.is_empty() && data.unconverted.is_empty();
+        if is_all { self.settle_size(ctx, inode) } else { Ok(()) }
     }
 
     /// The size on disk becomes the size that users see, when no data waits.
@@ -384,12 +462,11 @@ impl FileSystem {
         is_last: bool,
     ) -> Result<bool> {
         let handle = self.begin(ctx, RUN_CREDITS)?;
-        // By Linux's rules nothing was promised to what is placed at write time; what splits an unwritten extent may use the
-        // reserve.
+        // By Linux's rules nothing was promised to what is placed at write time.
         handle.set_pool(match &plan {
-            _ if !self.places_as_linux() => Pool::Promised,
-            Some(_) => Pool::Ordinary,
-            None => Pool::Reserve,
+            Some(_) if self.places_as_linux() => Pool::Ordinary,
+            Some(_) => Pool::Promised,
+            None => self.pool_to_convert(),
         });
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
@@ -473,7 +550,8 @@ impl FileSystem {
 
 #[cfg(test)]
 mod tests {
-    use crate::{FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+    use super::Busy;
+    use crate::{FileSystem, IoEndSource, IoEnds, NewInode, OpContext, OpenOptions, mkfs};
     use blockyard_device::MemoryDevice;
     use blockyard_disk::inode::FileType;
     use blockyard_disk::{InodeNr, Timestamp};
@@ -516,5 +594,43 @@ mod tests {
         fs.sync(&ctx).unwrap();
         assert_eq!(places(&fs), []);
         fs.close(&ctx).unwrap();
+    }
+
+    /// I/O that does not end before somebody waits for it.
+    struct Endless;
+
+    impl IoEndSource for Endless {
+        fn next(&self) -> Option<(InodeNr, std::ops::Range<u32>)> {
+            None
+        }
+
+        fn mapped(&self) {}
+    }
+
+    #[test]
+    fn who_makes_room_passes_over_folios_whose_io_has_not_ended() {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
+        let io_ends = Some(IoEnds(Arc::new(Endless)));
+        let options = OpenOptions { follow_page_cache: true, io_ends, ..OpenOptions::default() };
+        let ctx = OpContext::system();
+        let fs = FileSystem::open(device, options, &ctx).unwrap();
+        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+        let file = fs.create(&ctx, InodeNr::ROOT, b"f", &new).unwrap();
+        fs.write(&ctx, file, 0, &[1; 16384]).unwrap();
+        fs.write_back_all(&ctx).unwrap();
+        let inode = fs.inode(file).unwrap();
+        // One block of the folio is written again while its I/O goes on, and one of another folio.
+        inode.write().unconverted.push(0..4);
+        for block in [1, 10] {
+            fs.write(&ctx, file, block << 12, &[2; 4096]).unwrap();
+        }
+        let mut data = inode.write();
+        fs.write_back_listed(&ctx, &inode, &mut data, Busy::PassOver).unwrap();
+        assert_eq!((data.first_run(0, 100), data.len()), (Some(1..2), 1));
+        assert_eq!(places(&fs), [file], "it waits for the next write-back");
+        fs.write_back_listed(&ctx, &inode, &mut data, Busy::Await).unwrap();
+        assert!(data.is_empty());
+        assert_eq!(places(&fs), []);
     }
 }

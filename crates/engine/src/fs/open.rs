@@ -126,6 +126,12 @@ pub trait IoEndSource: Send + Sync {
 
     /// Write-back has mapped a piece, which may have taken no decision.
     fn mapped(&self);
+
+    /// What found no space has ended the transaction, to try again. Nothing to do for who does not know of transactions.
+    fn committed(&self) {}
+
+    /// A write-back that found no space looks again for what it is to write, as [`Self::committed`].
+    fn walks_again(&self) {}
 }
 
 /// Tells when the I/O of write-back has ended.

@@ -29,7 +29,7 @@ use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::Timestamp;
 use blockyard_disk::num::u32_from_usize;
 use blockyard_engine::reader::Reader;
-use blockyard_engine::{Events, FileSystem, IoEnds, OpenOptions};
+use blockyard_engine::{Events, FileSystem, IoEndSource, IoEnds, OpenOptions};
 use serde::Serialize;
 
 use self::compare::{Difference, Shares};
@@ -303,10 +303,10 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
     let device: Arc<dyn BlockDevice> = Arc::new(image);
     let collector = Arc::new(Collector::default());
     let Given { played: theirs, commits, conversions } = given;
-    let schedule = Schedule::new(conversions, Arc::clone(&collector));
+    let schedule = Arc::new(Schedule::new(conversions, Arc::clone(&collector)));
     let options = OpenOptions {
         events: Some(Events(Arc::<Collector>::clone(&collector))),
-        io_ends: Some(IoEnds(Arc::new(schedule))),
+        io_ends: Some(IoEnds(Arc::<Schedule>::clone(&schedule))),
         ..like(plan)?
     };
     let loading = plan.loading;
@@ -334,12 +334,16 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
         while let Some((_, begins)) = commits.next_if(|(at, _)| *at <= u32_from_usize(number)) {
             match begins {
                 true if runs_out => {}
-                true => player.begin_commit()?,
+                true => {
+                    player.begin_commit()?;
+                    schedule.committed();
+                }
                 false => player.end_commit()?,
             }
         }
         let outcome = player.play(line).with_context(|| format!("trace line {}: {line:?}", number + 1))?;
         outcomes.push(outcome);
+        player.end_io()?;
     }
     let stats = player.file_system()?.allocator().mb_stats();
     player.close()?;

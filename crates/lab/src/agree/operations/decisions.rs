@@ -13,7 +13,7 @@ use blockyard_disk::num::{low16, low32, u32_from_usize, u64_from_usize};
 use blockyard_sync::CpuSlot;
 
 use super::compare::Share;
-use super::io_ends::Conversion;
+use super::io_ends::{Again, Conversion};
 use crate::agree::recording::Spot;
 use crate::agree::trace_text::{Record, criterion};
 
@@ -97,7 +97,9 @@ pub struct Recorded {
 pub fn parse(text: &str) -> anyhow::Result<Recorded> {
     let mut recorded = Recorded::default();
     let (mut line, mut closed) = (0, 0);
-    let (mut in_line, mut pieces) = (0, 0);
+    // A search has found nothing: a walk is to try again.
+    let mut fails = false;
+    let (mut in_line, mut pieces, mut again) = (0, 0, Again::default());
     for text in text.lines().filter(|text| !text.starts_with('#') && !text.is_empty()) {
         let Some(record) = Record::split(text) else { continue };
         let decision = |searched| -> anyhow::Result<Decision> {
@@ -118,22 +120,30 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
             "tracing_mark_write" => {
                 if let Some(number) = record.fields.trim().strip_prefix("by line ") {
                     line = number.parse().with_context(|| format!("trace line {text:?}"))?;
-                    (in_line, pieces) = (recorded.decisions.len(), 0);
+                    (in_line, pieces, again) = (recorded.decisions.len(), 0, Again::default());
                 }
             }
             "ext4_mballoc_alloc" => {
-                recorded.decisions.push(decision(true).with_context(|| format!("trace line {text:?}"))?);
+                let decision = decision(true).with_context(|| format!("trace line {text:?}"))?;
+                fails = decision.result.2 == 0;
+                recorded.decisions.push(decision);
             }
             "ext4_mballoc_prealloc" => {
                 recorded.decisions.push(decision(false).with_context(|| format!("trace line {text:?}"))?);
             }
             "jbd2_commit_locking" => closed = line,
+            "jbd2_commit_flushing" => again.commits += 1,
             "jbd2_end_commit" => {
                 let has_decided = recorded.decisions.len() > in_line;
                 recorded.commits.push(Commit { closed, ended: line + u32::from(has_decided) });
             }
+            "ext4_da_write_folios_start" if fails => {
+                again.walks += 1;
+                fails = false;
+            }
             "ext4_ext_map_blocks_exit" if has_flag(&record, "CREATE") && !has_flag(&record, "CONVERT") => {
-                pieces += 1;
+                let found_nothing = record.word("ret").is_ok_and(|ret| ret.starts_with('-'));
+                pieces += usize::from(!found_nothing);
             }
             "ext4_ext_handle_unwritten_extents" if has_flag(&record, "CONVERT") => {
                 let start: u32 = record.number("m_lblk")?;
@@ -141,6 +151,7 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
                     line,
                     decisions: recorded.decisions.len() - in_line,
                     pieces,
+                    again,
                     inode: record.number("ino")?,
                     blocks: start..start.saturating_add(record.number("m_len")?),
                 });
@@ -334,11 +345,44 @@ mod tests {
         assert_eq!(recorded.commits, [Commit { closed: 4, ended: 5 }, Commit { closed: 4, ended: 9 }]);
         assert_eq!(
             recorded.conversions,
-            [Conversion { line: 4, decisions: 1, pieces: 1, inode: 12, blocks: 8..12 }]
+            [Conversion {
+                line: 4,
+                decisions: 1,
+                pieces: 1,
+                again: Again::default(),
+                inode: 12,
+                blocks: 8..12
+            }]
         );
         let lines: Vec<_> = recorded.decisions.iter().map(|one| (one.line, one.searched)).collect();
         assert_eq!(lines, [(3, true), (4, false)]);
         assert_eq!(recorded.decisions[0].goal, Spot(0, -1, 128, 0));
+    }
+
+    /// What a search found nothing for is no piece; a walk counts when it is to try again.
+    #[test]
+    fn what_is_done_to_try_again_is_counted() {
+        let walk =
+            "  kworker/u8:1-53 [001] ..... 5: ext4_da_write_folios_start: dev 7,0 ino 12 start_pos 0x0";
+        let convert = "  kworker/u8:1-53 [001] ..... 5: ext4_ext_handle_unwritten_extents: dev 7,0 ino 12 m_lblk 8 m_pblk 90 m_len 4 flags CREATE|UNWRIT|CONVERT|IO_SUBMIT allocated 4 newblock 90";
+        let text = [
+            "  lab-28456 [000] ..... 1: tracing_mark_write: by line 3",
+            walk,
+            "  kworker/u8:1-53 [001] ..... 2: ext4_mballoc_alloc: dev 7,0 inode 12 orig 1/0/74@0 goal 0/-1/128@0 result 0/0/0@0 blks 0 grps 0 cr 0x5 flags HINT_DATA|DELALLOC_RESV tail 0 broken 0",
+            "  kworker/u8:1-53 [001] ..... 5: ext4_ext_map_blocks_exit: dev 7,0 ino 12 flags CREATE|UNWRIT|PRE_IO|IO_SUBMIT lblk 8 pblk 0 len 4 mflags  ret -28",
+            convert,
+            "  jbd2/loop0-8-28452 [000] ..... 6: jbd2_commit_flushing: dev 7,0 transaction 2 sync 0",
+            convert,
+            "  jbd2/loop0-8-28452 [000] ..... 6: jbd2_end_commit: dev 7,0 transaction 2 sync 0 head 2",
+            walk,
+            convert,
+            walk,
+            convert,
+        ];
+        let recorded = parse(&text.join("\n")).unwrap();
+        let again = |one: &Conversion| (one.pieces, one.again.commits, one.again.walks);
+        let again: Vec<_> = recorded.conversions.iter().map(again).collect();
+        assert_eq!(again, [(0, 0, 0), (0, 1, 0), (0, 1, 1), (0, 1, 1)]);
     }
 
     #[test]

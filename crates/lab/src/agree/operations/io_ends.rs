@@ -23,22 +23,44 @@ pub struct Conversion {
     pub decisions: usize,
     /// Pieces that write-back had mapped in that line; one may need no decision.
     pub pieces: usize,
+    /// Commits and new walks of that line that came before.
+    pub again: Again,
     /// Inode.
     pub inode: u32,
     /// Logical blocks.
     pub blocks: Range<u32>,
 }
 
+/// What shows in a line of the trace that the kernel tries again after it found nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Again {
+    /// Transactions closed, also for other reasons: what comes later belongs to the next.
+    pub commits: usize,
+    /// Walks over a file's folios that write-back began anew.
+    pub walks: usize,
+}
+
 #[derive(Default)]
 struct Inside {
     left: VecDeque<Conversion>,
-    /// A line, and the pieces that the engine has mapped in it.
-    mapped: (u32, usize),
+    /// A line, and what the engine has done in it.
+    done: (u32, Done),
+}
+
+#[derive(Clone, Copy, Default)]
+struct Done {
+    /// Pieces mapped.
+    pieces: usize,
+    /// To try again.
+    again: Again,
 }
 
 impl Inside {
-    fn pieces_of(&self, line: u32) -> usize {
-        if self.mapped.0 == line { self.mapped.1 } else { 0 }
+    fn done_in(&mut self, line: u32) -> &mut Done {
+        if self.done.0 != line {
+            self.done = (line, Done::default());
+        }
+        &mut self.done.1
     }
 }
 
@@ -53,7 +75,7 @@ impl Schedule {
     /// Of a kernel's conversions, in order.
     #[must_use]
     pub fn new(conversions: Vec<Conversion>, ours: Arc<Collector>) -> Self {
-        let inside = Inside { left: conversions.into(), mapped: (0, 0) };
+        let inside = Inside { left: conversions.into(), done: (0, Done::default()) };
         Self { inside: Mutex::new(inside), ours }
     }
 
@@ -66,9 +88,13 @@ impl IoEndSource for Schedule {
     fn next(&self) -> Option<(InodeNr, Range<u32>)> {
         let (line, decisions) = self.ours.place();
         let mut inside = self.inside();
-        let pieces = inside.pieces_of(line);
+        let Done { pieces, again } = *inside.done_in(line);
+        // The kernel may have tried again in another way, too: then the next decision shows that it was before.
         let has_come = |next: &&Conversion| {
-            next.line < line || next.line == line && next.decisions <= decisions && next.pieces <= pieces
+            let is_before = next.decisions < decisions
+                || next.again.commits <= again.commits && next.again.walks <= again.walks;
+            let is_here = next.decisions <= decisions && next.pieces <= pieces && is_before;
+            next.line < line || next.line == line && is_here
         };
         inside.left.front().filter(has_come)?;
         inside.left.pop_front().map(|next| (InodeNr::new(next.inode), next.blocks))
@@ -76,8 +102,17 @@ impl IoEndSource for Schedule {
 
     fn mapped(&self) {
         let (line, _) = self.ours.place();
-        let mut inside = self.inside();
-        inside.mapped = (line, inside.pieces_of(line) + 1);
+        self.inside().done_in(line).pieces += 1;
+    }
+
+    fn committed(&self) {
+        let (line, _) = self.ours.place();
+        self.inside().done_in(line).again.commits += 1;
+    }
+
+    fn walks_again(&self) {
+        let (line, _) = self.ours.place();
+        self.inside().done_in(line).again.walks += 1;
     }
 }
 
@@ -94,6 +129,7 @@ mod tests {
             line,
             decisions,
             pieces,
+            again: Again::default(),
             inode: 12,
             blocks: first..first + 2,
         };
@@ -114,5 +150,32 @@ mod tests {
         // What another line did is behind, however many decisions it made here.
         ours.begin_line(4);
         assert_eq!((next(), next(), next()), (Some((12, 4)), Some((12, 6)), None));
+    }
+
+    #[test]
+    fn what_ended_between_two_tries_is_given_between_them() {
+        let ours = Arc::new(Collector::default());
+        let conversion = |commits, walks, first| Conversion {
+            line: 3,
+            decisions: 1,
+            pieces: 0,
+            again: Again { commits, walks },
+            inode: 12,
+            blocks: first..first + 2,
+        };
+        let conversions = [(0, 0, 0), (1, 0, 2), (1, 1, 4), (2, 1, 6)];
+        let conversions = conversions.map(|(commits, walks, first)| conversion(commits, walks, first));
+        let schedule = Schedule::new(conversions.to_vec(), Arc::clone(&ours));
+        let next = || schedule.next().map(|(_, blocks)| blocks.start);
+        ours.begin_line(3);
+        ours.emit(CpuSlot::new(0), &AllocEvent::default());
+        assert_eq!((next(), next()), (Some(0), None));
+        schedule.committed();
+        assert_eq!((next(), next()), (Some(2), None));
+        schedule.walks_again();
+        assert_eq!((next(), next()), (Some(4), None));
+        // The kernel committed once more than we do.
+        ours.emit(CpuSlot::new(0), &AllocEvent::default());
+        assert_eq!((next(), next()), (Some(6), None));
     }
 }

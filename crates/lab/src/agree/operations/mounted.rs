@@ -25,12 +25,14 @@ const COMMON: &str = "no_prefetch_block_bitmaps,noinit_itable,noatime";
 const COMMIT_SECONDS: u32 = 86_400;
 
 /// Events that are recorded; of mapped blocks those that write-back (0x400) asked for.
-const EVENTS: [&str; 6] = [
+const EVENTS: [&str; 8] = [
     "ext4/ext4_mballoc_alloc",
     "ext4/ext4_mballoc_prealloc",
     "ext4/ext4_ext_map_blocks_exit && flags & 0x400",
     "ext4/ext4_ext_handle_unwritten_extents",
+    "ext4/ext4_da_write_folios_start",
     "jbd2/jbd2_commit_locking",
+    "jbd2/jbd2_commit_flushing",
     "jbd2/jbd2_end_commit",
 ];
 
