@@ -8,7 +8,7 @@ mod recover;
 mod super_block;
 
 pub use broken_rule::BrokenRule;
-pub use open::{DataMode, Events, IoEndSource, IoEnds, JournalUse, OpenOptions, Recovery};
+pub use open::{DataMode, Events, IoEnd, IoEndSource, IoEnds, JournalUse, OpenOptions, Recovery};
 
 use crate::cache::MetaCache;
 use crate::directory::NameCache;

@@ -57,7 +57,7 @@ pub use file::Fallocate;
 #[doc(hidden)]
 pub use fs::BrokenRule;
 pub use fs::{
-    DataMode, Events, FileSystem, IoEndSource, IoEnds, JournalUse, OpenOptions, Recovery, Statistics,
+    DataMode, Events, FileSystem, IoEnd, IoEndSource, IoEnds, JournalUse, OpenOptions, Recovery, Statistics,
 };
 pub use inode::{Attributes, SetAttributes};
 pub use namespace::{DirEntry, NewInode, RenameMode};

@@ -9,7 +9,9 @@ mod support;
 use blockyard_alloc::{AllocEvent, EventSink, RequestFlags, Tunable};
 use blockyard_device::MemoryDevice;
 use blockyard_disk::InodeNr;
-use blockyard_engine::{Events, Fallocate, FileSystem, IoEndSource, IoEnds, JournalUse, OpenOptions, mkfs};
+use blockyard_engine::{
+    Events, Fallocate, FileSystem, IoEnd, IoEndSource, IoEnds, JournalUse, OpenOptions, mkfs,
+};
 use blockyard_sync::CpuSlot;
 use blockyard_testkit::{e2fsck_clean, require};
 use std::ops::Range;
@@ -52,12 +54,12 @@ impl EventSink for Watch {
 }
 
 impl IoEndSource for Watch {
-    fn next(&self) -> Option<(InodeNr, Range<u32>)> {
+    fn next(&self) -> Option<IoEnd> {
         let mut watched = self.0.lock().unwrap();
         let data = watched.data;
         watched.ends.first().filter(|(after, ..)| *after <= data)?;
         let (_, inode, blocks) = watched.ends.remove(0);
-        Some((inode, blocks))
+        Some(IoEnd { inode, blocks, cpu: CpuSlot::ZERO })
     }
 
     fn mapped(&self) {

@@ -59,6 +59,7 @@ impl FileSystem {
             data.folios.note_write(folio.range());
             let written = self.try_folio(ctx, inode, data, delays, folio);
             let Err(Error::NoSpace) = written else { return written };
+            self.dirty_before_hole(ctx, inode, data, folio.blocks(bits), old_size)?;
             if folio.end() > old_size {
                 let keep = u32_from_u64(old_size.div_ceil(1 << bits));
                 self.forget_pages(data, old_size..u64::MAX);
@@ -67,6 +68,31 @@ impl FileSystem {
             self.end_io_beside(ctx, inode, data)?;
             self.retry_after_commit(ctx, &mut tries)?;
         }
+    }
+
+    /// What of a folio that does not fit lies inside the file and before the first block without a place: Linux zeroes what
+    /// reads as zeroes there, and that waits to be written.
+    fn dirty_before_hole(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        data: &mut FileData,
+        blocks: Range<u32>,
+        size: u64,
+    ) -> Result<()> {
+        let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << self.geometry().block_bits())));
+        for logical in blocks.start..end.max(blocks.start) {
+            if !self.delays_allocation() || data.block(logical).is_some() || data.unconverted.covers(logical)
+            {
+                continue;
+            }
+            let Some(extent) = self.lookup_block(inode, &inode.core(), logical)?.found else { break };
+            if extent.unwritten {
+                data.note_kind(logical, CachedAs::Unwritten);
+                self.add_dirty(ctx, inode, data, logical, vec![0; self.block_size()].into_boxed_slice());
+            }
+        }
+        Ok(())
     }
 
     fn try_folio(
@@ -173,5 +199,41 @@ impl FileSystem {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+    use blockyard_device::MemoryDevice;
+    use blockyard_disk::InodeNr;
+    use blockyard_disk::inode::FileType;
+    use std::sync::Arc;
+
+    /// A folio of four blocks, of which only the first has a place.
+    #[test]
+    fn what_has_a_place_in_a_folio_that_does_not_fit_is_zeroed_and_written() {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
+        let ctx = OpContext::system();
+        let options = OpenOptions { follow_page_cache: true, ..OpenOptions::default() };
+        let fs = FileSystem::open(device, options, &ctx).unwrap();
+        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+        let [inode, filler] = [b"f", b"g"].map(|name| fs.create(&ctx, InodeNr::ROOT, name, &new).unwrap());
+        fs.fallocate(&ctx, inode, Fallocate::Allocate, 0, 5 << 12).unwrap();
+        let full = fs.fallocate(&ctx, filler, Fallocate::Allocate, 0, 64 << 20);
+        assert!(matches!(full, Err(Error::NoSpace)), "{full:?}");
+        let refused = fs.write(&ctx, inode, 4 << 12, &[7; 4 << 12]);
+        assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+        let file = fs.inode(inode).unwrap();
+        let waiting = file.read().runs_in(0..100);
+        assert!(matches!(&waiting[..], [one] if *one == (4..5)), "{waiting:?}");
+        fs.fsync(&ctx, inode).unwrap();
+        let state =
+            |logical| fs.lookup_block(&file, &file.core(), logical).unwrap().found.map(|e| e.unwritten);
+        assert_eq!([3, 4, 5].map(state), [Some(true), Some(false), None]);
+        let mut bytes = [1; 5 << 12];
+        assert_eq!(fs.read(&ctx, inode, 0, &mut bytes).unwrap(), 5 << 12);
+        assert_eq!(bytes, [0; 5 << 12]);
     }
 }

@@ -11,8 +11,7 @@ use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::inode::Inode;
 use crate::space::Pool;
-use crate::{FileSystem, OpContext, Result};
-use blockyard_disk::InodeNr;
+use crate::{FileSystem, IoEnd, OpContext, Result};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -28,8 +27,8 @@ impl FileSystem {
     /// # Errors
     /// As [`FileSystem::fsync`].
     pub fn end_io(&self, ctx: &OpContext) -> Result<()> {
-        while let Some((inode, blocks)) = self.next_ended() {
-            self.end_other(ctx, inode, &blocks)?;
+        while let Some(ended) = self.next_ended() {
+            self.end_other(ctx, &ended)?;
         }
         Ok(())
     }
@@ -41,11 +40,12 @@ impl FileSystem {
         inode: &Arc<Inode>,
         data: &mut FileData,
     ) -> Result<()> {
-        while let Some((other, blocks)) = self.next_ended() {
-            if other == inode.number() {
-                self.convert_range(ctx, inode, data, &blocks)?;
+        while let Some(ended) = self.next_ended() {
+            if ended.inode == inode.number() {
+                let ctx = ctx.on(ended.cpu);
+                self.convert_range(&ctx, inode, data, &ended.blocks)?;
             } else {
-                self.end_other(ctx, other, &blocks)?;
+                self.end_other(ctx, &ended)?;
             }
         }
         Ok(())
@@ -71,16 +71,17 @@ impl FileSystem {
         }
     }
 
-    fn next_ended(&self) -> Option<(InodeNr, Range<u32>)> {
+    fn next_ended(&self) -> Option<IoEnd> {
         let ends = self.options().io_ends.as_ref().filter(|_| self.delays_allocation())?;
         ends.0.next()
     }
 
     /// A piece of a file that nobody uses now; of others it is converted later.
-    fn end_other(&self, ctx: &OpContext, inode: InodeNr, blocks: &Range<u32>) -> Result<()> {
-        let Ok(inode) = self.inode(inode) else { return Ok(()) };
+    fn end_other(&self, ctx: &OpContext, ended: &IoEnd) -> Result<()> {
+        let Ok(inode) = self.inode(ended.inode) else { return Ok(()) };
         let Some(mut data) = inode.try_write() else { return Ok(()) };
-        self.convert_range(ctx, &inode, &mut data, blocks)
+        let ctx = ctx.on(ended.cpu);
+        self.convert_range(&ctx, &inode, &mut data, &ended.blocks)
     }
 
     /// Converts all pieces of a file that wait for it.

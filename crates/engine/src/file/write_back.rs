@@ -551,7 +551,7 @@ impl FileSystem {
 #[cfg(test)]
 mod tests {
     use super::Busy;
-    use crate::{FileSystem, IoEndSource, IoEnds, NewInode, OpContext, OpenOptions, mkfs};
+    use crate::{FileSystem, IoEnd, IoEndSource, IoEnds, NewInode, OpContext, OpenOptions, mkfs};
     use blockyard_device::MemoryDevice;
     use blockyard_disk::inode::FileType;
     use blockyard_disk::{InodeNr, Timestamp};
@@ -600,7 +600,7 @@ mod tests {
     struct Endless;
 
     impl IoEndSource for Endless {
-        fn next(&self) -> Option<(InodeNr, std::ops::Range<u32>)> {
+        fn next(&self) -> Option<IoEnd> {
             None
         }
 

@@ -17,7 +17,7 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock, Superblock};
 use blockyard_disk::{Compat, FeatureSet, Incompat, InodeNr, RoCompat};
 use blockyard_recovery::{JournalPlace, Session};
-use blockyard_sync::{AtomicBool, AtomicU64, Mutex, rank};
+use blockyard_sync::{AtomicBool, AtomicU64, CpuSlot, Mutex, rank};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -118,11 +118,22 @@ impl fmt::Debug for Events {
     }
 }
 
+/// A piece of a write-back whose I/O has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IoEnd {
+    /// Its file.
+    pub inode: InodeNr,
+    /// Its logical blocks.
+    pub blocks: Range<u32>,
+    /// Where it is converted: what that takes and frees shows in how far this slot's counters lag behind.
+    pub cpu: CpuSlot,
+}
+
 /// When the I/O of pieces of a write-back ended, as somebody saw it.
 pub trait IoEndSource: Send + Sync {
-    /// The next piece whose I/O has ended by now and that was not given yet: inode and logical blocks. Asked until there is
+    /// The next piece whose I/O has ended by now and that was not given yet. Asked until there is
     /// none before each place is chosen; called with the locks of a file's content held, so it must not call the engine.
-    fn next(&self) -> Option<(InodeNr, Range<u32>)>;
+    fn next(&self) -> Option<IoEnd>;
 
     /// Write-back has mapped a piece, which may have taken no decision.
     fn mapped(&self);

@@ -75,7 +75,7 @@ impl Default for Rules {
 /// One line cut into its parts.
 pub(super) struct Record<'a> {
     pid: u32,
-    cpu: u32,
+    pub(super) cpu: u32,
     pub(super) event: &'a str,
     pub(super) fields: &'a str,
 }

@@ -154,6 +154,7 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
                     again,
                     inode: record.number("ino")?,
                     blocks: start..start.saturating_add(record.number("m_len")?),
+                    cpu: record.cpu,
                 });
             }
             _ => {}
@@ -351,7 +352,8 @@ mod tests {
                 pieces: 1,
                 again: Again::default(),
                 inode: 12,
-                blocks: 8..12
+                blocks: 8..12,
+                cpu: 1,
             }]
         );
         let lines: Vec<_> = recorded.decisions.iter().map(|one| (one.line, one.searched)).collect();

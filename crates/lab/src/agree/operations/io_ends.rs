@@ -3,14 +3,15 @@
 //! Linux maps what it writes back as unwritten and converts it in a thread of its own once the device has it, while others
 //! go on mapping. How far behind follows from the block layer (its throttling of write-back, the 64 requests that it
 //! collects) and the scheduler, so it is an input like the time, not a decision: each conversion is noted with its place
-//! among the kernel's decisions and pieces, and given to the engine at the same place among its own.
+//! among the kernel's decisions, pieces and tries and with its CPU, and given to the engine at the same place among its own.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blockyard_disk::InodeNr;
-use blockyard_engine::IoEndSource;
+use blockyard_engine::{IoEnd, IoEndSource};
+use blockyard_sync::CpuSlot;
 
 use super::decisions::Collector;
 
@@ -29,6 +30,8 @@ pub struct Conversion {
     pub inode: u32,
     /// Logical blocks.
     pub blocks: Range<u32>,
+    /// CPU on which it was done.
+    pub cpu: u32,
 }
 
 /// What shows in a line of the trace that the kernel tries again after it found nothing.
@@ -85,7 +88,7 @@ impl Schedule {
 }
 
 impl IoEndSource for Schedule {
-    fn next(&self) -> Option<(InodeNr, Range<u32>)> {
+    fn next(&self) -> Option<IoEnd> {
         let (line, decisions) = self.ours.place();
         let mut inside = self.inside();
         let Done { pieces, again } = *inside.done_in(line);
@@ -97,7 +100,8 @@ impl IoEndSource for Schedule {
             next.line < line || next.line == line && is_here
         };
         inside.left.front().filter(has_come)?;
-        inside.left.pop_front().map(|next| (InodeNr::new(next.inode), next.blocks))
+        let next = inside.left.pop_front()?;
+        Some(IoEnd { inode: InodeNr::new(next.inode), blocks: next.blocks, cpu: CpuSlot::new(next.cpu) })
     }
 
     fn mapped(&self) {
@@ -120,7 +124,6 @@ impl IoEndSource for Schedule {
 mod tests {
     use super::*;
     use blockyard_alloc::{AllocEvent, EventSink};
-    use blockyard_sync::CpuSlot;
 
     #[test]
     fn a_conversion_is_given_once_after_as_many_decisions_as_the_kernel_had_made() {
@@ -132,6 +135,7 @@ mod tests {
             again: Again::default(),
             inode: 12,
             blocks: first..first + 2,
+            cpu: 1,
         };
         let conversions = vec![
             conversion(3, 1, 0, 0),
@@ -140,7 +144,7 @@ mod tests {
             conversion(4, 0, 0, 6),
         ];
         let schedule = Schedule::new(conversions, Arc::clone(&ours));
-        let next = || schedule.next().map(|(inode, blocks)| (inode.raw(), blocks.start));
+        let next = || schedule.next().map(|next| (next.inode.raw(), next.blocks.start));
         ours.begin_line(3);
         assert_eq!(next(), None);
         ours.emit(CpuSlot::new(0), &AllocEvent::default());
@@ -162,11 +166,12 @@ mod tests {
             again: Again { commits, walks },
             inode: 12,
             blocks: first..first + 2,
+            cpu: 1,
         };
         let conversions = [(0, 0, 0), (1, 0, 2), (1, 1, 4), (2, 1, 6)];
         let conversions = conversions.map(|(commits, walks, first)| conversion(commits, walks, first));
         let schedule = Schedule::new(conversions.to_vec(), Arc::clone(&ours));
-        let next = || schedule.next().map(|(_, blocks)| blocks.start);
+        let next = || schedule.next().map(|next| next.blocks.start);
         ours.begin_line(3);
         ours.emit(CpuSlot::new(0), &AllocEvent::default());
         assert_eq!((next(), next()), (Some(0), None));
