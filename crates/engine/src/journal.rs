@@ -61,6 +61,9 @@ pub(crate) struct LogJournal<B: Backend = Native> {
     ring: Mutex<RingState, B>,
 }
 
+/// Blocks that a transaction may change at least: more than an operation that can not be cut needs.
+const TRANSACTION_MIN: usize = 64;
+
 /// Blocks in memory.
 pub(crate) struct Limits {
     /// Committed images that a checkpoint is due at; no transaction is larger.
@@ -115,7 +118,10 @@ impl<B: Backend> LogJournal<B> {
         let log = Log::open(Arc::clone(&home), external, place, wanted)?;
         let len = usize_from_u32(log.ring().len());
         // As Linux: until a third of the log is in use, what a transaction freed stays out of reach.
-        let blocks_max = limits.transaction.map_or(len / 3, |most| most.min(len / 4 * 3)).min(committed_max);
+        let blocks_max = limits
+            .transaction
+            .map_or(len / 3, |most| most.clamp(TRANSACTION_MIN, len / 4 * 3))
+            .min(committed_max);
         let state = RingState {
             head: log.first_block(),
             log,

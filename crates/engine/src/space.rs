@@ -35,7 +35,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(crate) struct Space {
     blocks: Arc<Allocator>,
     pub(crate) inodes: InodeAllocator,
-    /// The transaction whose frees wait although it is committed; [`NONE_HELD`]. Only who commits writes it.
+    /// The transaction whose frees wait although it is committed; [`NONE_HELD`]. Relaxed: only who has the turn to commit
+    /// uses it.
     held: AtomicU64,
 }
 
@@ -81,6 +82,13 @@ pub(crate) enum Pool {
     Delayed,
 }
 
+impl Pool {
+    /// Whether the file system's own reserve may be used.
+    fn has_reserve(self) -> bool {
+        matches!(self, Self::Promised | Self::Reserve)
+    }
+}
+
 /// What the clusters are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WantedFor {
@@ -100,7 +108,7 @@ impl Wanted {
             WantedFor::Metadata => RequestFlags::METADATA,
         };
         flags.set(RequestFlags::DELALLOC_RESERVED, matches!(self.pool, Pool::Promised | Pool::Delayed));
-        flags.set(RequestFlags::USE_RESERVED, matches!(self.pool, Pool::Promised | Pool::Reserve));
+        flags.set(RequestFlags::USE_RESERVED, self.pool.has_reserve());
         flags.set(RequestFlags::NO_NORMALIZE, self.exact && self.kind == WantedFor::Data);
         flags.set(RequestFlags::TRY_GOAL, self.try_goal);
         flags.set(RequestFlags::USE_ROOT, ctx.privileged);
@@ -256,7 +264,7 @@ impl FileSystem {
             return Ok(());
         }
         let mut flags = privileges(ctx);
-        flags.set(RequestFlags::USE_RESERVED, pool != Pool::Ordinary);
+        flags.set(RequestFlags::USE_RESERVED, pool.has_reserve());
         Ok(self.space.blocks.reserve_delayed(clusters, flags, ctx.cpu)?)
     }
 

@@ -103,10 +103,10 @@ impl FileSystem {
         data: &mut FileData,
         range: &Range<u32>,
     ) -> Result<()> {
-        let pieces = data.unconverted.take(range);
-        let is_last = !pieces.is_empty() && data.unconverted.is_empty() && data.is_empty();
-        for piece in pieces {
-            self.patiently(ctx, || {
+        let mut pieces = data.unconverted.take(range).into_iter().peekable();
+        let is_last = pieces.peek().is_some() && data.unconverted.is_empty() && data.is_empty();
+        while let Some(piece) = pieces.next() {
+            let converted = self.patiently(ctx, || {
                 let handle = self.begin(ctx, RUN_CREDITS)?;
                 handle.set_pool(self.pool_to_convert());
                 let mut core = inode.core_mut();
@@ -115,7 +115,12 @@ impl FileSystem {
                 self.raise_disk_size(&mut core, piece.end);
                 inode.note_remapped(&handle);
                 Ok(())
-            })?;
+            });
+            if converted.is_err() {
+                // What is on the device must not read as zeroes.
+                std::iter::once(piece).chain(pieces).for_each(|piece| data.unconverted.push(piece));
+                return converted;
+            }
         }
         if is_last && self.is_told_of_io() { self.settle_size(ctx, inode) } else { Ok(()) }
     }

@@ -179,10 +179,11 @@ impl FileSystem {
     ) -> Result<Option<u32>> {
         let at = range.start;
         let handle = self.begin(ctx, RUN_CREDITS)?;
-        let how = How { pool: self.pool_ahead(data, at), ..how };
-        handle.set_pool(how.pool);
         let mut core = inode.core_mut();
         let here = self.lookup_block(inode, &core, at)?;
+        let waits = here.found.is_none() && data.block(at).is_some();
+        let how = How { pool: self.pool_ahead(waits), ..how };
+        handle.set_pool(how.pool);
         if !zero {
             self.remember_gaps(data, &core);
         }
@@ -225,9 +226,8 @@ impl FileSystem {
     }
 
     /// Whose clusters allocating ahead may take: by Linux's rules those that were reserved, where data waits for its place.
-    fn pool_ahead(&self, data: &FileData, at: u32) -> Pool {
-        let waits = self.options().follow_page_cache && data.block(at).is_some();
-        if waits { Pool::Delayed } else { Pool::Ordinary }
+    fn pool_ahead(&self, waits: bool) -> Pool {
+        if waits && self.options().follow_page_cache { Pool::Delayed } else { Pool::Ordinary }
     }
 
     /// The blocks that a range of bytes touches.

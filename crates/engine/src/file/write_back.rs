@@ -332,7 +332,8 @@ impl FileSystem {
         if rest_of_folio.contains(&run.start) {
             run.end = run.end.min(rest_of_folio.end);
         } else if busy == Busy::PassOver && self.is_told_of_io() {
-            run = data.first_run_not_busy(range.start, most, self.geometry().block_bits())?;
+            let run_or_later = data.first_run_not_busy(range.start, most, self.geometry().block_bits());
+            run = run_or_later.filter(|run| run.start < range.end)?;
         }
         run.end = run.end.min(range.end);
         Some(if self.options().follow_page_cache { data.alike(run) } else { run })

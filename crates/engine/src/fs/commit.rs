@@ -18,7 +18,7 @@ struct Snapshot {
 }
 
 /// Whether what a transaction freed can be allocated as soon as it is committed.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Frees {
     Usable,
     Held,
@@ -27,9 +27,12 @@ enum Frees {
 impl FileSystem {
     /// Ends the running transaction. Without a journal nothing is written: its frees become available.
     pub(crate) fn commit_point(&self, ctx: &OpContext) -> Result<()> {
-        let durable = self.journal.keeps_promises();
+        self.end_running(ctx, Frees::Usable)
+    }
+
+    fn end_running(&self, ctx: &OpContext, frees: Frees) -> Result<()> {
         let Some(turn) = self.txns.turn.wait(|| true) else { return Ok(()) };
-        self.end_transaction(ctx, durable, Frees::Usable, turn)
+        self.end_transaction(ctx, self.journal.keeps_promises(), frees, turn)
     }
 
     /// As [`Self::commit_now`], unless `needed` is no longer true when it is this thread's turn: many may find at once
@@ -71,6 +74,10 @@ impl FileSystem {
         if durable && !self.has_changes() {
             // Handles that changed nothing left their credits with their CPU slots: who came here for credits gets them.
             self.txns.restock();
+            drop(closed);
+            if frees == Frees::Usable {
+                self.space.release_held(ctx.cpu);
+            }
             return Ok(());
         }
         let snapshot = durable.then(|| self.snapshot());
@@ -179,8 +186,7 @@ impl FileSystem {
     /// # Errors
     /// As [`FileSystem::sync`].
     pub fn commit_holding_frees(&self, ctx: &OpContext) -> Result<()> {
-        let Some(turn) = self.txns.turn.wait(|| true) else { return Ok(()) };
-        self.end_transaction(ctx, self.journal.keeps_promises(), Frees::Held, turn)
+        self.end_running(ctx, Frees::Held)
     }
 
     /// Lets clusters that [`FileSystem::commit_holding_frees`] held back be allocated.
@@ -251,6 +257,12 @@ mod tests {
             fs.create(&ctx, InodeNr::ROOT, name, &new).unwrap();
             fs.rmdir(&ctx, InodeNr::ROOT, name).unwrap();
         };
+        // Also when that has nothing to write.
+        free_one(b"first");
+        fs.commit_holding_frees(&ctx).unwrap();
+        assert_eq!(pending(), 1);
+        fs.commit(&ctx).unwrap();
+        assert_eq!(pending(), 0);
         for release in [true, false] {
             free_one(b"first");
             fs.commit_holding_frees(&ctx).unwrap();
@@ -278,6 +290,26 @@ mod tests {
             let fs = FileSystem::open(device, open, &OpContext::system()).unwrap();
             assert_eq!(fs.journal.blocks_max(), most, "a journal of {mib} MiB");
             fs.close(&OpContext::system()).unwrap();
+        }
+    }
+
+    /// No operation may be too large for the smallest, and the largest must fit the log.
+    #[test]
+    fn a_wanted_size_of_transactions_stays_within_what_works() {
+        let ctx = OpContext::system();
+        for (wanted, most) in [(0, 64), (500, 500), (usize::MAX, 3069)] {
+            let device = Arc::new(MemoryDevice::new(64 << 20));
+            let options = mkfs::Options::ext4().block_size(1024).journal_mib(4).identity(1, 1);
+            mkfs::format(&*device, &options).unwrap();
+            let open = OpenOptions { transaction_blocks: Some(wanted), ..OpenOptions::default() };
+            let fs = FileSystem::open(device, open, &ctx).unwrap();
+            assert_eq!(fs.journal.blocks_max(), most, "{wanted} blocks");
+            for name in 0..200 {
+                let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+                fs.create(&ctx, InodeNr::ROOT, format!("{name}").as_bytes(), &new).unwrap();
+            }
+            assert!(wanted > 0 || fs.commits() > 5, "{}", fs.commits());
+            fs.close(&ctx).unwrap();
         }
     }
 

@@ -89,8 +89,8 @@ pub struct OpenOptions {
     /// Age of a transaction, by the callers' clock, at which the next operation or [`FileSystem::tick`] commits it.
     /// Without a journal nothing is committed by age.
     pub commit_interval_seconds: i64,
-    /// Blocks that a transaction may change, at most three quarters of the log; `None`: a third of it, as Linux. Without a
-    /// journal half of the cache limits that.
+    /// Blocks that a transaction may change before it is committed, 64 to three quarters of the log; `None`: a third of it, as
+    /// Linux. Never more than half of the cache holds, which alone counts without a journal.
     pub transaction_blocks: Option<usize>,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,

@@ -6,8 +6,7 @@
 
 use super::{Handle, Image, Journal, Transactions};
 use crate::cache::{BlockKind, MetaCache};
-use crate::journal::Limits;
-use crate::journal::{Committed, Devices, HomeView, LogJournal, Wanted};
+use crate::journal::{Committed, Devices, HomeView, Limits, LogJournal, Wanted};
 use crate::mkfs;
 use crate::txn::Flushes;
 use blockyard_device::{BlockDevice, MemoryDevice};

@@ -120,7 +120,7 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
             "tracing_mark_write" => {
                 if let Some(number) = record.fields.trim().strip_prefix("by line ") {
                     line = number.parse().with_context(|| format!("trace line {text:?}"))?;
-                    (in_line, pieces, again) = (recorded.decisions.len(), 0, Again::default());
+                    (in_line, pieces, again, fails) = (recorded.decisions.len(), 0, Again::default(), false);
                 }
             }
             "ext4_mballoc_alloc" => {
