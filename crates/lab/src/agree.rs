@@ -17,6 +17,7 @@ pub mod record;
 pub mod recording;
 pub mod replay;
 
+mod drain;
 mod driver;
 mod trace_text;
 mod work;

@@ -96,7 +96,8 @@ impl WorkDirectory {
         Ok(device)
     }
 
-    fn instance(&self) -> PathBuf {
+    /// The folder of the private trace instance.
+    pub(super) fn instance(&self) -> PathBuf {
         self.0.join("trace/instances").join(self.0.file_name().unwrap_or_default())
     }
 
@@ -134,7 +135,7 @@ impl WorkDirectory {
             let stats = fs::read_to_string(cpu?.path().join("stats"))?;
             let mut lost = stats.lines().filter(|line| line.contains("overrun") || line.contains("dropped"));
             if lost.any(|line| !line.ends_with(": 0")) {
-                bail!("the kernel's trace buffer overflowed: take fewer operations");
+                bail!("the kernel's trace buffer overflowed: take fewer operations, or smaller ones");
             }
         }
         Ok(fs::read_to_string(self.instance().join("trace"))?)

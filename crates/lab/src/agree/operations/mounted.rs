@@ -5,12 +5,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 use blockyard_device::MemoryDevice;
 use blockyard_disk::Timestamp;
 
 use super::Loading;
+use crate::agree::drain::Drain;
 use crate::agree::kernel::{run, text};
 use crate::agree::work::WorkDirectory;
 use crate::trace::Line;
@@ -80,7 +82,10 @@ impl Mount {
 pub(super) struct Mounted {
     work: WorkDirectory,
     mount: Mount,
-    observed: bool,
+    /// KiB of trace buffer for each CPU, when it is observed.
+    observed: Option<u32>,
+    /// What has left the trace buffer while lines were played.
+    drained: Mutex<String>,
 }
 
 impl Mounted {
@@ -101,7 +106,7 @@ impl Mounted {
         let options = format!("{COMMON}{journal}{comma}{options}");
         let mount = Mount { device, point: work.mount_point(), options, loading };
         mount.mount()?;
-        Ok(Self { work, mount, observed: false })
+        Ok(Self { work, mount, observed: None, drained: Mutex::default() })
     }
 
     /// Begins to record decisions.
@@ -109,8 +114,12 @@ impl Mounted {
     /// # Errors
     /// Of tracefs.
     pub(super) fn observe(&mut self) -> Result<()> {
-        self.work.observe(&self.mount.device, BUFFER_KIB, &EVENTS)?;
-        self.observed = true;
+        self.observe_in(BUFFER_KIB)
+    }
+
+    fn observe_in(&mut self, buffer_kib: u32) -> Result<()> {
+        self.work.observe(&self.mount.device, buffer_kib, &EVENTS)?;
+        self.observed = Some(buffer_kib);
         Ok(())
     }
 
@@ -119,21 +128,27 @@ impl Mounted {
     /// # Errors
     /// Where the trace can not be played.
     pub(super) fn play(&self, lines: &[Line], seed: u64) -> Result<Played> {
-        let open = || fs::OpenOptions::new().write(true).open(self.work.marker());
-        let marker = if self.observed { Some(open()?) } else { None };
+        let observer = self.observed.map(|buffer_kib| Observer::new(&self.work, buffer_kib)).transpose()?;
         let mount = self.mount.clone();
-        std::thread::scope(|scope| {
-            let played = scope.spawn(move || play(&mount, marker, lines, seed));
+        let (played, drained) = std::thread::scope(|scope| {
+            let played = scope.spawn(move || play(&mount, observer, lines, seed));
             played.join().map_err(|_| anyhow::anyhow!("the player panicked"))?
-        })
+        })?;
+        if let Ok(mut all) = self.drained.lock() {
+            all.push_str(&drained);
+        }
+        Ok(played)
     }
 
     /// The recorded events so far.
     ///
     /// # Errors
-    /// When the buffer was too small.
+    /// When the buffer was too small for one stretch of lines.
     pub(super) fn recorded(&self) -> Result<String> {
-        self.work.recorded()
+        let rest = self.work.recorded()?;
+        let mut all = self.drained.lock().map(|mut all| std::mem::take(&mut *all)).unwrap_or_default();
+        all.push_str(&rest);
+        Ok(all)
     }
 
     /// The text of `mb_stats`.
@@ -155,7 +170,26 @@ impl Mounted {
     }
 }
 
-fn play(mount: &Mount, marker: Option<fs::File>, lines: &[Line], seed: u64) -> Result<Played> {
+/// Marks lines in the trace, and sees to it that the trace has room.
+struct Observer {
+    marker: fs::File,
+    drain: Drain,
+}
+
+impl Observer {
+    fn new(work: &WorkDirectory, buffer_kib: u32) -> Result<Self> {
+        let marker = fs::OpenOptions::new().write(true).open(work.marker())?;
+        Ok(Self { marker, drain: Drain::new(&work.instance(), buffer_kib)? })
+    }
+}
+
+/// Gives what the kernel answered and what has left the trace buffer meanwhile.
+fn play(
+    mount: &Mount,
+    mut observer: Option<Observer>,
+    lines: &[Line],
+    seed: u64,
+) -> Result<(Played, String)> {
     let again = mount.clone();
     let remount = move || {
         again.unmount()?;
@@ -166,8 +200,9 @@ fn play(mount: &Mount, marker: Option<fs::File>, lines: &[Line], seed: u64) -> R
     let colour = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned() % 16;
     let mut played = Played { colour, ..Played::default() };
     for (number, line) in lines.iter().enumerate() {
-        if let Some(mut marker) = marker.as_ref() {
-            std::io::Write::write_all(&mut marker, format!("by line {number}\n").as_bytes())?;
+        if let Some(Observer { marker, drain }) = &mut observer {
+            drain.after_line()?;
+            std::io::Write::write_all(marker, format!("by line {number}\n").as_bytes())?;
         }
         let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         let nanoseconds = u32::try_from(now.tv_nsec)?;
@@ -175,5 +210,39 @@ fn play(mount: &Mount, marker: Option<fs::File>, lines: &[Line], seed: u64) -> R
         let outcome = player.play(line).with_context(|| format!("trace line {}: {line:?}", number + 1))?;
         played.outcomes.push(outcome);
     }
-    Ok(played)
+    Ok((played, observer.map(|observer| observer.drain.finish()).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agree::operations::decisions;
+    use blockyard_engine::mkfs;
+
+    #[test]
+    fn a_trace_may_say_more_than_its_buffer_holds() {
+        const LINES: u32 = 5000;
+        if !blockyard_testkit::require(&["root"]) {
+            return;
+        }
+        blockyard_testkit::stay_on_one_cpu();
+        let image = MemoryDevice::new(64 << 20);
+        mkfs::format(&image, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
+        let line = |text: &str| serde_json::from_str::<Line>(text).unwrap();
+        let mut lines = vec![line(r#"{"op":"open","fd":1,"path":"/f","flags":"rw,create"}"#)];
+        let piece =
+            |at: u32| format!(r#"{{"op":"fallocate","fd":1,"mode":"","off":{},"len":4096}}"#, at * 8192);
+        lines.extend((0..LINES).map(|at| line(&piece(at))));
+        let scratch = tempfile::tempdir().unwrap();
+        let mut mounted = Mounted::start(&image, ("", Loading::All, true), scratch.path()).unwrap();
+        mounted.observe_in(128).unwrap();
+        mounted.play(&lines, 1).unwrap();
+        let text = mounted.recorded().unwrap();
+        let mut decided: Vec<u32> =
+            decisions::parse(&text).unwrap().decisions.iter().map(|one| one.line).collect();
+        decided.dedup();
+        assert_eq!(decided, (1..=LINES).collect::<Vec<_>>());
+        assert!(text.len() > 4 * 128 * 1024, "{}", text.len());
+        mounted.finish().unwrap();
+    }
 }

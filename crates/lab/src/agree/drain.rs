@@ -1,0 +1,76 @@
+//! Takes recorded events out of the kernel's trace buffers while a trace is played, so that its length is not limited by
+//! theirs. Done by the player between two lines, when a buffer is half full: nothing of the kernel's work on the file system
+//! runs beside it, as it would beside a reader of its own.
+
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// Lines between two looks at how full the buffers are.
+const LINES: usize = 64;
+
+/// What has been taken out of the buffers of a trace instance.
+#[derive(Debug)]
+pub(super) struct Drain {
+    pipe: fs::File,
+    /// The statistics of each CPU's buffer.
+    stats: Vec<PathBuf>,
+    /// Bytes of a buffer at which all are emptied.
+    most: u64,
+    lines: usize,
+    taken: Vec<u8>,
+}
+
+impl Drain {
+    /// Opens a trace instance whose buffers have this many KiB for each CPU.
+    ///
+    /// # Errors
+    /// Of tracefs.
+    pub(super) fn new(instance: &Path, buffer_kib: u32) -> Result<Self> {
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let pipe = fs::OpenOptions::new().read(true).custom_flags(flags).open(instance.join("trace_pipe"))?;
+        let cpus = fs::read_dir(instance.join("per_cpu"))?;
+        let stats = cpus.map(|cpu| Ok(cpu?.path().join("stats"))).collect::<Result<_>>()?;
+        Ok(Self { pipe, stats, most: u64::from(buffer_kib) * 1024 / 2, lines: 0, taken: Vec::new() })
+    }
+
+    /// Called between two lines: empties the buffers when one is half full. Gives whether it did.
+    ///
+    /// # Errors
+    /// Of tracefs.
+    pub(super) fn after_line(&mut self) -> Result<bool> {
+        self.lines += 1;
+        if !self.lines.is_multiple_of(LINES) || !self.is_crowded()? {
+            return Ok(false);
+        }
+        let mut part = vec![0; 1 << 20];
+        loop {
+            match self.pipe.read(&mut part) {
+                Ok(0) => return Ok(true),
+                Ok(n) => self.taken.extend_from_slice(&part[..n]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+                Err(error) => return Err(error).context("read trace_pipe"),
+            }
+        }
+    }
+
+    fn is_crowded(&self) -> Result<bool> {
+        for stats in &self.stats {
+            let text = fs::read_to_string(stats)?;
+            let bytes =
+                text.lines().find_map(|line| line.strip_prefix("bytes: ")).context("trace statistics")?;
+            if bytes.trim().parse::<u64>()? > self.most {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The text of all that was taken out.
+    pub(super) fn finish(self) -> String {
+        String::from_utf8_lossy(&self.taken).into_owned()
+    }
+}
