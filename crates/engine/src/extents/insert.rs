@@ -14,8 +14,9 @@ impl<S: TreeStore> Tree<'_, S> {
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
         let (count, max) = (path.leaf().count, path.leaf().max);
-        // An insertion takes one entry away at most, where it joins its two neighbours: a fuller leaf stays too full.
-        let may_fit_root = count <= ROOT_ENTRIES + 1;
+        // An insertion takes two entries away at most, where it joins its neighbours and the one before them was separated:
+        // a fuller leaf stays too full.
+        let may_fit_root = count <= ROOT_ENTRIES + 2;
         // As in Linux (observed on 6.18) an extent right behind one that it does not join gets an entry of its own before the
         // one behind it takes it, which shows when the leaf is full.
         let apart = count == max && self.follows_without_joining(&path, &new);
@@ -94,7 +95,8 @@ impl<S: TreeStore> Tree<'_, S> {
         Err(Error::FileTooLarge)
     }
 
-    /// Extends the entry before or after `new` over it, joining both when `new` fills the gap between them.
+    /// Extends the entry before or after `new` over it, joining both when `new` fills the gap between them. As in Linux
+    /// (observed on 6.18) the entry that has grown joins the one before it, too, from which a write-back had separated it.
     fn merge_into_neighbour(&mut self, path: &Path<S::Node>, new: &Extent) -> bool {
         let leaf = path.leaf();
         let next = leaf.position.map_or(0, |position| position + 1);
@@ -105,7 +107,7 @@ impl<S: TreeStore> Tree<'_, S> {
                 if left.joins(new) {
                     let grown = Extent { len: left.len + new.len, ..left };
                     node::set_leaf_entry(bytes, position, &grown);
-                    join_with_next(bytes, position);
+                    join_both_sides(bytes, position);
                     return (true, false);
                 }
             }

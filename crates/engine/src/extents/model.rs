@@ -409,3 +409,19 @@ fn an_extent_right_behind_another_gets_an_entry_before_the_next_one_takes_it() {
         assert_eq!(read_all(&world.root, &world.store), world.model);
     }
 }
+
+/// Seen on Linux 6.18: what a write-back separated is one entry again when a block is placed right behind it.
+#[test]
+fn an_extent_that_grows_joins_the_one_before_it_from_which_it_was_separated() {
+    let mut world = World { root: empty_root(), store: Store::new(), model: Model::new() };
+    for (logical, len, physical) in [(0, 2, 1000), (4, 2, 2000), (8, 8, 3000)] {
+        world.insert(Extent { logical, len, physical, unwritten: true }, u32::MAX);
+    }
+    world.tree(u32::MAX).separate(&(8..10)).unwrap();
+    world.tree(u32::MAX).separate(&(10..16)).unwrap();
+    assert_eq!((node::depth(&world.root), node::count(&world.root)), (0, 4));
+    world.insert(Extent { logical: 16, len: 1, physical: 3008, unwritten: true }, u32::MAX);
+    assert_eq!((node::depth(&world.root), node::count(&world.root)), (0, 3));
+    assert_eq!(node::leaf_entry(&world.root, 2).len, 9);
+    assert_eq!(read_all(&world.root, &world.store), world.model);
+}

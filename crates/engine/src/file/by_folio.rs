@@ -150,15 +150,22 @@ impl FileSystem {
                 continue;
             }
             self.end_io_beside(ctx, inode, data)?;
-            let handle = self.begin(ctx, RUN_CREDITS)?;
-            let mut core = inode.core_mut();
-            self.join_inode(&handle, inode, &mut core)?;
-            let here = self.lookup_block(inode, &core, logical)?;
-            if here.found.is_none() {
-                let plan = self.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
-                self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
-                inode.note_remapped(&handle);
-            }
+            let placed = self.place_block(ctx, inode, logical, how);
+            self.note_block_placed();
+            placed?;
+        }
+        Ok(())
+    }
+
+    fn place_block(&self, ctx: &OpContext, inode: &Arc<Inode>, logical: u32, how: How) -> Result<()> {
+        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let mut core = inode.core_mut();
+        self.join_inode(&handle, inode, &mut core)?;
+        let here = self.lookup_block(inode, &core, logical)?;
+        if here.found.is_none() {
+            let plan = self.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
+            self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+            inode.note_remapped(&handle);
         }
         Ok(())
     }
@@ -204,10 +211,14 @@ impl FileSystem {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+    use crate::{
+        Error, Fallocate, FileSystem, IoEnd, IoEndSource, IoEnds, NewInode, OpContext, OpenOptions, mkfs,
+    };
     use blockyard_device::MemoryDevice;
     use blockyard_disk::InodeNr;
     use blockyard_disk::inode::FileType;
+    use blockyard_disk::num::u64_from_usize;
+    use blockyard_sync::{AtomicU64, Ordering};
     use std::sync::Arc;
 
     /// A folio of four blocks, of which only the first has a place.
@@ -235,5 +246,44 @@ mod tests {
         let mut bytes = [1; 5 << 12];
         assert_eq!(fs.read(&ctx, inode, 0, &mut bytes).unwrap(), 5 << 12);
         assert_eq!(bytes, [0; 5 << 12]);
+    }
+
+    /// Counts the blocks that were placed at once.
+    #[derive(Default)]
+    struct Placed(AtomicU64);
+
+    impl IoEndSource for Placed {
+        fn next(&self) -> Option<IoEnd> {
+            None
+        }
+
+        fn mapped(&self) {}
+
+        fn placed(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn who_knows_of_io_is_told_of_each_block_that_is_placed_at_once() {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
+        let ctx = OpContext::system();
+        let placed = Arc::new(Placed::default());
+        let io_ends = Some(IoEnds(Arc::<Placed>::clone(&placed)));
+        let options = OpenOptions { follow_page_cache: true, io_ends, ..OpenOptions::default() };
+        let fs = FileSystem::open(device, options, &ctx).unwrap();
+        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+        let [inode, filler] = [b"f", b"g"].map(|name| fs.create(&ctx, InodeNr::ROOT, name, &new).unwrap());
+        fs.write(&ctx, inode, 0, &[7; 4 << 12]).unwrap();
+        assert_eq!(placed.0.load(Ordering::Relaxed), 0, "there is room to delay them");
+        let step = 16 << 12;
+        let fits = |at: &u64| fs.fallocate(&ctx, filler, Fallocate::Allocate, at * step, step).is_ok();
+        let steps = (0..1024).take_while(fits).count();
+        assert!(steps < 1024);
+        fs.truncate(&ctx, filler, (u64_from_usize(steps) - 2) * step).unwrap();
+        fs.fsync(&ctx, filler).unwrap();
+        fs.write(&ctx, inode, 4 << 12, &[7; 8 << 12]).unwrap();
+        assert_eq!(placed.0.load(Ordering::Relaxed), 8);
     }
 }

@@ -71,6 +71,13 @@ impl FileSystem {
         }
     }
 
+    /// Tells who knows of I/O that a write has placed a block at once, or failed to.
+    pub(super) fn note_block_placed(&self) {
+        if let Some(ends) = &self.options().io_ends {
+            ends.0.placed();
+        }
+    }
+
     fn next_ended(&self) -> Option<IoEnd> {
         let ends = self.options().io_ends.as_ref().filter(|_| self.delays_allocation())?;
         ends.0.next()

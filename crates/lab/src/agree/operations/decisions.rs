@@ -90,6 +90,9 @@ pub struct Recorded {
     pub conversions: Vec<Conversion>,
 }
 
+/// Flags of a request for a block that a write places at once.
+const PLACED_AT_ONCE: &str = "CREATE|UNWRIT";
+
 /// Reads the kernel's trace.
 ///
 /// # Errors
@@ -99,7 +102,7 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
     let (mut line, mut closed) = (0, 0);
     // A search has found nothing: a walk is to try again.
     let mut fails = false;
-    let (mut in_line, mut pieces, mut again) = (0, 0, Again::default());
+    let (mut in_line, mut pieces, mut placed, mut again) = (0, 0, 0, Again::default());
     for text in text.lines().filter(|text| !text.starts_with('#') && !text.is_empty()) {
         let Some(record) = Record::split(text) else { continue };
         let decision = |searched| -> anyhow::Result<Decision> {
@@ -120,7 +123,8 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
             "tracing_mark_write" => {
                 if let Some(number) = record.fields.trim().strip_prefix("by line ") {
                     line = number.parse().with_context(|| format!("trace line {text:?}"))?;
-                    (in_line, pieces, again, fails) = (recorded.decisions.len(), 0, Again::default(), false);
+                    (in_line, pieces, placed) = (recorded.decisions.len(), 0, 0);
+                    (again, fails) = (Again::default(), false);
                 }
             }
             "ext4_mballoc_alloc" => {
@@ -141,6 +145,9 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
                 again.walks += 1;
                 fails = false;
             }
+            "ext4_ext_map_blocks_exit" if record.word("flags").is_ok_and(|flags| flags == PLACED_AT_ONCE) => {
+                placed += 1;
+            }
             "ext4_ext_map_blocks_exit" if has_flag(&record, "CREATE") && !has_flag(&record, "CONVERT") => {
                 let found_nothing = record.word("ret").is_ok_and(|ret| ret.starts_with('-'));
                 pieces += usize::from(!found_nothing);
@@ -151,6 +158,7 @@ pub fn parse(text: &str) -> anyhow::Result<Recorded> {
                     line,
                     decisions: recorded.decisions.len() - in_line,
                     pieces,
+                    placed,
                     again,
                     inode: record.number("ino")?,
                     blocks: start..start.saturating_add(record.number("m_len")?),
@@ -350,6 +358,7 @@ mod tests {
                 line: 4,
                 decisions: 1,
                 pieces: 1,
+                placed: 0,
                 again: Again::default(),
                 inode: 12,
                 blocks: 8..12,
@@ -359,6 +368,31 @@ mod tests {
         let lines: Vec<_> = recorded.decisions.iter().map(|one| (one.line, one.searched)).collect();
         assert_eq!(lines, [(3, true), (4, false)]);
         assert_eq!(recorded.decisions[0].goal, Spot(0, -1, 128, 0));
+    }
+
+    /// Placed, and refused; what write-back maps is none.
+    #[test]
+    fn blocks_placed_at_once_are_counted() {
+        let mapped = |flags: &str, ret: i32| {
+            format!(
+                "  lab-28456 [000] ..... 2: ext4_ext_map_blocks_exit: dev 7,0 ino 12 flags {flags} lblk 8 pblk 90 len 1 mflags NMU ret {ret}"
+            )
+        };
+        let convert = "  kworker/u8:1-53 [001] ..... 5: ext4_ext_handle_unwritten_extents: dev 7,0 ino 12 m_lblk 8 m_pblk 90 m_len 4 flags CREATE|UNWRIT|CONVERT|IO_SUBMIT allocated 4 newblock 90";
+        let line = |number| format!("  lab-28456 [000] ..... 1: tracing_mark_write: by line {number}");
+        let text = [
+            line(3),
+            mapped("CREATE|UNWRIT", 1),
+            convert.to_owned(),
+            mapped("CREATE|UNWRIT|PRE_IO|IO_SUBMIT", 1),
+            mapped("CREATE|UNWRIT", -28),
+            convert.to_owned(),
+            line(4),
+            convert.to_owned(),
+        ];
+        let recorded = parse(&text.join("\n")).unwrap();
+        let counts: Vec<_> = recorded.conversions.iter().map(|one| (one.pieces, one.placed)).collect();
+        assert_eq!(counts, [(0, 1), (1, 2), (0, 0)]);
     }
 
     /// What a search found nothing for is no piece; a walk counts when it is to try again.

@@ -24,6 +24,8 @@ pub struct Conversion {
     pub decisions: usize,
     /// Pieces that write-back had mapped in that line; one may need no decision.
     pub pieces: usize,
+    /// Blocks that a write had placed at once in that line, or failed to; most need no decision.
+    pub placed: usize,
     /// Commits and new walks of that line that came before.
     pub again: Again,
     /// Inode.
@@ -54,6 +56,8 @@ struct Inside {
 struct Done {
     /// Pieces mapped.
     pieces: usize,
+    /// Blocks placed at once.
+    placed: usize,
     /// To try again.
     again: Again,
 }
@@ -91,13 +95,13 @@ impl IoEndSource for Schedule {
     fn next(&self) -> Option<IoEnd> {
         let (line, decisions) = self.ours.place();
         let mut inside = self.inside();
-        let Done { pieces, again } = *inside.done_in(line);
-        // The kernel may have tried again in another way, too: then the next decision shows that it was before.
+        let Done { pieces, placed, again } = *inside.done_in(line);
+        // Where the kernel did the same in another way, the next decision shows that it was before.
         let has_come = |next: &&Conversion| {
-            let is_before = next.decisions < decisions
-                || next.again.commits <= again.commits && next.again.walks <= again.walks;
-            let is_here = next.decisions <= decisions && next.pieces <= pieces && is_before;
-            next.line < line || next.line == line && is_here
+            let is_told = next.pieces <= pieces && next.placed <= placed;
+            let is_tried = next.again.commits <= again.commits && next.again.walks <= again.walks;
+            let is_here = next.decisions == decisions && is_told && is_tried;
+            next.line < line || next.line == line && (next.decisions < decisions || is_here)
         };
         inside.left.front().filter(has_come)?;
         let next = inside.left.pop_front()?;
@@ -107,6 +111,11 @@ impl IoEndSource for Schedule {
     fn mapped(&self) {
         let (line, _) = self.ours.place();
         self.inside().done_in(line).pieces += 1;
+    }
+
+    fn placed(&self) {
+        let (line, _) = self.ours.place();
+        self.inside().done_in(line).placed += 1;
     }
 
     fn committed(&self) {
@@ -132,6 +141,7 @@ mod tests {
             line,
             decisions,
             pieces,
+            placed: 0,
             again: Again::default(),
             inode: 12,
             blocks: first..first + 2,
@@ -156,6 +166,33 @@ mod tests {
         assert_eq!((next(), next(), next()), (Some((12, 4)), Some((12, 6)), None));
     }
 
+    /// Most such blocks lie in a cluster that is there: no decision tells where among them it was.
+    #[test]
+    fn what_ended_between_blocks_placed_at_once_is_given_between_them() {
+        let ours = Arc::new(Collector::default());
+        let conversion = |placed| Conversion {
+            line: 3,
+            decisions: 1,
+            pieces: 0,
+            placed,
+            again: Again::default(),
+            inode: 12,
+            blocks: 0..2,
+            cpu: 1,
+        };
+        let schedule = Schedule::new([2, 9].map(conversion).to_vec(), Arc::clone(&ours));
+        let is_given = || schedule.next().is_some();
+        ours.begin_line(3);
+        schedule.placed();
+        ours.emit(CpuSlot::new(0), &AllocEvent::default());
+        assert!(!is_given());
+        schedule.placed();
+        assert_eq!((is_given(), is_given()), (true, false));
+        // The kernel asked for more blocks than we do.
+        ours.emit(CpuSlot::new(0), &AllocEvent::default());
+        assert!(is_given());
+    }
+
     #[test]
     fn what_ended_between_two_tries_is_given_between_them() {
         let ours = Arc::new(Collector::default());
@@ -163,6 +200,7 @@ mod tests {
             line: 3,
             decisions: 1,
             pieces: 0,
+            placed: 0,
             again: Again { commits, walks },
             inode: 12,
             blocks: first..first + 2,

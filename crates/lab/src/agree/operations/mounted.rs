@@ -26,11 +26,12 @@ const COMMON: &str = "no_prefetch_block_bitmaps,noinit_itable,noatime";
 /// Seconds between commits that nobody asked for.
 const COMMIT_SECONDS: u32 = 86_400;
 
-/// Events that are recorded; of mapped blocks those that write-back (0x400) asked for.
+/// Events that are recorded; of mapped blocks those that write-back (0x400) asked for, and a write
+/// that places block by block at once (3).
 const EVENTS: [&str; 8] = [
     "ext4/ext4_mballoc_alloc",
     "ext4/ext4_mballoc_prealloc",
-    "ext4/ext4_ext_map_blocks_exit && flags & 0x400",
+    "ext4/ext4_ext_map_blocks_exit && (flags & 0x400 || flags == 3 && len == 1)",
     "ext4/ext4_ext_handle_unwritten_extents",
     "ext4/ext4_da_write_folios_start",
     "jbd2/jbd2_commit_locking",
