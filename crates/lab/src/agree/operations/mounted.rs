@@ -26,18 +26,21 @@ const COMMON: &str = "no_prefetch_block_bitmaps,noinit_itable,noatime";
 /// Seconds between commits that nobody asked for.
 const COMMIT_SECONDS: u32 = 86_400;
 
-/// Events that are recorded; of mapped blocks those that write-back (0x400) asked for, and a write
-/// that places block by block at once (3).
+/// Events that are recorded; of mapped blocks those that write-back (0x400) asked for.
 const EVENTS: [&str; 8] = [
     "ext4/ext4_mballoc_alloc",
     "ext4/ext4_mballoc_prealloc",
-    "ext4/ext4_ext_map_blocks_exit && (flags & 0x400 || flags == 3 && len == 1)",
+    "ext4/ext4_ext_map_blocks_exit && flags & 0x400",
     "ext4/ext4_ext_handle_unwritten_extents",
     "ext4/ext4_da_write_folios_start",
     "jbd2/jbd2_commit_locking",
     "jbd2/jbd2_commit_flushing",
     "jbd2/jbd2_end_commit",
 ];
+
+/// In place of that of [`EVENTS`] with delayed allocation: also the blocks (flags 3) that a write places at once. Without it
+/// all are, and fill the buffer.
+const MAPPED_DELAYED: &str = "ext4/ext4_ext_map_blocks_exit && (flags & 0x400 || flags == 3 && len == 1)";
 
 /// KiB of trace buffer for each CPU.
 const BUFFER_KIB: u32 = 192 * 1024;
@@ -119,7 +122,10 @@ impl Mounted {
     }
 
     fn observe_in(&mut self, buffer_kib: u32) -> Result<()> {
-        self.work.observe(&self.mount.device, buffer_kib, &EVENTS)?;
+        let delays = !self.mount.options.split(',').any(|option| option == "nodelalloc");
+        let is_mapped = |event: &str| event.starts_with("ext4/ext4_ext_map_blocks_exit");
+        let events = EVENTS.map(|event| if delays && is_mapped(event) { MAPPED_DELAYED } else { event });
+        self.work.observe(&self.mount.device, buffer_kib, &events)?;
         self.observed = Some(buffer_kib);
         Ok(())
     }
