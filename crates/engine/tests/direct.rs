@@ -15,14 +15,16 @@ use support::{ROOT, context, file, open_with};
 
 const BLOCK: u64 = 4096;
 
-/// First logical block and blocks of each request for data.
+/// First logical block and blocks of each request for data; the number of those for the mapping.
 #[derive(Default)]
-struct Requests(Mutex<Vec<(u32, u32)>>);
+struct Requests(Mutex<Vec<(u32, u32)>>, Mutex<u32>);
 
 impl EventSink for Requests {
     fn emit(&self, _: CpuSlot, event: &AllocEvent) {
         if u32::from(event.flags) & RequestFlags::DATA.bits() != 0 {
             self.0.lock().unwrap().push((event.original.logical, event.original.len));
+        } else {
+            *self.1.lock().unwrap() += 1;
         }
     }
 }
@@ -103,6 +105,24 @@ fn the_folios_of_the_range_are_written_before_and_others_go_on_waiting() {
     if blockyard_testkit::require(&["e2fsck"]) {
         blockyard_testkit::e2fsck_clean(&image);
     }
+}
+
+/// Seen on 6.18: each piece is converted by itself, so a write over two holes and what lies between them may need a tree block that
+/// goes back at once.
+#[test]
+fn pieces_are_entries_of_their_own_until_they_are_converted() {
+    let world = World::new();
+    assert_eq!(world.direct(200, 1, 1), [(200, 1)]);
+    assert_eq!(world.direct(0, 1, 1), [(0, 1)]);
+    let ahead = world.fs.fallocate(&context(), world.inode, Fallocate::Allocate, 100 * BLOCK, 2 * BLOCK);
+    ahead.unwrap();
+    *world.requests.1.lock().unwrap() = 0;
+    world.direct(98, 6, 7);
+    assert_eq!(*world.requests.1.lock().unwrap(), 1, "five entries");
+    assert_eq!([98, 100, 103].map(|block| world.byte(block)), [7; 3]);
+    let sectors = world.fs.attributes(world.inode).unwrap().sectors;
+    assert_eq!(world.fs.allocator().pending_clusters(), 1, "the tree block");
+    assert_eq!(sectors * 512 / BLOCK, 8);
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) extent: Extent,
     /// What must be taken for it; `None` when the file owns the cluster already.
     claim: Option<Claim<'a>>,
+    /// It stays an entry of its own, to be converted later.
+    pub(crate) apart: bool,
 }
 
 impl Wanted {
@@ -76,7 +78,7 @@ impl FileSystem {
             len = len.min(left_in_array(self.geometry().block_bits(), logical));
         }
         if let Some(extent) = self.implied_cluster(here, logical, len, how.unwritten) {
-            return Ok(Plan { extent, claim: None });
+            return Ok(Plan { extent, claim: None, apart: false });
         }
         let ratio = self.geometry().cluster_ratio();
         let offset = logical & (ratio - 1);
@@ -107,7 +109,7 @@ impl FileSystem {
             physical: claim.first_block().raw() + u64::from(offset),
             unwritten: how.unwritten,
         };
-        Ok(Plan { extent, claim: Some(claim) })
+        Ok(Plan { extent, claim: Some(claim), apart: false })
     }
 
     /// The blocks of a cluster that a neighbour in the same logical cluster owns already (bigalloc.md 5).
@@ -169,7 +171,12 @@ impl FileSystem {
         if let Some(claim) = &plan.claim {
             self.groups.reserve_bitmaps(handle, claim.first_block(), 1)?;
         }
-        let inserted = self.insert_mapping(ctx, handle, inode, core, plan.extent);
+        let inserted = if plan.apart && core.map == InodeMap::Extents {
+            inode.note_remapped(handle);
+            self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_separately(plan.extent))
+        } else {
+            self.insert_mapping(ctx, handle, inode, core, plan.extent)
+        };
         if let (Err(Error::NoSpace), true) = (&inserted, self.options().follow_page_cache) {
             self.give_up_as_linux(ctx, handle, inode, plan.claim)?;
             return inserted;

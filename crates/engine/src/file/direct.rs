@@ -120,13 +120,15 @@ impl FileSystem {
             let handle = self.begin(ctx, RUN_CREDITS)?;
             let mut core = inode.core_mut();
             self.join_inode(&handle, inode, &mut core)?;
-            let mapped = self.plan_blocks(ctx, inode, &core, &here, wanted, how).and_then(|plan| {
+            let mapped = self.plan_blocks(ctx, inode, &core, &here, wanted, how).and_then(|mut plan| {
                 let piece = range.start..range.start + plan.extent.len;
                 self.write_at_place(all, piece.clone(), plan.extent.physical)?;
                 if behind_end {
                     // After a crash what lies behind the end goes.
                     self.add_orphan(&handle, inode, &mut core);
                 }
+                // Like what is cut out of an unwritten extent.
+                plan.apart = !behind_end;
                 self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
                 Ok(piece)
             });
