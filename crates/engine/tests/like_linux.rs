@@ -272,6 +272,23 @@ fn fdatasync_commits_changes_of_content_and_fsync_those_of_times_too() {
     assert_eq!(commits(|world, _, f| overwrite(world, &context(), f)), [false, false], "at the same time");
 }
 
+/// Seen on 6.18: the size on disk grows with a write inside the last block, so write-back has nothing to commit.
+#[test]
+fn a_write_inside_the_last_block_raises_the_size_on_disk_at_once() {
+    let appends = |len: usize| {
+        commits(move |world, ctx, f| {
+            world.fs.truncate(ctx, f, 4 * BLOCK - 1000).unwrap();
+            world.fs.sync(ctx).unwrap();
+            world.fs.write(ctx, f, 4 * BLOCK - 1000, &vec![1; len]).unwrap();
+            world.fs.commit(ctx).unwrap();
+            let other = world.fs.lookup(ROOT, b"other").unwrap();
+            world.fs.truncate(ctx, other, 0).unwrap();
+        })
+    };
+    assert_eq!(appends(100), [false, false]);
+    assert_eq!(appends(2000), [true, true], "another block");
+}
+
 /// Truncation to the same size forgets what lies behind, so the punched hole is remembered by itself.
 #[test]
 fn fallocate_asks_up_to_where_a_punched_hole_ends() {

@@ -265,10 +265,24 @@ impl FileSystem {
         if self.breaks(BrokenRule::SizeBeforeData) {
             let size = core.size;
             core.set_size(size);
+        } else if self.options().follow_page_cache && self.size_may_follow(inode, &core)? {
+            let size = core.size;
+            core.set_size(size);
+            inode.note_remapped(&handle);
         }
         core.slot.set_modified(ctx.now);
         core.slot.set_changed(ctx.now);
         Ok(())
+    }
+
+    /// Whether the block of the file's end has its place and is written: Linux then raises the size on disk with the write
+    /// (observed on 6.18), so that write-back has nothing to commit.
+    fn size_may_follow(&self, inode: &Inode, core: &InodeCore) -> Result<bool> {
+        if !self.delays_allocation() || core.size == core.slot.raw().size() {
+            return Ok(false);
+        }
+        let last = u32_from_u64((core.size - 1) >> self.geometry().block_bits());
+        Ok(self.lookup_block(inode, core, last)?.found.is_some_and(|extent| !extent.unwritten))
     }
 
     /// Largest size of a file that is mapped this way.
