@@ -14,11 +14,46 @@ pub(crate) use holes::Holes;
 pub(crate) use unconverted::Unconverted;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
-/// The dirty blocks of one file. Guarded by the inode's content lock.
+/// What waits of one file's data. Guarded by the inode's content lock.
+///
+/// Few of the inodes in memory have any: it takes memory from the first change on.
 #[derive(Default)]
 pub(crate) struct FileData {
+    waiting: Option<Box<Waiting>>,
+}
+
+impl Deref for FileData {
+    type Target = Waiting;
+
+    fn deref(&self) -> &Waiting {
+        self.waiting.as_deref().unwrap_or(&NOTHING)
+    }
+}
+
+impl DerefMut for FileData {
+    fn deref_mut(&mut self) -> &mut Waiting {
+        self.waiting.get_or_insert_default()
+    }
+}
+
+/// What waits of a file of which nothing does.
+static NOTHING: Waiting = Waiting {
+    folios: Folios::new(),
+    holes: Holes::new(),
+    kinds: BTreeMap::new(),
+    blocks: BTreeMap::new(),
+    unconverted: Unconverted::new(),
+    reserved: BTreeSet::new(),
+    for_mapping: 0,
+    inserts: 0,
+    amid: false,
+};
+
+/// The dirty blocks of one file, and what belongs to them.
+#[derive(Default)]
+pub(crate) struct Waiting {
     /// The page cache's pieces, where they are followed.
     pub(crate) folios: Folios,
     /// The holes that Linux remembers, where that is followed.
@@ -50,7 +85,7 @@ pub(crate) enum CachedAs {
     Mapped,
 }
 
-impl FileData {
+impl Waiting {
     /// Notes what a block that becomes dirty is mapped to.
     pub(crate) fn note_kind(&mut self, logical: u32, kind: CachedAs) {
         self.kinds.insert(logical, kind);

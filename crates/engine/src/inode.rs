@@ -31,6 +31,7 @@ use blockyard_sync::{
     AtomicBool, AtomicU32, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, rank,
 };
 use dirty_files::DirtySince;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// An inode in memory, shared by everybody who uses it.
@@ -61,6 +62,8 @@ pub(crate) struct Inode {
     /// It was cut to nothing: as in Linux its data is written back when a user closes it, so that the usual replacing by
     /// truncation leaves no empty file after a crash. Relaxed: a hint.
     pub(crate) written_at_close: AtomicBool,
+    /// Asked for since the table's hand passed. Relaxed: a hint.
+    touched: AtomicBool,
     /// The allocator's state of this inode.
     pub(crate) space: InodeAlloc,
     /// The names of a directory that are known without its blocks.
@@ -75,10 +78,13 @@ pub(crate) struct Encoding<'a> {
     pub(crate) block_bits: u32,
 }
 
+/// The bytes of an inode of any size; those of the usual one lie in the core.
+pub(crate) type SlotBytes = SmallVec<[u8; 256]>;
+
 /// What the core lock guards.
 pub(crate) struct InodeCore {
     /// The raw inode; its size is what the disk may know ([`InodeCore::size`] may be ahead of it).
-    pub(crate) slot: InodeSlot<Box<[u8]>>,
+    pub(crate) slot: InodeSlot<SlotBytes>,
     /// How the content is found.
     pub(crate) map: InodeMap,
     /// Size in bytes as users see it.
@@ -241,6 +247,7 @@ impl Inode {
             writers: AtomicU32::new(0),
             dirty_since: DirtySince::default(),
             written_at_close: AtomicBool::new(false),
+            touched: AtomicBool::new(false),
             space: InodeAlloc::new(),
         }
     }
@@ -249,7 +256,7 @@ impl Inode {
 impl InodeCore {
     /// The core of a raw inode whose fields were verified.
     pub(crate) fn new(
-        slot: InodeSlot<Box<[u8]>>,
+        slot: InodeSlot<SlotBytes>,
         map: InodeMap,
         size: u64,
         sectors: u64,

@@ -139,12 +139,10 @@ impl<B: Backend> Buffer<B> {
         f(&mut content.bytes, &mut content.names)
     }
 
-    /// Makes the table of the block's names, unless there is one.
-    pub(crate) fn keep_names(&self, make: impl FnOnce(&[u8]) -> Option<LeafNames>) {
+    /// Makes the table of the block's names of the bytes and of the table that there was.
+    pub(crate) fn keep_names(&self, make: impl FnOnce(&[u8], Option<LeafNames>) -> Option<LeafNames>) {
         let content = &mut *self.content.write_ordered(self.block.raw());
-        if content.names.is_none() {
-            content.names = make(&content.bytes);
-        }
+        content.names = make(&content.bytes, content.names.take());
     }
 
     /// What the block holds from now on (a directory block becomes an index block).
@@ -205,8 +203,8 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// For the commit: the content at the end of `epoch`; `None` when it was forgotten then. The block is unchanged
-    /// afterwards unless it has joined the next transaction.
-    pub(crate) fn take_copy(&self, epoch: Epoch) -> Option<Copied> {
+    /// afterwards unless it has joined the next transaction. The copy may go where one of the `spare` blocks is.
+    pub(crate) fn take_copy(&self, epoch: Epoch, spare: &mut Vec<Box<[u8]>>) -> Option<Copied> {
         let mut content = self.content.write_ordered(self.block.raw());
         if content.aside.is_some() {
             return content.aside.take().map(|aside| *aside);
@@ -215,7 +213,14 @@ impl<B: Backend> Buffer<B> {
             return None;
         }
         self.epoch.store(Epoch::NONE.raw(), Ordering::Release);
-        Some(Copied { bytes: content.bytes.clone(), kind: content.kind })
+        let bytes = match spare.pop() {
+            Some(mut bytes) => {
+                bytes.copy_from_slice(&content.bytes);
+                bytes
+            }
+            None => content.bytes.clone(),
+        };
+        Some(Copied { bytes, kind: content.kind })
     }
 
     pub(super) fn touch(&self) {

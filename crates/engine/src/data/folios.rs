@@ -21,6 +21,11 @@ pub(crate) struct Folios {
 }
 
 impl Folios {
+    /// No folios.
+    pub(super) const fn new() -> Self {
+        Self { orders: BTreeMap::new() }
+    }
+
     /// The folio that holds a page.
     fn at(&self, page: u64) -> Option<Range<u64>> {
         let (&first, &order) = self.orders.range(..=page).next_back()?;

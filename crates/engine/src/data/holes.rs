@@ -17,6 +17,11 @@ pub(crate) struct Holes {
 }
 
 impl Holes {
+    /// No holes.
+    pub(super) const fn new() -> Self {
+        Self { ends: BTreeMap::new() }
+    }
+
     /// Where the remembered hole ends that a block lies in.
     pub(crate) fn end_of(&self, block: u32) -> Option<u32> {
         self.ends.range(..=block).next_back().map(|(_, &end)| end).filter(|end| block < *end)

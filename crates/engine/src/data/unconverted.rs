@@ -7,6 +7,11 @@ use std::ops::Range;
 pub(crate) struct Unconverted(Vec<Range<u32>>);
 
 impl Unconverted {
+    /// No pieces.
+    pub(super) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,4 +1,4 @@
-//! One leaf in memory: its block, and the table of its names once it pays ([`LeafNames`]).
+//! One leaf in memory: its block, and what is known of it once that pays ([`LeafNames`]).
 //!
 //! Every change of names in place goes through here, so that block and table change together, under the block's lock. Any
 //! other change of the block's bytes drops the table ([`DirectoryBlock::write_leaf`]).
@@ -8,7 +8,7 @@ use crate::extents::NodeBlock;
 use blockyard_disk::dirblock::{self, DirDefect, DirLayout, Found, NewEntry, Search, Slot};
 use blockyard_disk::inode::FileType;
 
-/// Entries that a search walks over before the leaf gets a table: the short walks in small directories stay walks.
+/// Entries that a search walks over before the leaf gets their places: the short walks in small directories stay walks.
 const WALK_MAX: usize = 16;
 
 /// A directory block that stays in memory while this value lives, and may keep a table of its names.
@@ -20,8 +20,8 @@ pub(crate) trait DirectoryBlock: NodeBlock {
     /// joined the transaction before. [`NodeBlock::write`] drops the table.
     fn write_leaf<R>(&self, f: impl FnOnce(&mut [u8], &mut Option<LeafNames>) -> R) -> R;
 
-    /// Keeps the table that `make` gives for the block's bytes, if there is none yet.
-    fn keep_names(&self, make: impl FnOnce(&[u8]) -> Option<LeafNames>);
+    /// Keeps the table that `make` gives for the block's bytes and the table that there was.
+    fn keep_names(&self, make: impl FnOnce(&[u8], Option<LeafNames>) -> Option<LeafNames>);
 }
 
 /// Looks for a name and for a slot that it would fit in.
@@ -31,8 +31,8 @@ pub(super) fn search(
     name: &[u8],
 ) -> Result<Search, DirDefect> {
     let search = block.read_leaf(|bytes, names| {
-        let Some(names) = names else { return dirblock::search(bytes, layout, name) };
-        let search = names.search(bytes, layout, name);
+        let known = names.and_then(|names| names.search(bytes, layout, name));
+        let Some(search) = known else { return dirblock::search(bytes, layout, name) };
         debug_assert!(
             is_as_walked(&search, bytes, layout, name),
             "a leaf and the table of its names disagree"
@@ -40,7 +40,7 @@ pub(super) fn search(
         Ok(search)
     })?;
     if search.walked > WALK_MAX {
-        block.keep_names(|bytes| LeafNames::of(bytes, layout));
+        block.keep_names(|bytes, names| gaps(bytes, layout, names)?.with_places(bytes, layout));
     }
     Ok(search)
 }
@@ -51,12 +51,21 @@ pub(super) fn room(
     layout: DirLayout,
     name: &[u8],
 ) -> Result<Option<Slot>, DirDefect> {
-    let known = block.read_leaf(|bytes, names| names.map(|names| names.room_for(bytes, layout, name)));
-    match known {
+    let known = || block.read_leaf(|bytes, names| names.map(|names| names.room_for(bytes, layout, name)));
+    let slot = known().or_else(|| {
+        block.keep_names(|bytes, names| gaps(bytes, layout, names));
+        known()
+    });
+    match slot {
         Some(slot) => Ok(slot),
-        // The whole walk, which finds damage, too, and may make the table.
-        None => search(block, layout, name).map(|search| search.slot),
+        // A damaged block, or one that keeps no table.
+        None => block.read_leaf(|bytes, _| dirblock::search(bytes, layout, name)).map(|search| search.slot),
     }
+}
+
+/// The table that there is, or one of the block's gaps.
+fn gaps(bytes: &[u8], layout: DirLayout, names: Option<LeafNames>) -> Option<LeafNames> {
+    names.or_else(|| LeafNames::gaps_of(bytes, layout))
 }
 
 /// Whether a walk finds the same.

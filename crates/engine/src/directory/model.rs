@@ -47,11 +47,9 @@ impl DirectoryBlock for Block {
         let (bytes, _, names) = &mut *self.0.borrow_mut();
         f(bytes, names)
     }
-    fn keep_names(&self, make: impl FnOnce(&[u8]) -> Option<LeafNames>) {
+    fn keep_names(&self, make: impl FnOnce(&[u8], Option<LeafNames>) -> Option<LeafNames>) {
         let (bytes, _, names) = &mut *self.0.borrow_mut();
-        if names.is_none() {
-            *names = make(bytes);
-        }
+        *names = make(bytes, names.take());
     }
 }
 

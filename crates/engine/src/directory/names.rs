@@ -1,24 +1,29 @@
-//! Where the names of one leaf lie: a table beside the block in memory, so that a search looks at one place in the table
-//! and at one entry instead of at half of the block.
+//! What is known of one leaf beside its block in memory: where there is room, and where its names lie.
 //!
 //! The block is the truth. A table is made from a block that was walked without a defect, and whoever changes the block
 //! changes the table with it ([`super::leaf`]) or drops it; it also goes when the block leaves the cache. So a damaged
 //! block has no table, and searching it ends with the error that a walk ends with.
 //!
-//! Open addressing: a slot is 16 bits, the entry's offset in units of 4 bytes below and bits of the name's hash above.
-//! Entries are at least 12 bytes long, so the two highest offsets are no entry's: they mark free slots and removed names.
-//! At most three quarters of the slots are taken. The gaps, entries with room for another one, are kept in the order of
-//! the block, because a name goes to the first that it fits in, as on Linux.
+//! The gaps, entries with room for another one, are kept in the order of the block, because a name goes to the first that
+//! it fits in, as on Linux. They are all that entering a name takes. The places of the names come with the first search
+//! that walked far, so that the next looks at one place and at one entry instead of at half of the block.
 //!
-//! Memory: fewer than four slots of 2 bytes for each name that the table was made with, and 4 bytes for each gap, twice that
-//! while the list grows: with the shortest names, half of them removed, three quarters of the block. With names of 13 bytes
-//! it is an eighth.
+//! Places: open addressing; a slot is 16 bits, the entry's offset in units of 4 bytes below and bits of the name's hash
+//! above. Entries are at least 12 bytes long, so the two highest offsets are no entry's: they mark free slots and removed
+//! names. At most three quarters of the slots are taken.
+//!
+//! Memory: fewer than four slots of 2 bytes for each name that the places were noted with, and 4 bytes for each gap, twice
+//! that while the list grows: with the shortest names, half of them removed, three quarters of the block. With names of 13
+//! bytes it is an eighth. A leaf that names were only entered into has one gap, which lies in the buffer.
 
 use blockyard_disk::dirblock::{self, DirLayout, ENTRY_LEN_MIN, Entries, Entry, Found, Search, Slot};
 use blockyard_disk::num::{high64, low16, low32, low64, u32_from_usize, u64_from_usize, usize_from_u64};
+use smallvec::SmallVec;
 
 /// Entries lie at multiples of this.
 const UNIT: usize = 4;
+/// Gaps that lie in the table itself.
+const GAPS_INLINE: usize = 4;
 /// Slots of the smallest table.
 const SLOTS_MIN: usize = 16;
 /// A slot that was never taken: a search ends here.
@@ -26,19 +31,25 @@ const FREE: u16 = u16::MAX;
 /// A slot whose name was removed: a search goes on.
 const GONE: u16 = u16::MAX - 1;
 
-/// The names and gaps of one leaf. See the module's text.
-// What a search reads comes first, so that it lies beside what else it reads of the buffer.
+/// The gaps of one leaf, and the places of its names once they were looked for. See the module's text.
+// What entering a name reads comes first, so that it lies beside what else it reads of the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct LeafNames {
+    /// In ascending order of place.
+    gaps: SmallVec<[Gap; GAPS_INLINE]>,
+    places: Option<Places>,
+}
+
+/// The places of all names of a leaf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Places {
     /// As many as a power of two.
     slots: Box<[u16]>,
     /// Bits of a slot that are the offset.
     offset_mask: u16,
     /// Slots that are not free.
     taken: u16,
-    /// In ascending order of place.
-    gaps: Vec<Gap>,
 }
 
 /// An entry with room for another, in units.
@@ -58,54 +69,32 @@ struct Key {
 }
 
 impl LeafNames {
-    /// The table of a block; `None` for a damaged one.
-    pub(super) fn of(block: &[u8], layout: DirLayout) -> Option<Self> {
-        let entries = || Entries::new(block, layout).ok();
-        let mut names = 0;
-        for entry in entries()? {
-            names += usize::from(entry.ok()?.inode != 0);
-        }
-        let slots = (2 * names).next_power_of_two().max(SLOTS_MIN);
-        let offset_mask = unit(block.len().next_power_of_two() - UNIT);
-        let slots = vec![FREE; slots].into_boxed_slice();
-        let mut table = Self { slots, offset_mask, taken: 0, gaps: Vec::new() };
-        for entry in entries()?.flatten() {
-            if entry.inode != 0 {
-                table.enter(entry.name, entry.at);
-            }
+    /// The gaps of a block; `None` for a damaged one.
+    pub(super) fn gaps_of(block: &[u8], layout: DirLayout) -> Option<Self> {
+        let mut gaps = SmallVec::new();
+        for entry in Entries::new(block, layout).ok()? {
+            let entry = entry.ok()?;
             if entry.slack() >= ENTRY_LEN_MIN {
-                table.gaps.push(Gap::of(&entry));
+                gaps.push(Gap::of(&entry));
             }
         }
-        Some(table)
+        Some(Self { gaps, places: None })
+    }
+
+    /// Notes the places of all names of the block, unless they are known.
+    pub(super) fn with_places(mut self, block: &[u8], layout: DirLayout) -> Option<Self> {
+        if self.places.is_none() {
+            self.places = Some(Places::of(block, layout)?);
+        }
+        Some(self)
     }
 
     /// What [`dirblock::search`] finds in the block of this table; the first of several slots also when there is the name.
-    pub(super) fn search(&self, block: &[u8], layout: DirLayout, name: &[u8]) -> Search {
-        let found = self.find(block, layout, name);
+    /// `None` where places are not known.
+    pub(super) fn search(&self, block: &[u8], layout: DirLayout, name: &[u8]) -> Option<Search> {
+        let found = self.places.as_ref()?.find(block, layout, name);
         let slot = if found.is_some() { None } else { self.room_for(block, layout, name) };
-        Search { found, slot, walked: 0 }
-    }
-
-    /// The first entry of that name in the order of the block.
-    fn find(&self, block: &[u8], layout: DirLayout, name: &[u8]) -> Option<Found> {
-        let key = self.key(name);
-        let mut first: Option<Found> = None;
-        for position in self.probe(key) {
-            let slot = self.slots[position];
-            if slot == FREE {
-                break;
-            }
-            if slot & !self.offset_mask != key.mark {
-                continue;
-            }
-            let at = self.offset(slot);
-            let Ok(entry) = dirblock::entry_at(block, layout, at) else { continue };
-            if entry.inode != 0 && entry.name == name && first.is_none_or(|first| at < first.at) {
-                first = Some(Found { at, inode: entry.inode, file_type: entry.file_type });
-            }
-        }
-        first
+        Some(Search { found, slot, walked: 0 })
     }
 
     /// The first slot that an entry with that name fits in.
@@ -115,13 +104,10 @@ impl LeafNames {
         Some(Slot::of(&dirblock::entry_at(block, layout, usize::from(gap.at) * UNIT).ok()?))
     }
 
-    /// A name was written into a slot of the block. False when the table has no room for it: it must be dropped.
+    /// A name was written into a slot of the block. False when the table is not true any more: it must be dropped.
     #[must_use]
     pub(super) fn inserted(&mut self, block: &[u8], layout: DirLayout, slot: Slot, name: &[u8]) -> bool {
-        if (usize::from(self.taken) + 1) * 4 > self.slots.len() * 3 {
-            return false;
-        }
-        self.enter(name, slot.place());
+        self.places.take_if(|places| !places.enter(name, slot.place()));
         self.weigh(block, layout, slot.giver()) && self.weigh(block, layout, slot.place())
     }
 
@@ -129,11 +115,9 @@ impl LeafNames {
     /// the table does not know it: it must be dropped.
     #[must_use]
     pub(super) fn forget(&mut self, entry: &Entry<'_>) -> bool {
-        let key = self.key(entry.name);
-        let wanted = key.mark | unit(entry.at);
-        let known = self.probe(key).take_while(|&n| self.slots[n] != FREE).find(|&n| self.slots[n] == wanted);
-        let Some(position) = known else { return false };
-        self.slots[position] = GONE;
+        if !self.places.as_mut().is_none_or(|places| places.forget(entry)) {
+            return false;
+        }
         if let Ok(gap) = self.gap(entry.at) {
             self.gaps.remove(gap);
         }
@@ -159,14 +143,68 @@ impl LeafNames {
     fn gap(&self, at: usize) -> Result<usize, usize> {
         self.gaps.binary_search_by_key(&unit(at), |gap| gap.at)
     }
+}
 
-    /// Enters a name that the table does not have; there is a free slot.
-    fn enter(&mut self, name: &[u8], at: usize) {
+impl Places {
+    /// The places of a block's names; `None` for a damaged one.
+    fn of(block: &[u8], layout: DirLayout) -> Option<Self> {
+        let entries = || Entries::new(block, layout).ok();
+        let mut names = 0;
+        for entry in entries()? {
+            names += usize::from(entry.ok()?.inode != 0);
+        }
+        let slots = (2 * names).next_power_of_two().max(SLOTS_MIN);
+        let offset_mask = unit(block.len().next_power_of_two() - UNIT);
+        let mut places = Self { slots: vec![FREE; slots].into_boxed_slice(), offset_mask, taken: 0 };
+        for entry in entries()?.flatten().filter(|entry| entry.inode != 0) {
+            let entered = places.enter(entry.name, entry.at);
+            debug_assert!(entered, "at most half of the slots is taken");
+        }
+        Some(places)
+    }
+
+    /// The first entry of that name in the order of the block.
+    fn find(&self, block: &[u8], layout: DirLayout, name: &[u8]) -> Option<Found> {
+        let key = self.key(name);
+        let mut first: Option<Found> = None;
+        for position in self.probe(key) {
+            let slot = self.slots[position];
+            if slot == FREE {
+                break;
+            }
+            if slot & !self.offset_mask != key.mark {
+                continue;
+            }
+            let at = self.offset(slot);
+            let Ok(entry) = dirblock::entry_at(block, layout, at) else { continue };
+            if entry.inode != 0 && entry.name == name && first.is_none_or(|first| at < first.at) {
+                first = Some(Found { at, inode: entry.inode, file_type: entry.file_type });
+            }
+        }
+        first
+    }
+
+    /// Enters a name that is not there; false when there is no room for it.
+    #[must_use]
+    fn enter(&mut self, name: &[u8], at: usize) -> bool {
+        if (usize::from(self.taken) + 1) * 4 > self.slots.len() * 3 {
+            return false;
+        }
         let key = self.key(name);
         let open = self.probe(key).find(|&position| self.slots[position] >= GONE);
         let position = open.expect("a quarter of the slots is free");
         self.taken += u16::from(self.slots[position] == FREE);
         self.slots[position] = key.mark | unit(at);
+        true
+    }
+
+    /// Forgets the name of an entry; false when it is not known.
+    #[must_use]
+    fn forget(&mut self, entry: &Entry<'_>) -> bool {
+        let key = self.key(entry.name);
+        let wanted = key.mark | unit(entry.at);
+        let known = self.probe(key).take_while(|&n| self.slots[n] != FREE).find(|&n| self.slots[n] == wanted);
+        known.inspect(|&position| self.slots[position] = GONE).is_some()
     }
 
     /// Every slot once, from the one where a search begins.
@@ -226,6 +264,10 @@ mod tests {
         DirLayout { block_size, tail, file_types: true, inodes_count: u32::MAX }
     }
 
+    fn table_of(block: &[u8], layout: DirLayout) -> Option<LeafNames> {
+        LeafNames::gaps_of(block, layout)?.with_places(block, layout)
+    }
+
     fn name(number: u16, len: u8) -> Vec<u8> {
         let mut name = format!("{number}").into_bytes();
         name.resize(usize::from(len).clamp(name.len(), 255), b'_');
@@ -245,34 +287,41 @@ mod tests {
             let layout = layout([1024, 2048, 4096, 65536][size], tail);
             let mut block = vec![0; layout.block_size];
             dirblock::init_empty(&mut block, layout);
-            let mut table = LeafNames::of(&block, layout).unwrap();
+            let mut table = table_of(&block, layout).unwrap();
+            let mut rooms = LeafNames::gaps_of(&block, layout).unwrap();
             for (insert, number, len) in ops {
                 let name = name(number, if insert { len } else { 1 });
                 let walked = dirblock::search(&block, layout, &name).unwrap();
-                let searched = table.search(&block, layout, &name);
+                let searched = table.search(&block, layout, &name).unwrap();
+                prop_assert_eq!(rooms.search(&block, layout, &name), None);
                 prop_assert_eq!(searched.found, walked.found);
                 match (walked.found, walked.slot) {
                     (Some(found), _) => {
-                        prop_assert!(table.forget(&dirblock::entry_at(&block, layout, found.at).unwrap()));
+                        let entry = dirblock::entry_at(&block, layout, found.at).unwrap();
+                        prop_assert!(table.forget(&entry) && rooms.forget(&entry));
                         let heir = dirblock::remove_at(&mut block, layout, &found).unwrap();
-                        prop_assert!(table.weigh(&block, layout, heir));
+                        prop_assert!(table.weigh(&block, layout, heir) && rooms.weigh(&block, layout, heir));
                     }
                     (None, slot) => {
                         prop_assert_eq!(searched.slot, slot);
+                        prop_assert_eq!(rooms.room_for(&block, layout, &name), slot);
                         let Some(slot) = slot.filter(|_| insert) else { continue };
                         let entry = NewEntry { inode: 12, file_type: FileType::Regular, name: &name };
                         dirblock::insert_at(&mut block, layout, slot, &entry);
-                        if !table.inserted(&block, layout, slot, &name) {
-                            table = LeafNames::of(&block, layout).unwrap();
-                        }
+                        prop_assert!(table.inserted(&block, layout, slot, &name));
+                        prop_assert!(rooms.inserted(&block, layout, slot, &name));
+                        // The places go when they are full.
+                        table = table.with_places(&block, layout).unwrap();
                     }
                 }
-                let fresh = LeafNames::of(&block, layout).unwrap();
-                prop_assert_eq!(&table.gaps, &fresh.gaps);
-                prop_assert!(usize::from(table.taken) * 4 <= table.slots.len() * 3);
+                prop_assert_eq!(&table.gaps, &rooms.gaps);
+                prop_assert_eq!(&rooms, &LeafNames::gaps_of(&block, layout).unwrap());
+                let places = table.places.as_ref().unwrap();
+                prop_assert!(usize::from(places.taken) * 4 <= places.slots.len() * 3);
             }
             for entry in Entries::new(&block, layout).unwrap().flatten().filter(|entry| entry.inode != 0) {
-                prop_assert_eq!(table.find(&block, layout, entry.name).unwrap().at, entry.at);
+                let places = table.places.as_ref().unwrap();
+                prop_assert_eq!(places.find(&block, layout, entry.name).unwrap().at, entry.at);
             }
         }
     }
@@ -287,8 +336,8 @@ mod tests {
             let entry = NewEntry { inode, file_type: FileType::Regular, name: b"twice" };
             assert!(dirblock::insert(&mut block, layout, &entry).unwrap());
         }
-        let table = LeafNames::of(&block, layout).unwrap();
-        assert_eq!(table.search(&block, layout, b"twice").found.unwrap().inode, 20);
+        let table = table_of(&block, layout).unwrap();
+        assert_eq!(table.search(&block, layout, b"twice").unwrap().found.unwrap().inode, 20);
     }
 
     #[test]
@@ -296,10 +345,13 @@ mod tests {
         let layout = layout(1024, true);
         let mut block = vec![0; 1024];
         dirblock::init_dots(&mut block, layout, 12, 2);
-        assert!(LeafNames::of(&block, layout).is_some());
+        let gaps = LeafNames::gaps_of(&block, layout).unwrap();
+        assert!(gaps.clone().with_places(&block, layout).is_some());
         block[16] = 3;
-        assert_eq!(LeafNames::of(&block, layout), None);
-        assert_eq!(LeafNames::of(&block[..1000], layout), None);
+        for block in [&block, &block[..1000]] {
+            assert_eq!(LeafNames::gaps_of(block, layout), None);
+            assert_eq!(gaps.clone().with_places(block, layout), None);
+        }
     }
 
     /// A full leaf of the shortest names, the largest block and many removals: the table stays small.
@@ -314,7 +366,7 @@ mod tests {
                 let entry = NewEntry { inode: 9, file_type: FileType::Regular, name: name.as_bytes() };
                 assert!(dirblock::insert(&mut block, layout, &entry).unwrap());
             }
-            let table = LeafNames::of(&block, layout).unwrap();
+            let table = Places::of(&block, layout).unwrap();
             assert!(table.slots.len() * 2 <= size * 3 / 4, "{} slots", table.slots.len());
             for number in 0..size / 12 {
                 assert!(table.find(&block, layout, format!("{number:04x}").as_bytes()).is_some());

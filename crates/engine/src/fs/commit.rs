@@ -2,7 +2,7 @@
 
 use super::FileSystem;
 use crate::inode::Inode;
-use crate::txn::{Epoch, Image, MyTurn, RUN_MAX, Taken};
+use crate::txn::{EARLY_MAX, Epoch, Image, MyTurn, Taken};
 use crate::{Error, OpContext, Result};
 use blockyard_disk::superblock::FsState;
 use blockyard_disk::{GroupNr, InodeNr, TxnId};
@@ -126,13 +126,15 @@ impl FileSystem {
             inode.encode(epoch, &self.encoding());
         }
         let buffers = &mut snapshot.changed.buffers;
-        buffers.sort_unstable_by_key(|buffer| buffer.block());
-        let mut images = Vec::new();
+        // The keys apart: sorting by what lies in the buffers would read each of them many times.
+        buffers.sort_by_cached_key(|buffer| buffer.block());
+        let mut images: Vec<Image> = Vec::new();
+        let mut spare = Vec::new();
         for buffer in &*buffers {
-            if images.len() == RUN_MAX {
-                self.journal.write_early(&mut images)?;
+            if images.len() == EARLY_MAX && self.journal.write_early(&images)? {
+                spare.extend(images.drain(..).map(|image| image.bytes));
             }
-            let Some(copied) = buffer.take_copy(epoch) else { continue };
+            let Some(copied) = buffer.take_copy(epoch, &mut spare) else { continue };
             // Bitmaps before descriptors, which carry their checksums.
             self.groups.freeze_bitmap(epoch, buffer, &copied);
             let bytes = copied.seal(buffer.block(), self.sb.checksums());

@@ -90,7 +90,7 @@ pub struct OpenOptions {
     /// Without a journal nothing is committed by age.
     pub commit_interval_seconds: i64,
     /// Blocks that a transaction may change before it is committed, 64 to three quarters of the log; `None`: a third of it, as
-    /// Linux. Never more than half of the cache holds, which alone counts without a journal.
+    /// Linux. Never more than three quarters of the cache hold, which alone count without a journal.
     pub transaction_blocks: Option<usize>,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,
@@ -240,8 +240,8 @@ impl FileSystem {
         let space = crate::space::Space::open(&sb, &groups, &options)?;
         let super_block =
             SuperBlock::new(&*device, raw, *sb.checksums(), block_size, geometry.cluster_ratio_bits())?;
-        // Half of the cache may be dirty; the other half keeps what operations read.
-        let blocks_max = (options.cache_bytes / block_size / 2).max(256);
+        // Three quarters of the cache may be dirty; the rest keeps what operations read.
+        let blocks_max = (options.cache_bytes / block_size / 4 * 3).max(256);
         let journal: Box<dyn Journal> = Box::new(NullJournal::new(Arc::clone(&device), blocks_max));
         let mut fs = Self {
             super_block: Mutex::new(rank::SUPERBLOCK, super_block),

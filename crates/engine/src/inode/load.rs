@@ -1,6 +1,6 @@
 //! Reading inodes from their table and joining them to transactions.
 
-use super::{Encoding, Inode, InodeCore};
+use super::{Encoding, Inode, InodeCore, SlotBytes};
 use crate::cache::{BlockKind, Buffer};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, Result};
@@ -56,7 +56,7 @@ impl FileSystem {
                 .map_err(|corruption| corruption.in_inode(number))?;
         }
         let core = InodeCore::new(
-            found.slot().clone(),
+            InodeSlot::new(SlotBytes::from_slice(found.slot().bytes())),
             found.map(),
             found.size(),
             found.sectors(),
@@ -108,6 +108,14 @@ impl FileSystem {
         inode.epoch.store(handle.epoch().raw(), Ordering::Relaxed);
         self.inodes.note_dirty(inode, handle.slot());
         Ok(())
+    }
+
+    /// Encodes the inode that changed longest ago on this CPU slot, and one more, when many wait: then it is still in the
+    /// CPU's cache, and the table may forget it before the commit. The caller holds no core.
+    pub(crate) fn encode_waiting(&self, handle: &Handle<'_>) {
+        for inode in std::iter::from_fn(|| self.inodes.take_waiting(handle.slot())).take(2) {
+            inode.encode(handle.epoch(), &self.encoding());
+        }
     }
 
     /// An inode whose table block is in the running transaction was changed with the gate closed. The caller holds its

@@ -7,11 +7,19 @@ use crate::numbers::NumberHasher;
 use blockyard_disk::InodeNr;
 use blockyard_disk::num::usize_from_u32;
 use blockyard_sync::{CachePadded, CpuSlot, Mutex, Ordering, rank};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Shards of the table.
 const SHARDS: usize = 64;
+/// Inodes that the hand looks at for one that is entered: bounds the time under the shard's lock.
+const STEPS: usize = 8;
+/// Inodes of a shard that were made and that nobody has asked for since: the next makes the oldest of them go. Who makes
+/// inodes by the million gets the memory of one that is still in the CPU's cache, and displaces no inode that is in use.
+const MADE_MAX: usize = 16;
+/// Inodes of one CPU slot that wait to be encoded before creating another encodes the oldest: few enough that they are
+/// still in the CPU's cache then.
+const WAITING_MAX: usize = 128;
 
 /// Inodes in memory and the list of those that changed.
 pub(crate) struct InodeTable {
@@ -21,24 +29,25 @@ pub(crate) struct InodeTable {
     per_shard: usize,
 }
 
-/// One CPU slot's list of inodes to encode.
-type DirtyList = CachePadded<Mutex<Vec<Arc<Inode>>>>;
+/// One CPU slot's list of inodes to encode, those that changed first at the front.
+type DirtyList = CachePadded<Mutex<VecDeque<Arc<Inode>>>>;
 
 #[derive(Default)]
 struct Shard {
     map: HashMap<u32, Arc<Inode>, NumberHasher>,
+    /// Numbers of inodes that were made, the oldest first, and of some that were asked for or removed since.
+    made: VecDeque<u32>,
+    /// The other numbers as the hand meets them; those of removed inodes among them.
+    ring: VecDeque<u32>,
     /// Inodes removed so far: who read an inode from its table block before a removal must read again.
     removals: u64,
-    /// Number of inodes at which unused ones are looked for again: above the bound while most are in use, so that
-    /// looking costs a constant per inode entered.
-    sweep_at: usize,
 }
 
 impl InodeTable {
     /// An empty table of about `inodes_max` inodes for `slots` CPU slots.
     pub(crate) fn new(inodes_max: usize, slots: usize) -> Self {
         let shard = || CachePadded::new(Mutex::new(rank::INODE_TABLE, Shard::default()));
-        let list = || CachePadded::new(Mutex::new(rank::JOURNAL_STATE, Vec::new()));
+        let list = || CachePadded::new(Mutex::new(rank::JOURNAL_STATE, VecDeque::new()));
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             dirty: (0..slots.max(1)).map(|_| list()).collect(),
@@ -57,6 +66,7 @@ impl InodeTable {
             let removals = {
                 let shard = self.shard(number).lock();
                 if let Some(inode) = shard.map.get(&number.raw()) {
+                    inode.touch();
                     return Ok(Arc::clone(inode));
                 }
                 shard.removals
@@ -67,7 +77,9 @@ impl InodeTable {
                 return Ok(Arc::clone(inode));
             }
             if shard.removals == removals {
-                shard.insert(&loaded, self.per_shard, &self.dirty_files);
+                shard.make_room(self.per_shard, &self.dirty_files);
+                shard.map.insert(number.raw(), Arc::clone(&loaded));
+                shard.ring.push_back(number.raw());
                 return Ok(loaded);
             }
         }
@@ -75,14 +87,19 @@ impl InodeTable {
 
     /// Enters an inode that was just created.
     pub(crate) fn insert(&self, inode: &Arc<Inode>) {
-        self.shard(inode.number()).lock().insert(inode, self.per_shard, &self.dirty_files);
+        let mut shard = self.shard(inode.number()).lock();
+        if shard.made.len() >= MADE_MAX.min(self.per_shard) {
+            shard.leave_made(&self.dirty_files);
+        }
+        shard.make_room(self.per_shard, &self.dirty_files);
+        shard.map.insert(inode.number().raw(), Arc::clone(inode));
+        shard.made.push_back(inode.number().raw());
     }
 
     /// Drops an inode that was deleted.
     pub(crate) fn remove(&self, number: InodeNr) {
         let mut shard = self.shard(number).lock();
-        shard.removals += 1;
-        if let Some(inode) = shard.map.remove(&number.raw()) {
+        if let Some(inode) = shard.remove(number.raw()) {
             self.dirty_files.remove(&inode);
         }
     }
@@ -120,14 +137,20 @@ impl InodeTable {
 
     /// Notes that the inode must be encoded at the next commit; to be called once an epoch.
     pub(super) fn note_dirty(&self, inode: &Arc<Inode>, slot: CpuSlot) {
-        self.dirty[slot.index(self.dirty.len())].lock().push(Arc::clone(inode));
+        self.dirty[slot.index(self.dirty.len())].lock().push_back(Arc::clone(inode));
+    }
+
+    /// The inode that has waited longest to be encoded, when too many wait; the caller, inside a handle, encodes it.
+    pub(super) fn take_waiting(&self, slot: CpuSlot) -> Option<Arc<Inode>> {
+        let mut list = self.dirty[slot.index(self.dirty.len())].lock();
+        if list.len() > WAITING_MAX { list.pop_front() } else { None }
     }
 
     /// Takes the inodes to encode. The gate is closed.
     pub(crate) fn take_dirty(&self) -> Vec<Arc<Inode>> {
         let mut all = Vec::new();
         for list in &self.dirty {
-            all.append(&mut list.lock());
+            all.extend(list.lock().drain(..));
         }
         all
     }
@@ -144,25 +167,64 @@ impl InodeTable {
 }
 
 impl Shard {
-    fn insert(&mut self, inode: &Arc<Inode>, per_shard: usize, dirty_files: &DirtyFiles) {
-        if self.map.len() >= per_shard.max(self.sweep_at) {
-            let before = self.map.len();
-            // Unused means: nobody holds it, nothing to encode, no data to write, no reference.
-            self.map.retain(|_, inode| {
-                let is_kept = Arc::strong_count(inode) > 1 || !inode.is_idle();
-                if !is_kept {
-                    dirty_files.remove(inode);
-                }
-                is_kept
-            });
-            self.removals += u64::from(self.map.len() < before);
-            self.sweep_at = self.map.len() + self.map.len() / 2;
+    /// Drops unused inodes while there is no room for one more.
+    fn make_room(&mut self, per_shard: usize, dirty_files: &DirtyFiles) {
+        for _ in 0..STEPS {
+            if self.map.len() < per_shard {
+                break;
+            }
+            if let Some(number) = self.ring.pop_front() {
+                self.pass_hand(number, dirty_files);
+            } else {
+                self.leave_made(dirty_files);
+            }
         }
-        self.map.insert(inode.number().raw(), Arc::clone(inode));
+    }
+
+    /// The oldest inode of those that were made goes, or is one among all others from now on.
+    fn leave_made(&mut self, dirty_files: &DirtyFiles) {
+        if let Some(number) = self.made.pop_front() {
+            self.pass_hand(number, dirty_files);
+        }
+    }
+
+    /// Moves the hand over one inode, which goes when nobody holds or asked for it, and it has nothing to encode or to write.
+    fn pass_hand(&mut self, number: u32, dirty_files: &DirtyFiles) {
+        let Some(inode) = self.map.get(&number) else { return };
+        if Arc::strong_count(inode) > 1 || inode.was_touched() || !inode.is_idle() {
+            self.ring.push_back(number);
+            return;
+        }
+        dirty_files.remove(inode);
+        self.map.remove(&number);
+        self.removals += 1;
+    }
+
+    fn remove(&mut self, number: u32) -> Option<Arc<Inode>> {
+        self.removals += 1;
+        let removed = self.map.remove(&number);
+        // The ring keeps the number until the hand meets it, unless there are many such.
+        if self.ring.len() > 2 * self.map.len() + STEPS {
+            self.ring.retain(|number| self.map.contains_key(number));
+        }
+        removed
     }
 }
 
 impl Inode {
+    /// Somebody asked for the inode.
+    fn touch(&self) {
+        // A load first: the line stays shared between the caches of many CPUs.
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether somebody asked for the inode since this was asked last.
+    fn was_touched(&self) -> bool {
+        self.touched.swap(false, Ordering::Relaxed)
+    }
+
     /// Whether the table may forget the inode.
     fn is_idle(&self) -> bool {
         !self.is_dirty()

@@ -1,6 +1,6 @@
 //! Making inodes.
 
-use crate::inode::{Inode, InodeCore};
+use crate::inode::{Inode, InodeCore, SlotBytes};
 use crate::txn::Handle;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_alloc::inode::{InodeRequest, top_name_hash};
@@ -126,9 +126,9 @@ impl FileSystem {
         number: InodeNr,
         parent: &InodeCore,
         new: &NewInode,
-    ) -> InodeSlot<Box<[u8]>> {
+    ) -> InodeSlot<SlotBytes> {
         let size = usize::from(self.geometry().inode_size());
-        let mut slot = InodeSlot::new(vec![0; size].into_boxed_slice());
+        let mut slot = InodeSlot::new(SlotBytes::from_elem(0, size));
         if size > RawInode::SIZE {
             slot.set_extra_isize(self.sb.raw().s_want_extra_isize.get().clamp(32, 128));
         }

@@ -76,7 +76,7 @@ impl DirectoryBlock for DirBlock {
         }
     }
 
-    fn keep_names(&self, make: impl FnOnce(&[u8]) -> Option<LeafNames>) {
+    fn keep_names(&self, make: impl FnOnce(&[u8], Option<LeafNames>) -> Option<LeafNames>) {
         if let Self::Buffer(buffer) = self {
             buffer.keep_names(make);
         }

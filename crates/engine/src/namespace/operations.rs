@@ -78,6 +78,7 @@ impl FileSystem {
         let parent = self.directory(parent)?;
         let _alone = parent.write();
         let handle = self.begin(ctx, CREDITS)?;
+        self.encode_waiting(&handle);
         let mut dir = parent.core_mut();
         self.check_may_name(&parent, &dir, name)?;
         let directory = new.kind == FileType::Directory;

@@ -146,7 +146,7 @@ impl World {
             .filter_map(|buffer| {
                 let block = buffer.block();
                 buffer
-                    .take_copy(epoch)
+                    .take_copy(epoch, &mut Vec::new())
                     .map(|copied| Image { block, bytes: copied.seal(block, &self.checksums) })
             })
             .collect();

@@ -24,7 +24,7 @@ use blockyard_disk::num::{high64, low64, u32_from_u64, u64_from_u32, u64_from_us
 const REACH: usize = 4;
 /// Homes of a small table: the names of one block of 4 KiB.
 const HOMES_MIN: usize = 64;
-/// From this many homes on a table grows by an eighth; before, it doubles.
+/// From this many homes on a table grows by a quarter; before, it doubles.
 const HOMES_LARGE: usize = 4096;
 /// Times that a table is made larger for one name.
 const TRIES: usize = 8;
@@ -475,7 +475,7 @@ impl Shape {
 }
 
 const fn larger(homes: usize) -> usize {
-    if homes < HOMES_LARGE { homes * 2 } else { homes + homes / 8 }
+    if homes < HOMES_LARGE { homes * 2 } else { homes + homes / 4 }
 }
 
 /// What undoes the multiplication by an odd number modulo 2^64: each round doubles the bits that are right.
