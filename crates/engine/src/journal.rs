@@ -175,7 +175,7 @@ impl<B: Backend> LogJournal<B> {
             return Ok(());
         };
         let images = self.committed.up_to(last);
-        write_home(&*self.home, images.iter().map(|(block, bytes)| (*block, &**bytes)))?;
+        write_home(&*self.home, images.iter().map(|(block, bytes)| (*block, &***bytes)))?;
         let early = self.broken_rule == Some(BrokenRule::TailBeforeFlush);
         if !early {
             self.flushes.flush()?;
@@ -192,21 +192,25 @@ impl<B: Backend> LogJournal<B> {
         Ok(())
     }
 
-    fn write(&self, ring: &mut RingState, tid: TxnId, blocks: &records::Records) -> Result<()> {
-        let needed = u32_from_usize(blocks.len());
+    fn write(&self, ring: &mut RingState, tid: TxnId, records: &records::Records<'_>) -> Result<()> {
+        let needed = u32_from_usize(records.len());
         self.make_room(ring, needed)?;
         let start = ring.head;
         if ring.log.is_marked_empty() {
             ring.log.write_tail(start, tid)?;
         }
-        ring.log.write_blocks(start, blocks.bytes())?;
+        let mut at = start;
+        let v1_checksum = records.each_piece(|piece| {
+            at = ring.log.write_blocks(at, piece)?;
+            Ok(())
+        })?;
         if self.broken_rule != Some(BrokenRule::NoPreflush) {
             // The file data that the transaction speaks of; and the log, when it is on the same device.
             self.flushes.flush()?;
             ring.log.flush_external()?;
         }
         let at = ring.log.ring().advance(start, needed - 1);
-        let commit = ring.log.format().commit_block(tid, ring.last_time, blocks.v1_checksum());
+        let commit = ring.log.format().commit_block(tid, ring.last_time, v1_checksum);
         ring.log.write_durable(at, &commit)?;
         ring.head = ring.log.ring().advance(at, 1);
         ring.used += needed;
@@ -247,8 +251,8 @@ impl<B: Backend> Journal for LogJournal<B> {
             Some(BrokenRule::BadTagChecksum) => flipped = 1,
             _ => {}
         }
-        let blocks = records::Records::new(*ring.log.format(), tid, &images, logged_revokes, flipped);
-        self.write(&mut ring, tid, &blocks)?;
+        let records = records::Records::new(*ring.log.format(), tid, &images, logged_revokes, flipped);
+        self.write(&mut ring, tid, &records)?;
         ring.next = tid.next();
         self.committed.insert(tid, images, revoked);
         Ok(())

@@ -18,7 +18,8 @@ pub(crate) struct Committed<B: Backend = Native> {
 
 struct Entry {
     tid: TxnId,
-    bytes: Arc<[u8]>,
+    /// Boxed, so that the image is not copied.
+    bytes: Arc<Box<[u8]>>,
 }
 
 impl<B: Backend> Committed<B> {
@@ -38,11 +39,13 @@ impl<B: Backend> Committed<B> {
         for block in revoked {
             all.remove(block);
         }
-        all.extend(images.into_iter().map(|image| (image.block, Entry { tid, bytes: image.bytes.into() })));
+        all.extend(
+            images.into_iter().map(|image| (image.block, Entry { tid, bytes: Arc::new(image.bytes) })),
+        );
     }
 
     /// The images of `last` and of earlier transactions, in ascending order of block.
-    pub(super) fn up_to(&self, last: TxnId) -> Vec<(BlockNr, Arc<[u8]>)> {
+    pub(super) fn up_to(&self, last: TxnId) -> Vec<(BlockNr, Arc<Box<[u8]>>)> {
         let all = self.images.read();
         all.iter()
             .filter(|(_, entry)| !entry.tid.is_after(last))
@@ -55,7 +58,7 @@ impl<B: Backend> Committed<B> {
         self.images.write().retain(|_, entry| entry.tid.is_after(last));
     }
 
-    fn find(&self, block: BlockNr) -> Option<Arc<[u8]>> {
+    fn find(&self, block: BlockNr) -> Option<Arc<Box<[u8]>>> {
         self.images.read().get(&block).map(|entry| Arc::clone(&entry.bytes))
     }
 }

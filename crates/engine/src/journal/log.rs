@@ -109,8 +109,9 @@ impl Log {
         Ok(self.device.write_durable_at(place, self.raw.as_bytes())?)
     }
 
-    /// Writes blocks from log block `start` on, around the end of the ring, with as few calls as their places allow.
-    pub(super) fn write_blocks(&self, start: u32, bytes: &[u8]) -> Result<()> {
+    /// Writes blocks from log block `start` on, around the end of the ring, with as few calls as their places allow. Gives
+    /// the log block behind them.
+    pub(super) fn write_blocks(&self, start: u32, bytes: &[u8]) -> Result<u32> {
         let block_size = self.format.block_size();
         let mut rest = bytes;
         let mut at = start;
@@ -122,7 +123,7 @@ impl Log {
             rest = later;
             at = self.ring.advance(at, run);
         }
-        Ok(())
+        Ok(at)
     }
 
     /// Blocks from `at` on, at most `most`, that follow each other on the device.
