@@ -71,6 +71,11 @@ impl<B: Backend> MetaCache<B> {
         self.shard(block).lock().find(block).filter(|buffer| buffer.is_loaded())
     }
 
+    /// A block will be asked for soon: the CPU may fetch what finding it reads.
+    pub(crate) fn expect(&self, block: BlockNr) {
+        self.shard(block).lock().expect(block);
+    }
+
     /// Drops a block whose content no longer matters from `epoch` on.
     pub(crate) fn forget(&self, block: BlockNr, epoch: Epoch) {
         let dropped = self.shard(block).lock().remove(block);

@@ -26,6 +26,7 @@ pub(crate) use known::{DirNames, Known, NameCache, Names};
 pub(crate) use leaf::DirectoryBlock;
 pub(crate) use names::LeafNames;
 pub(crate) use readdir::DirectoryEntry;
+pub(crate) use tree::Way;
 
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
@@ -57,6 +58,9 @@ pub(crate) trait DirectoryStore {
 
     /// Reads a logical block, whose checksum must be right for the role, and whose entries those of an index block.
     fn load(&self, logical: u32, role: Role) -> Result<Self::Block>;
+
+    /// A leaf will be loaded soon: the CPU may fetch what finding it reads.
+    fn expect(&self, logical: u32);
 
     /// Joins a block to the transaction before it is written.
     fn prepare(&self, block: &Self::Block) -> Result<()>;
@@ -145,15 +149,23 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         if self.indexed { self.lookup_in_tree(name) } else { self.lookup_linear(name) }
     }
 
-    /// Adds a name that the directory does not have: the caller has looked.
+    /// Adds a name that the directory does not have: the caller has looked. `way` is [the way](Self::way_to) of this name,
+    /// if nothing was entered since.
     ///
     /// # Errors
     /// [`Error::NoSpace`] also when the index is full; what the store answers. The directory is
     /// unchanged then.
-    pub(crate) fn insert(&mut self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<()> {
+    pub(crate) fn insert(
+        &mut self,
+        name: &[u8],
+        inode: InodeNr,
+        file_type: FileType,
+        way: Option<Way<S::Block>>,
+    ) -> Result<()> {
         debug_assert!(!self.lookup(name).is_ok_and(|entry| entry.is_some()), "a name is entered twice");
         let entry = NewEntry { inode: inode.raw(), file_type, name };
-        let inserted = if self.indexed { self.insert_in_tree(&entry) } else { self.insert_linear(&entry) };
+        let inserted =
+            if self.indexed { self.insert_in_tree(&entry, way) } else { self.insert_linear(&entry) };
         self.note_change(inserted, |names| names.entered(name, inode))
     }
 

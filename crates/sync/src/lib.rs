@@ -8,7 +8,7 @@
 //! locks each thread holds and panic, naming both locks, when one is taken out of order; release builds hold no rank
 //! and check nothing.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod atomic;
 pub mod backend;
@@ -17,6 +17,8 @@ mod counter;
 mod held;
 mod lock_class;
 mod mutex;
+#[allow(unsafe_code)]
+mod prefetch;
 pub mod rank;
 mod rwlock;
 mod slot;
@@ -34,6 +36,7 @@ pub use crossbeam_utils::CachePadded;
 pub use held::{assert_none_held, locks_taken};
 pub use lock_class::{LockClass, LockClassFigures};
 pub use mutex::{Mutex, MutexGuard};
+pub use prefetch::prefetch;
 pub use rank::Rank;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use slot::CpuSlot;

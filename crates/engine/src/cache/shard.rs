@@ -2,7 +2,7 @@
 
 use super::Buffer;
 use blockyard_disk::BlockNr;
-use blockyard_sync::Backend;
+use blockyard_sync::{Backend, prefetch};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -25,6 +25,13 @@ impl<B: Backend> Shard<B> {
         let buffer = self.map.get(&block.raw())?;
         buffer.touch();
         Some(Arc::clone(buffer))
+    }
+
+    /// The block will be asked for soon.
+    pub(super) fn expect(&self, block: BlockNr) {
+        if let Some(buffer) = self.map.get(&block.raw()) {
+            prefetch(&**buffer);
+        }
     }
 
     pub(super) fn find_or_insert(&mut self, block: BlockNr) -> Arc<Buffer<B>> {

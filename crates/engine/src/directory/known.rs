@@ -90,6 +90,16 @@ impl DirNames {
         known.ask(name)
     }
 
+    /// A name will be asked for soon: the CPU may fetch what the answer reads.
+    pub(crate) fn expect(&self, name: &[u8]) {
+        if name.len() <= NAME_MAX && self.any.load(Ordering::Relaxed) {
+            match &*self.known.read() {
+                Some(KnownNames::Coded(names)) => names.expect_ask(name),
+                Some(KnownNames::Hashed(_)) | None => {}
+            }
+        }
+    }
+
     /// Forgets everything unless it was in use of late; false if it was.
     fn give_up(&self) -> bool {
         if self.used.swap(false, Ordering::Relaxed) {

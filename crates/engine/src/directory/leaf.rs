@@ -7,6 +7,7 @@ use super::names::LeafNames;
 use crate::extents::NodeBlock;
 use blockyard_disk::dirblock::{self, DirDefect, DirLayout, Found, NewEntry, Search, Slot};
 use blockyard_disk::inode::FileType;
+use blockyard_sync::prefetch;
 
 /// Entries that a search walks over before the leaf gets their places: the short walks in small directories stay walks.
 const WALK_MAX: usize = 16;
@@ -61,6 +62,15 @@ pub(super) fn room(
         // A damaged block, or one that keeps no table.
         None => block.read_leaf(|bytes, _| dirblock::search(bytes, layout, name)).map(|search| search.slot),
     }
+}
+
+/// A name will be entered soon: the CPU may fetch where.
+pub(super) fn expect(block: &impl DirectoryBlock, name: &[u8]) {
+    block.read_leaf(|bytes, names| {
+        if let Some(byte) = names.and_then(|names| bytes.get(names.place_for(name)?)) {
+            prefetch(byte);
+        }
+    });
 }
 
 /// The table that there is, or one of the block's gaps.

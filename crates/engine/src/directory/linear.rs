@@ -29,7 +29,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         }
         if self.rules.may_index && self.store.blocks() == 1 {
             self.give_index()?;
-            return self.insert_in_tree(entry);
+            return self.insert_in_tree(entry, None);
         }
         let first = self.store.blocks() == 1;
         for (logical, block) in self.store.append(1)? {

@@ -89,6 +89,7 @@ impl DirectoryStore for Store {
         assert_eq!(block.0.borrow().1, role, "block {logical}");
         Ok(block)
     }
+    fn expect(&self, _: u32) {}
     fn prepare(&self, _: &Block) -> Result<()> {
         Ok(())
     }
@@ -234,7 +235,7 @@ fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
                 if held.is_some() {
                     continue;
                 }
-                match directory.insert(&name, inode, FileType::Regular) {
+                match directory.insert(&name, inode, FileType::Regular, None) {
                     Ok(()) => assert!(model.insert(number, (name, inode.raw())).is_none()),
                     Err(Error::NoSpace) => assert!(store.budget.get() < 4),
                     Err(error) => panic!("{error}"),
@@ -315,7 +316,7 @@ fn three_levels_need_large_directories() {
         let mut inserted = 0;
         for number in 0..60_000u32 {
             let name = format!("{number:0>250}");
-            match directory.insert(name.as_bytes(), InodeNr::new(number + 100), FileType::Regular) {
+            match directory.insert(name.as_bytes(), InodeNr::new(number + 100), FileType::Regular, None) {
                 Ok(()) => inserted += 1,
                 Err(Error::NoSpace) if !large => break,
                 Err(error) => panic!("{error} after {inserted} names"),
@@ -343,7 +344,7 @@ fn cookies_survive_changes() {
     let mut directory = Directory::new(&store, &rules, false);
     let name = |number: u32| format!("stays-{number}").into_bytes();
     for number in 0..20 {
-        directory.insert(&name(number), InodeNr::new(100 + number), FileType::Regular).unwrap();
+        directory.insert(&name(number), InodeNr::new(100 + number), FileType::Regular, None).unwrap();
     }
     let mut seen = Vec::new();
     let mut cookie = 0;
@@ -354,7 +355,7 @@ fn cookies_survive_changes() {
         seen.extend(batch.into_iter().map(|entry| entry.name).filter(|name| name.starts_with(b"stays")));
         for extra in 0..10 {
             let name = format!("comes-{round}-{extra}").into_bytes();
-            directory.insert(&name, InodeNr::new(5000), FileType::Regular).unwrap();
+            directory.insert(&name, InodeNr::new(5000), FileType::Regular, None).unwrap();
             if extra % 2 == 0 {
                 directory.remove(&name).unwrap();
             }
@@ -374,12 +375,12 @@ fn damaged_blocks_are_errors_that_name_the_place() {
     let mut directory = Directory::new(&store, &rules, false);
     for number in 0..200u32 {
         let name = format!("name-{number}").into_bytes();
-        directory.insert(&name, InodeNr::new(100), FileType::Regular).unwrap();
+        directory.insert(&name, InodeNr::new(100), FileType::Regular, None).unwrap();
     }
     for logical in 1..store.blocks() {
         store.blocks.borrow()[logical as usize].write(|bytes| bytes[4..6].copy_from_slice(&[3, 0]));
     }
     let error = directory.lookup(b"name-7").unwrap_err().to_string();
     assert!(error.contains("inode 12, directory block") && error.contains("impossible rec_len"), "{error}");
-    assert!(directory.insert(b"new", InodeNr::new(9), FileType::Regular).is_err());
+    assert!(directory.insert(b"new", InodeNr::new(9), FileType::Regular, None).is_err());
 }

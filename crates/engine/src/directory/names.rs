@@ -99,9 +99,14 @@ impl LeafNames {
 
     /// The first slot that an entry with that name fits in.
     pub(super) fn room_for(&self, block: &[u8], layout: DirLayout, name: &[u8]) -> Option<Slot> {
+        Some(Slot::of(&dirblock::entry_at(block, layout, self.place_for(name)?).ok()?))
+    }
+
+    /// Where the entry starts that has [room for](Self::room_for) a name.
+    pub(super) fn place_for(&self, name: &[u8]) -> Option<usize> {
         let needed = DirLayout::entry_len(name.len()) / UNIT;
         let gap = self.gaps.iter().find(|gap| usize::from(gap.room) >= needed)?;
-        Some(Slot::of(&dirblock::entry_at(block, layout, usize::from(gap.at) * UNIT).ok()?))
+        Some(usize::from(gap.at) * UNIT)
     }
 
     /// A name was written into a slot of the block. False when the table is not true any more: it must be dropped.

@@ -31,6 +31,13 @@ pub(super) struct Path<B> {
     major: u32,
 }
 
+/// The way to the leaf that a name will be entered into, found before it is needed: in a large directory everything on the
+/// last part of it is read from memory, which may then happen beside other work.
+pub(crate) struct Way<B> {
+    path: Path<B>,
+    leaf: Option<B>,
+}
+
 /// How often an insert may split before the directory counts as damaged: once is enough for any sound leaf.
 const SPLITS_MAX: usize = 4;
 
@@ -142,10 +149,35 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(self.next_entry(path)?.is_some_and(|(_, entry)| entry.continues(path.major)))
     }
 
-    pub(super) fn insert_in_tree(&self, entry: &NewEntry<'_>) -> Result<()> {
+    /// The way to the leaf of a name, of which the CPU now fetches what finding the leaf reads; `None` without an index.
+    pub(crate) fn way_to(&self, name: &[u8]) -> Result<Option<Way<S::Block>>> {
+        if !self.indexed {
+            return Ok(None);
+        }
+        let path = self.path(|hasher| hasher.hash(name).major)?;
+        self.store.expect(path.leaf);
+        Ok(Some(Way { path, leaf: None }))
+    }
+
+    /// Finds the leaf of a way, of which the CPU now fetches where the name will lie.
+    pub(crate) fn approach(&self, way: &mut Way<S::Block>, name: &[u8]) -> Result<()> {
+        let leaf = self.store.load(way.path.leaf, Role::Leaf)?;
+        leaf::expect(&leaf, name);
+        way.leaf = Some(leaf);
+        Ok(())
+    }
+
+    pub(super) fn insert_in_tree(&self, entry: &NewEntry<'_>, way: Option<Way<S::Block>>) -> Result<()> {
+        let (mut path, mut leaf) = way.map_or((None, None), |way| (Some(way.path), way.leaf));
         for _ in 0..SPLITS_MAX {
-            let path = self.path(|hasher| hasher.hash(entry.name).major)?;
-            let block = self.store.load(path.leaf, Role::Leaf)?;
+            let path = match path.take() {
+                Some(path) => path,
+                None => self.path(|hasher| hasher.hash(entry.name).major)?,
+            };
+            let block = match leaf.take() {
+                Some(leaf) => leaf,
+                None => self.store.load(path.leaf, Role::Leaf)?,
+            };
             let slot = leaf::room(&block, self.rules.layout, entry.name)
                 .map_err(|defect| self.damaged(path.leaf, &defect))?;
             let Some(slot) = slot else {

@@ -1,7 +1,9 @@
 //! Directories of an open file system: where the algorithms of [`crate::directory`] get their blocks from.
 
 use crate::cache::{BlockKind, Buffer};
-use crate::directory::{Directory, DirectoryBlock, DirectoryRules, DirectoryStore, LeafNames, Names, Role};
+use crate::directory::{
+    Directory, DirectoryBlock, DirectoryRules, DirectoryStore, LeafNames, Names, Role, Way,
+};
 use crate::extents::NodeBlock;
 use crate::file::How;
 use crate::inode::{Inode, InodeCore};
@@ -135,6 +137,13 @@ impl DirectoryStore for DirBlocks<'_> {
         })
     }
 
+    fn expect(&self, logical: u32) {
+        let place = self.with_core(|core| self.fs.map_block(self.inode, core, logical, 1));
+        if let Some(block) = place.ok().and_then(|mapped| mapped.physical) {
+            self.fs.cache.expect(BlockNr::new(block));
+        }
+    }
+
     fn prepare(&self, block: &DirBlock) -> Result<()> {
         match (block, self.change) {
             (DirBlock::Buffer(buffer), Some((_, handle))) => {
@@ -247,6 +256,15 @@ impl FileSystem {
             core.slot.raw_mut().set_flags(flags);
         }
         result
+    }
+
+    /// Begins to look where a name will be entered; the caller holds the directory's content lock exclusively. What goes wrong
+    /// here goes wrong again when it is entered.
+    pub(super) fn look_ahead(&self, inode: &Arc<Inode>, name: &[u8]) -> Option<Way<DirBlock>> {
+        inode.names()?.expect(name);
+        let core = inode.core();
+        core.check_alive(inode.number()).ok()?;
+        self.in_directory(inode, &core, |directory| directory.way_to(name)).ok()?
     }
 
     /// The inode that a name other than `.` and `..` stands for; the caller holds the directory's content lock.

@@ -104,7 +104,7 @@ impl FileSystem {
         self.join_inode(&handle, &parent, &mut dir)?;
         self.join_inode(&handle, &inode, &mut core)?;
         self.change_directory(ctx, &handle, &parent, &mut dir, |directory| {
-            directory.insert(name, inode.number(), inode.kind())
+            directory.insert(name, inode.number(), inode.kind(), None)
         })?;
         let links = core.links() + 1;
         core.slot.raw_mut().i_links_count.set(links);

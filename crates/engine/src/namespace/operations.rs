@@ -4,8 +4,9 @@
 //! two directories are involved.
 
 use super::create::NewInode;
-use super::directory::DirEntry;
+use super::directory::{DirBlock, DirEntry};
 use super::links::drop_dir_link;
+use crate::directory::Way;
 use crate::inode::Inode;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::InodeNr;
@@ -77,6 +78,7 @@ impl FileSystem {
         check_new_name(name)?;
         let parent = self.directory(parent)?;
         let _alone = parent.write();
+        let mut way = self.look_ahead(&parent, name);
         let handle = self.begin(ctx, CREDITS)?;
         self.encode_waiting(&handle);
         let mut dir = parent.core_mut();
@@ -86,8 +88,11 @@ impl FileSystem {
             self.check_dir_links(&dir)?;
         }
         self.join_inode(&handle, &parent, &mut dir)?;
+        if let Some(way) = &mut way {
+            self.in_directory(&parent, &dir, |directory| directory.approach(way, name))?;
+        }
         let inode = self.new_inode(ctx, &handle, (parent.number(), &mut dir), Some(name), new)?;
-        let made = self.fill_and_enter(ctx, &handle, (&parent, &mut dir), &inode, name, target);
+        let made = self.fill_and_enter(ctx, &handle, (&parent, &mut dir), &inode, (name, way), target);
         if let Err(error) = made {
             let undone = self.undo_creation(ctx, &handle, &inode);
             self.apply(undone)?;
@@ -107,7 +112,7 @@ impl FileSystem {
         handle: &crate::txn::Handle<'_>,
         (parent, dir): (&Arc<Inode>, &mut crate::inode::InodeCore),
         inode: &Arc<Inode>,
-        name: &[u8],
+        (name, way): (&[u8], Option<Way<DirBlock>>),
         target: Option<&[u8]>,
     ) -> Result<()> {
         let directory = inode.kind() == FileType::Directory;
@@ -119,7 +124,7 @@ impl FileSystem {
             self.store_target(ctx, handle, inode, &mut core, target)?;
         }
         self.change_directory(ctx, handle, parent, dir, |directory| {
-            directory.insert(name, inode.number(), inode.kind())
+            directory.insert(name, inode.number(), inode.kind(), way)
         })?;
         core.slot.raw_mut().i_links_count.set(if directory { 2 } else { 1 });
         Ok(())

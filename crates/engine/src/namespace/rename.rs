@@ -303,7 +303,7 @@ fn enter(
     inode: InodeNr,
     kind: FileType,
 ) -> Result<()> {
-    if directory.replace(name, inode, kind)? { Ok(()) } else { directory.insert(name, inode, kind) }
+    if directory.replace(name, inode, kind)? { Ok(()) } else { directory.insert(name, inode, kind, None) }
 }
 
 type CoreGuard<'a> = blockyard_sync::RwLockWriteGuard<'a, InodeCore>;

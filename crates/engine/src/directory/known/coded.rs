@@ -19,6 +19,7 @@ use super::segment::NAME_MAX;
 use super::{Known, NameCache};
 use blockyard_disk::InodeNr;
 use blockyard_disk::num::{high64, low64, u32_from_u64, u64_from_u32, u64_from_usize, usize_from_u64};
+use blockyard_sync::prefetch;
 
 /// Lines that a name may be in.
 const REACH: usize = 4;
@@ -118,6 +119,13 @@ impl Coded {
             Some((number, slot)) => Known::As(self.shape.inode(self.word(number, slot))),
             None if self.complete => Known::Absent,
             None => Known::Not,
+        }
+    }
+
+    /// A name will be asked for soon.
+    pub(super) fn expect_ask(&self, name: &[u8]) {
+        if let Some(code) = self.alphabets.encode(name) {
+            prefetch(self.lines.line(self.shape.home(self.shape.mix(code))));
         }
     }
 
