@@ -4,8 +4,8 @@
 //! directory's exclusive lock; a look-up that had to search the blocks leaves here what it found, under the shared one. So
 //! an answer is what the blocks would say. Only directories of more than one block keep names here.
 //!
-//! Names that a rule made are [numbers](coded), of which a million fit into the CPU's cache; others are kept [as they
-//! are](hashed). What got every name since the directory had one block is *complete*: what it does not have does not exist.
+//! Names that a rule made are [numbers](coded), of which a million fit into the CPU's cache, or are a few [runs] when they were
+//! made in order; others are kept [as they are](hashed). What got every name since the directory had one block is *complete*: what it does not have does not exist.
 //!
 //! Memory is bounded for all directories together ([`NameCache`]). A directory that gets no more forgets some of its names, or
 //! all; one that was not asked for a while forgets everything. Names of more than 57 bytes are not kept.
@@ -15,6 +15,7 @@ mod budget;
 mod coded;
 mod hashed;
 mod lines;
+mod runs;
 mod segment;
 
 pub(crate) use budget::NameCache;
@@ -145,10 +146,9 @@ impl Names<'_> {
 
     /// A name was removed from the blocks. The caller holds the directory's lock exclusively.
     pub(super) fn removed(self, name: &[u8]) {
-        if name.len() <= NAME_MAX
-            && let Some(known) = &mut *self.directory.known.write()
-        {
-            known.remove(name);
+        let mut known = self.directory.known.write();
+        if name.len() <= NAME_MAX && known.as_mut().is_some_and(|known| !known.remove(self.cache, name)) {
+            *known = None;
         }
     }
 
@@ -250,10 +250,19 @@ impl KnownNames {
         true
     }
 
-    fn remove(&mut self, name: &[u8]) {
+    /// Removes a name; false when there is no memory for the others.
+    #[must_use]
+    fn remove(&mut self, cache: &NameCache, name: &[u8]) -> bool {
         match self {
-            Self::Coded(names) => names.remove(name),
-            Self::Hashed(names) => names.remove(name),
+            Self::Coded(names) => match names.remove(cache, name) {
+                Entered::Done => true,
+                Entered::NoMemory => false,
+                Entered::NoRule => self.leave_codes(cache),
+            },
+            Self::Hashed(names) => {
+                names.remove(name);
+                true
+            }
         }
     }
 }
@@ -323,14 +332,23 @@ mod tests {
             budget in prop_oneof![Just(1usize << 24), Just(1 << 17), Just(1 << 14), Just(0)],
             far in prop_oneof![Just(0u32), Just(1 << 20), Just(u32::MAX - 3000)],
             by_rule in any::<bool>(),
+            in_order in any::<bool>(),
         ) {
             let world = World::new(budget);
             let names = world.names();
             names.start(std::iter::empty());
             let mut map: HashMap<Vec<u8>, u32> = HashMap::new();
             for (step, (op, number, len)) in ops.into_iter().enumerate() {
-                let name = if by_rule { ruled(number, len) } else { name(number, len.min(longest)) };
-                let inode = step as u32 + 1 + if number % 16 == 0 { far } else { 0 };
+                // In order: names that count up are made with inodes that do.
+                let counting = in_order && op < 2;
+                let number = if counting { step as u32 % 700 } else { number };
+                let name = match (counting, by_rule) {
+                    (true, _) => ruled(number, 0),
+                    (false, true) => ruled(number, len),
+                    (false, false) => name(number, len.min(longest)),
+                };
+                let inode = if in_order { number } else { step as u32 };
+                let inode = inode + 1 + if number % 16 == 0 && !counting { far } else { 0 };
                 match op {
                     0..3 => {
                         names.entered(&name, InodeNr::new(inode));
@@ -406,8 +424,41 @@ mod tests {
         let scattered = |number: u32| format!("name-{:08x}", number.wrapping_mul(0x9E37_79B1));
         let (per_name, _) = enter_many(scattered, |number| scattered(number + 1_000_000));
         assert!((4.0..12.0).contains(&per_name), "{per_name} bytes a name");
-        let (per_name, _) = enter_many(|number| format!("{number}"), |number| format!("0{number}"));
+        let counting = |number: u32| format!("{}", u64::from(number) * 7919 % 400_000);
+        let (per_name, _) = enter_many(counting, |number| format!("0{number}"));
         assert!((4.0..11.0).contains(&per_name), "{per_name} bytes a name");
+        // In order they take next to nothing.
+        for width in [0, 7] {
+            let counting = |number: u32| format!("{number:0width$}");
+            let (per_name, _) = enter_many(counting, |number| format!("{number}."));
+            assert!(per_name < 0.1, "{per_name} bytes a name");
+        }
+    }
+
+    /// Names that count up and then come in no order, and such of which every other one goes.
+    #[test]
+    fn runs_become_a_table_without_loss() {
+        let name = |number: u32| format!("{number:06}").into_bytes();
+        for in_order in [0, 1_000, 100_000, 200_000] {
+            let world = World::new(64 << 20);
+            let names = world.names();
+            names.start(std::iter::empty());
+            let place = |step: u32| {
+                let rest = u64::from(200_000 - in_order);
+                if step < in_order { step } else { in_order + (u64::from(step) * 7919 % rest) as u32 }
+            };
+            for step in 0..200_000 {
+                names.entered(&name(place(step)), InodeNr::new(step + 1));
+            }
+            for step in (0..200_000).step_by(2) {
+                names.removed(&name(place(step)));
+            }
+            for step in 0..200_000 {
+                let inode = (step % 2 == 1).then_some(step + 1);
+                assert_eq!(number_of(names.directory.ask(&name(place(step)))), inode, "{step} of {in_order}");
+            }
+            assert_eq!(names.directory.ask(&name(200_001)), Known::Absent);
+        }
     }
 
     /// A name that follows no rule among many that do: all are kept as they are from then on.
@@ -461,16 +512,16 @@ mod tests {
         for directory in [&idle, &busy] {
             directory.start(std::iter::empty());
             for number in 0..2000u32 {
-                directory.entered(format!("{number}").as_bytes(), InodeNr::new(number + 1));
+                directory.entered(format!("{number}").as_bytes(), InodeNr::new(2 * number + 1));
             }
         }
         new.start(std::iter::empty());
         for number in 0..10_000u32 {
-            new.entered(format!("{number}").as_bytes(), InodeNr::new(number + 1));
-            assert_eq!(number_of(busy.directory.ask(b"77")), Some(78));
+            new.entered(format!("{number}").as_bytes(), InodeNr::new(2 * number + 1));
+            assert_eq!(number_of(busy.directory.ask(b"77")), Some(155));
         }
         assert_eq!(idle.directory.ask(b"77"), Known::Not);
-        assert_eq!(number_of(new.directory.ask(b"9999")), Some(10_000));
+        assert_eq!(number_of(new.directory.ask(b"9999")), Some(19_999));
         assert!(world.cache.taken() <= 120 << 10);
     }
 

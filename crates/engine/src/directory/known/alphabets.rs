@@ -113,6 +113,7 @@ impl Alphabets {
     fn count(&mut self) -> bool {
         let mut codes = 0u64;
         for length in self.lengths.iter_mut().flatten() {
+            length.places.iter_mut().for_each(Place::sort);
             let mut count = 1u64;
             for place in length.places.iter_mut().rev() {
                 place.weight = count;
@@ -146,6 +147,14 @@ impl Place {
             for &byte in *class {
                 assert!(self.add(byte), "a class has few bytes");
             }
+        }
+    }
+
+    /// Puts the alphabet in order: names made in the order of a rule have codes in this order.
+    fn sort(&mut self) {
+        self.bytes.sort_unstable();
+        for (&byte, rank) in self.bytes.iter().zip(0..) {
+            self.ranks[usize::from(byte)] = rank;
         }
     }
 

@@ -1,5 +1,7 @@
 //! The names of one directory as their [codes](super::alphabets), with the inodes that they stand for.
 //!
+//! Names that are made in the order of their rule are a few [runs](super::runs). When they are too many, they go to a hash table:
+//!
 //! A hash table whose buckets are lines of the CPU's cache. The hash turns the numbers below a power of two into one another,
 //! so nothing of a code is lost: its upper part chooses the line, and the few bits that the line does not tell are kept beside
 //! the inode. An answer is exact without the name. A million names of eight hexadecimal digits take 7 MB.
@@ -15,6 +17,7 @@
 use super::alphabets::Alphabets;
 use super::budget::Reserved;
 use super::lines::{LINE, Lines};
+use super::runs::Runs;
 use super::segment::NAME_MAX;
 use super::{Known, NameCache};
 use blockyard_disk::InodeNr;
@@ -45,6 +48,8 @@ const INVERSES: [u64; 3] = [inverse(FACTORS[0]), inverse(FACTORS[1]), inverse(FA
 /// See the module's text.
 pub(super) struct Coded {
     alphabets: Alphabets,
+    /// All names, as long as they are few runs; the lines are empty then.
+    runs: Option<Runs>,
     lines: Lines,
     shape: Shape,
     entries: usize,
@@ -90,16 +95,17 @@ impl Coded {
     /// No names, if there is memory for some; whether the directory has no others.
     pub(super) fn new(cache: &NameCache, complete: bool) -> Option<Self> {
         let mut new = Self::of(cache, Alphabets::new(), Shape::new(1, HOMES_MIN, 1)?)?;
-        new.complete = complete;
+        (new.runs, new.complete) = (Some(Runs::new()), complete);
         Some(new)
     }
 
     fn of(cache: &NameCache, alphabets: Alphabets, shape: Shape) -> Option<Self> {
         let lines = shape.homes + REACH - 1;
-        let memory = cache.reserve(Lines::memory(lines) + alphabets.memory())?;
+        let memory = cache.reserve(Lines::memory(lines) + alphabets.memory() + Runs::MEMORY)?;
         let lines = Lines::zeroed(lines);
         Some(Self {
             alphabets,
+            runs: None,
             lines,
             shape,
             entries: 0,
@@ -114,9 +120,14 @@ impl Coded {
     /// What is known of a name.
     #[inline]
     pub(super) fn ask(&self, name: &[u8]) -> Known {
-        let found = self.alphabets.encode(name).and_then(|code| self.find(self.shape.mix(code)));
+        let found = self.alphabets.encode(name).and_then(|code| match &self.runs {
+            Some(runs) => runs.find(code),
+            None => self
+                .find(self.shape.mix(code))
+                .map(|(number, slot)| self.shape.inode(self.word(number, slot))),
+        });
         match found {
-            Some((number, slot)) => Known::As(self.shape.inode(self.word(number, slot))),
+            Some(inode) => Known::As(inode),
             None if self.complete => Known::Absent,
             None => Known::Not,
         }
@@ -124,7 +135,9 @@ impl Coded {
 
     /// A name will be asked for soon.
     pub(super) fn expect_ask(&self, name: &[u8]) {
-        if let Some(code) = self.alphabets.encode(name) {
+        if self.runs.is_none()
+            && let Some(code) = self.alphabets.encode(name)
+        {
             prefetch(self.lines.line(self.shape.home(self.shape.mix(code))));
         }
     }
@@ -141,12 +154,18 @@ impl Coded {
 
     /// Learns to spell names that are about to come.
     pub(super) fn expect<'b>(&mut self, cache: &NameCache, names: impl Iterator<Item = &'b [u8]>) -> Entered {
-        self.recoded += self.entries + self.shape.homes;
-        if self.recoded > RECODED_MAX * self.entries.max(1000) {
+        self.recoded += self.names() + self.shape.homes;
+        if self.recoded > RECODED_MAX * self.names().max(1000) {
             return Entered::NoRule;
         }
         let Some(alphabets) = self.alphabets.learn(names) else { return Entered::NoRule };
-        match self.remade(cache, &alphabets, self.shape.homes) {
+        // Of the empty table, too, which may be all that is left when there is no memory.
+        let shape = Shape::new(alphabets.codes(), self.shape.homes, self.inode_max);
+        if let (Some(runs), Some(shape)) = (self.recoded_runs(&alphabets), shape) {
+            (self.runs, self.alphabets, self.shape) = (Some(runs), alphabets, shape);
+            return Entered::Done;
+        }
+        match self.remade(cache, &alphabets, self.homes()) {
             Remade::As(new) => *self = new,
             Remade::NoRule => return Entered::NoRule,
             Remade::NoMemory => (self.complete, self.pause) = (false, PAUSE),
@@ -167,6 +186,9 @@ impl Coded {
         }
         let Some(code) = self.alphabets.encode(name) else { return Entered::Done };
         self.inode_max = self.inode_max.max(inode.raw());
+        if let Some(runs) = &mut self.runs {
+            return if runs.set(code, inode) { Entered::Done } else { self.scatter(cache) };
+        }
         for _ in 0..TRIES {
             let mut homes = self.shape.homes;
             if self.shape.holds(inode) {
@@ -192,10 +214,43 @@ impl Coded {
     }
 
     /// Removes a name if it is there.
-    pub(super) fn remove(&mut self, name: &[u8]) {
-        if let Some(code) = self.alphabets.encode(name) {
-            self.take(self.shape.mix(code));
+    pub(super) fn remove(&mut self, cache: &NameCache, name: &[u8]) -> Entered {
+        let Some(code) = self.alphabets.encode(name) else { return Entered::Done };
+        if let Some(runs) = &mut self.runs {
+            return if runs.remove(code) { Entered::Done } else { self.scatter(cache) };
         }
+        self.take(self.shape.mix(code));
+        Entered::Done
+    }
+
+    /// Names.
+    fn names(&self) -> usize {
+        self.runs.as_ref().map_or(self.entries, Runs::len)
+    }
+
+    /// Homes of a table of all names, to begin with.
+    fn homes(&self) -> usize {
+        self.runs.as_ref().map_or(self.shape.homes, |runs| (runs.len() / (LINE / WORD)).max(HOMES_MIN))
+    }
+
+    /// The runs by other alphabets; `None` when they are too many then, or there are none now.
+    fn recoded_runs(&self, alphabets: &Alphabets) -> Option<Runs> {
+        self.runs.as_ref()?;
+        let (mut runs, mut few) = (Runs::new(), true);
+        self.for_each(|name, inode| {
+            few = few && alphabets.encode(name).is_some_and(|code| runs.set(code, inode));
+        });
+        few.then_some(runs)
+    }
+
+    /// Puts the names of all runs into a table.
+    fn scatter(&mut self, cache: &NameCache) -> Entered {
+        match self.remade(cache, &self.alphabets, self.homes()) {
+            Remade::As(new) => *self = new,
+            Remade::NoRule => return Entered::NoRule,
+            Remade::NoMemory => self.start_over(),
+        }
+        Entered::Done
     }
 
     /// Removes a mixed code; false when it is not there.
@@ -221,6 +276,9 @@ impl Coded {
     /// Calls `visit` with every name and its inode, in the order of the mixed codes but for a few lines.
     pub(super) fn for_each(&self, mut visit: impl FnMut(&[u8], InodeNr)) {
         let mut buffer = [0; NAME_MAX];
+        if let Some(runs) = &self.runs {
+            return runs.for_each(|code, inode| visit(self.alphabets.decode(code, &mut buffer), inode));
+        }
         self.for_each_mixed(|mixed, inode| {
             visit(self.alphabets.decode(self.shape.unmix(mixed), &mut buffer), inode);
         });
@@ -338,7 +396,7 @@ impl Coded {
 
     /// The same names by other alphabets, or in more lines. Alphabets that learned have more codes.
     fn remade(&self, cache: &NameCache, alphabets: &Alphabets, mut homes: usize) -> Remade {
-        let same = alphabets.codes() == self.alphabets.codes();
+        let same = alphabets.codes() == self.alphabets.codes() && self.runs.is_none();
         for _ in 0..TRIES {
             // With half as many inodes again, so that the next ones need no other shape.
             let shape = [self.inode_max.saturating_add(self.inode_max / 2), self.inode_max]
@@ -346,7 +404,7 @@ impl Coded {
                 .find_map(|inode_max| Shape::new(alphabets.codes(), homes, inode_max));
             let Some(shape) = shape else { return Remade::NoRule };
             homes = larger(homes);
-            if shape.is_full(self.entries + 1) {
+            if shape.is_full(self.names() + 1) {
                 continue;
             }
             let Some(mut new) = Self::of(cache, alphabets.clone(), shape) else { return Remade::NoMemory };
@@ -375,7 +433,7 @@ impl Coded {
     /// Forgets all names: there is no memory for more.
     fn start_over(&mut self) {
         self.lines.clear();
-        (self.entries, self.complete) = (0, false);
+        (self.runs, self.entries, self.complete) = (None, 0, false);
     }
 
     #[inline]
@@ -630,14 +688,15 @@ mod tests {
         assert_eq!(table.expect(&cache, [&b"00000"[..], b"11111"].into_iter()), Entered::Done);
         let name = |number: u32| format!("{number:05}").into_bytes();
         for number in 0..50_000 {
-            assert_eq!(table.set(&cache, &name(number), InodeNr::new(number + 1)), Entered::Done);
+            // No run.
+            assert_eq!(table.set(&cache, &name(number), InodeNr::new(2 * number + 1)), Entered::Done);
         }
         for number in 0..50_000 {
-            table.remove(&name(number));
+            assert_eq!(table.remove(&cache, &name(number)), Entered::Done);
         }
         let mut lessons = (b'A'..=b'Z').map(|byte| {
             let entered = table.set(&cache, &[byte; 2], InodeNr::new(1));
-            table.remove(&[byte; 2]);
+            assert_eq!(table.remove(&cache, &[byte; 2]), Entered::Done);
             entered
         });
         assert!(lessons.any(|entered| entered == Entered::NoRule));
