@@ -1,4 +1,7 @@
-//! A directory that grows large: `million_names [NAMES] [BLOCK-SIZE] [CACHE-MIB]`.
+//! A directory that grows large: `million_names [NAMING] [NAMES] [BLOCK-SIZE] [CACHE-MIB]`.
+//!
+//! NAMING is how names are made: `counted` (file0000001, in order), `scattered` (eight hexadecimal digits in no order), or
+//! `any` (sixteen of them).
 //!
 //! Makes files in one directory of a memory image after another and prints how many names a second of CPU time were made
 //! and looked up among 10,000 names, and at the end of a directory of NAMES (1,000,000), and the ratio of the two. Creates
@@ -26,10 +29,24 @@ const LOOKUPS: u32 = 200_000;
 /// Rounds of which the median counts.
 const ROUNDS: u32 = 20;
 
+/// How names are made of numbers.
+#[derive(Clone, Copy)]
+enum Naming {
+    Counted,
+    Scattered,
+    Any,
+}
+
 type Answer<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Answer<()> {
     let mut arguments = std::env::args().skip(1);
+    let naming = match arguments.next().as_deref() {
+        None | Some("counted") => Naming::Counted,
+        Some("scattered") => Naming::Scattered,
+        Some("any") => Naming::Any,
+        Some(other) => return Err(format!("{other}: names are counted, scattered or any").into()),
+    };
     let names: u32 = arguments.next().map_or(Ok(1_000_000), |text| text.parse())?;
     let block_size: u32 = arguments.next().map_or(Ok(4096), |text| text.parse())?;
     let device = Arc::new(MemoryDevice::new(64 << 30));
@@ -47,23 +64,23 @@ fn main() -> Answer<()> {
     let (mut seconds, mut first, mut small) = (0.0, 0.0, InodeNr::ROOT);
     for number in 0..DIRECTORIES {
         small = directory(format!("small-{number}"))?;
-        make(&fs, small, 0..SAMPLE)?;
-        seconds += make(&fs, small, SAMPLE..2 * SAMPLE)?;
+        make(&fs, naming, small, 0..SAMPLE)?;
+        seconds += make(&fs, naming, small, SAMPLE..2 * SAMPLE)?;
         if number == 0 {
             first = seconds;
         }
     }
-    let early = (f64::from(DIRECTORIES * SAMPLE) / seconds, lookups(&fs, small, 2 * SAMPLE)?);
+    let early = (f64::from(DIRECTORIES * SAMPLE) / seconds, lookups(&fs, naming, small, 2 * SAMPLE)?);
 
     let large = directory("large".to_owned())?;
     let names = names.max(4 * SAMPLE);
     let last = SAMPLE.max(names / 10);
-    make(&fs, large, 0..names - last)?;
-    let created = f64::from(last) / make(&fs, large, names - last..names)?;
-    let late = (created, lookups(&fs, large, names)?);
+    make(&fs, naming, large, 0..names - last)?;
+    let created = f64::from(last) / make(&fs, naming, large, names - last..names)?;
+    let late = (created, lookups(&fs, naming, large, names)?);
     println!("block size {block_size}: at {SAMPLE} names, at {names} names, ratio");
     println!("creates a second in the first directory, before any commit: {:.0}", f64::from(SAMPLE) / first);
-    let map = (map_lookups(2 * SAMPLE)?, map_lookups(names)?);
+    let map = (map_lookups(naming, 2 * SAMPLE)?, map_lookups(naming, names)?);
     let rows = [
         ("creates", early.0, late.0),
         ("look-ups", early.1, late.1),
@@ -76,44 +93,54 @@ fn main() -> Answer<()> {
     Ok(())
 }
 
-fn name(number: u32) -> String {
-    // With room from the start: what the heap makes of strings that grow would be a part of every figure.
-    let mut name = String::with_capacity(13);
-    // Spread, so that look-ups in order are no walk along the leaves.
-    write!(name, "name-{:08x}", number.wrapping_mul(0x9E37_79B1)).expect("a string takes what is written");
-    name
+impl Naming {
+    fn name(self, number: u32) -> String {
+        const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+        // With room from the start: what the heap makes of strings that grow would be a part of every figure.
+        let mut name = String::with_capacity(16);
+        match self {
+            Self::Counted => write!(name, "file{number:07}"),
+            Self::Scattered => write!(name, "name-{:08x}", number.wrapping_mul(0x9E37_79B1)),
+            Self::Any => {
+                let mixed = u64::from(number + 1).wrapping_mul(FACTOR);
+                write!(name, "{:016x}", (mixed ^ mixed >> 29).wrapping_mul(FACTOR))
+            }
+        }
+        .expect("a string takes what is written");
+        name
+    }
 }
 
 /// Makes files and gives the seconds of CPU time that it took.
-fn make(fs: &FileSystem, dir: InodeNr, numbers: std::ops::Range<u32>) -> Answer<f64> {
+fn make(fs: &FileSystem, naming: Naming, dir: InodeNr, numbers: std::ops::Range<u32>) -> Answer<f64> {
     let ctx = OpContext::system();
     let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
     let begin = cpu_seconds();
     for number in numbers {
-        fs.create(&ctx, dir, name(number).as_bytes(), &new)?;
+        fs.create(&ctx, dir, naming.name(number).as_bytes(), &new)?;
     }
     Ok(cpu_seconds() - begin)
 }
 
 /// Look-ups a second among the `held` names of a directory.
-fn lookups(fs: &FileSystem, dir: InodeNr, held: u32) -> Answer<f64> {
-    median_lookups(held, |name| fs.lookup(dir, name.as_bytes()).is_ok())
+fn lookups(fs: &FileSystem, naming: Naming, dir: InodeNr, held: u32) -> Answer<f64> {
+    median_lookups(naming, held, |name| fs.lookup(dir, name.as_bytes()).is_ok())
 }
 
 /// Look-ups a second in a map of `held` names.
-fn map_lookups(held: u32) -> Answer<f64> {
-    let map: HashMap<String, u32> = (0..held).map(|number| (name(number), number)).collect();
-    median_lookups(held, |name| map.contains_key(name))
+fn map_lookups(naming: Naming, held: u32) -> Answer<f64> {
+    let map: HashMap<String, u32> = (0..held).map(|number| (naming.name(number), number)).collect();
+    median_lookups(naming, held, |name| map.contains_key(name))
 }
 
 /// Look-ups a second of CPU time of names all over the `held` ones: the median of the rounds.
-fn median_lookups(held: u32, find: impl Fn(&str) -> bool) -> Answer<f64> {
+fn median_lookups(naming: Naming, held: u32, find: impl Fn(&str) -> bool) -> Answer<f64> {
     let mut rates = Vec::new();
     for round in 0..ROUNDS {
         let begin = cpu_seconds();
         for number in round * (LOOKUPS / ROUNDS)..(round + 1) * (LOOKUPS / ROUNDS) {
             let picked = u32::try_from(u64::from(number) * 7919 % u64::from(held))?;
-            assert!(find(&name(picked)), "every name is there");
+            assert!(find(&naming.name(picked)), "every name is there");
         }
         rates.push(f64::from(LOOKUPS / ROUNDS) / (cpu_seconds() - begin));
     }

@@ -30,6 +30,8 @@ const REACH: usize = 4;
 const HOMES_MIN: usize = 64;
 /// From this many homes on a table grows by a quarter; before, it doubles.
 const HOMES_LARGE: usize = 4096;
+/// From this many homes on, two megabytes, a table grows by an eighth: how much of it the CPU's cache holds decides then.
+const HOMES_HUGE: usize = 32_768;
 /// Times that a table is made larger for one name.
 const TRIES: usize = 8;
 /// Entries that are moved to enter one: names may be chosen to displace one another through the whole table. Those chosen at
@@ -541,7 +543,11 @@ impl Shape {
 }
 
 const fn larger(homes: usize) -> usize {
-    if homes < HOMES_LARGE { homes * 2 } else { homes + homes / 4 }
+    match homes {
+        0..HOMES_LARGE => homes * 2,
+        HOMES_LARGE..HOMES_HUGE => homes + homes / 4,
+        HOMES_HUGE.. => homes + homes / 8,
+    }
 }
 
 /// What undoes the multiplication by an odd number modulo 2^64: each round doubles the bits that are right.
