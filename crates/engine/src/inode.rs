@@ -6,8 +6,8 @@
 //! which waits for handles only, can always encode every inode.
 //!
 //! The raw inode (`slot`) is the truth, edited in place; size, sectors and mapping kind are kept beside it because
-//! operations look at them. A changed inode is encoded into its table block by the commit, or by the first who wants to
-//! change it again before the commit came to it.
+//! operations look at them. A changed inode is encoded into its table block by the commit, by the first who wants to change
+//! it again before the commit came to it, or earlier, when many wait and nobody holds it.
 
 mod attributes;
 mod dirty_files;

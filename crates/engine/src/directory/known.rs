@@ -4,8 +4,9 @@
 //! directory's exclusive lock; a look-up that had to search the blocks leaves here what it found, under the shared one. So
 //! an answer is what the blocks would say. Only directories of more than one block keep names here.
 //!
-//! Names that a rule made are [numbers](coded), of which a million fit into the CPU's cache, or are a few [runs] when they were
-//! made in order; others are kept [as they are](hashed). What got every name since the directory had one block is *complete*: what it does not have does not exist.
+//! Names that a rule made are [numbers](coded), of which a million take a few megabytes, or a few [runs] when they were made in
+//! order; others are kept [as they are](hashed). What got every name since the directory had one block is *complete*: what it
+//! does not have does not exist.
 //!
 //! Memory is bounded for all directories together ([`NameCache`]). A directory that gets no more forgets some of its names, or
 //! all; one that was not asked for a while forgets everything. Names of more than 57 bytes are not kept.
@@ -372,6 +373,9 @@ mod tests {
                 }
             }
             prop_assert!(world.cache.taken() <= budget as u64);
+            if let Some(KnownNames::Coded(coded)) = &*names.directory.known.read() {
+                prop_assert!(world.cache.taken() >= coded.bytes() as u64);
+            }
             for (name, inode) in &map {
                 let known = names.directory.ask(name);
                 prop_assert!(known == Known::Not || number_of(known) == Some(*inode));

@@ -240,7 +240,8 @@ impl FileSystem {
         let space = crate::space::Space::open(&sb, &groups, &options)?;
         let super_block =
             SuperBlock::new(&*device, raw, *sb.checksums(), block_size, geometry.cluster_ratio_bits())?;
-        // Three quarters of the cache may be dirty; the rest keeps what operations read.
+        // Three quarters of the cache may be dirty; the rest keeps what operations read. While a commit goes on, its blocks
+        // and those of the next transaction are in memory, half as much again as the cache at most.
         let blocks_max = (options.cache_bytes / block_size / 4 * 3).max(256);
         let journal: Box<dyn Journal> = Box::new(NullJournal::new(Arc::clone(&device), blocks_max));
         let mut fs = Self {

@@ -7,8 +7,9 @@ use crate::txn::Handle;
 use blockyard_alloc::inode::RecentDeletion;
 use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::inode::RawInode;
-use blockyard_disk::num::{u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, GroupNr, InodeNr, bitmap};
+use std::ops::Range;
 use zerocopy::FromBytes;
 
 /// What the group's descriptor says about inodes.
@@ -54,7 +55,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Marks an inode as used that was chosen elsewhere.
+    /// Marks an inode as used that was chosen elsewhere, and zeroes its table block if it is the first in it.
     pub(crate) fn mark_inode_used(&self, handle: &Handle<'_>, inode: InodeNr, directory: bool) -> Result<()> {
         let (group, index) = self.geometry().locate_inode(inode);
         self.pin_inode_bitmap(handle, group)?;
@@ -156,10 +157,23 @@ impl Groups {
             state.raw.set_used_dirs(directories);
         }
         let behind = self.geometry().inodes_per_group() - index - 1;
-        if self.unused(state) > behind {
+        let unused = self.unused(state);
+        if unused > behind {
+            self.zero_table(handle, group, self.geometry().inodes_per_group() - unused..index + 1);
             state.raw.set_itable_unused(behind);
         }
         Ok(())
+    }
+
+    /// Zeroes the table blocks in which inodes begin to be used: they may hold anything. The caller holds the group's lock, so
+    /// that nobody puts an inode into such a block before.
+    fn zero_table(&self, handle: &Handle<'_>, group: GroupNr, indexes: Range<u32>) {
+        let inode_size = usize::from(self.geometry().inode_size());
+        let per_block = u32_from_usize(self.geometry().block_size() / inode_size);
+        let table = self.places(group).inode_table.raw();
+        for block in indexes.start.div_ceil(per_block)..indexes.end.div_ceil(per_block) {
+            handle.create(BlockNr::new(table + u64::from(block)), BlockKind::Plain);
+        }
     }
 
     fn unused(&self, state: &GroupState) -> u32 {

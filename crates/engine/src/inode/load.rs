@@ -6,7 +6,7 @@ use crate::txn::Handle;
 use crate::{Error, FileSystem, Result};
 use blockyard_disk::inode::{Inode as VerifiedInode, InodeSlot};
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
-use blockyard_disk::{BlockNr, InodeNr};
+use blockyard_disk::{BlockNr, InodeNr, TxnId};
 use blockyard_sync::{CpuSlot, Ordering};
 use std::sync::Arc;
 
@@ -62,7 +62,23 @@ impl FileSystem {
             found.sectors(),
             found.checksum_seed(),
         );
-        Ok(Inode::new(number, found.file_type(), group, core, &self.names))
+        let inode = Inode::new(number, found.file_type(), group, core, &self.names);
+        self.presume_changed(&inode, &buffer);
+        Ok(inode)
+    }
+
+    /// The inode may have been in memory before, and have left it before what changed it was committed, or what was written
+    /// flushed: who asks for durability then gets it. `buffer` is its table block.
+    fn presume_changed(&self, inode: &Inode, buffer: &Buffer) {
+        inode.written.store(self.flushes.ticket(), Ordering::Relaxed);
+        let running = self.txns.running();
+        // A commit that is going on has taken the block, but is not durable.
+        let last = if buffer.is_dirty() { running } else { TxnId::new(running.raw().wrapping_sub(1)) };
+        if !self.txns.is_durable(last) {
+            let mark = u64::from(last.raw()) + 1;
+            inode.changed_in.store(mark, Ordering::Relaxed);
+            inode.remapped_in.store(mark, Ordering::Relaxed);
+        }
     }
 
     /// The buffer of an inode's table block and the byte offset in it.
@@ -81,8 +97,9 @@ impl FileSystem {
         (BlockNr::new(block), index % per_block * usize::from(geometry.inode_size()))
     }
 
-    /// Joins an inode to the transaction: after this, changes of its core reach the disk. Reads the table block, so
-    /// it belongs to the reserve part of an operation.
+    /// Joins an inode to the transaction: after this, changes of its core reach the disk, as long as the caller keeps the
+    /// inode ([`Self::encode_waiting`] passes over it then). Reads the table block, so it belongs to the reserve part of an
+    /// operation.
     pub(crate) fn join_inode(
         &self,
         handle: &Handle<'_>,
@@ -111,7 +128,8 @@ impl FileSystem {
     }
 
     /// Encodes the inode that changed longest ago on this CPU slot, and one more, when many wait: then it is still in the
-    /// CPU's cache, and the table may forget it before the commit. The caller holds no core.
+    /// CPU's cache, and the table may forget it before the commit. Inodes that somebody holds wait on: their joining must
+    /// last until they are changed. The caller holds no core.
     pub(crate) fn encode_waiting(&self, handle: &Handle<'_>) {
         for inode in std::iter::from_fn(|| self.inodes.take_waiting(handle.slot())).take(2) {
             inode.encode(handle.epoch(), &self.encoding());
@@ -151,18 +169,6 @@ impl FileSystem {
             handle.read_for_write(block, BlockKind::Plain, |_| Ok(()))?;
         }
         Ok(())
-    }
-
-    /// Zeroes the table blocks from `unused_from`, the first inode of the group that was never used, up to the one of
-    /// `number`: they may hold anything.
-    pub(crate) fn prepare_table(&self, handle: &Handle<'_>, number: InodeNr, unused_from: u32) {
-        let (group, index) = self.geometry().locate_inode(number);
-        let per_block =
-            u32_from_usize(self.geometry().block_size() / usize::from(self.geometry().inode_size()));
-        let table = self.groups.inode_table(group).raw();
-        for block in unused_from.div_ceil(per_block)..index / per_block + 1 {
-            handle.create(BlockNr::new(table + u64::from(block)), BlockKind::Plain);
-        }
     }
 
     /// Block numbers that a mapping may name.

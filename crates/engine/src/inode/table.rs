@@ -5,7 +5,7 @@ use super::dirty_files::DirtyFiles;
 use crate::Result;
 use crate::numbers::NumberHasher;
 use blockyard_disk::InodeNr;
-use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::num::{usize_from_u32, usize_from_u64};
 use blockyard_sync::{CachePadded, CpuSlot, Mutex, Ordering, rank};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,6 +17,8 @@ const STEPS: usize = 8;
 /// Inodes of a shard that were made and that nobody has asked for since: the next makes the oldest of them go. Who makes
 /// inodes by the million gets the memory of one that is still in the CPU's cache, and displaces no inode that is in use.
 const MADE_MAX: usize = 16;
+/// Removed inodes of a shard that are remembered.
+const REMOVED_KEPT: usize = 16;
 /// Inodes of one CPU slot that wait to be encoded before creating another encodes the oldest: few enough that they are
 /// still in the CPU's cache then.
 const WAITING_MAX: usize = 128;
@@ -39,8 +41,10 @@ struct Shard {
     made: VecDeque<u32>,
     /// The other numbers as the hand meets them; those of removed inodes among them.
     ring: VecDeque<u32>,
-    /// Inodes removed so far: who read an inode from its table block before a removal must read again.
+    /// Inodes removed so far: who read an inode from its table block before it was removed must read again.
     removals: u64,
+    /// The numbers of those removed last; that of the nth at n modulo the length.
+    removed: [u32; REMOVED_KEPT],
 }
 
 impl InodeTable {
@@ -76,7 +80,7 @@ impl InodeTable {
             if let Some(inode) = shard.map.get(&number.raw()) {
                 return Ok(Arc::clone(inode));
             }
-            if shard.removals == removals {
+            if !shard.was_removed_since(removals, number.raw()) {
                 shard.make_room(self.per_shard, &self.dirty_files);
                 shard.map.insert(number.raw(), Arc::clone(&loaded));
                 shard.ring.push_back(number.raw());
@@ -140,10 +144,22 @@ impl InodeTable {
         self.dirty[slot.index(self.dirty.len())].lock().push_back(Arc::clone(inode));
     }
 
-    /// The inode that has waited longest to be encoded, when too many wait; the caller, inside a handle, encodes it.
+    /// The inode that has waited longest to be encoded, of those that nobody holds, when too many wait; the caller, inside a
+    /// handle, encodes it.
     pub(super) fn take_waiting(&self, slot: CpuSlot) -> Option<Arc<Inode>> {
         let mut list = self.dirty[slot.index(self.dirty.len())].lock();
-        if list.len() > WAITING_MAX { list.pop_front() } else { None }
+        for _ in 0..STEPS {
+            if list.len() <= WAITING_MAX {
+                break;
+            }
+            let inode = list.pop_front()?;
+            // The list and the table.
+            if Arc::strong_count(&inode) <= 2 {
+                return Some(inode);
+            }
+            list.push_back(inode);
+        }
+        None
     }
 
     /// Takes the inodes to encode. The gate is closed.
@@ -197,11 +213,24 @@ impl Shard {
         }
         dirty_files.remove(inode);
         self.map.remove(&number);
+        self.note_removed(number);
+    }
+
+    fn note_removed(&mut self, number: u32) {
+        self.removed[usize_from_u64(self.removals) % REMOVED_KEPT] = number;
         self.removals += 1;
     }
 
+    /// Whether an inode may have been removed since there were so many removals.
+    fn was_removed_since(&self, removals: u64, number: u32) -> bool {
+        let since = usize_from_u64(self.removals - removals);
+        since > REMOVED_KEPT
+            || (removals..self.removals)
+                .any(|removal| self.removed[usize_from_u64(removal) % REMOVED_KEPT] == number)
+    }
+
     fn remove(&mut self, number: u32) -> Option<Arc<Inode>> {
-        self.removals += 1;
+        self.note_removed(number);
         let removed = self.map.remove(&number);
         // The ring keeps the number until the hand meets it, unless there are many such.
         if self.ring.len() > 2 * self.map.len() + STEPS {
@@ -228,6 +257,7 @@ impl Inode {
     /// Whether the table may forget the inode.
     fn is_idle(&self) -> bool {
         !self.is_dirty()
+            && !self.lost_data.load(Ordering::Relaxed)
             && self.opens.load(Ordering::Relaxed) == 0
             && self.try_write().is_some_and(|data| data.is_empty() && data.unconverted.is_empty())
     }

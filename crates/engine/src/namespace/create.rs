@@ -64,9 +64,13 @@ impl FileSystem {
         let (group, _) = self.geometry().locate_inode(number);
         let core = InodeCore::new(slot, map, 0, 0, seed);
         let inode = Arc::new(Inode::new(number, new.kind, group, core, &self.names));
-        self.join_inode(handle, &inode, &mut inode.core_mut_child())?;
+        {
+            let mut core = inode.core_mut_child();
+            // Into the table first: who takes inodes from the list of changed ones knows by it that this one is held.
+            self.inodes.insert(&inode);
+            self.join_inode(handle, &inode, &mut core).inspect_err(|_| self.inodes.remove(number))?;
+        }
         inode.note_remapped(handle);
-        self.inodes.insert(&inode);
         Ok(inode)
     }
 
@@ -99,7 +103,6 @@ impl FileSystem {
         }
         let marked = claim.commit(|_| self.groups.mark_inode_used(handle, number, directory));
         self.apply(marked)?;
-        self.prepare_table(handle, number, unused_from);
         Ok(number)
     }
 

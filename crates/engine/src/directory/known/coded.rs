@@ -1,8 +1,7 @@
 //! The names of one directory as their [codes](super::alphabets), with the inodes that they stand for.
 //!
-//! Names that are made in the order of their rule are a few [runs](super::runs). When they are too many, they go to a hash table:
-//!
-//! A hash table whose buckets are lines of the CPU's cache. The hash turns the numbers below a power of two into one another,
+//! Names that are made in the order of their rule are a few [runs](super::runs). When those are too many, all names go to a
+//! hash table whose buckets are lines of the CPU's cache. The hash turns the numbers below a power of two into one another,
 //! so nothing of a code is lost: its upper part chooses the line, and the few bits that the line does not tell are kept beside
 //! the inode. An answer is exact without the name. A million names of eight hexadecimal digits take 7 MB.
 //!
@@ -102,9 +101,8 @@ impl Coded {
     }
 
     fn of(cache: &NameCache, alphabets: Alphabets, shape: Shape) -> Option<Self> {
-        let lines = shape.homes + REACH - 1;
-        let memory = cache.reserve(Lines::memory(lines) + alphabets.memory() + Runs::MEMORY)?;
-        let lines = Lines::zeroed(lines);
+        let memory = cache.reserve(Self::memory(&alphabets, shape))?;
+        let lines = Lines::zeroed(shape.homes + REACH - 1);
         Some(Self {
             alphabets,
             runs: None,
@@ -117,6 +115,17 @@ impl Coded {
             recoded: 0,
             _memory: memory,
         })
+    }
+
+    /// Bytes of memory, runs or not.
+    fn memory(alphabets: &Alphabets, shape: Shape) -> usize {
+        Lines::memory(shape.homes + REACH - 1) + alphabets.memory() + Runs::MEMORY
+    }
+
+    /// Bytes of memory that must be reserved for it now.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        Self::memory(&self.alphabets, self.shape)
     }
 
     /// What is known of a name.
@@ -164,6 +173,13 @@ impl Coded {
         // Of the empty table, too, which may be all that is left when there is no memory.
         let shape = Shape::new(alphabets.codes(), self.shape.homes, self.inode_max);
         if let (Some(runs), Some(shape)) = (self.recoded_runs(&alphabets), shape) {
+            match cache.reserve(Self::memory(&alphabets, shape)) {
+                Some(memory) => self._memory = memory,
+                None => {
+                    (self.complete, self.pause) = (false, PAUSE);
+                    return Entered::Done;
+                }
+            }
             (self.runs, self.alphabets, self.shape) = (Some(runs), alphabets, shape);
             return Entered::Done;
         }

@@ -1,0 +1,90 @@
+//! Inodes are encoded and leave memory before the transaction that made them is committed: nothing of them may be lost.
+
+#![allow(clippy::unwrap_used)]
+
+use blockyard_device::MemoryDevice;
+use blockyard_disk::InodeNr;
+use blockyard_disk::inode::FileType;
+use blockyard_engine::{FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+use std::sync::Arc;
+
+const FILE: NewInode = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+const DIRECTORY: NewInode = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+
+fn image(size: u64) -> Arc<MemoryDevice> {
+    let device = Arc::new(MemoryDevice::new(size));
+    mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
+    device
+}
+
+fn open(device: &Arc<MemoryDevice>) -> FileSystem {
+    FileSystem::open(Arc::<MemoryDevice>::clone(device), OpenOptions::default(), &OpContext::system())
+        .unwrap()
+}
+
+/// Threads on one CPU slot make files, each in its own directory, in table blocks that they share and begin: after opening again
+/// each name leads to a file with one link. `unnamed` files are made between them, which are on the list of orphans.
+fn make_on_many_threads(unnamed: bool) {
+    const FILES: u32 = 3000;
+    let ctx = OpContext::system();
+    let device = image(8 << 30);
+    let fs = open(&device);
+    let make_dir =
+        |number| fs.create(&ctx, InodeNr::ROOT, format!("d{number}").as_bytes(), &DIRECTORY).unwrap();
+    let dirs: Vec<InodeNr> = (0..24).map(make_dir).collect();
+    std::thread::scope(|scope| {
+        for &dir in &dirs {
+            let (fs, ctx) = (&fs, ctx.clone());
+            scope.spawn(move || {
+                for number in 0..FILES {
+                    fs.create(&ctx, dir, format!("f{number}").as_bytes(), &FILE).unwrap();
+                    if unnamed && number % 10 == 0 {
+                        fs.create_unnamed(&ctx, dir, 0o600).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    fs.close(&ctx).unwrap();
+    let fs = open(&device);
+    for &dir in &dirs {
+        for number in 0..FILES {
+            let inode = fs.lookup(dir, format!("f{number}").as_bytes()).unwrap();
+            assert_eq!(fs.attributes(inode).unwrap().links, 1, "{inode:?}");
+        }
+    }
+}
+
+#[test]
+fn files_made_on_many_threads_are_there() {
+    make_on_many_threads(false);
+}
+
+#[test]
+fn files_made_beside_unnamed_ones_are_there() {
+    make_on_many_threads(true);
+}
+
+/// A file is made, and so many others that it leaves memory before a commit: fsync still makes it durable.
+#[test]
+fn fsync_of_an_inode_that_left_memory_commits_it() {
+    let ctx = OpContext::system();
+    for others in [0, 1000, 3000, 6000] {
+        let device = image(256 << 20);
+        let fs = open(&device);
+        let first = fs.create(&ctx, InodeNr::ROOT, b"first", &FILE).unwrap();
+        for number in 0..others {
+            fs.create(&ctx, InodeNr::ROOT, format!("other{number}").as_bytes(), &FILE).unwrap();
+        }
+        let before = fs.commits();
+        fs.fsync(&ctx, first).unwrap();
+        assert_eq!(fs.commits(), before + 1, "{others} others");
+        fs.fsync(&ctx, first).unwrap();
+        assert_eq!(fs.commits(), before + 1, "what is durable is not committed again");
+        let crashed = Arc::new(device.duplicate());
+        drop(fs);
+        let fs = open(&crashed);
+        assert_eq!(fs.lookup(InodeNr::ROOT, b"first").unwrap(), first, "{others} others");
+        assert_eq!(fs.attributes(first).unwrap().links, 1);
+    }
+}
