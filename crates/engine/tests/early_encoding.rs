@@ -34,7 +34,7 @@ fn make_on_many_threads(unnamed: bool) {
     let dirs: Vec<InodeNr> = (0..24).map(make_dir).collect();
     std::thread::scope(|scope| {
         for &dir in &dirs {
-            let (fs, ctx) = (&fs, ctx.clone());
+            let (fs, ctx) = (&fs, ctx);
             scope.spawn(move || {
                 for number in 0..FILES {
                     fs.create(&ctx, dir, format!("f{number}").as_bytes(), &FILE).unwrap();
