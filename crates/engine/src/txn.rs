@@ -79,6 +79,9 @@ pub(crate) struct Transactions<B: Backend = Native> {
     /// Length of `revoked`. Relaxed: a block's revoke and its re-use are ordered by the block's owner.
     revoked_count: B::AtomicU64,
     keeps_revokes: bool,
+    /// The last transaction that ended with being written, or is being written. Release when it ends pairs with the acquire of who
+    /// finds a block that its commit has taken.
+    written: B::AtomicU32,
     /// The last transaction that is durable. Release when a commit ends pairs with the acquire of who asks.
     durable: B::AtomicU32,
     /// One commit at a time.
@@ -105,6 +108,7 @@ impl<B: Backend> Transactions<B> {
             revoked: Mutex::new(rank::JOURNAL_STATE, BTreeSet::new()),
             revoked_count: B::AtomicU64::new(0),
             keeps_revokes: journal.keeps_promises(),
+            written: B::AtomicU32::new(journal.first().raw().wrapping_sub(1)),
             durable: B::AtomicU32::new(journal.first().raw().wrapping_sub(1)),
             turn: Turn::new(),
         }
@@ -133,6 +137,7 @@ impl<B: Backend> Transactions<B> {
         let next = if is_written { epoch.next() } else { epoch };
         self.running.store(join32(next.raw(), tid.next().raw()), Ordering::Release);
         if is_written {
+            self.written.store(tid.raw(), Ordering::Release);
             self.credits.reset();
         }
         (tid, epoch)
@@ -141,6 +146,12 @@ impl<B: Backend> Transactions<B> {
     /// Gives back all credits; the gate must be closed, and nothing have changed.
     pub(crate) fn restock(&self) {
         self.credits.reset();
+    }
+
+    /// The last transaction that may have changed a block of which [`Buffer::changed_in`] says `epoch`; asked after that.
+    pub(crate) fn last_to_change(&self, epoch: Epoch) -> TxnId {
+        let (running, running_epoch) = self.now();
+        if epoch == running_epoch { running } else { TxnId::new(self.written.load(Ordering::Acquire)) }
     }
 
     /// Whether a transaction is durable.

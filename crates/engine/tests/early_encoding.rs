@@ -5,7 +5,7 @@
 use blockyard_device::MemoryDevice;
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
-use blockyard_engine::{FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+use blockyard_engine::{FileSystem, JournalUse, NewInode, OpContext, OpenOptions, mkfs};
 use std::sync::Arc;
 
 const FILE: NewInode = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
@@ -86,5 +86,33 @@ fn fsync_of_an_inode_that_left_memory_commits_it() {
         let fs = open(&crashed);
         assert_eq!(fs.lookup(InodeNr::ROOT, b"first").unwrap(), first, "{others} others");
         assert_eq!(fs.attributes(first).unwrap().links, 1);
+    }
+}
+
+/// Nothing is written for a file that nobody changed, whatever happened to others.
+#[test]
+fn fsync_of_a_clean_file_commits_nothing() {
+    let ctx = OpContext::system();
+    for journal in [JournalUse::Journaled, JournalUse::Ignored] {
+        let device = image(256 << 20);
+        let reopen = || {
+            let options = OpenOptions { journal, ..OpenOptions::default() };
+            FileSystem::open(Arc::<MemoryDevice>::clone(&device), options, &ctx).unwrap()
+        };
+        let fs = reopen();
+        let clean = fs.create(&ctx, InodeNr::ROOT, b"clean", &FILE).unwrap();
+        // Other table blocks than that of the file.
+        let others = (0..100).map(|number| format!("other{number}"));
+        let others: Vec<InodeNr> =
+            others.map(|name| fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &FILE).unwrap()).collect();
+        fs.close(&ctx).unwrap();
+        let fs = reopen();
+        fs.write(&ctx, others[99], 0, b"changed").unwrap();
+        fs.commit(&ctx).unwrap();
+        let before = fs.commits();
+        fs.fsync(&ctx, clean).unwrap();
+        fs.fdatasync(&ctx, clean).unwrap();
+        assert_eq!(fs.commits(), before, "{journal:?}");
+        fs.close(&ctx).unwrap();
     }
 }

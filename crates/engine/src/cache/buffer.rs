@@ -151,24 +151,24 @@ impl<B: Backend> Buffer<B> {
         (content.kind, content.names) = (kind, None);
     }
 
-    /// The epoch in which the block changed.
-    fn epoch(&self) -> Epoch {
+    /// The epoch in which the block changed; none when a commit has taken it since.
+    pub(crate) fn changed_in(&self) -> Epoch {
         Epoch::from_raw(self.epoch.load(Ordering::Acquire))
     }
 
     /// Whether the block is to be written.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.epoch() != Epoch::NONE
+        self.changed_in() != Epoch::NONE
     }
 
     /// Puts the block into the transaction of `epoch`; gives its kind when it was not in it yet. What a commit has not
     /// copied yet is set aside.
     pub(crate) fn join(&self, epoch: Epoch) -> Option<BlockKind> {
-        if self.epoch() == epoch {
+        if self.changed_in() == epoch {
             return None;
         }
         let mut content = self.content.write_ordered(self.block.raw());
-        let before = self.epoch();
+        let before = self.changed_in();
         if before == epoch {
             return None;
         }
@@ -182,7 +182,7 @@ impl<B: Backend> Buffer<B> {
     /// The content no longer matters from `epoch` on; a commit that is going on still gets it.
     pub(super) fn forget(&self, epoch: Epoch) {
         let mut content = self.content.write_ordered(self.block.raw());
-        let before = self.epoch();
+        let before = self.changed_in();
         if before != Epoch::NONE && before != epoch {
             content.set_aside();
         }
@@ -193,7 +193,7 @@ impl<B: Backend> Buffer<B> {
     /// block (an inode) that encode it late.
     pub(crate) fn write_late(&self, epoch: Epoch, f: impl Fn(&mut [u8])) {
         let mut content = self.content.write_ordered(self.block.raw());
-        if self.epoch() != epoch
+        if self.changed_in() != epoch
             && let Some(aside) = &mut content.aside
         {
             f(&mut aside.bytes);
@@ -209,7 +209,7 @@ impl<B: Backend> Buffer<B> {
         if content.aside.is_some() {
             return content.aside.take().map(|aside| *aside);
         }
-        if self.epoch() != epoch {
+        if self.changed_in() != epoch {
             return None;
         }
         self.epoch.store(Epoch::NONE.raw(), Ordering::Release);

@@ -6,7 +6,7 @@ use crate::txn::Handle;
 use crate::{Error, FileSystem, Result};
 use blockyard_disk::inode::{Inode as VerifiedInode, InodeSlot};
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
-use blockyard_disk::{BlockNr, InodeNr, TxnId};
+use blockyard_disk::{BlockNr, InodeNr};
 use blockyard_sync::{CpuSlot, Ordering};
 use std::sync::Arc;
 
@@ -71,9 +71,9 @@ impl FileSystem {
     /// flushed: who asks for durability then gets it. `buffer` is its table block.
     fn presume_changed(&self, inode: &Inode, buffer: &Buffer) {
         inode.written.store(self.flushes.ticket(), Ordering::Relaxed);
-        let running = self.txns.running();
-        // A commit that is going on has taken the block, but is not durable.
-        let last = if buffer.is_dirty() { running } else { TxnId::new(running.raw().wrapping_sub(1)) };
+        // The block first: a commit that takes it now has ended its transaction before.
+        let changed_in = buffer.changed_in();
+        let last = self.txns.last_to_change(changed_in);
         if !self.txns.is_durable(last) {
             let mark = u64::from(last.raw()) + 1;
             inode.changed_in.store(mark, Ordering::Relaxed);
@@ -97,9 +97,9 @@ impl FileSystem {
         (BlockNr::new(block), index % per_block * usize::from(geometry.inode_size()))
     }
 
-    /// Joins an inode to the transaction: after this, changes of its core reach the disk, as long as the caller keeps the
-    /// inode ([`Self::encode_waiting`] passes over it then). Reads the table block, so it belongs to the reserve part of an
-    /// operation.
+    /// Joins an inode to the transaction: after this, changes of its core reach the disk as long as the caller keeps the core
+    /// locked. Who makes an inode may release the core in between: [`Self::encode_waiting`] passes over inodes that are
+    /// held. Reads the table block, so it belongs to the reserve part of an operation.
     pub(crate) fn join_inode(
         &self,
         handle: &Handle<'_>,
