@@ -98,77 +98,120 @@ const PLACED_AT_ONCE: &str = "CREATE|UNWRIT";
 /// # Errors
 /// Where an event does not look as documented.
 pub fn parse(text: &str) -> anyhow::Result<Recorded> {
-    let mut recorded = Recorded::default();
-    let (mut line, mut closed) = (0, 0);
-    // A search has found nothing: a walk is to try again.
-    let mut fails = false;
-    let (mut in_line, mut pieces, mut placed, mut again) = (0, 0, 0, Again::default());
+    let mut reading = Reading::default();
     for text in text.lines().filter(|text| !text.starts_with('#') && !text.is_empty()) {
         let Some(record) = Record::split(text) else { continue };
-        let decision = |searched| -> anyhow::Result<Decision> {
-            Ok(Decision {
-                line,
-                inode: record.number("inode")?,
-                searched,
-                orig: record.spot("orig")?,
-                goal: if searched { record.spot("goal")? } else { Spot::default() },
-                result: record.spot("result")?,
-                found: if searched { low16(record.number("blks")?) } else { 0 },
-                groups: if searched { low16(record.number("grps")?) } else { 0 },
-                criterion: if searched { criterion(record.word("cr")?)? } else { 0 },
-                flags: if searched { low16(record.flags()?) } else { 0 },
-            })
-        };
+        reading.read(&record).with_context(|| format!("trace line {text:?}"))?;
+    }
+    Ok(reading.recorded)
+}
+
+/// The kernel's trace, as far as it was read.
+#[derive(Default)]
+struct Reading {
+    recorded: Recorded,
+    /// The line that the marker before named.
+    line: u32,
+    /// The line in which a transaction was closed last.
+    closed: u32,
+    here: InLine,
+}
+
+/// What has shown in one line so far.
+#[derive(Default)]
+struct InLine {
+    /// Decisions before it.
+    decisions_before: usize,
+    /// Pieces that were mapped.
+    pieces: usize,
+    /// Blocks that were placed at once.
+    placed: usize,
+    again: Again,
+    /// A search has found nothing: a walk is to try again.
+    fails: bool,
+}
+
+impl Reading {
+    fn read(&mut self, record: &Record<'_>) -> anyhow::Result<()> {
         match record.event {
             "tracing_mark_write" => {
                 if let Some(number) = record.fields.trim().strip_prefix("by line ") {
-                    line = number.parse().with_context(|| format!("trace line {text:?}"))?;
-                    (in_line, pieces, placed) = (recorded.decisions.len(), 0, 0);
-                    (again, fails) = (Again::default(), false);
+                    self.line = number.parse()?;
+                    let decisions_before = self.recorded.decisions.len();
+                    self.here = InLine { decisions_before, ..InLine::default() };
                 }
             }
             "ext4_mballoc_alloc" => {
-                let decision = decision(true).with_context(|| format!("trace line {text:?}"))?;
-                fails = decision.result.2 == 0;
-                recorded.decisions.push(decision);
+                let decision = decision(record, self.line, true)?;
+                self.here.fails = decision.result.2 == 0;
+                self.recorded.decisions.push(decision);
             }
-            "ext4_mballoc_prealloc" => {
-                recorded.decisions.push(decision(false).with_context(|| format!("trace line {text:?}"))?);
-            }
-            "jbd2_commit_locking" => closed = line,
-            "jbd2_commit_flushing" => again.commits += 1,
+            "ext4_mballoc_prealloc" => self.recorded.decisions.push(decision(record, self.line, false)?),
+            "jbd2_commit_locking" => self.closed = self.line,
+            "jbd2_commit_flushing" => self.here.again.commits += 1,
             "jbd2_end_commit" => {
-                let has_decided = recorded.decisions.len() > in_line;
-                recorded.commits.push(Commit { closed, ended: line + u32::from(has_decided) });
+                let has_decided = self.decisions_here() > 0;
+                let ended = self.line + u32::from(has_decided);
+                self.recorded.commits.push(Commit { closed: self.closed, ended });
             }
-            "ext4_da_write_folios_start" if fails => {
-                again.walks += 1;
-                fails = false;
+            "ext4_da_write_folios_start" if self.here.fails => {
+                self.here.again.walks += 1;
+                self.here.fails = false;
             }
-            "ext4_ext_map_blocks_exit" if record.word("flags").is_ok_and(|flags| flags == PLACED_AT_ONCE) => {
-                placed += 1;
-            }
-            "ext4_ext_map_blocks_exit" if has_flag(&record, "CREATE") && !has_flag(&record, "CONVERT") => {
-                let found_nothing = record.word("ret").is_ok_and(|ret| ret.starts_with('-'));
-                pieces += usize::from(!found_nothing);
-            }
-            "ext4_ext_handle_unwritten_extents" if has_flag(&record, "CONVERT") => {
-                let start: u32 = record.number("m_lblk")?;
-                recorded.conversions.push(Conversion {
-                    line,
-                    decisions: recorded.decisions.len() - in_line,
-                    pieces,
-                    placed,
-                    again,
-                    inode: record.number("ino")?,
-                    blocks: start..start.saturating_add(record.number("m_len")?),
-                    cpu: record.cpu,
-                });
+            "ext4_ext_map_blocks_exit" => self.note_mapped(record),
+            "ext4_ext_handle_unwritten_extents" if has_flag(record, "CONVERT") => {
+                let conversion = self.conversion(record)?;
+                self.recorded.conversions.push(conversion);
             }
             _ => {}
         }
+        Ok(())
     }
-    Ok(recorded)
+
+    fn decisions_here(&self) -> usize {
+        self.recorded.decisions.len() - self.here.decisions_before
+    }
+
+    /// A request to map blocks has ended.
+    fn note_mapped(&mut self, record: &Record<'_>) {
+        if record.word("flags").is_ok_and(|flags| flags == PLACED_AT_ONCE) {
+            self.here.placed += 1;
+        } else if has_flag(record, "CREATE") && !has_flag(record, "CONVERT") {
+            let found_nothing = record.word("ret").is_ok_and(|ret| ret.starts_with('-'));
+            self.here.pieces += usize::from(!found_nothing);
+        }
+    }
+
+    /// What is converted now, and what has come before it in the line.
+    fn conversion(&self, record: &Record<'_>) -> anyhow::Result<Conversion> {
+        let start: u32 = record.number("m_lblk")?;
+        Ok(Conversion {
+            line: self.line,
+            decisions: self.decisions_here(),
+            pieces: self.here.pieces,
+            placed: self.here.placed,
+            again: self.here.again,
+            inode: record.number("ino")?,
+            blocks: start..start.saturating_add(record.number("m_len")?),
+            cpu: record.cpu,
+        })
+    }
+}
+
+/// A decision of the allocator; `searched`: not served by a preallocation.
+fn decision(record: &Record<'_>, line: u32, searched: bool) -> anyhow::Result<Decision> {
+    Ok(Decision {
+        line,
+        inode: record.number("inode")?,
+        searched,
+        orig: record.spot("orig")?,
+        goal: if searched { record.spot("goal")? } else { Spot::default() },
+        result: record.spot("result")?,
+        found: if searched { low16(record.number("blks")?) } else { 0 },
+        groups: if searched { low16(record.number("grps")?) } else { 0 },
+        criterion: if searched { criterion(record.word("cr")?)? } else { 0 },
+        flags: if searched { low16(record.flags()?) } else { 0 },
+    })
 }
 
 /// Whether a request to map blocks has a flag; `CONVERT`: because its I/O has ended.
