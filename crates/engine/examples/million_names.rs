@@ -1,7 +1,7 @@
-//! A directory that grows large: `million_names [NAMING] [NAMES] [BLOCK-SIZE] [CACHE-MIB]`.
+//! A directory that grows large: `million_names [NAMING] [NAMES] [BLOCK-SIZE] [CACHE-MIB] [IMAGE-GIB] [JOURNAL]`.
 //!
 //! NAMING is how names are made: `counted` (file0000001, in order), `scattered` (eight hexadecimal digits in no order), or
-//! `any` (sixteen of them).
+//! `any` (sixteen of them). JOURNAL is `ignored` (what is not said) or `used`.
 //!
 //! Makes files in one directory of a memory image after another and prints how many names a second of CPU time were made
 //! and looked up among 10,000 names, and at the end of a directory of NAMES (1,000,000), and the ratio of the two. Creates
@@ -49,14 +49,19 @@ fn main() -> Answer<()> {
     };
     let names: u32 = arguments.next().map_or(Ok(1_000_000), |text| text.parse())?;
     let block_size: u32 = arguments.next().map_or(Ok(4096), |text| text.parse())?;
-    let device = Arc::new(MemoryDevice::new(64 << 30));
+    let cache_mib: usize = arguments.next().map_or(Ok(64), |text| text.parse())?;
+    let image_gib: u64 = arguments.next().map_or(Ok(64), |text| text.parse())?;
+    let journal = match arguments.next().as_deref() {
+        None | Some("ignored") => JournalUse::Ignored,
+        Some("used") => JournalUse::Journaled,
+        Some(other) => return Err(format!("{other}: the journal is ignored or used").into()),
+    };
+    let device = Arc::new(MemoryDevice::new(image_gib << 30));
     let format =
         mkfs::Options::ext4().block_size(block_size).features("large_dir").identity(1, 1_700_000_000);
     mkfs::format(&*device, &format)?;
     let ctx = OpContext::system();
-    let cache_mib: usize = arguments.next().map_or(Ok(64), |text| text.parse())?;
-    let options =
-        OpenOptions { cache_bytes: cache_mib << 20, journal: JournalUse::Ignored, ..OpenOptions::default() };
+    let options = OpenOptions { cache_bytes: cache_mib << 20, journal, ..OpenOptions::default() };
     let fs = FileSystem::open(device, options, &ctx)?;
     let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
     let directory = |name: String| fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &new);

@@ -144,14 +144,21 @@ impl<B: Backend> LogJournal<B> {
     }
 
     /// Sees to it that `needed` ring blocks are free and not too many images wait in memory, by a checkpoint of the
-    /// oldest transactions; when one is due it frees half of the ring.
+    /// oldest transactions; when one is due it frees half of the ring. Of all of them when memory is what lacks and much of the
+    /// log has been written: it goes on at its beginning then, so that a large log occupies no more of its device than
+    /// transactions that wait in memory can fill.
     fn make_room(&self, ring: &mut RingState, needed: u32) -> Result<()> {
         let len = ring.log.ring().len();
         let is_crowded = self.committed.len() > self.committed_max;
         if ring.used + needed < len && !is_crowded {
             return Ok(());
         }
-        let most = (len - needed.min(len)).min(if is_crowded { ring.used / 2 } else { len / 2 });
+        let most = match (is_crowded, self.has_gone_far(ring)) {
+            (false, _) => len / 2,
+            (true, false) => ring.used / 2,
+            (true, true) => 0,
+        };
+        let most = most.min(len - needed.min(len));
         let mut used = ring.used;
         let mut count = 0;
         for logged in &ring.logged {
@@ -168,7 +175,13 @@ impl<B: Backend> LogJournal<B> {
         Err(Error::Refused(format!("a transaction of {needed} blocks does not fit a log of {len}")))
     }
 
-    /// Brings the oldest `count` transactions home and forgets them in the log.
+    /// Whether the log's next block is further from its first than twice the images that may wait in memory.
+    fn has_gone_far(&self, ring: &RingState) -> bool {
+        usize_from_u32(ring.head - ring.log.ring().first()) > 2 * self.committed_max
+    }
+
+    /// Brings the oldest `count` transactions home and forgets them in the log. One with nothing left in it begins anew if
+    /// its head has gone far: what it held there before is older than what recovery asks for.
     fn checkpoint(&self, ring: &mut RingState, count: usize) -> Result<()> {
         let Some(last) = count.checked_sub(1).and_then(|at| ring.logged.get(at)).map(|logged| logged.tid)
         else {
@@ -181,6 +194,9 @@ impl<B: Backend> LogJournal<B> {
             self.flushes.flush()?;
         }
         let freed: u32 = ring.logged.iter().take(count).map(|logged| logged.blocks).sum();
+        if count == ring.logged.len() && self.has_gone_far(ring) {
+            ring.head = ring.log.ring().first();
+        }
         let (start, tid) = ring.logged.get(count).map_or((ring.head, ring.next), |at| (at.start, at.tid));
         ring.log.write_tail(start, tid)?;
         if early {

@@ -463,6 +463,45 @@ fn writeback_keeps_the_structure() {
     }
 }
 
+/// Where memory holds few images and the log is large, an emptied log begins anew long before its end, and what it held there
+/// is never replayed.
+#[test]
+fn a_log_that_begins_anew_recovers() {
+    if !require(&["root", "e2fsck"]) {
+        return;
+    }
+    let options = OpenOptions { cache_bytes: 1, ..OpenOptions::default() };
+    let recording = record(32 << 20, &small().journal_mib(8), options, |stage| {
+        for round in 0..24u8 {
+            for number in 0..60 {
+                stage.directory(&format!("directory-{round}-{number}"));
+            }
+            let content = vec![round; 3000];
+            let name = format!("file-{round}");
+            let file = stage.file(&name, &content);
+            stage.promise(file, &format!("/{name}"), &content);
+        }
+    });
+    let place = blockyard_recovery::Session::open(&recording.base).unwrap().into_journal().unwrap();
+    let (at, first) = (place.physical(0).raw() * 1024, place.superblock().raw().s_first.get());
+    let begins: Vec<u32> = recording
+        .log
+        .events()
+        .iter()
+        .filter_map(|event| match event {
+            Event::Write { offset, data, .. } if *offset == at => {
+                Some(u32::from_be_bytes(data[28..32].try_into().unwrap()))
+            }
+            _ => None,
+        })
+        .collect();
+    let again = begins.windows(2).filter(|pair| pair[1] == first && pair[0] > first).count();
+    assert!(again >= 2, "the log did not begin anew: {begins:?}");
+    assert!(begins.iter().all(|&start| start < 1500), "{begins:?}");
+    let (ours, others) = if full_matrix() { (3, 10) } else { (61, 30) };
+    recording.check(&plan(), ours, others);
+}
+
 #[test]
 fn transaction_numbers_wrap() {
     let make = small().identity(1, 1);
