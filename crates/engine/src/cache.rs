@@ -14,16 +14,13 @@ mod shard;
 pub(crate) use buffer::{BlockKind, Buffer, Copied};
 
 use crate::Result;
+use crate::numbers::{SHARDS, shard_of};
 use crate::txn::Epoch;
 use blockyard_device::BlockDevice;
 use blockyard_disk::BlockNr;
-use blockyard_disk::num::usize_from_u64;
 use blockyard_sync::{Backend, CachePadded, Mutex, Native, rank};
 use shard::Shard;
 use std::sync::Arc;
-
-/// Shards of the cache: enough that 64 threads seldom meet.
-const SHARDS: usize = 64;
 
 /// One shard under its lock.
 type LockedShard<B> = CachePadded<Mutex<Shard<B>, B>>;
@@ -90,8 +87,6 @@ impl<B: Backend> MetaCache<B> {
     }
 
     fn shard(&self, block: BlockNr) -> &Mutex<Shard<B>, B> {
-        // Neighbouring blocks go to different shards; the multiplier spreads blocks that are a group apart.
-        let mixed = block.raw().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58;
-        &self.shards[usize_from_u64(mixed) % SHARDS]
+        &self.shards[shard_of(block.raw())]
     }
 }

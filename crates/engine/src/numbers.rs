@@ -3,7 +3,17 @@
 //! The keys come from the engine's own arithmetic on verified images, and no iteration order of such a map reaches the
 //! disk, so one multiplication does; the default hasher costs more than the look-up.
 
+use blockyard_disk::num::usize_from_u64;
 use std::hash::{BuildHasherDefault, Hasher};
+
+/// Parts that what is in memory is spread over, each with its own lock: enough that 64 threads seldom meet.
+pub(crate) const SHARDS: usize = 64;
+
+/// The shard of a number. Numbers that are a group apart go to different ones, as neighbours do. Not by the factor of
+/// [`NumberHash`]: a map takes its tags from the upper bits of that, which would be alike in a whole shard.
+pub(crate) fn shard_of(number: u64) -> usize {
+    usize_from_u64(number.wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 58)
+}
 
 /// Builds [`NumberHash`].
 pub(crate) type NumberHasher = BuildHasherDefault<NumberHash>;
@@ -30,5 +40,23 @@ impl Hasher for NumberHash {
     fn write_u64(&mut self, number: u64) {
         let product = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         self.0 = product ^ (product >> 32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SHARDS, shard_of};
+
+    /// Inodes of the same place in each group, blocks of the same place, neighbours.
+    #[test]
+    fn numbers_at_any_distance_are_spread_evenly() {
+        for distance in [1, 2, 16, 64, 1712, 2048, 8192, 32_768, 32_768 * 16] {
+            let mut counts = [0u32; SHARDS];
+            for number in 0..64_000 {
+                counts[shard_of(11 + number * distance)] += 1;
+            }
+            let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+            assert!(*least > 500 && *most < 2000, "{distance}: {least} to {most} of 1000");
+        }
     }
 }

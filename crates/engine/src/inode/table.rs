@@ -3,15 +3,13 @@
 use super::Inode;
 use super::dirty_files::DirtyFiles;
 use crate::Result;
-use crate::numbers::NumberHasher;
+use crate::numbers::{NumberHasher, SHARDS, shard_of};
 use blockyard_disk::InodeNr;
-use blockyard_disk::num::{usize_from_u32, usize_from_u64};
+use blockyard_disk::num::usize_from_u64;
 use blockyard_sync::{CachePadded, CpuSlot, Mutex, Ordering, rank};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Shards of the table.
-const SHARDS: usize = 64;
 /// Inodes that the hand looks at for one that is entered: bounds the time under the shard's lock.
 const STEPS: usize = 8;
 /// Inodes of a shard that were made and that nobody has asked for since: the next makes the oldest of them go. Who makes
@@ -61,7 +59,7 @@ impl InodeTable {
     }
 
     fn shard(&self, inode: InodeNr) -> &Mutex<Shard> {
-        &self.shards[usize_from_u32(inode.raw()) % SHARDS]
+        &self.shards[shard_of(u64::from(inode.raw()))]
     }
 
     /// The inode, made by `load` when it is not in memory. `load` runs without a lock and may run twice.
