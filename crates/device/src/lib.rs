@@ -20,6 +20,7 @@ mod overlay;
 mod pages;
 mod random;
 mod recorder;
+mod stripe;
 
 use std::path::PathBuf;
 

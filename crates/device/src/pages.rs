@@ -15,31 +15,13 @@ use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
 use blockyard_sync::{RwLock, rank};
 
-/// Bytes of one page.
-pub(crate) const PAGE_SIZE: usize = 4096;
+use crate::stripe::{Page, Stripe};
+
+pub(crate) use crate::stripe::{PAGE_SIZE, PageData, zero_page};
+
 const PAGE_BYTES: u64 = 4096;
-const STRIPE_PAGES: usize = 16;
 const STRIPE_BYTES: u64 = 64 << 10;
 const SHARDS: usize = 256;
-
-/// Content of one page.
-pub(crate) type PageData = Box<[u8; PAGE_SIZE]>;
-
-/// What a page of the store holds.
-#[derive(Clone, Default)]
-enum Page {
-    #[default]
-    Absent,
-    Zero,
-    Data(PageData),
-}
-
-/// The pages of one stripe, or the news that all of them are zero.
-#[derive(Clone)]
-enum Stripe {
-    Zero,
-    Pages(Box<[Page; STRIPE_PAGES]>),
-}
 
 #[derive(Default)]
 struct Shard {
@@ -178,20 +160,18 @@ impl PageStore {
         if is_whole || !shard.stripes.contains_key(&stripe) && zeroing == Zeroing::Drop {
             let old = match zeroing {
                 Zeroing::Drop => shard.stripes.remove(&stripe),
-                Zeroing::Remember => shard.stripes.insert(stripe, Stripe::Zero),
+                Zeroing::Remember => shard.stripes.insert(stripe, Stripe::zero()),
             };
             shard.pages_resident -= old.map_or(0, |old| old.resident());
             return;
         }
         let origin = bytes.start;
-        let stripe_content = shard.stripes.entry(stripe).or_insert_with(Stripe::absent);
-        let pages = stripe_content.pages_mut();
+        let content = shard.stripes.entry(stripe).or_default();
         for piece in pieces_of(stripe, bytes, origin) {
-            let page = &mut pages[piece.page];
             if piece.is_whole() {
-                shard.pages_resident -= u64::from(matches!(page, Page::Data(_)));
-                *page = if zeroing == Zeroing::Drop { Page::Absent } else { Page::Zero };
-            } else if let Page::Data(data) = page {
+                let had_data = content.clear(piece.page, zeroing == Zeroing::Remember);
+                shard.pages_resident -= u64::from(had_data);
+            } else if let Some(data) = content.data_mut(piece.page) {
                 data[piece.inside].fill(0);
             }
         }
@@ -209,10 +189,9 @@ impl PageStore {
         let stripe = offset / STRIPE_BYTES;
         let mut guard = self.shard(stripe).write();
         let shard = &mut *guard;
-        let pages = shard.stripes.entry(stripe).or_insert_with(Stripe::absent).pages_mut();
-        let page = &mut pages[page_index(offset)];
-        if matches!(page, Page::Absent) {
-            *page = Page::Data(data);
+        let content = shard.stripes.entry(stripe).or_default();
+        if matches!(content.page(page_index(offset)), Page::Absent) {
+            content.insert(page_index(offset), data);
             shard.pages_resident += 1;
         }
     }
@@ -238,17 +217,16 @@ impl PageStore {
         for stripe in self.stripe_numbers() {
             let content = self.shard(stripe).read().stripes.get(&stripe).cloned();
             let start = stripe * STRIPE_BYTES;
-            match content {
-                None => {}
-                Some(Stripe::Zero) => visit(Present::Zero(start..start + STRIPE_BYTES))?,
-                Some(Stripe::Pages(pages)) => {
-                    for (at, page) in (start..).step_by(PAGE_SIZE).zip(pages.iter()) {
-                        match page {
-                            Page::Absent => {}
-                            Page::Zero => visit(Present::Zero(at..at + PAGE_BYTES))?,
-                            Page::Data(data) => visit(Present::Data(at, data))?,
-                        }
-                    }
+            let Some(content) = content else { continue };
+            if content.is_zero() {
+                visit(Present::Zero(start..start + STRIPE_BYTES))?;
+                continue;
+            }
+            for (at, page) in (start..).step_by(PAGE_SIZE).zip(content.pages()) {
+                match page {
+                    Page::Absent => {}
+                    Page::Zero => visit(Present::Zero(at..at + PAGE_BYTES))?,
+                    Page::Data(data) => visit(Present::Data(at, data))?,
                 }
             }
         }
@@ -276,49 +254,16 @@ impl PageStore {
     }
 }
 
-impl Stripe {
-    fn absent() -> Self {
-        Self::Pages(Box::default())
-    }
-
-    /// The pages one by one; a stripe of zeroes is taken apart.
-    fn pages_mut(&mut self) -> &mut [Page; STRIPE_PAGES] {
-        if matches!(self, Self::Zero) {
-            *self = Self::Pages(Box::new(std::array::from_fn(|_| Page::Zero)));
-        }
-        match self {
-            Self::Pages(pages) => pages,
-            Self::Zero => unreachable!("taken apart above"),
-        }
-    }
-
-    fn resident(&self) -> u64 {
-        match self {
-            Self::Zero => 0,
-            Self::Pages(pages) => pages.iter().map(|page| u64::from(matches!(page, Page::Data(_)))).sum(),
-        }
-    }
-}
-
 impl Shard {
     /// The content of a page for writing, and whether it had to be made.
     fn page_mut(&mut self, stripe: u64, index: usize) -> (&mut [u8; PAGE_SIZE], bool) {
-        let pages = self.stripes.entry(stripe).or_insert_with(Stripe::absent).pages_mut();
-        let page = &mut pages[index];
-        let is_new = !matches!(page, Page::Data(_));
+        let content = self.stripes.entry(stripe).or_default();
+        let is_new = !matches!(content.page(index), Page::Data(_));
         if is_new {
-            *page = Page::Data(zero_page());
+            return (content.insert(index, zero_page()), true);
         }
-        match page {
-            Page::Data(data) => (data, is_new),
-            Page::Absent | Page::Zero => unreachable!("made above"),
-        }
+        (content.data_mut(index).expect("a data page"), false)
     }
-}
-
-/// A page of zeroes on the heap.
-pub(crate) fn zero_page() -> PageData {
-    Box::new([0; PAGE_SIZE])
 }
 
 /// Whether all bytes are zero.
@@ -330,12 +275,8 @@ fn page_index(offset: u64) -> usize {
     usize_from_u64(offset % STRIPE_BYTES) / PAGE_SIZE
 }
 
-fn page_of(stripe: Option<&Stripe>, index: usize) -> &Page {
-    match stripe {
-        None => &Page::Absent,
-        Some(Stripe::Zero) => &Page::Zero,
-        Some(Stripe::Pages(pages)) => &pages[index],
-    }
+fn page_of(stripe: Option<&Stripe>, index: usize) -> Page<'_> {
+    stripe.map_or(Page::Absent, |stripe| stripe.page(index))
 }
 
 /// The stripes of a byte range and the bytes of the range in each.
