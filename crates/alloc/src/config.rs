@@ -82,7 +82,7 @@ impl AllocConfig {
             reserved: None,
             extents: true,
             init: InitMode::Lazy,
-            memory_max: 64 << 20,
+            memory_max: 32 << 20,
             seed: 0,
             cursors: Vec::new(),
         }
