@@ -1,10 +1,10 @@
 //! The jbd2 journal, written: transactions go into a ring of log blocks, and home later.
 //!
-//! A commit writes revoke records, descriptors and block images into the ring, flushes, and writes the commit record
-//! durably: from then on the transaction survives a crash. Its images stay in memory ([`Committed`]) until a
-//! *checkpoint* writes them home; who reads a block meanwhile gets the committed image ([`HomeView`]). A checkpoint
-//! writes the newest committed image of each block of the oldest transactions, flushes, and only then moves the
-//! tail: the ring space before it may be overwritten.
+//! A commit writes revoke records, descriptors and block images into the ring as they come, flushes, and writes the commit
+//! record durably: from then on the transaction survives a crash. Its images are in the log only until a *checkpoint*
+//! brings them home: where they are is kept in memory ([`Committed`]), and who reads a block meanwhile gets the committed image
+//! ([`HomeView`]). A checkpoint reads the newest committed image of each block of the oldest transactions from the log,
+//! writes it home, flushes, and only then moves the tail: the ring space before it may be overwritten.
 //!
 //! Order of writes, and what each order protects:
 //! * file data, log blocks | flush | commit record, durable: a commit record implies all that it speaks of.
@@ -13,24 +13,27 @@
 //! * log marked in use, durable | first commit record: no committed transaction is overlooked.
 //!
 //! Invariants: `used` is the sum of the blocks of the transactions in `logged`, and one ring block is always free;
-//! every block of a logged transaction whose newest image is of that transaction is in [`Committed`] until it is home.
+//! every block of a logged transaction whose newest image is of that transaction is in [`Committed`] until it is home, and the
+//! log block of that image is not written meanwhile.
 
+mod blocks;
 mod committed;
 mod log;
 mod records;
 
+pub(crate) use blocks::LogBlocks;
 pub(crate) use committed::{Committed, HomeView};
 pub(crate) use log::Wanted;
 
 use crate::fs::BrokenRule;
-use crate::txn::{Flushes, Image, Journal, write_home};
+use crate::txn::{Flushes, Image, Journal};
 use crate::{Error, Result};
 use blockyard_device::BlockDevice;
 use blockyard_disk::jbd2::CommitTime;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, Timestamp, TxnId};
-use blockyard_recovery::JournalPlace;
 use blockyard_sync::{Backend, Mutex, Native, rank};
+use committed::Logged;
 use log::Log;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -44,8 +47,6 @@ pub(crate) struct Devices<B: Backend = Native> {
     pub(crate) home: Arc<dyn BlockDevice>,
     /// The flushes of `home`.
     pub(crate) flushes: Arc<Flushes<B>>,
-    /// The log, when it is on a device of its own.
-    pub(crate) log: Option<Arc<dyn BlockDevice>>,
 }
 
 /// A journal that is being written.
@@ -54,8 +55,7 @@ pub(crate) struct LogJournal<B: Backend = Native> {
     flushes: Arc<Flushes<B>>,
     broken_rule: Option<BrokenRule>,
     committed: Arc<Committed<B>>,
-    /// Images in memory that a checkpoint is due at.
-    committed_max: usize,
+    /// Most blocks that a transaction may change.
     blocks_max: usize,
     first: TxnId,
     ring: Mutex<RingState, B>,
@@ -64,10 +64,14 @@ pub(crate) struct LogJournal<B: Backend = Native> {
 /// Blocks that a transaction may change at least: more than an operation that can not be cut needs.
 const TRANSACTION_MIN: usize = 64;
 
-/// Blocks in memory.
+/// How far the log is written before it begins anew, in transactions of the largest size. Larger ones bring blocks home more
+/// seldom, smaller ones leave more of the log's place on its device untouched.
+const FAR: usize = 3;
+
+/// Bounds of a transaction.
 pub(crate) struct Limits {
-    /// Committed images that a checkpoint is due at; no transaction is larger.
-    pub(crate) committed: usize,
+    /// Blocks that may be dirty in memory; no transaction is larger.
+    pub(crate) dirty: usize,
     /// Blocks of a transaction, where the user says so.
     pub(crate) transaction: Option<usize>,
 }
@@ -76,7 +80,7 @@ pub(crate) struct Limits {
 struct RingState {
     log: Log,
     /// From the oldest to the newest.
-    logged: VecDeque<Logged>,
+    logged: VecDeque<Transaction>,
     /// Ring blocks of all of `logged`.
     used: u32,
     /// The log block that will be written next.
@@ -84,16 +88,32 @@ struct RingState {
     /// The transaction that will be written next.
     next: TxnId,
     last_time: CommitTime,
+    /// The transaction that is being written.
+    open: Open,
     /// Revokes that were never cancelled, under [`BrokenRule::RevokeNotCancelled`] only.
     sticky: BTreeSet<BlockNr>,
 }
 
 /// A transaction in the log.
 #[derive(Clone, Copy)]
-struct Logged {
+struct Transaction {
     tid: TxnId,
     start: u32,
     blocks: u32,
+}
+
+/// What of a transaction was written; the memory serves one after the other.
+#[derive(Default)]
+struct Open {
+    tid: TxnId,
+    start: u32,
+    /// The log block that comes next.
+    at: u32,
+    blocks: u32,
+    images: Vec<(BlockNr, Logged)>,
+    revoked: Vec<BlockNr>,
+    /// A descriptor and its images.
+    piece: Vec<u8>,
 }
 
 impl<B: Backend> LogJournal<B> {
@@ -103,25 +123,24 @@ impl<B: Backend> LogJournal<B> {
     /// Of the device; [`Error::Refused`] when the log is not empty.
     pub(crate) fn open(
         devices: Devices<B>,
-        place: JournalPlace,
         wanted: Wanted,
         committed: Arc<Committed<B>>,
         limits: Limits,
         broken_rule: Option<BrokenRule>,
     ) -> Result<Self> {
-        let committed_max = limits.committed;
-        let Devices { home, flushes, log: external } = devices;
+        let Devices { home, flushes } = devices;
+        let place = committed.log().place();
         if place.superblock().start().is_some() {
             return Err(Error::Refused("the journal is not empty: it must be recovered first".to_owned()));
         }
         let first = place.superblock().sequence();
-        let log = Log::open(Arc::clone(&home), external, place, wanted)?;
+        let log = Log::open(Arc::clone(committed.log()), wanted)?;
         let len = usize_from_u32(log.ring().len());
         // As Linux: until a third of the log is in use, what a transaction freed stays out of reach.
         let blocks_max = limits
             .transaction
             .map_or(len / 3, |most| most.clamp(TRANSACTION_MIN, len / 4 * 3))
-            .min(committed_max);
+            .min(limits.dirty);
         let state = RingState {
             head: log.first_block(),
             log,
@@ -129,6 +148,7 @@ impl<B: Backend> LogJournal<B> {
             used: 0,
             next: first,
             last_time: CommitTime::default(),
+            open: Open::default(),
             sticky: BTreeSet::new(),
         };
         Ok(Self {
@@ -136,29 +156,22 @@ impl<B: Backend> LogJournal<B> {
             flushes,
             broken_rule,
             committed,
-            committed_max,
             blocks_max,
             first,
             ring: Mutex::new(rank::JOURNAL_RING, state),
         })
     }
 
-    /// Sees to it that `needed` ring blocks are free and not too many images wait in memory, by a checkpoint of the
-    /// oldest transactions; when one is due it frees half of the ring. Of all of them when memory is what lacks and much of the
-    /// log has been written: it goes on at its beginning then, so that a large log occupies no more of its device than
-    /// transactions that wait in memory can fill.
+    /// Sees to it that `needed` ring blocks are free, by a checkpoint of the oldest transactions, which frees half of the
+    /// ring; and that a large log goes on at its beginning, by one of all of them, when enough of it has been written: it
+    /// occupies no more of its device than a few transactions fill.
     fn make_room(&self, ring: &mut RingState, needed: u32) -> Result<()> {
         let len = ring.log.ring().len();
-        let is_crowded = self.committed.len() > self.committed_max;
-        if ring.used + needed < len && !is_crowded {
+        let has_gone_far = self.has_gone_far(ring);
+        if ring.used + needed < len && !has_gone_far {
             return Ok(());
         }
-        let most = match (is_crowded, self.has_gone_far(ring)) {
-            (false, _) => len / 2,
-            (true, false) => ring.used / 2,
-            (true, true) => 0,
-        };
-        let most = most.min(len - needed.min(len));
+        let most = if has_gone_far { 0 } else { len / 2 }.min(len - needed.min(len));
         let mut used = ring.used;
         let mut count = 0;
         for logged in &ring.logged {
@@ -175,9 +188,9 @@ impl<B: Backend> LogJournal<B> {
         Err(Error::Refused(format!("a transaction of {needed} blocks does not fit a log of {len}")))
     }
 
-    /// Whether the log's next block is further from its first than twice the images that may wait in memory.
+    /// Whether the log's next block is so far from its first that it is to begin anew.
     fn has_gone_far(&self, ring: &RingState) -> bool {
-        usize_from_u32(ring.head - ring.log.ring().first()) > 2 * self.committed_max
+        usize_from_u32(ring.head - ring.log.ring().first()) > FAR * self.blocks_max
     }
 
     /// Brings the oldest `count` transactions home and forgets them in the log. One with nothing left in it begins anew if
@@ -187,8 +200,7 @@ impl<B: Backend> LogJournal<B> {
         else {
             return Ok(());
         };
-        let images = self.committed.up_to(last);
-        write_home(&*self.home, images.iter().map(|(block, bytes)| (*block, &***bytes)))?;
+        self.committed.bring_home(&*self.home, last)?;
         let early = self.broken_rule == Some(BrokenRule::TailBeforeFlush);
         if !early {
             self.flushes.flush()?;
@@ -208,30 +220,16 @@ impl<B: Backend> LogJournal<B> {
         Ok(())
     }
 
-    fn write(&self, ring: &mut RingState, tid: TxnId, records: &records::Records<'_>) -> Result<()> {
-        let needed = u32_from_usize(records.len());
-        self.make_room(ring, needed)?;
-        let start = ring.head;
-        if ring.log.is_marked_empty() {
-            ring.log.write_tail(start, tid)?;
+    /// The revokes that are logged: those of the transaction, but for broken rules.
+    fn revokes_to_log(&self, ring: &mut RingState, revoked: &[BlockNr]) -> Vec<BlockNr> {
+        match self.broken_rule {
+            Some(BrokenRule::RevokeOmitted) => Vec::new(),
+            Some(BrokenRule::RevokeNotCancelled) => {
+                ring.sticky.extend(revoked);
+                ring.sticky.iter().copied().collect()
+            }
+            _ => revoked.to_vec(),
         }
-        let mut at = start;
-        let v1_checksum = records.each_piece(|piece| {
-            at = ring.log.write_blocks(at, piece)?;
-            Ok(())
-        })?;
-        if self.broken_rule != Some(BrokenRule::NoPreflush) {
-            // The file data that the transaction speaks of; and the log, when it is on the same device.
-            self.flushes.flush()?;
-            ring.log.flush_external()?;
-        }
-        let at = ring.log.ring().advance(start, needed - 1);
-        let commit = ring.log.format().commit_block(tid, ring.last_time, v1_checksum);
-        ring.log.write_durable(at, &commit)?;
-        ring.head = ring.log.ring().advance(at, 1);
-        ring.used += needed;
-        ring.logged.push_back(Logged { tid, start, blocks: needed });
-        Ok(())
     }
 }
 
@@ -248,29 +246,68 @@ impl<B: Backend> Journal for LogJournal<B> {
         self.blocks_max
     }
 
-    fn commit(&self, tid: TxnId, images: Vec<Image>, revoked: &[BlockNr], now: Timestamp) -> Result<()> {
-        let mut ring = self.ring.lock();
+    fn images_at_once(&self) -> usize {
+        records::images_per_descriptor(self.ring.lock().log.format())
+    }
+
+    fn begin(&self, tid: TxnId, images_max: usize, revoked: &[BlockNr]) -> Result<()> {
+        let ring = &mut *self.ring.lock();
         assert_eq!(tid, ring.next, "transactions are logged without gaps");
+        let format = *ring.log.format();
+        let revokes = records::revokes(format, tid, &self.revokes_to_log(ring, revoked));
+        let revoke_blocks = revokes.len() / format.block_size();
+        // The last images may come in a piece that is not full, and the commit record takes a block.
+        let descriptors = images_max / records::images_per_descriptor(&format) + 2;
+        self.make_room(ring, u32_from_usize(revoke_blocks + descriptors + images_max + 1))?;
+        let start = ring.head;
+        if ring.log.is_marked_empty() {
+            ring.log.write_tail(start, tid)?;
+        }
+        let open = &mut ring.open;
+        (open.tid, open.start, open.blocks) = (tid, start, u32_from_usize(revoke_blocks));
+        open.images.clear();
+        open.revoked.clear();
+        open.revoked.extend(revoked);
+        open.at = ring.log.blocks().write(start, &revokes)?;
+        Ok(())
+    }
+
+    fn write(&self, images: &[Image]) -> Result<()> {
+        let ring = &mut *self.ring.lock();
+        let (format, open) = (*ring.log.format(), &mut ring.open);
+        let flipped = u32::from(self.broken_rule == Some(BrokenRule::BadTagChecksum));
+        for part in images.chunks(records::images_per_descriptor(&format)) {
+            let mut at = open.at;
+            records::describe(format, open.tid, part, flipped, &mut open.piece, |block, is_escaped| {
+                at = ring.log.ring().advance(at, 1);
+                open.images.push((block, Logged { tid: open.tid, at, is_escaped }));
+            });
+            open.at = ring.log.blocks().write(open.at, &open.piece)?;
+            open.blocks += u32_from_usize(part.len()) + 1;
+        }
+        Ok(())
+    }
+
+    fn commit(&self, now: Timestamp) -> Result<()> {
+        let ring = &mut *self.ring.lock();
         let time = CommitTime { seconds: now.seconds.max(0).unsigned_abs(), nanoseconds: now.nanoseconds };
         // Recovery takes a commit that is older than the one before it for a leftover.
         ring.last_time = ring.last_time.max(time);
-        let mut flipped = 0;
-        let mut logged_revokes = revoked;
-        let sticky: Vec<BlockNr>;
-        match self.broken_rule {
-            Some(BrokenRule::RevokeOmitted) => logged_revokes = &[],
-            Some(BrokenRule::RevokeNotCancelled) => {
-                ring.sticky.extend(revoked);
-                sticky = ring.sticky.iter().copied().collect();
-                logged_revokes = &sticky;
-            }
-            Some(BrokenRule::BadTagChecksum) => flipped = 1,
-            _ => {}
+        let (tid, at) = (ring.open.tid, ring.open.at);
+        let blocks = ring.log.blocks();
+        blocks.write(at, &vec![0; blocks.block_size()])?;
+        if self.broken_rule != Some(BrokenRule::NoPreflush) {
+            // The file data that the transaction speaks of; and the log, when it is on the same device.
+            self.flushes.flush()?;
+            blocks.flush_external()?;
         }
-        let records = records::Records::new(*ring.log.format(), tid, &images, logged_revokes, flipped);
-        self.write(&mut ring, tid, &records)?;
+        blocks.write_durable(at, &ring.log.format().commit_block(tid, ring.last_time, 0))?;
+        let blocks = ring.open.blocks + 1;
+        ring.head = ring.log.ring().advance(at, 1);
+        ring.used += blocks;
+        ring.logged.push_back(Transaction { tid, start: ring.open.start, blocks });
         ring.next = tid.next();
-        self.committed.insert(tid, images, revoked);
+        self.committed.insert(&ring.open.images, &ring.open.revoked);
         Ok(())
     }
 

@@ -495,8 +495,9 @@ fn a_log_that_begins_anew_recovers() {
             _ => None,
         })
         .collect();
-    let again = begins.windows(2).filter(|pair| pair[1] == first && pair[0] > first).count();
-    assert!(again >= 2, "the log did not begin anew: {begins:?}");
+    // Each move of the tail says that nothing is needed before the first block, where the next transaction will be.
+    let again = begins.iter().filter(|&&start| start == first).count() - 1;
+    assert!(again >= 3, "the log did not begin anew: {begins:?}");
     assert!(begins.iter().all(|&start| start < 1500), "{begins:?}");
     let (ours, others) = if full_matrix() { (3, 10) } else { (61, 30) };
     recording.check(&plan(), ours, others);

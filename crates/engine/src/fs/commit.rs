@@ -2,7 +2,7 @@
 
 use super::FileSystem;
 use crate::inode::Inode;
-use crate::txn::{EARLY_MAX, Epoch, Image, MyTurn, Taken};
+use crate::txn::{Epoch, Image, MyTurn, Taken};
 use crate::{Error, OpContext, Result};
 use blockyard_disk::superblock::FsState;
 use blockyard_disk::{GroupNr, InodeNr, TxnId};
@@ -128,10 +128,14 @@ impl FileSystem {
         let buffers = &mut snapshot.changed.buffers;
         // The keys apart: sorting by what lies in the buffers would read each of them many times.
         buffers.sort_by_cached_key(|buffer| buffer.block());
-        let mut images: Vec<Image> = Vec::new();
+        let images_max = buffers.len() + self.groups.descriptor_blocks(&snapshot.groups).len() + 1;
+        self.journal.begin(tid, images_max, &snapshot.changed.revoked)?;
+        let at_once = self.journal.images_at_once();
+        let mut images: Vec<Image> = Vec::with_capacity(at_once);
         let mut spare = Vec::new();
         for buffer in &*buffers {
-            if images.len() == EARLY_MAX && self.journal.write_early(&images)? {
+            if images.len() == at_once {
+                self.journal.write(&images)?;
                 spare.extend(images.drain(..).map(|image| image.bytes));
             }
             let Some(copied) = buffer.take_copy(epoch, &mut spare) else { continue };
@@ -140,10 +144,11 @@ impl FileSystem {
             let bytes = copied.seal(buffer.block(), self.sb.checksums());
             images.push(Image { block: buffer.block(), bytes });
         }
-        self.groups.freeze_descriptors(epoch, snapshot.groups, &mut images);
+        self.groups.freeze_descriptors(epoch, &snapshot.groups, &mut images);
         images.extend(self.freeze_super_block(snapshot.newest_orphan));
         images.sort_unstable_by_key(|image| image.block);
-        self.journal.commit(tid, images, &snapshot.changed.revoked, ctx.now)
+        self.journal.write(&images)?;
+        self.journal.commit(ctx.now)
     }
 
     /// The superblock, when it has to change. Its totals are not kept exact while a journal promises that recovery adds

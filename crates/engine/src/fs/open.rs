@@ -7,7 +7,7 @@ use crate::cache::MetaCache;
 use crate::directory::NameCache;
 use crate::groups::Groups;
 use crate::inode::InodeTable;
-use crate::journal::{Committed, Devices, HomeView, Limits, LogJournal, Wanted};
+use crate::journal::{Committed, Devices, HomeView, Limits, LogBlocks, LogJournal, Wanted};
 use crate::orphans::Orphans;
 use crate::txn::{Flushes, Journal, NullJournal, Transactions};
 use crate::{Error, OpContext, Result};
@@ -229,9 +229,14 @@ impl FileSystem {
         let geometry = *sb.geometry();
         let block_size = geometry.block_size();
         let place = if read_only { None } else { find_journal(&device, external.as_ref(), &options)? };
-        let committed = Arc::new(Committed::new());
-        let view: Arc<dyn BlockDevice> = match place {
-            Some(_) => Arc::new(HomeView::new(Arc::clone(&device), Arc::clone(&committed), block_size)),
+        let committed = place.map(|place| {
+            let log = LogBlocks::new(Arc::clone(&device), external, place);
+            Arc::new(Committed::new(Arc::new(log)))
+        });
+        let view: Arc<dyn BlockDevice> = match &committed {
+            Some(committed) => {
+                Arc::new(HomeView::new(Arc::clone(&device), Arc::clone(committed), block_size))
+            }
             None => Arc::clone(&device),
         };
         let cache = Arc::new(MetaCache::new(view, block_size, options.cache_bytes));
@@ -240,8 +245,8 @@ impl FileSystem {
         let space = crate::space::Space::open(&sb, &groups, &options)?;
         let super_block =
             SuperBlock::new(&*device, raw, *sb.checksums(), block_size, geometry.cluster_ratio_bits())?;
-        // Three quarters of the cache may be dirty; the rest keeps what operations read. While a commit goes on, its blocks
-        // and those of the next transaction are in memory, half as much again as the cache at most.
+        // Three quarters of the cache may be dirty; the rest keeps what operations read. What changes before a commit that is
+        // going on has written it is set aside: as much again, at most.
         let blocks_max = (options.cache_bytes / block_size / 4 * 3).max(256);
         let journal: Box<dyn Journal> = Box::new(NullJournal::new(Arc::clone(&device), blocks_max));
         let mut fs = Self {
@@ -267,7 +272,7 @@ impl FileSystem {
             orphans: Orphans::none(),
         };
         if !read_only {
-            fs.start_writing(ctx, place.map(|place| (place, external)), committed, blocks_max)?;
+            fs.start_writing(ctx, committed, blocks_max)?;
         }
         Ok(fs)
     }
@@ -276,15 +281,14 @@ impl FileSystem {
     fn start_writing(
         &mut self,
         ctx: &OpContext,
-        place: Option<FoundJournal>,
-        committed: Arc<Committed>,
+        committed: Option<Arc<Committed>>,
         blocks_max: usize,
     ) -> Result<()> {
-        let journaled = place.is_some();
+        let journaled = committed.is_some();
         let (orphans, found) = self.find_orphans(journaled)?;
         self.orphans = orphans;
-        if let Some(place) = place {
-            let journal = self.open_journal(place, committed, blocks_max)?;
+        if let Some(committed) = committed {
+            let journal = self.open_journal(committed, blocks_max)?;
             self.txns = Transactions::new(usize_from_u32(self.options().cpus.max(1)), &journal);
             self.journal = Box::new(journal);
         }
@@ -294,25 +298,17 @@ impl FileSystem {
     }
 
     /// The image's journal, to write it. Its log is empty: it was recovered.
-    fn open_journal(
-        &self,
-        (place, log): FoundJournal,
-        committed: Arc<Committed>,
-        blocks_max: usize,
-    ) -> Result<LogJournal> {
+    fn open_journal(&self, committed: Arc<Committed>, blocks_max: usize) -> Result<LogJournal> {
         let FeatureSet { incompat, ro_compat, .. } = *self.sb.features();
         let wanted = Wanted {
             is_64bit: incompat.contains(Incompat::BIT64),
             has_checksums: ro_compat.contains(RoCompat::METADATA_CSUM),
         };
-        let devices = Devices { home: Arc::clone(&self.device), flushes: Arc::clone(&self.flushes), log };
-        let limits = Limits { committed: blocks_max, transaction: self.options().transaction_blocks };
-        LogJournal::open(devices, place, wanted, committed, limits, self.options().broken_rule)
+        let devices = Devices { home: Arc::clone(&self.device), flushes: Arc::clone(&self.flushes) };
+        let limits = Limits { dirty: blocks_max, transaction: self.options().transaction_blocks };
+        LogJournal::open(devices, wanted, committed, limits, self.options().broken_rule)
     }
 }
-
-/// Where a journal is, and its device when it has one of its own.
-type FoundJournal = (JournalPlace, Option<Arc<dyn BlockDevice>>);
 
 /// Where the image's journal is; `None` when there is none or it is not wanted.
 fn find_journal(

@@ -47,17 +47,26 @@ impl Groups {
 
     /// Encodes every descriptor block with one of the `changed` groups as it was at the end of `epoch`. The bitmaps are
     /// frozen.
-    pub(crate) fn freeze_descriptors(&self, epoch: Epoch, changed: Vec<GroupNr>, images: &mut Vec<Image>) {
-        let per_block = u32_from_usize(self.geometry().block_size() / self.sb.desc_size());
-        let firsts: BTreeSet<u32> =
-            changed.into_iter().map(|group| group.raw() / per_block * per_block).collect();
-        images.extend(firsts.into_iter().map(|first| self.descriptor_block(epoch, first, per_block)));
+    pub(crate) fn freeze_descriptors(&self, epoch: Epoch, changed: &[GroupNr], images: &mut Vec<Image>) {
+        images.extend(
+            self.descriptor_blocks(changed).into_iter().map(|first| self.descriptor_block(epoch, first)),
+        );
     }
 
-    fn descriptor_block(&self, epoch: Epoch, first: u32, per_block: u32) -> Image {
+    /// The first group of each descriptor block that has one of the `changed` groups.
+    pub(crate) fn descriptor_blocks(&self, changed: &[GroupNr]) -> BTreeSet<u32> {
+        let per_block = self.descriptors_per_block();
+        changed.iter().map(|group| group.raw() / per_block * per_block).collect()
+    }
+
+    fn descriptors_per_block(&self) -> u32 {
+        u32_from_usize(self.geometry().block_size() / self.sb.desc_size())
+    }
+
+    fn descriptor_block(&self, epoch: Epoch, first: u32) -> Image {
         let mut bytes = vec![0; self.geometry().block_size()].into_boxed_slice();
         let size = self.sb.desc_size();
-        let last = self.geometry().groups().min(first + per_block);
+        let last = self.geometry().groups().min(first + self.descriptors_per_block());
         let mut block = BlockNr::ZERO;
         for group in (first..last).map(GroupNr::new) {
             let mut state = self.lock(group);

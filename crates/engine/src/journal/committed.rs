@@ -1,65 +1,118 @@
-//! Images of committed transactions that are not at home yet, and a device that shows them.
+//! Where in the log the images of committed transactions are that are not at home yet, and a device that shows them.
 //!
-//! A reader of the metadata cache that finds a block here never waits for a checkpoint: an image leaves only after
-//! its home write has returned.
+//! The images themselves are on the log's device only: what waits for a checkpoint takes next to no memory. A reader of the
+//! metadata cache that finds a block here never waits for a checkpoint: an entry leaves only after its home write has
+//! returned, and its log block is not written again before it has left.
 
-use crate::txn::Image;
+use super::blocks::LogBlocks;
 use blockyard_device::{BlockDevice, Result};
+use blockyard_disk::jbd2::unescape;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_disk::{BlockNr, TxnId};
 use blockyard_sync::{Backend, Native, RwLock, rank};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Bytes brought home at once, at most.
+const PART_BYTES: usize = 1 << 20;
+
 /// The newest committed image of each block that is not at home.
 pub(crate) struct Committed<B: Backend = Native> {
-    images: RwLock<BTreeMap<BlockNr, Entry>, B>,
+    log: Arc<LogBlocks>,
+    images: RwLock<BTreeMap<BlockNr, Logged>, B>,
 }
 
-struct Entry {
-    tid: TxnId,
-    /// Boxed, so that the image is not copied.
-    bytes: Arc<Box<[u8]>>,
+/// An image in the log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Logged {
+    /// Its transaction.
+    pub(super) tid: TxnId,
+    /// Its log block.
+    pub(super) at: u32,
+    /// Whether its first word was taken out because it looked like a record.
+    pub(super) is_escaped: bool,
 }
 
 impl<B: Backend> Committed<B> {
-    /// Nothing.
-    pub(crate) fn new() -> Self {
-        Self { images: RwLock::new(rank::COMMITTED, BTreeMap::new()) }
+    /// Nothing that is in this log.
+    pub(crate) fn new(log: Arc<LogBlocks>) -> Self {
+        Self { log, images: RwLock::new(rank::COMMITTED, BTreeMap::new()) }
     }
 
-    /// Blocks that are not at home.
-    pub(super) fn len(&self) -> usize {
-        self.images.read().len()
+    /// The log that holds the images.
+    pub(super) const fn log(&self) -> &Arc<LogBlocks> {
+        &self.log
     }
 
     /// A transaction has committed. Revoked blocks never go home: they may belong to somebody else now.
-    pub(super) fn insert(&self, tid: TxnId, images: Vec<Image>, revoked: &[BlockNr]) {
+    pub(super) fn insert(&self, images: &[(BlockNr, Logged)], revoked: &[BlockNr]) {
         let mut all = self.images.write();
         for block in revoked {
             all.remove(block);
         }
-        all.extend(
-            images.into_iter().map(|image| (image.block, Entry { tid, bytes: Arc::new(image.bytes) })),
-        );
+        all.extend(images.iter().copied());
     }
 
-    /// The images of `last` and of earlier transactions, in ascending order of block.
-    pub(super) fn up_to(&self, last: TxnId) -> Vec<(BlockNr, Arc<Box<[u8]>>)> {
-        let all = self.images.read();
-        all.iter()
-            .filter(|(_, entry)| !entry.tid.is_after(last))
-            .map(|(&block, entry)| (block, Arc::clone(&entry.bytes)))
-            .collect()
+    /// Writes the images of `last` and of earlier transactions home, in ascending order of block.
+    pub(super) fn bring_home(&self, home: &dyn BlockDevice, last: TxnId) -> Result<()> {
+        let images: Vec<(BlockNr, Logged)> = {
+            let all = self.images.read();
+            all.iter()
+                .filter(|(_, image)| !image.tid.is_after(last))
+                .map(|(&block, &image)| (block, image))
+                .collect()
+        };
+        let size = self.log.block_size();
+        let mut bytes = Vec::new();
+        for part in images.chunks((PART_BYTES / size).max(1)) {
+            bytes.resize(part.len() * size, 0);
+            self.read(part, &mut bytes)?;
+            let mut rest = &*bytes;
+            for neighbours in part.chunk_by(|(left, _), (right, _)| left.raw() + 1 == right.raw()) {
+                let (now, later) = rest.split_at(neighbours.len() * size);
+                home.write_at(neighbours[0].0.raw() * u64_from_usize(size), now)?;
+                rest = later;
+            }
+        }
+        Ok(())
     }
 
-    /// What [`Self::up_to`] gave is at home.
+    /// Reads images, those that follow each other in the log by one call.
+    fn read(&self, images: &[(BlockNr, Logged)], bytes: &mut [u8]) -> Result<()> {
+        let size = self.log.block_size();
+        let mut rest = bytes;
+        for run in images.chunk_by(|(_, left), (_, right)| left.at + 1 == right.at) {
+            let (now, later) = rest.split_at_mut(run.len() * size);
+            self.log.read(run[0].1.at, now)?;
+            for ((_, image), block) in run.iter().zip(now.chunks_mut(size)) {
+                if image.is_escaped {
+                    unescape(block);
+                }
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// What [`Self::bring_home`] wrote is at home.
     pub(super) fn remove_up_to(&self, last: TxnId) {
-        self.images.write().retain(|_, entry| entry.tid.is_after(last));
+        self.images.write().retain(|_, image| image.tid.is_after(last));
     }
 
-    fn find(&self, block: BlockNr) -> Option<Arc<Box<[u8]>>> {
-        self.images.read().get(&block).map(|entry| Arc::clone(&entry.bytes))
+    fn find(&self, block: BlockNr) -> Option<Logged> {
+        self.images.read().get(&block).copied()
+    }
+
+    /// Reads the committed image of a block; false when that is the one at home.
+    fn read_newest(&self, block: BlockNr, bytes: &mut [u8]) -> Result<bool> {
+        while let Some(image) = self.find(block) {
+            self.read(&[(block, image)], bytes)?;
+            // While it is here its log block is not written again: what was read is the image, unless it has left meanwhile.
+            if self.find(block) == Some(image) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -90,8 +143,7 @@ impl<B: Backend> BlockDevice for HomeView<B> {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         if buf.len() == self.block_size && usize_from_u64(offset).is_multiple_of(self.block_size) {
             let block = BlockNr::new(offset / u64_from_usize(self.block_size));
-            if let Some(bytes) = self.committed.find(block) {
-                buf.copy_from_slice(&bytes);
+            if self.committed.read_newest(block, buf)? {
                 return Ok(());
             }
         }

@@ -1,13 +1,11 @@
-//! The ring of log blocks on its device, and the journal superblock.
+//! The log as a whole: its format and its superblock.
 
+use super::blocks::LogBlocks;
 use crate::Result;
-use blockyard_device::BlockDevice;
 use blockyard_disk::TxnId;
 use blockyard_disk::jbd2::{
     BlockKind, JournalFeatures, JournalIncompat, LogFormat, RawHeader, RawJournalSuperblock, Ring,
 };
-use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
-use blockyard_recovery::JournalPlace;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
@@ -32,35 +30,25 @@ impl Wanted {
     }
 }
 
-/// The log on its device.
+/// The log and its superblock.
 pub(super) struct Log {
-    device: Arc<dyn BlockDevice>,
-    is_external: bool,
-    place: JournalPlace,
+    blocks: Arc<LogBlocks>,
     raw: RawJournalSuperblock,
     format: LogFormat,
-    ring: Ring,
 }
 
 impl Log {
     /// Sets the features, durably.
-    pub(super) fn open(
-        home: Arc<dyn BlockDevice>,
-        external: Option<Arc<dyn BlockDevice>>,
-        place: JournalPlace,
-        wanted: Wanted,
-    ) -> Result<Self> {
-        let is_external = external.is_some();
+    pub(super) fn open(blocks: Arc<LogBlocks>, wanted: Wanted) -> Result<Self> {
         let features = wanted.features();
-        let mut raw = *place.superblock().raw();
+        let mut raw = *blocks.place().superblock().raw();
         if raw.s_header.h_blocktype.get() != BlockKind::SuperblockV2.raw() {
             // Version 1 has no feature words: what stands in their place means nothing.
             raw.s_header = RawHeader::new(BlockKind::SuperblockV2, TxnId::new(raw.s_header.h_sequence.get()));
         }
         raw.set_features(features);
-        let format = LogFormat::new(place.superblock().format().block_size(), features, &raw.s_uuid);
-        let ring = Ring::new(raw.s_first.get(), raw.s_maxlen.get());
-        let mut log = Self { device: external.unwrap_or(home), is_external, place, raw, format, ring };
+        let format = LogFormat::new(blocks.block_size(), features, &raw.s_uuid);
+        let mut log = Self { blocks, raw, format };
         log.write_superblock()?;
         Ok(log)
     }
@@ -69,14 +57,18 @@ impl Log {
         &self.format
     }
 
-    pub(super) const fn ring(&self) -> Ring {
-        self.ring
+    pub(super) fn blocks(&self) -> &LogBlocks {
+        &self.blocks
+    }
+
+    pub(super) fn ring(&self) -> Ring {
+        self.blocks.ring()
     }
 
     /// Where an empty log goes on.
     pub(super) fn first_block(&self) -> u32 {
         let head = self.raw.s_head.get();
-        if self.ring.contains(head) { head } else { self.ring.first() }
+        if self.ring().contains(head) { head } else { self.ring().first() }
     }
 
     /// Whether recovery would look for no transaction at all.
@@ -105,44 +97,6 @@ impl Log {
 
     fn write_superblock(&mut self) -> Result<()> {
         self.raw.seal();
-        let place = self.offset(self.place.superblock_at());
-        Ok(self.device.write_durable_at(place, self.raw.as_bytes())?)
-    }
-
-    /// Writes blocks from log block `start` on, around the end of the ring, with as few calls as their places allow. Gives
-    /// the log block behind them.
-    pub(super) fn write_blocks(&self, start: u32, bytes: &[u8]) -> Result<u32> {
-        let block_size = self.format.block_size();
-        let mut rest = bytes;
-        let mut at = start;
-        while !rest.is_empty() {
-            let most = u32_from_usize(rest.len() / block_size);
-            let run = self.contiguous(at, most);
-            let (now, later) = rest.split_at(usize_from_u32(run) * block_size);
-            self.device.write_at(self.offset(at), now)?;
-            rest = later;
-            at = self.ring.advance(at, run);
-        }
-        Ok(at)
-    }
-
-    /// Blocks from `at` on, at most `most`, that follow each other on the device.
-    fn contiguous(&self, at: u32, most: u32) -> u32 {
-        let first = self.place.physical(at).raw();
-        let most = most.min(self.ring.end() - at);
-        (1..most).find(|&n| self.place.physical(at + n).raw() != first + u64::from(n)).unwrap_or(most)
-    }
-
-    pub(super) fn write_durable(&self, at: u32, block: &[u8]) -> Result<()> {
-        Ok(self.device.write_durable_at(self.offset(at), block)?)
-    }
-
-    /// Flushes the log's device when it is not the file system's.
-    pub(super) fn flush_external(&self) -> Result<()> {
-        if self.is_external { Ok(self.device.flush()?) } else { Ok(()) }
-    }
-
-    fn offset(&self, log_block: u32) -> u64 {
-        self.place.physical(log_block).raw() * u64_from_usize(self.format.block_size())
+        Ok(self.blocks.write_durable(self.blocks.place().superblock_at(), self.raw.as_bytes())?)
     }
 }

@@ -5,89 +5,56 @@
 //! over what the log held before, e2fsck 1.47 takes half a record for a corrupt transaction; over zeroes it is whole, or
 //! not there.
 
-use crate::Result;
 use crate::txn::Image;
-use blockyard_disk::checksum::crc32_be;
 use blockyard_disk::jbd2::{DescriptorBuilder, LogFormat, RevokeBuilder, descriptor, escape};
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{BlockNr, TxnId};
 
-/// What the log holds of one transaction: its blocks in log order, encoded piece by piece, so that a large transaction is
-/// not copied as a whole.
-pub(super) struct Records<'a> {
-    format: LogFormat,
-    tid: TxnId,
-    revokes: Vec<u8>,
-    images: &'a [Image],
-    /// Images of one descriptor.
-    described: usize,
-    flipped: u32,
+/// Bytes of images that one descriptor describes, at most: they are encoded in one piece of memory.
+const PIECE_BYTES: usize = 4 << 20;
+
+/// Images that one descriptor describes at most.
+pub(super) fn images_per_descriptor(format: &LogFormat) -> usize {
+    let room = PIECE_BYTES / format.block_size();
+    usize_from_u32(descriptor::tags_per_block(format)).min(room.max(1))
 }
 
-impl<'a> Records<'a> {
-    /// The records of a transaction. `flipped` are bits to get wrong in the checksums of tags: 0 outside tests.
-    pub(super) fn new(
-        format: LogFormat,
-        tid: TxnId,
-        images: &'a [Image],
-        revoked: &[BlockNr],
-        flipped: u32,
-    ) -> Self {
-        let mut revokes = Vec::new();
-        let mut left = revoked.iter().peekable();
-        while left.peek().is_some() {
-            let mut builder = RevokeBuilder::new(format, tid);
-            while let Some(block) = left.next_if(|_| !builder.is_full()) {
-                builder.push(*block);
-            }
-            revokes.extend(builder.finish());
+/// The revoke records of a transaction.
+pub(super) fn revokes(format: LogFormat, tid: TxnId, revoked: &[BlockNr]) -> Vec<u8> {
+    let mut records = Vec::new();
+    let mut left = revoked.iter().peekable();
+    while left.peek().is_some() {
+        let mut builder = RevokeBuilder::new(format, tid);
+        while let Some(block) = left.next_if(|_| !builder.is_full()) {
+            builder.push(*block);
         }
-        let described = usize_from_u32(descriptor::tags_per_block(&format));
-        Self { format, tid, revokes, images, described, flipped }
+        records.extend(builder.finish());
     }
+    records
+}
 
-    /// Number of blocks, that of the commit record among them.
-    pub(super) fn len(&self) -> usize {
-        let descriptors = self.images.len().div_ceil(self.described);
-        self.revokes.len() / self.format.block_size() + descriptors + self.images.len() + 1
+/// Encodes a descriptor and the images that it describes into `piece`, the images escaped where they look like a record, and
+/// calls `note` with each image's block and whether it was escaped. Tag checksums cover what is logged; `flipped` are bits to get
+/// wrong in them: 0 outside tests.
+pub(super) fn describe(
+    format: LogFormat,
+    tid: TxnId,
+    images: &[Image],
+    flipped: u32,
+    piece: &mut Vec<u8>,
+    mut note: impl FnMut(BlockNr, bool),
+) {
+    piece.clear();
+    piece.resize(format.block_size(), 0);
+    let mut builder = DescriptorBuilder::new(format, tid);
+    for image in images {
+        let at = piece.len();
+        piece.extend_from_slice(&image.bytes);
+        let logged = &mut piece[at..];
+        let is_escaped = escape(logged);
+        let checksum = if format.has_block_checksums() { format.data_checksum(tid, logged) } else { 0 };
+        builder.push(image.block, is_escaped, checksum ^ flipped);
+        note(image.block, is_escaped);
     }
-
-    /// Calls `write` with the blocks, in log order and some at a time. Gives what the commit record says about them, with
-    /// checksums of version 1.
-    pub(super) fn each_piece(&self, mut write: impl FnMut(&[u8]) -> Result<()>) -> Result<u32> {
-        if !self.revokes.is_empty() {
-            write(&self.revokes)?;
-        }
-        let mut v1_checksum = if self.format.has_v1_checksum() { !0 } else { 0 };
-        let mut piece = Vec::new();
-        for part in self.images.chunks(self.described) {
-            piece.clear();
-            self.describe(part, &mut piece);
-            if self.format.has_v1_checksum() {
-                v1_checksum = crc32_be(v1_checksum, &piece);
-            }
-            write(&piece)?;
-        }
-        piece.clear();
-        piece.resize(self.format.block_size(), 0);
-        write(&piece)?;
-        Ok(v1_checksum)
-    }
-
-    /// One descriptor and the images it describes, escaped where they look like a record. Tag checksums cover what is
-    /// logged.
-    fn describe(&self, images: &[Image], piece: &mut Vec<u8>) {
-        piece.resize(self.format.block_size(), 0);
-        let mut builder = DescriptorBuilder::new(self.format, self.tid);
-        for image in images {
-            let at = piece.len();
-            piece.extend_from_slice(&image.bytes);
-            let logged = &mut piece[at..];
-            let is_escaped = escape(logged);
-            let has_checksum = self.format.has_block_checksums();
-            let checksum = if has_checksum { self.format.data_checksum(self.tid, logged) } else { 0 };
-            builder.push(image.block, is_escaped, checksum ^ self.flipped);
-        }
-        piece[..self.format.block_size()].copy_from_slice(&builder.finish());
-    }
+    piece[..format.block_size()].copy_from_slice(&builder.finish());
 }

@@ -28,21 +28,28 @@ pub(crate) trait Journal: Send + Sync {
     /// Most blocks that one transaction may change; a commit is forced before.
     fn blocks_max(&self) -> usize;
 
-    /// Images of the transaction that is about to end, in ascending order of block: who promises nothing may write them
-    /// home, so that no copy of the whole transaction is made. False when they are to come with the commit.
-    ///
-    /// # Errors
-    /// Of the device.
-    fn write_early(&self, _images: &[Image]) -> Result<bool> {
-        Ok(false)
-    }
+    /// Images to give to [`write`](Self::write) at once: few enough that they are not much memory, and enough for one call of the
+    /// device.
+    fn images_at_once(&self) -> usize;
 
-    /// Makes a transaction durable: `images` in ascending order of block, and the blocks of which no older copy may
-    /// be replayed. Transactions come without gaps; `now` is the time of the commit.
+    /// A transaction is about to be written: `images_max` images at most will come, and no older copy of the blocks `revoked`
+    /// may be replayed. Transactions come without gaps.
     ///
     /// # Errors
     /// Of the device; the instance turns read-only then.
-    fn commit(&self, tid: TxnId, images: Vec<Image>, revoked: &[BlockNr], now: Timestamp) -> Result<()>;
+    fn begin(&self, tid: TxnId, images_max: usize, revoked: &[BlockNr]) -> Result<()>;
+
+    /// Images of the transaction that was begun, in ascending order of block. The caller may use their memory again.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    fn write(&self, images: &[Image]) -> Result<()>;
+
+    /// All images were written: makes the transaction durable. `now` is the time of the commit.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    fn commit(&self, now: Timestamp) -> Result<()>;
 
     /// Notes for the next user that this one gave up; what was committed stays.
     ///
@@ -56,6 +63,9 @@ pub(crate) trait Journal: Send + Sync {
     /// Of the device.
     fn close(&self) -> Result<()>;
 }
+
+/// Blocks written by one call at most: few enough that they stay in the CPU's cache between copying and writing.
+const RUN_MAX: usize = 64;
 
 /// No journal: images go straight home.
 pub(crate) struct NullJournal {
@@ -83,13 +93,35 @@ impl Journal for NullJournal {
         self.blocks_max
     }
 
-    fn write_early(&self, images: &[Image]) -> Result<bool> {
-        write_home(&*self.device, images.iter().map(|image| (image.block, &*image.bytes)))?;
-        Ok(true)
+    fn images_at_once(&self) -> usize {
+        RUN_MAX
     }
 
-    fn commit(&self, _: TxnId, images: Vec<Image>, _: &[BlockNr], _: Timestamp) -> Result<()> {
-        write_home(&*self.device, images.iter().map(|image| (image.block, &*image.bytes)))?;
+    fn begin(&self, _: TxnId, _: usize, _: &[BlockNr]) -> Result<()> {
+        Ok(())
+    }
+
+    /// Writes images to their homes, neighbours in one call.
+    fn write(&self, images: &[Image]) -> Result<()> {
+        let mut together: Vec<u8> = Vec::new();
+        for neighbours in images.chunk_by(|left, right| left.block.raw() + 1 == right.block.raw()) {
+            for run in neighbours.chunks(RUN_MAX) {
+                let offset = run[0].block.raw() * u64_from_usize(run[0].bytes.len());
+                if let [alone] = run {
+                    self.device.write_at(offset, &alone.bytes)?;
+                    continue;
+                }
+                together.clear();
+                for image in run {
+                    together.extend_from_slice(&image.bytes);
+                }
+                self.device.write_at(offset, &together)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&self, _: Timestamp) -> Result<()> {
         Ok(self.device.flush()?)
     }
 
@@ -100,34 +132,4 @@ impl Journal for NullJournal {
     fn close(&self) -> Result<()> {
         Ok(self.device.flush()?)
     }
-}
-
-/// Images written early at once: few enough that they stay in the CPU's cache between copying and writing.
-pub(crate) const EARLY_MAX: usize = 64;
-/// Blocks written by one call at most.
-const RUN_MAX: usize = 256;
-
-/// Writes images to their homes, neighbours in one call; they come in ascending order of block.
-pub(crate) fn write_home<'a>(
-    device: &dyn BlockDevice,
-    images: impl Iterator<Item = (BlockNr, &'a [u8])>,
-) -> Result<()> {
-    let images: Vec<(BlockNr, &[u8])> = images.collect();
-    let mut together: Vec<u8> = Vec::new();
-    for neighbours in images.chunk_by(|(left, _), (right, _)| left.raw() + 1 == right.raw()) {
-        for run in neighbours.chunks(RUN_MAX) {
-            let (block, first) = run[0];
-            let offset = block.raw() * u64_from_usize(first.len());
-            if run.len() == 1 {
-                device.write_at(offset, first)?;
-                continue;
-            }
-            together.clear();
-            for (_, bytes) in run {
-                together.extend_from_slice(bytes);
-            }
-            device.write_at(offset, &together)?;
-        }
-    }
-    Ok(())
 }

@@ -6,7 +6,7 @@
 
 use super::{Handle, Image, Journal, Transactions};
 use crate::cache::{BlockKind, MetaCache};
-use crate::journal::{Committed, Devices, HomeView, Limits, LogJournal, Wanted};
+use crate::journal::{Committed, Devices, HomeView, Limits, LogBlocks, LogJournal, Wanted};
 use crate::mkfs;
 use crate::txn::Flushes;
 use blockyard_device::{BlockDevice, MemoryDevice};
@@ -91,21 +91,16 @@ impl World {
         let device = Arc::new(Yielding(image()));
         let home: Arc<dyn BlockDevice> = Arc::<Yielding>::clone(&device);
         let place = Session::open(&*device).unwrap().into_journal().unwrap();
-        let committed = Arc::new(Committed::new());
+        let log = LogBlocks::new(Arc::clone(&home), None, place);
+        let committed = Arc::new(Committed::new(Arc::new(log)));
         let view = Arc::new(HomeView::new(Arc::clone(&home), Arc::clone(&committed), BLOCK_SIZE));
         let shown: Arc<dyn BlockDevice> = Arc::<HomeView<Shuttle>>::clone(&view);
         let flushes = Arc::new(Flushes::new(Arc::clone(&home)));
-        let devices = Devices { home, flushes, log: None };
+        let devices = Devices { home, flushes };
         let wanted = Wanted { is_64bit: true, has_checksums: true };
-        let journal = LogJournal::open(
-            devices,
-            place,
-            wanted,
-            committed,
-            Limits { committed: 1000, transaction: None },
-            None,
-        )
-        .unwrap();
+        let journal =
+            LogJournal::open(devices, wanted, committed, Limits { dirty: 1000, transaction: None }, None)
+                .unwrap();
         let mut bytes = [0; 1024];
         device.read_at(1024, &mut bytes).unwrap();
         let checksums = *Superblock::parse(&bytes).unwrap().checksums();
@@ -152,7 +147,9 @@ impl World {
             .collect();
         let written = images.iter().map(|image| (image.block, image.bytes.clone())).collect();
         let written = Written { images: written, revoked: taken.revoked.clone() };
-        self.journal.commit(tid, images, &taken.revoked, Timestamp::from_seconds(1)).unwrap();
+        self.journal.begin(tid, images.len(), &taken.revoked).unwrap();
+        self.journal.write(&images).unwrap();
+        self.journal.commit(Timestamp::from_seconds(1)).unwrap();
         self.txns.note_durable(tid);
         turn.count();
         Some(written)

@@ -1,0 +1,91 @@
+//! The blocks of the log on their device, by their numbers in the log.
+
+use blockyard_device::{BlockDevice, Result};
+use blockyard_disk::jbd2::Ring;
+use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
+use blockyard_recovery::JournalPlace;
+use std::sync::Arc;
+
+/// Where the log's blocks are, and their device.
+pub(crate) struct LogBlocks {
+    device: Arc<dyn BlockDevice>,
+    is_external: bool,
+    place: JournalPlace,
+    ring: Ring,
+    block_size: usize,
+}
+
+impl LogBlocks {
+    /// The log at `place`, on the file system's device or on one of its own.
+    pub(crate) fn new(
+        home: Arc<dyn BlockDevice>,
+        external: Option<Arc<dyn BlockDevice>>,
+        place: JournalPlace,
+    ) -> Self {
+        let raw = place.superblock().raw();
+        let ring = Ring::new(raw.s_first.get(), raw.s_maxlen.get());
+        let block_size = place.superblock().format().block_size();
+        Self { is_external: external.is_some(), device: external.unwrap_or(home), place, ring, block_size }
+    }
+
+    /// Where the log is and what its superblock said when it was found.
+    pub(super) const fn place(&self) -> &JournalPlace {
+        &self.place
+    }
+
+    pub(super) const fn ring(&self) -> Ring {
+        self.ring
+    }
+
+    pub(super) const fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// Writes blocks from log block `start` on, around the end of the ring, with as few calls as their places allow. Gives
+    /// the log block behind them.
+    pub(super) fn write(&self, start: u32, bytes: &[u8]) -> Result<u32> {
+        let (mut rest, mut at) = (bytes, start);
+        while !rest.is_empty() {
+            let run = self.contiguous(at, rest.len());
+            let (now, later) = rest.split_at(usize_from_u32(run) * self.block_size);
+            self.device.write_at(self.offset(at), now)?;
+            rest = later;
+            at = self.ring.advance(at, run);
+        }
+        Ok(at)
+    }
+
+    /// Reads blocks from log block `start` on, as [`Self::write`] writes them.
+    pub(super) fn read(&self, start: u32, bytes: &mut [u8]) -> Result<()> {
+        let (mut rest, mut at) = (bytes, start);
+        while !rest.is_empty() {
+            let run = self.contiguous(at, rest.len());
+            let (now, later) = rest.split_at_mut(usize_from_u32(run) * self.block_size);
+            self.device.read_at(self.offset(at), now)?;
+            rest = later;
+            at = self.ring.advance(at, run);
+        }
+        Ok(())
+    }
+
+    /// Writes one block; it is durable afterwards.
+    pub(super) fn write_durable(&self, at: u32, block: &[u8]) -> Result<()> {
+        self.device.write_durable_at(self.offset(at), block)
+    }
+
+    /// Flushes the log's device when it is not the file system's.
+    pub(super) fn flush_external(&self) -> Result<()> {
+        if self.is_external { self.device.flush() } else { Ok(()) }
+    }
+
+    /// Blocks from `at` on, of so many bytes at most, that follow each other on the device.
+    fn contiguous(&self, at: u32, bytes: usize) -> u32 {
+        let first = self.place.physical(at).raw();
+        let most = u32_from_usize(bytes / self.block_size).min(self.ring.end() - at);
+        (1..most).find(|&n| self.place.physical(at + n).raw() != first + u64::from(n)).unwrap_or(most)
+    }
+
+    fn offset(&self, log_block: u32) -> u64 {
+        self.place.physical(log_block).raw() * u64_from_usize(self.block_size)
+    }
+}
