@@ -166,3 +166,93 @@ impl<B: Backend> BlockDevice for HomeView<B> {
         self.home.flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Committed, HomeView, LogBlocks, Logged};
+    use crate::mkfs;
+    use blockyard_device::{BlockDevice, MemoryDevice, Result};
+    use blockyard_disk::{BlockNr, TxnId};
+    use blockyard_recovery::Session;
+    use blockyard_sync::{Mutex, rank};
+    use std::sync::{Arc, OnceLock};
+
+    const BLOCK: BlockNr = BlockNr::new(14_000);
+
+    /// What happens between finding an image and reading it, once.
+    type Meanwhile = Box<dyn FnOnce(&MemoryDevice) + Send>;
+
+    /// A device that does something before its first read.
+    struct Slow(MemoryDevice, Mutex<Option<Meanwhile>>);
+
+    impl BlockDevice for Slow {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+        fn is_read_only(&self) -> bool {
+            false
+        }
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+            let meanwhile = self.1.lock().take();
+            if let Some(meanwhile) = meanwhile {
+                meanwhile(&self.0);
+            }
+            self.0.read_at(offset, buf)
+        }
+        fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+            self.0.write_at(offset, data)
+        }
+        fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
+            self.0.write_zeroes(offset, length)
+        }
+        fn discard(&self, offset: u64, length: u64) -> Result<()> {
+            self.0.discard(offset, length)
+        }
+        fn flush(&self) -> Result<()> {
+            self.0.flush()
+        }
+    }
+
+    /// A block of one number.
+    fn filled(with: u8) -> [u8; 1024] {
+        [with; 1024]
+    }
+
+    /// While somebody is about to read an image from the log, the image goes home and the log goes on over its block; or
+    /// another transaction commits the block.
+    #[test]
+    fn who_reads_from_the_log_gets_the_newest_image_of_the_block() {
+        for goes_home in [true, false] {
+            let device = MemoryDevice::new(16 << 20);
+            mkfs::format(&device, &mkfs::Options::ext4().block_size(1024).identity(1, 1)).unwrap();
+            let place = Session::open(&device).unwrap().into_journal().unwrap();
+            let log_at = |at: u32| place.physical(at).raw() * 1024;
+            device.write_at(log_at(2), &filled(1)).unwrap();
+            device.write_at(log_at(5), &filled(2)).unwrap();
+            device.write_at(BLOCK.raw() * 1024, &filled(0)).unwrap();
+            let (first_place, all) = (log_at(2), Arc::new(OnceLock::<Arc<Committed>>::new()));
+            let known = Arc::clone(&all);
+            let image = |tid, at| [(BLOCK, Logged { tid: TxnId::new(tid), at, is_escaped: false })];
+            let newer = image(8, 5);
+            let meanwhile: Meanwhile = Box::new(move |device| {
+                let committed = known.get().unwrap();
+                if goes_home {
+                    device.write_at(BLOCK.raw() * 1024, &filled(1)).unwrap();
+                    committed.remove_up_to(TxnId::new(7));
+                } else {
+                    committed.insert(&newer, &[]);
+                }
+                device.write_at(first_place, &filled(9)).unwrap();
+            });
+            let slow: Arc<dyn BlockDevice> =
+                Arc::new(Slow(device, Mutex::new(rank::DEVICE, Some(meanwhile))));
+            let log = Arc::new(LogBlocks::new(Arc::clone(&slow), None, place));
+            let committed = Arc::new(Committed::new(log));
+            committed.insert(&image(7, 2), &[]);
+            assert!(all.set(Arc::clone(&committed)).is_ok());
+            let mut bytes = filled(77);
+            HomeView::new(slow, committed, 1024).read_at(BLOCK.raw() * 1024, &mut bytes).unwrap();
+            assert_eq!(bytes, filled(if goes_home { 1 } else { 2 }));
+        }
+    }
+}
