@@ -26,7 +26,7 @@ pub(crate) use committed::{Committed, HomeView};
 pub(crate) use log::Wanted;
 
 use crate::fs::BrokenRule;
-use crate::txn::{Flushes, Image, Journal};
+use crate::txn::{Flushes, Image, Journal, Prepared};
 use crate::{Error, Result};
 use blockyard_device::BlockDevice;
 use blockyard_disk::jbd2::CommitTime;
@@ -165,11 +165,11 @@ impl<B: Backend> LogJournal<B> {
     /// Sees to it that `needed` ring blocks are free, by a checkpoint of the oldest transactions, which frees half of the
     /// ring; and that a large log goes on at its beginning, by one of all of them, when enough of it has been written: it
     /// occupies no more of its device than a few transactions fill.
-    fn make_room(&self, ring: &mut RingState, needed: u32) -> Result<()> {
+    fn make_room(&self, ring: &mut RingState, needed: u32) -> Result<Prepared> {
         let len = ring.log.ring().len();
         let has_gone_far = self.has_gone_far(ring);
         if ring.used + needed < len && !has_gone_far {
-            return Ok(());
+            return Ok(Prepared::Ready);
         }
         let most = if has_gone_far { 0 } else { len / 2 }.min(len - needed.min(len));
         let mut used = ring.used;
@@ -181,9 +181,9 @@ impl<B: Backend> LogJournal<B> {
             used -= logged.blocks;
             count += 1;
         }
-        self.checkpoint(ring, count)?;
-        if ring.used + needed < len {
-            return Ok(());
+        let prepared = self.checkpoint(ring, count)?;
+        if matches!(prepared, Prepared::Unreadable(_)) || ring.used + needed < len {
+            return Ok(prepared);
         }
         Err(Error::Refused(format!("a transaction of {needed} blocks does not fit a log of {len}")))
     }
@@ -195,12 +195,14 @@ impl<B: Backend> LogJournal<B> {
 
     /// Brings the oldest `count` transactions home and forgets them in the log. One with nothing left in it begins anew if
     /// its head has gone far: what it held there before is older than what recovery asks for.
-    fn checkpoint(&self, ring: &mut RingState, count: usize) -> Result<()> {
+    fn checkpoint(&self, ring: &mut RingState, count: usize) -> Result<Prepared> {
         let Some(last) = count.checked_sub(1).and_then(|at| ring.logged.get(at)).map(|logged| logged.tid)
         else {
-            return Ok(());
+            return Ok(Prepared::Ready);
         };
-        self.committed.bring_home(&*self.home, last)?;
+        if let Prepared::Unreadable(error) = self.committed.bring_home(&*self.home, last)? {
+            return Ok(Prepared::Unreadable(error));
+        }
         let early = self.broken_rule == Some(BrokenRule::TailBeforeFlush);
         if !early {
             self.flushes.flush()?;
@@ -217,7 +219,7 @@ impl<B: Backend> LogJournal<B> {
         ring.logged.drain(..count);
         ring.used -= freed;
         self.committed.remove_up_to(last);
-        Ok(())
+        Ok(Prepared::Ready)
     }
 
     /// The revokes that are logged: those of the transaction, but for broken rules.
@@ -250,6 +252,12 @@ impl<B: Backend> Journal for LogJournal<B> {
         records::images_per_descriptor(self.ring.lock().log.format())
     }
 
+    fn prepare(&self) -> Result<Prepared> {
+        let ring = &mut *self.ring.lock();
+        // Descriptors, and blocks that no operation asks for: of the group descriptors, of revokes.
+        self.make_room(ring, u32_from_usize(self.blocks_max + self.blocks_max / 8 + 8))
+    }
+
     fn begin(&self, tid: TxnId, images_max: usize, revoked: &[BlockNr]) -> Result<()> {
         let ring = &mut *self.ring.lock();
         assert_eq!(tid, ring.next, "transactions are logged without gaps");
@@ -258,7 +266,7 @@ impl<B: Backend> Journal for LogJournal<B> {
         let revoke_blocks = revokes.len() / format.block_size();
         // The last images may come in a piece that is not full, and the commit record takes a block.
         let descriptors = images_max / records::images_per_descriptor(&format) + 2;
-        self.make_room(ring, u32_from_usize(revoke_blocks + descriptors + images_max + 1))?;
+        self.make_room(ring, u32_from_usize(revoke_blocks + descriptors + images_max + 1))?.or_fail()?;
         let start = ring.head;
         if ring.log.is_marked_empty() {
             ring.log.write_tail(start, tid)?;
@@ -318,7 +326,7 @@ impl<B: Backend> Journal for LogJournal<B> {
     fn close(&self) -> Result<()> {
         let mut ring = self.ring.lock();
         let all = ring.logged.len();
-        self.checkpoint(&mut ring, all)?;
+        self.checkpoint(&mut ring, all)?.or_fail()?;
         let (head, next) = (ring.head, ring.next);
         ring.log.mark_empty(next, head)
     }

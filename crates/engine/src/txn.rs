@@ -25,7 +25,7 @@ mod turn;
 pub(crate) use flushes::Flushes;
 pub(crate) use gate::Gate;
 pub(crate) use handle::Handle;
-pub(crate) use journal::{Image, Journal, NullJournal};
+pub(crate) use journal::{Image, Journal, NullJournal, Prepared};
 pub(crate) use turn::{MyTurn, Turn};
 
 use crate::cache::{BlockKind, Buffer};

@@ -69,6 +69,9 @@ impl FileSystem {
         mut turn: MyTurn<'_>,
     ) -> Result<()> {
         self.check_writable()?;
+        if durable {
+            self.apply(self.journal.prepare())?.or_fail()?;
+        }
         let closed = self.txns.gate.close();
         self.started.store(ctx.now.seconds.cast_unsigned(), Ordering::Relaxed);
         if durable && !self.has_changes() {
@@ -367,5 +370,43 @@ mod tests {
         for nth in 1..=writes {
             trial(Some(nth));
         }
+    }
+
+    /// A checkpoint reads the log. Where it can not, who wanted a commit gets the error, nothing is lost, and when the device
+    /// is whole again all goes on.
+    #[test]
+    fn a_log_that_can_not_be_read_ends_nothing() {
+        let ctx = OpContext::system();
+        let device = Arc::new(FaultyDevice::new(MemoryDevice::new(64 << 20)));
+        let options = mkfs::Options::ext4().block_size(1024).journal_mib(4).identity(1, 1);
+        mkfs::format(&*device, &options).unwrap();
+        let fs =
+            FileSystem::open(Arc::<FaultyDevice<_>>::clone(&device), OpenOptions::default(), &ctx).unwrap();
+        let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+        let mut names = Vec::new();
+        let mut make_some = || {
+            for _ in 0..200 {
+                let name = names.len().to_string();
+                names.push((fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &new).unwrap(), name));
+            }
+        };
+        let failed = (0..100).find(|_| {
+            make_some();
+            let when = When::From(device.counts().reads + 1);
+            device.add(Fault { operation: Operation::Read, when, effect: Effect::Nothing });
+            let committed = fs.commit_now(&ctx);
+            device.heal();
+            committed.is_err()
+        });
+        assert!(failed.is_some(), "no commit had to read the log");
+        assert!(!fs.has_failed());
+        make_some();
+        fs.commit_now(&ctx).unwrap();
+        for (inode, name) in &names {
+            assert_eq!(fs.lookup(InodeNr::ROOT, name.as_bytes()).unwrap(), *inode);
+        }
+        fs.close(&ctx).unwrap();
+        let report = blockyard_check::check(device.below(), &blockyard_check::Options::default()).unwrap();
+        assert!(report.is_clean(), "{:?}", report.findings);
     }
 }

@@ -5,6 +5,7 @@
 //! returned, and its log block is not written again before it has left.
 
 use super::blocks::LogBlocks;
+use crate::txn::Prepared;
 use blockyard_device::{BlockDevice, Result};
 use blockyard_disk::jbd2::unescape;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -54,7 +55,10 @@ impl<B: Backend> Committed<B> {
     }
 
     /// Writes the images of `last` and of earlier transactions home, in ascending order of block.
-    pub(super) fn bring_home(&self, home: &dyn BlockDevice, last: TxnId) -> Result<()> {
+    ///
+    /// # Errors
+    /// Of the home device. An image that could not be read is no failure: others may be at home then, and all are in the log.
+    pub(super) fn bring_home(&self, home: &dyn BlockDevice, last: TxnId) -> Result<Prepared> {
         let images: Vec<(BlockNr, Logged)> = {
             let all = self.images.read();
             all.iter()
@@ -66,7 +70,9 @@ impl<B: Backend> Committed<B> {
         let mut bytes = Vec::new();
         for part in images.chunks((PART_BYTES / size).max(1)) {
             bytes.resize(part.len() * size, 0);
-            self.read(part, &mut bytes)?;
+            if let Err(error) = self.read(part, &mut bytes) {
+                return Ok(Prepared::Unreadable(error.into()));
+            }
             let mut rest = &*bytes;
             for neighbours in part.chunk_by(|(left, _), (right, _)| left.raw() + 1 == right.raw()) {
                 let (now, later) = rest.split_at(neighbours.len() * size);
@@ -74,7 +80,7 @@ impl<B: Backend> Committed<B> {
                 rest = later;
             }
         }
-        Ok(())
+        Ok(Prepared::Ready)
     }
 
     /// Reads images, those that follow each other in the log by one call.

@@ -1,6 +1,6 @@
 //! What happens to a transaction when it ends.
 
-use crate::Result;
+use crate::{Error, Result};
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::{BlockNr, Timestamp, TxnId};
@@ -12,6 +12,27 @@ pub(crate) struct Image {
     pub(crate) block: BlockNr,
     /// One block.
     pub(crate) bytes: Box<[u8]>,
+}
+
+/// Whether a transaction can be written.
+pub(crate) enum Prepared {
+    /// It can.
+    Ready,
+    /// Older ones have to go home first, and could not be read for this reason. All is as it was.
+    Unreadable(Error),
+}
+
+impl Prepared {
+    /// For who can not wait.
+    ///
+    /// # Errors
+    /// Why it is not ready.
+    pub(crate) fn or_fail(self) -> Result<()> {
+        match self {
+            Self::Ready => Ok(()),
+            Self::Unreadable(error) => Err(error),
+        }
+    }
 }
 
 /// Where committed transactions go.
@@ -31,6 +52,14 @@ pub(crate) trait Journal: Send + Sync {
     /// Images to give to [`write`](Self::write) at once: few enough that they are not much memory, and enough for one call of the
     /// device.
     fn images_at_once(&self) -> usize;
+
+    /// Sees to it that the largest transaction has room, before one ends: what can not be read for that harms nothing yet.
+    ///
+    /// # Errors
+    /// Of the device when it was written to; the instance turns read-only then.
+    fn prepare(&self) -> Result<Prepared> {
+        Ok(Prepared::Ready)
+    }
 
     /// A transaction is about to be written: `images_max` images at most will come, and no older copy of the blocks `revoked`
     /// may be replayed. Transactions come without gaps.
