@@ -13,7 +13,8 @@
 //! * log marked in use, durable | first commit record: no committed transaction is overlooked.
 //!
 //! Invariants: `used` is the sum of the blocks of the transactions in `logged`, and one ring block is always free;
-//! every block of a logged transaction whose newest image is of that transaction is in [`Committed`] until it is home, and the
+//! every block of a logged transaction whose newest image is of that transaction, and that was not revoked since, is in
+//! [`Committed`] until it is home, and the
 //! log block of that image is not written meanwhile.
 
 mod blocks;
@@ -21,9 +22,8 @@ mod committed;
 mod log;
 mod records;
 
-pub(crate) use blocks::LogBlocks;
+pub(crate) use blocks::{LogBlocks, Wanted};
 pub(crate) use committed::{Committed, HomeView};
-pub(crate) use log::Wanted;
 
 use crate::fs::BrokenRule;
 use crate::txn::{Flushes, Image, Journal, Prepared};
@@ -110,6 +110,8 @@ struct Open {
     /// The log block that comes next.
     at: u32,
     blocks: u32,
+    /// Ring blocks that are free for it.
+    room: u32,
     images: Vec<(BlockNr, Logged)>,
     revoked: Vec<BlockNr>,
     /// A descriptor and its images.
@@ -123,7 +125,6 @@ impl<B: Backend> LogJournal<B> {
     /// Of the device; [`Error::Refused`] when the log is not empty.
     pub(crate) fn open(
         devices: Devices<B>,
-        wanted: Wanted,
         committed: Arc<Committed<B>>,
         limits: Limits,
         broken_rule: Option<BrokenRule>,
@@ -134,7 +135,7 @@ impl<B: Backend> LogJournal<B> {
             return Err(Error::Refused("the journal is not empty: it must be recovered first".to_owned()));
         }
         let first = place.superblock().sequence();
-        let log = Log::open(Arc::clone(committed.log()), wanted)?;
+        let log = Log::open(Arc::clone(committed.log()))?;
         let len = usize_from_u32(log.ring().len());
         // As Linux: until a third of the log is in use, what a transaction freed stays out of reach.
         let blocks_max = limits
@@ -182,7 +183,11 @@ impl<B: Backend> LogJournal<B> {
             count += 1;
         }
         let prepared = self.checkpoint(ring, count)?;
-        if matches!(prepared, Prepared::Unreadable(_)) || ring.used + needed < len {
+        if ring.used + needed < len {
+            // What could not be read is tried again when there is need of it.
+            return Ok(Prepared::Ready);
+        }
+        if matches!(prepared, Prepared::Unreadable(_)) {
             return Ok(prepared);
         }
         Err(Error::Refused(format!("a transaction of {needed} blocks does not fit a log of {len}")))
@@ -190,11 +195,12 @@ impl<B: Backend> LogJournal<B> {
 
     /// Whether the log's next block is so far from its first that it is to begin anew.
     fn has_gone_far(&self, ring: &RingState) -> bool {
-        usize_from_u32(ring.head - ring.log.ring().first()) > FAR * self.blocks_max
+        let all = ring.log.ring();
+        usize_from_u32(ring.head - all.first()) > (FAR * self.blocks_max).max(usize_from_u32(all.len() / 8))
     }
 
-    /// Brings the oldest `count` transactions home and forgets them in the log. One with nothing left in it begins anew if
-    /// its head has gone far: what it held there before is older than what recovery asks for.
+    /// Brings the oldest `count` transactions home and forgets them in the log. If those were all, it begins anew when its
+    /// head has gone far: what it held there before is older than what recovery asks for.
     fn checkpoint(&self, ring: &mut RingState, count: usize) -> Result<Prepared> {
         let Some(last) = count.checked_sub(1).and_then(|at| ring.logged.get(at)).map(|logged| logged.tid)
         else {
@@ -266,13 +272,14 @@ impl<B: Backend> Journal for LogJournal<B> {
         let revoke_blocks = revokes.len() / format.block_size();
         // The last images may come in a piece that is not full, and the commit record takes a block.
         let descriptors = images_max / records::images_per_descriptor(&format) + 2;
-        self.make_room(ring, u32_from_usize(revoke_blocks + descriptors + images_max + 1))?.or_fail()?;
+        let room = u32_from_usize(revoke_blocks + descriptors + images_max + 1);
+        self.make_room(ring, room)?.or_fail()?;
         let start = ring.head;
         if ring.log.is_marked_empty() {
             ring.log.write_tail(start, tid)?;
         }
         let open = &mut ring.open;
-        (open.tid, open.start, open.blocks) = (tid, start, u32_from_usize(revoke_blocks));
+        (open.tid, open.start, open.blocks, open.room) = (tid, start, u32_from_usize(revoke_blocks), room);
         open.images.clear();
         open.revoked.clear();
         open.revoked.extend(revoked);
@@ -286,12 +293,20 @@ impl<B: Backend> Journal for LogJournal<B> {
         let flipped = u32::from(self.broken_rule == Some(BrokenRule::BadTagChecksum));
         for part in images.chunks(records::images_per_descriptor(&format)) {
             let mut at = open.at;
-            records::describe(format, open.tid, part, flipped, &mut open.piece, |block, is_escaped| {
-                at = ring.log.ring().advance(at, 1);
-                open.images.push((block, Logged { tid: open.tid, at, is_escaped }));
-            });
-            open.at = ring.log.blocks().write(open.at, &open.piece)?;
+            records::describe(
+                format,
+                open.tid,
+                part,
+                flipped,
+                &mut open.piece,
+                |block, checksum, is_escaped| {
+                    at = ring.log.ring().advance(at, 1);
+                    open.images.push((block, Logged { tid: open.tid, at, checksum, is_escaped }));
+                },
+            );
             open.blocks += u32_from_usize(part.len()) + 1;
+            assert!(open.blocks < open.room, "more images than were announced would go over older ones");
+            open.at = ring.log.blocks().write(open.at, &open.piece)?;
         }
         Ok(())
     }

@@ -472,7 +472,7 @@ fn a_log_that_begins_anew_recovers() {
     }
     let options = OpenOptions { cache_bytes: 1, ..OpenOptions::default() };
     let recording = record(32 << 20, &small().journal_mib(8), options, |stage| {
-        for round in 0..24u8 {
+        for round in 0..36u8 {
             for number in 0..60 {
                 stage.directory(&format!("directory-{round}-{number}"));
             }

@@ -140,6 +140,8 @@ impl FileSystem {
             if images.len() == at_once {
                 self.journal.write(&images)?;
                 spare.extend(images.drain(..).map(|image| image.bytes));
+                // What others had set aside came from elsewhere.
+                spare.truncate(at_once);
             }
             let Some(copied) = buffer.take_copy(epoch, &mut spare) else { continue };
             // Bitmaps before descriptors, which carry their checksums.
@@ -151,6 +153,7 @@ impl FileSystem {
         images.extend(self.freeze_super_block(snapshot.newest_orphan));
         images.sort_unstable_by_key(|image| image.block);
         self.journal.write(&images)?;
+        drop((images, spare));
         self.journal.commit(ctx.now)
     }
 
@@ -234,7 +237,7 @@ impl FileSystem {
 #[cfg(test)]
 mod tests {
     use crate::{Error, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
-    use blockyard_device::{Effect, Fault, FaultyDevice, MemoryDevice, Operation, When};
+    use blockyard_device::{BlockDevice, Effect, Fault, FaultyDevice, MemoryDevice, Operation, When};
     use blockyard_disk::InodeNr;
     use blockyard_disk::inode::FileType;
     use blockyard_sync::CpuSlot;
@@ -407,6 +410,35 @@ mod tests {
         }
         fs.close(&ctx).unwrap();
         let report = blockyard_check::check(device.below(), &blockyard_check::Options::default()).unwrap();
+        assert!(report.is_clean(), "{:?}", report.findings);
+    }
+
+    /// What the log lost goes nowhere: not home, where nothing would tell that it is wrong.
+    #[test]
+    fn damage_in_the_log_is_not_brought_home() {
+        let ctx = OpContext::system();
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        mkfs::format(&*device, &mkfs::Options::ext4().block_size(1024).identity(1, 1)).unwrap();
+        let place = blockyard_recovery::Session::open(&*device).unwrap().into_journal().unwrap();
+        let turn_a_bit = |log_block: u32| {
+            let at = place.physical(log_block).raw() * 1024 + 700;
+            let mut byte = [0];
+            device.read_at(at, &mut byte).unwrap();
+            device.write_at(at, &[byte[0] ^ 4]).unwrap();
+        };
+        let fs = FileSystem::open(Arc::<MemoryDevice>::clone(&device), OpenOptions::default(), &ctx).unwrap();
+        let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+        let inode = fs.create(&ctx, InodeNr::ROOT, b"name", &new).unwrap();
+        fs.sync(&ctx).unwrap();
+        // The first block is a descriptor.
+        turn_a_bit(3);
+        let error = fs.close(&ctx).unwrap_err();
+        assert!(error.to_string().contains("log block 3 holds something else"), "{error}");
+        turn_a_bit(3);
+        let fs = FileSystem::open(Arc::<MemoryDevice>::clone(&device), OpenOptions::default(), &ctx).unwrap();
+        assert_eq!(fs.lookup(InodeNr::ROOT, b"name").unwrap(), inode);
+        fs.close(&ctx).unwrap();
+        let report = blockyard_check::check(&*device, &blockyard_check::Options::default()).unwrap();
         assert!(report.is_clean(), "{:?}", report.findings);
     }
 }

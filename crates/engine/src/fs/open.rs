@@ -230,7 +230,7 @@ impl FileSystem {
         let block_size = geometry.block_size();
         let place = if read_only { None } else { find_journal(&device, external.as_ref(), &options)? };
         let committed = place.map(|place| {
-            let log = LogBlocks::new(Arc::clone(&device), external, place);
+            let log = LogBlocks::new(Arc::clone(&device), external, place, wanted_log(&sb));
             Arc::new(Committed::new(Arc::new(log)))
         });
         let view: Arc<dyn BlockDevice> = match &committed {
@@ -299,14 +299,18 @@ impl FileSystem {
 
     /// The image's journal, to write it. Its log is empty: it was recovered.
     fn open_journal(&self, committed: Arc<Committed>, blocks_max: usize) -> Result<LogJournal> {
-        let FeatureSet { incompat, ro_compat, .. } = *self.sb.features();
-        let wanted = Wanted {
-            is_64bit: incompat.contains(Incompat::BIT64),
-            has_checksums: ro_compat.contains(RoCompat::METADATA_CSUM),
-        };
         let devices = Devices { home: Arc::clone(&self.device), flushes: Arc::clone(&self.flushes) };
         let limits = Limits { dirty: blocks_max, transaction: self.options().transaction_blocks };
-        LogJournal::open(devices, wanted, committed, limits, self.options().broken_rule)
+        LogJournal::open(devices, committed, limits, self.options().broken_rule)
+    }
+}
+
+/// The format of the log of this file system.
+fn wanted_log(sb: &Superblock) -> Wanted {
+    let FeatureSet { incompat, ro_compat, .. } = *sb.features();
+    Wanted {
+        is_64bit: incompat.contains(Incompat::BIT64),
+        has_checksums: ro_compat.contains(RoCompat::METADATA_CSUM),
     }
 }
 

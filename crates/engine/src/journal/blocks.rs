@@ -1,36 +1,70 @@
 //! The blocks of the log on their device, by their numbers in the log.
 
 use blockyard_device::{BlockDevice, Result};
-use blockyard_disk::jbd2::Ring;
+use blockyard_disk::jbd2::{JournalFeatures, JournalIncompat, LogFormat, Ring};
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
 use blockyard_recovery::JournalPlace;
 use std::sync::Arc;
 
-/// Where the log's blocks are, and their device.
+/// What the file system asks of its journal's format.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// Block numbers of 64 bits in tags.
+    pub(crate) is_64bit: bool,
+    /// Checksums of version 3.
+    pub(crate) has_checksums: bool,
+}
+
+impl Wanted {
+    /// As Linux sets them at each read-write mount, and REVOKE from the start: a crash before the next superblock
+    /// write would leave revoke records in a log that does not announce them.
+    fn features(self) -> JournalFeatures {
+        let mut incompat = JournalIncompat::REVOKE;
+        incompat.set(JournalIncompat::BIT64, self.is_64bit);
+        incompat.set(JournalIncompat::CSUM_V3, self.has_checksums);
+        JournalFeatures { incompat, ..JournalFeatures::NONE }
+    }
+}
+
+/// Where the log's blocks are, their device and their format.
 pub(crate) struct LogBlocks {
     device: Arc<dyn BlockDevice>,
     is_external: bool,
     place: JournalPlace,
     ring: Ring,
+    features: JournalFeatures,
+    format: LogFormat,
     block_size: usize,
 }
 
 impl LogBlocks {
-    /// The log at `place`, on the file system's device or on one of its own.
+    /// The log at `place`, on the file system's device or on one of its own, as it is to be written.
     pub(crate) fn new(
         home: Arc<dyn BlockDevice>,
         external: Option<Arc<dyn BlockDevice>>,
         place: JournalPlace,
+        wanted: Wanted,
     ) -> Self {
         let raw = place.superblock().raw();
         let ring = Ring::new(raw.s_first.get(), raw.s_maxlen.get());
         let block_size = place.superblock().format().block_size();
-        Self { is_external: external.is_some(), device: external.unwrap_or(home), place, ring, block_size }
+        let features = wanted.features();
+        let format = LogFormat::new(block_size, features, &raw.s_uuid);
+        let is_external = external.is_some();
+        Self { is_external, device: external.unwrap_or(home), place, ring, features, format, block_size }
     }
 
     /// Where the log is and what its superblock said when it was found.
     pub(super) const fn place(&self) -> &JournalPlace {
         &self.place
+    }
+
+    pub(super) const fn features(&self) -> JournalFeatures {
+        self.features
+    }
+
+    pub(super) const fn format(&self) -> &LogFormat {
+        &self.format
     }
 
     pub(super) const fn ring(&self) -> Ring {
@@ -85,7 +119,8 @@ impl LogBlocks {
         (1..most).find(|&n| self.place.physical(at + n).raw() != first + u64::from(n)).unwrap_or(most)
     }
 
-    fn offset(&self, log_block: u32) -> u64 {
+    /// The byte of the device where a log block begins.
+    pub(super) fn offset(&self, log_block: u32) -> u64 {
         self.place.physical(log_block).raw() * u64_from_usize(self.block_size)
     }
 }

@@ -6,7 +6,7 @@
 
 use super::blocks::LogBlocks;
 use crate::txn::Prepared;
-use blockyard_device::{BlockDevice, Result};
+use blockyard_device::{BlockDevice, DeviceError, Result};
 use blockyard_disk::jbd2::unescape;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_disk::{BlockNr, TxnId};
@@ -30,6 +30,8 @@ pub(super) struct Logged {
     pub(super) tid: TxnId,
     /// Its log block.
     pub(super) at: u32,
+    /// The checksum of what was written there, where the log has such.
+    pub(super) checksum: u32,
     /// Whether its first word was taken out because it looked like a record.
     pub(super) is_escaped: bool,
 }
@@ -83,7 +85,8 @@ impl<B: Backend> Committed<B> {
         Ok(Prepared::Ready)
     }
 
-    /// Reads images, those that follow each other in the log by one call.
+    /// Reads images, those that follow each other in the log by one call. What is not what was written there is an error: it must
+    /// not go home.
     fn read(&self, images: &[(BlockNr, Logged)], bytes: &mut [u8]) -> Result<()> {
         let size = self.log.block_size();
         let mut rest = bytes;
@@ -91,6 +94,7 @@ impl<B: Backend> Committed<B> {
             let (now, later) = rest.split_at_mut(run.len() * size);
             self.log.read(run[0].1.at, now)?;
             for ((_, image), block) in run.iter().zip(now.chunks_mut(size)) {
+                self.verify(image, block)?;
                 if image.is_escaped {
                     unescape(block);
                 }
@@ -98,6 +102,22 @@ impl<B: Backend> Committed<B> {
             rest = later;
         }
         Ok(())
+    }
+
+    fn verify(&self, image: &Logged, logged: &[u8]) -> Result<()> {
+        let format = self.log.format();
+        if !format.has_block_checksums() || format.data_checksum(image.tid, logged) == image.checksum {
+            return Ok(());
+        }
+        Err(DeviceError::Io {
+            operation: "read",
+            offset: self.log.offset(image.at),
+            length: u64_from_usize(logged.len()),
+            source: std::io::Error::new(
+                std::io::ErrorKind::InvalidData,
+                format!("log block {} holds something else than was written there", image.at),
+            ),
+        })
     }
 
     /// What [`Self::bring_home`] wrote is at home.
@@ -112,10 +132,10 @@ impl<B: Backend> Committed<B> {
     /// Reads the committed image of a block; false when that is the one at home.
     fn read_newest(&self, block: BlockNr, bytes: &mut [u8]) -> Result<bool> {
         while let Some(image) = self.find(block) {
-            self.read(&[(block, image)], bytes)?;
+            let read = self.read(&[(block, image)], bytes);
             // While it is here its log block is not written again: what was read is the image, unless it has left meanwhile.
             if self.find(block) == Some(image) {
-                return Ok(true);
+                return read.map(|()| true);
             }
         }
         Ok(false)
@@ -176,6 +196,7 @@ impl<B: Backend> BlockDevice for HomeView<B> {
 #[cfg(test)]
 mod tests {
     use super::{Committed, HomeView, LogBlocks, Logged};
+    use crate::journal::Wanted;
     use crate::mkfs;
     use blockyard_device::{BlockDevice, MemoryDevice, Result};
     use blockyard_disk::{BlockNr, TxnId};
@@ -232,13 +253,15 @@ mod tests {
             let device = MemoryDevice::new(16 << 20);
             mkfs::format(&device, &mkfs::Options::ext4().block_size(1024).identity(1, 1)).unwrap();
             let place = Session::open(&device).unwrap().into_journal().unwrap();
+            let wanted = Wanted { is_64bit: true, has_checksums: false };
             let log_at = |at: u32| place.physical(at).raw() * 1024;
             device.write_at(log_at(2), &filled(1)).unwrap();
             device.write_at(log_at(5), &filled(2)).unwrap();
             device.write_at(BLOCK.raw() * 1024, &filled(0)).unwrap();
             let (first_place, all) = (log_at(2), Arc::new(OnceLock::<Arc<Committed>>::new()));
             let known = Arc::clone(&all);
-            let image = |tid, at| [(BLOCK, Logged { tid: TxnId::new(tid), at, is_escaped: false })];
+            let image =
+                |tid, at| [(BLOCK, Logged { tid: TxnId::new(tid), at, checksum: 0, is_escaped: false })];
             let newer = image(8, 5);
             let meanwhile: Meanwhile = Box::new(move |device| {
                 let committed = known.get().unwrap();
@@ -252,7 +275,7 @@ mod tests {
             });
             let slow: Arc<dyn BlockDevice> =
                 Arc::new(Slow(device, Mutex::new(rank::DEVICE, Some(meanwhile))));
-            let log = Arc::new(LogBlocks::new(Arc::clone(&slow), None, place));
+            let log = Arc::new(LogBlocks::new(Arc::clone(&slow), None, place, wanted));
             let committed = Arc::new(Committed::new(log));
             committed.insert(&image(7, 2), &[]);
             assert!(all.set(Arc::clone(&committed)).is_ok());

@@ -1,60 +1,35 @@
-//! The log as a whole: its format and its superblock.
+//! The log as a whole, with its superblock.
 
 use super::blocks::LogBlocks;
 use crate::Result;
 use blockyard_disk::TxnId;
-use blockyard_disk::jbd2::{
-    BlockKind, JournalFeatures, JournalIncompat, LogFormat, RawHeader, RawJournalSuperblock, Ring,
-};
+use blockyard_disk::jbd2::{BlockKind, LogFormat, RawHeader, RawJournalSuperblock, Ring};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
-
-/// What the file system asks of its journal's format.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    /// Block numbers of 64 bits in tags.
-    pub(crate) is_64bit: bool,
-    /// Checksums of version 3.
-    pub(crate) has_checksums: bool,
-}
-
-impl Wanted {
-    /// As Linux sets them at each read-write mount, and REVOKE from the start: a crash before the next superblock
-    /// write would leave revoke records in a log that does not announce them.
-    fn features(self) -> JournalFeatures {
-        let mut incompat = JournalIncompat::REVOKE;
-        incompat.set(JournalIncompat::BIT64, self.is_64bit);
-        incompat.set(JournalIncompat::CSUM_V3, self.has_checksums);
-        JournalFeatures { incompat, ..JournalFeatures::NONE }
-    }
-}
 
 /// The log and its superblock.
 pub(super) struct Log {
     blocks: Arc<LogBlocks>,
     raw: RawJournalSuperblock,
-    format: LogFormat,
 }
 
 impl Log {
     /// Sets the features, durably.
-    pub(super) fn open(blocks: Arc<LogBlocks>, wanted: Wanted) -> Result<Self> {
-        let features = wanted.features();
+    pub(super) fn open(blocks: Arc<LogBlocks>) -> Result<Self> {
         let mut raw = *blocks.place().superblock().raw();
         if raw.s_header.h_blocktype.get() != BlockKind::SuperblockV2.raw() {
             // Version 1 has no feature words: what stands in their place means nothing.
             raw.s_header = RawHeader::new(BlockKind::SuperblockV2, TxnId::new(raw.s_header.h_sequence.get()));
         }
-        raw.set_features(features);
-        let format = LogFormat::new(blocks.block_size(), features, &raw.s_uuid);
-        let mut log = Self { blocks, raw, format };
+        raw.set_features(blocks.features());
+        let mut log = Self { blocks, raw };
         log.write_superblock()?;
         Ok(log)
     }
 
-    pub(super) const fn format(&self) -> &LogFormat {
-        &self.format
+    pub(super) fn format(&self) -> &LogFormat {
+        self.blocks.format()
     }
 
     pub(super) fn blocks(&self) -> &LogBlocks {

@@ -34,15 +34,15 @@ pub(super) fn revokes(format: LogFormat, tid: TxnId, revoked: &[BlockNr]) -> Vec
 }
 
 /// Encodes a descriptor and the images that it describes into `piece`, the images escaped where they look like a record, and
-/// calls `note` with each image's block and whether it was escaped. Tag checksums cover what is logged; `flipped` are bits to get
-/// wrong in them: 0 outside tests.
+/// calls `note` with each image's block, its checksum and whether it was escaped. Tag checksums cover what is logged; `flipped` are bits
+/// to get wrong in those of the tags: 0 outside tests.
 pub(super) fn describe(
     format: LogFormat,
     tid: TxnId,
     images: &[Image],
     flipped: u32,
     piece: &mut Vec<u8>,
-    mut note: impl FnMut(BlockNr, bool),
+    mut note: impl FnMut(BlockNr, u32, bool),
 ) {
     piece.clear();
     piece.resize(format.block_size(), 0);
@@ -54,7 +54,7 @@ pub(super) fn describe(
         let is_escaped = escape(logged);
         let checksum = if format.has_block_checksums() { format.data_checksum(tid, logged) } else { 0 };
         builder.push(image.block, is_escaped, checksum ^ flipped);
-        note(image.block, is_escaped);
+        note(image.block, checksum, is_escaped);
     }
     piece[..format.block_size()].copy_from_slice(&builder.finish());
 }

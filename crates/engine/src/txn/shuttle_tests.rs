@@ -91,16 +91,15 @@ impl World {
         let device = Arc::new(Yielding(image()));
         let home: Arc<dyn BlockDevice> = Arc::<Yielding>::clone(&device);
         let place = Session::open(&*device).unwrap().into_journal().unwrap();
-        let log = LogBlocks::new(Arc::clone(&home), None, place);
+        let wanted = Wanted { is_64bit: true, has_checksums: true };
+        let log = LogBlocks::new(Arc::clone(&home), None, place, wanted);
         let committed = Arc::new(Committed::new(Arc::new(log)));
         let view = Arc::new(HomeView::new(Arc::clone(&home), Arc::clone(&committed), BLOCK_SIZE));
         let shown: Arc<dyn BlockDevice> = Arc::<HomeView<Shuttle>>::clone(&view);
         let flushes = Arc::new(Flushes::new(Arc::clone(&home)));
         let devices = Devices { home, flushes };
-        let wanted = Wanted { is_64bit: true, has_checksums: true };
         let journal =
-            LogJournal::open(devices, wanted, committed, Limits { dirty: 1000, transaction: None }, None)
-                .unwrap();
+            LogJournal::open(devices, committed, Limits { dirty: 1000, transaction: None }, None).unwrap();
         let mut bytes = [0; 1024];
         device.read_at(1024, &mut bytes).unwrap();
         let checksums = *Superblock::parse(&bytes).unwrap().checksums();
