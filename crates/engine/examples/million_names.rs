@@ -5,8 +5,8 @@
 //!
 //! Makes files in one directory of a memory image after another and prints how many names a second of CPU time were made
 //! and looked up among 10,000 names, and at the end of a directory of NAMES (1,000,000), and the ratio of the two. Creates
-//! are counted over 100,000 each time, with the commits that fall into them: those of ten directories from 10,000 names to
-//! 20,000, and the last tenth of the large one. Look-ups are the median of 20 rounds all over the names. Times are CPU time of
+//! are counted over 200,000 each time, with the commits that fall into them (one in 60,000 to 200,000): those of twenty directories from
+//! 10,000 names to 20,000, and the last fifth of the large one. Look-ups are the median of 20 rounds all over the names. Times are CPU time of
 //! this thread, so that other work on the machine counts little.
 //!
 //! Beside it stands what a `HashMap` in memory makes of the same names: how much of the ratio is the machine's caches.
@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Names of a small directory when the figures begin, and names made for one of them.
 const SAMPLE: u32 = 10_000;
 /// Small directories.
-const DIRECTORIES: u32 = 10;
+const DIRECTORIES: u32 = 20;
 /// Names looked up for one figure: over and over in a small directory.
 const LOOKUPS: u32 = 200_000;
 /// Rounds of which the median counts.
@@ -79,7 +79,7 @@ fn main() -> Answer<()> {
 
     let large = directory("large".to_owned())?;
     let names = names.max(4 * SAMPLE);
-    let last = SAMPLE.max(names / 10);
+    let last = SAMPLE.max(names / 5);
     make(&fs, naming, large, 0..names - last)?;
     let created = f64::from(last) / make(&fs, naming, large, names - last..names)?;
     let late = (created, lookups(&fs, naming, large, names)?);
