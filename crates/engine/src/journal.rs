@@ -14,8 +14,7 @@
 //!
 //! Invariants: `used` is the sum of the blocks of the transactions in `logged`, and one ring block is always free;
 //! every block of a logged transaction whose newest image is of that transaction, and that was not revoked since, is in
-//! [`Committed`] until it is home, and the
-//! log block of that image is not written meanwhile.
+//! [`Committed`] until it is home, and the log block of that image is not written meanwhile.
 
 mod blocks;
 mod committed;

@@ -131,7 +131,9 @@ impl FileSystem {
         let buffers = &mut snapshot.changed.buffers;
         // The keys apart: sorting by what lies in the buffers would read each of them many times.
         buffers.sort_by_cached_key(|buffer| buffer.block());
-        let images_max = buffers.len() + self.groups.descriptor_blocks(&snapshot.groups).len() + 1;
+        let descriptors = self.groups.descriptor_blocks(&snapshot.groups);
+        // And the superblock.
+        let images_max = buffers.len() + descriptors.len() + 1;
         self.journal.begin(tid, images_max, &snapshot.changed.revoked)?;
         let at_once = self.journal.images_at_once();
         let mut images: Vec<Image> = Vec::with_capacity(at_once);
@@ -149,7 +151,7 @@ impl FileSystem {
             let bytes = copied.seal(buffer.block(), self.sb.checksums());
             images.push(Image { block: buffer.block(), bytes });
         }
-        self.groups.freeze_descriptors(epoch, &snapshot.groups, &mut images);
+        self.groups.freeze_descriptors(epoch, &descriptors, &mut images);
         images.extend(self.freeze_super_block(snapshot.newest_orphan));
         images.sort_unstable_by_key(|image| image.block);
         self.journal.write(&images)?;

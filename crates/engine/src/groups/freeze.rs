@@ -45,12 +45,10 @@ impl Groups {
         }
     }
 
-    /// Encodes every descriptor block with one of the `changed` groups as it was at the end of `epoch`. The bitmaps are
+    /// Encodes the descriptor blocks that begin with the groups `firsts` as they were at the end of `epoch`. The bitmaps are
     /// frozen.
-    pub(crate) fn freeze_descriptors(&self, epoch: Epoch, changed: &[GroupNr], images: &mut Vec<Image>) {
-        images.extend(
-            self.descriptor_blocks(changed).into_iter().map(|first| self.descriptor_block(epoch, first)),
-        );
+    pub(crate) fn freeze_descriptors(&self, epoch: Epoch, firsts: &BTreeSet<u32>, images: &mut Vec<Image>) {
+        images.extend(firsts.iter().map(|&first| self.descriptor_block(epoch, first)));
     }
 
     /// The first group of each descriptor block that has one of the `changed` groups.

@@ -4,6 +4,7 @@ use blockyard_device::{BlockDevice, Result};
 use blockyard_disk::jbd2::{JournalFeatures, JournalIncompat, LogFormat, Ring};
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
 use blockyard_recovery::JournalPlace;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What the file system asks of its journal's format.
@@ -78,28 +79,15 @@ impl LogBlocks {
     /// Writes blocks from log block `start` on, around the end of the ring, with as few calls as their places allow. Gives
     /// the log block behind them.
     pub(super) fn write(&self, start: u32, bytes: &[u8]) -> Result<u32> {
-        let (mut rest, mut at) = (bytes, start);
-        while !rest.is_empty() {
-            let run = self.contiguous(at, rest.len());
-            let (now, later) = rest.split_at(usize_from_u32(run) * self.block_size);
-            self.device.write_at(self.offset(at), now)?;
-            rest = later;
-            at = self.ring.advance(at, run);
-        }
-        Ok(at)
+        self.runs(start, bytes.len())
+            .try_for_each(|(offset, part)| self.device.write_at(offset, &bytes[part]))?;
+        Ok(self.ring.advance(start, u32_from_usize(bytes.len() / self.block_size)))
     }
 
     /// Reads blocks from log block `start` on, as [`Self::write`] writes them.
     pub(super) fn read(&self, start: u32, bytes: &mut [u8]) -> Result<()> {
-        let (mut rest, mut at) = (bytes, start);
-        while !rest.is_empty() {
-            let run = self.contiguous(at, rest.len());
-            let (now, later) = rest.split_at_mut(usize_from_u32(run) * self.block_size);
-            self.device.read_at(self.offset(at), now)?;
-            rest = later;
-            at = self.ring.advance(at, run);
-        }
-        Ok(())
+        self.runs(start, bytes.len())
+            .try_for_each(|(offset, part)| self.device.read_at(offset, &mut bytes[part]))
     }
 
     /// Writes one block; it is durable afterwards.
@@ -112,11 +100,24 @@ impl LogBlocks {
         if self.is_external { self.device.flush() } else { Ok(()) }
     }
 
-    /// Blocks from `at` on, of so many bytes at most, that follow each other on the device.
-    fn contiguous(&self, at: u32, bytes: usize) -> u32 {
-        let first = self.place.physical(at).raw();
-        let most = u32_from_usize(bytes / self.block_size).min(self.ring.end() - at);
-        (1..most).find(|&n| self.place.physical(at + n).raw() != first + u64::from(n)).unwrap_or(most)
+    /// So many bytes from log block `start` on as parts that are contiguous on the device: where each begins there, and which
+    /// of the bytes it is.
+    fn runs(&self, start: u32, length: usize) -> impl Iterator<Item = (u64, Range<usize>)> {
+        let (mut at, mut done) = (start, 0);
+        std::iter::from_fn(move || {
+            let left = u32_from_usize((length - done) / self.block_size);
+            if left == 0 {
+                return None;
+            }
+            let first = self.place.physical(at).raw();
+            let most = left.min(self.ring.end() - at);
+            let follows = |n: &u32| self.place.physical(at + n).raw() == first + u64::from(*n);
+            let run = 1 + u32_from_usize((1..most).take_while(follows).count());
+            let part = done..done + usize_from_u32(run) * self.block_size;
+            let offset = self.offset(at);
+            (at, done) = (self.ring.advance(at, run), part.end);
+            Some((offset, part))
+        })
     }
 
     /// The byte of the device where a log block begins.
