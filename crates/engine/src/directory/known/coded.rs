@@ -342,16 +342,15 @@ impl Coded {
             self.set_word(number, slot, word);
             return true;
         }
-        self.put_new(mixed, word)
+        self.put_new(mixed, word).is_some()
     }
 
-    /// Enters a mixed code that is not there. Who has the last home in a full line goes on to the next one. False when one of
-    /// them would go too far, or too many would: nothing has changed then. A removal moves back what entries have moved, so
-    /// the bound here is one for both, on average.
-    #[must_use]
-    fn put_new(&mut self, mixed: u64, word: u64) -> bool {
+    /// Enters a mixed code that is not there, and gives the line that has an entry more then. Who has the last home in a full
+    /// line goes on to the next one. `None` when one of them would go too far, or too many would: nothing has changed then. A
+    /// removal moves back what entries have moved, so the bound here is one for both, on average.
+    fn put_new(&mut self, mixed: u64, word: u64) -> Option<usize> {
         if self.shape.is_full(self.entries) {
-            return false;
+            return None;
         }
         let mut moved: Vec<(usize, usize, u64)> = Vec::new();
         let (mut home, mut word) = (self.shape.home(mixed), word);
@@ -360,7 +359,7 @@ impl Coded {
             if let Some(free) = self.free(number) {
                 self.set_word(number, free, word);
                 self.entries += 1;
-                return true;
+                return Some(number);
             }
             let (last_home, slot) = self.last_home(number);
             if last_home > home {
@@ -374,7 +373,7 @@ impl Coded {
         for (number, slot, word) in moved.into_iter().rev() {
             self.set_word(number, slot, word);
         }
-        false
+        None
     }
 
     /// The first slot of a line that holds nothing.
@@ -438,7 +437,8 @@ impl Coded {
     fn copy_into(&self, new: &mut Self, same_codes: bool) -> bool {
         let mut all = true;
         if same_codes {
-            self.for_each_mixed(|mixed, inode| all &= new.put_new(mixed, new.shape.entry(mixed, inode)));
+            let mut taken = vec![0; new.shape.homes + REACH - 1];
+            self.for_each_mixed(|mixed, inode| all &= new.put_counted(&mut taken, mixed, inode));
         } else {
             self.for_each(|name, inode| {
                 let code = new.alphabets.encode(name);
@@ -446,6 +446,20 @@ impl Coded {
             });
         }
         all
+    }
+
+    /// [`Self::put_new`] for who enters many and counts the slots that are taken of each line.
+    fn put_counted(&mut self, taken: &mut [u8], mixed: u64, inode: InodeNr) -> bool {
+        let (home, word) = (self.shape.home(mixed), self.shape.entry(mixed, inode));
+        let slot = usize::from(taken[home]);
+        let line = if slot < self.shape.slots && !self.shape.is_full(self.entries) {
+            self.set_word(home, slot, word);
+            self.entries += 1;
+            Some(home)
+        } else {
+            self.put_new(mixed, word)
+        };
+        line.inspect(|&line| taken[line] += 1).is_some()
     }
 
     /// Forgets all names: there is no memory for more.
