@@ -1,7 +1,7 @@
 //! A directory that grows large: `million_names [NAMING] [NAMES] [BLOCK-SIZE] [CACHE-MIB] [IMAGE-GIB] [JOURNAL]`.
 //!
 //! NAMING is how names are made: `counted` (file0000001, in order), `scattered` (eight hexadecimal digits in no order), or
-//! `any` (sixteen of them). JOURNAL is `ignored` (what is not said) or `used`.
+//! `any` (sixteen of them), or `long` (46 bytes, in order). JOURNAL is `ignored` (what is not said) or `used`.
 //!
 //! Makes files in one directory of a memory image after another and prints how many names a second of CPU time were made
 //! and looked up among 10,000 names, and at the end of a directory of NAMES (1,000,000), and the ratio of the two. Creates
@@ -35,6 +35,7 @@ enum Naming {
     Counted,
     Scattered,
     Any,
+    Long,
 }
 
 type Answer<T> = Result<T, Box<dyn std::error::Error>>;
@@ -45,12 +46,13 @@ fn main() -> Answer<()> {
         None | Some("counted") => Naming::Counted,
         Some("scattered") => Naming::Scattered,
         Some("any") => Naming::Any,
-        Some(other) => return Err(format!("{other}: names are counted, scattered or any").into()),
+        Some("long") => Naming::Long,
+        Some(other) => return Err(format!("{other}: names are counted, scattered, any or long").into()),
     };
-    let names: u32 = arguments.next().map_or(Ok(1_000_000), |text| text.parse())?;
-    let block_size: u32 = arguments.next().map_or(Ok(4096), |text| text.parse())?;
-    let cache_mib: usize = arguments.next().map_or(Ok(64), |text| text.parse())?;
-    let image_gib: u64 = arguments.next().map_or(Ok(64), |text| text.parse())?;
+    let names: u32 = number_or(arguments.next(), "NAMES", 1_000_000)?;
+    let block_size: u32 = number_or(arguments.next(), "BLOCK-SIZE", 4096)?;
+    let cache_mib: usize = number_or(arguments.next(), "CACHE-MIB", 64)?;
+    let image_gib: u64 = number_or(arguments.next(), "IMAGE-GIB", 64)?;
     let journal = match arguments.next().as_deref() {
         None | Some("ignored") => JournalUse::Ignored,
         Some("used") => JournalUse::Journaled,
@@ -98,13 +100,22 @@ fn main() -> Answer<()> {
     Ok(())
 }
 
+/// An argument that is a number, or what it is where nothing is said.
+fn number_or<N: std::str::FromStr>(argument: Option<String>, what: &str, default: N) -> Answer<N> {
+    let Some(text) = argument else { return Ok(default) };
+    text.parse().map_err(|_| {
+        format!("{what} is {text}, which is no number that fits; leave it out for the default").into()
+    })
+}
+
 impl Naming {
     fn name(self, number: u32) -> String {
         const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
         // With room from the start: what the heap makes of strings that grow would be a part of every figure.
-        let mut name = String::with_capacity(16);
+        let mut name = String::with_capacity(48);
         match self {
             Self::Counted => write!(name, "file{number:07}"),
+            Self::Long => write!(name, "a name as users of archives make it, {number:07}.ext"),
             Self::Scattered => write!(name, "name-{:08x}", number.wrapping_mul(0x9E37_79B1)),
             Self::Any => {
                 let mixed = u64::from(number + 1).wrapping_mul(FACTOR);
