@@ -13,7 +13,7 @@ pub use open::{DataMode, Events, IoEnd, IoEndSource, IoEnds, JournalUse, OpenOpt
 use crate::cache::MetaCache;
 use crate::directory::NameCache;
 use crate::groups::Groups;
-use crate::inode::InodeTable;
+use crate::inode::{InodeTable, Places};
 use crate::orphans::Orphans;
 use crate::txn::{Flushes, Handle, Journal, Transactions};
 use crate::{Error, OpContext, Result};
@@ -37,6 +37,8 @@ pub struct FileSystem {
     pub(crate) inodes: InodeTable,
     /// Names of large directories that are known without their blocks.
     pub(crate) names: NameCache,
+    /// For notes of where large directories' blocks are in the cache.
+    pub(crate) near: Places,
     pub(crate) txns: Transactions,
     /// Held by renames between directories, so that no tree changes under the walk to the root.
     pub(crate) renames: Mutex<()>,

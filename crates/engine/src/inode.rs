@@ -12,9 +12,11 @@
 mod attributes;
 mod dirty_files;
 mod load;
+mod near;
 mod table;
 
 pub use attributes::{Attributes, SetAttributes};
+pub(crate) use near::{LargeDirectory, Places};
 pub(crate) use table::InodeTable;
 
 use crate::cache::Buffer;
@@ -68,6 +70,8 @@ pub(crate) struct Inode {
     pub(crate) space: InodeAlloc,
     /// The names of a directory that are known without its blocks.
     names: Option<Arc<DirNames>>,
+    /// What is kept of a directory while it is large.
+    large: Option<Box<LargeDirectory>>,
 }
 
 /// What encoding an inode takes beside the inode.
@@ -218,6 +222,11 @@ impl Inode {
         self.names.as_ref()
     }
 
+    /// What is kept of a directory while it is large.
+    pub(crate) fn large(&self) -> Option<&LargeDirectory> {
+        self.large.as_deref()
+    }
+
     /// What is known of a name in a directory whose content lock the caller holds.
     pub(crate) fn known(&self, name: &[u8]) -> Known {
         self.names.as_ref().map_or(Known::Not, |names| names.ask(name))
@@ -233,6 +242,7 @@ impl Inode {
     ) -> Self {
         Self {
             names: (kind == FileType::Directory).then(|| names.of(number)),
+            large: (kind == FileType::Directory).then(|| Box::new(LargeDirectory::new())),
             number,
             kind,
             group,

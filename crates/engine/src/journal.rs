@@ -25,7 +25,7 @@ pub(crate) use blocks::{LogBlocks, Wanted};
 pub(crate) use committed::{Committed, HomeView};
 
 use crate::fs::BrokenRule;
-use crate::txn::{Flushes, Image, Journal, Prepared};
+use crate::txn::{DirtyMax, Flushes, Image, Journal, Prepared};
 use crate::{Error, Result};
 use blockyard_device::BlockDevice;
 use blockyard_disk::jbd2::CommitTime;
@@ -54,8 +54,9 @@ pub(crate) struct LogJournal<B: Backend = Native> {
     flushes: Arc<Flushes<B>>,
     broken_rule: Option<BrokenRule>,
     committed: Arc<Committed<B>>,
-    /// Most blocks that a transaction may change.
+    /// Most blocks that a transaction may change, and the same while large directories take more memory.
     blocks_max: usize,
+    blocks_most: usize,
     first: TxnId,
     ring: Mutex<RingState, B>,
 }
@@ -63,14 +64,14 @@ pub(crate) struct LogJournal<B: Backend = Native> {
 /// Blocks that a transaction may change at least: more than an operation that can not be cut needs.
 const TRANSACTION_MIN: usize = 64;
 
-/// How far the log is written before it begins anew, in transactions of the largest size. Larger ones bring blocks home more
+/// How far the log is written before it begins anew, in transactions as large as the one that ends may be. Larger ones bring blocks home more
 /// seldom, smaller ones leave more of the log's place on its device untouched.
 const FAR: usize = 3;
 
 /// Bounds of a transaction.
 pub(crate) struct Limits {
-    /// Blocks that may be dirty in memory; no transaction is larger.
-    pub(crate) dirty: usize,
+    /// No transaction is larger.
+    pub(crate) dirty: DirtyMax,
     /// Blocks of a transaction, where the user says so.
     pub(crate) transaction: Option<usize>,
 }
@@ -86,6 +87,8 @@ struct RingState {
     head: u32,
     /// The transaction that will be written next.
     next: TxnId,
+    /// Most blocks that it may change.
+    blocks: usize,
     last_time: CommitTime,
     /// The transaction that is being written.
     open: Open,
@@ -137,11 +140,10 @@ impl<B: Backend> LogJournal<B> {
         let log = Log::open(Arc::clone(committed.log()))?;
         let len = usize_from_u32(log.ring().len());
         // As Linux: until a third of the log is in use, what a transaction freed stays out of reach.
-        let blocks_max = limits
-            .transaction
-            .map_or(len / 3, |most| most.clamp(TRANSACTION_MIN, len / 4 * 3))
-            .min(limits.dirty);
+        let in_log = limits.transaction.map_or(len / 3, |most| most.clamp(TRANSACTION_MIN, len / 4 * 3));
+        let (blocks_max, blocks_most) = (in_log.min(limits.dirty.usual), in_log.min(limits.dirty.most));
         let state = RingState {
+            blocks: blocks_max,
             head: log.first_block(),
             log,
             logged: VecDeque::new(),
@@ -157,6 +159,7 @@ impl<B: Backend> LogJournal<B> {
             broken_rule,
             committed,
             blocks_max,
+            blocks_most,
             first,
             ring: Mutex::new(rank::JOURNAL_RING, state),
         })
@@ -195,7 +198,7 @@ impl<B: Backend> LogJournal<B> {
     /// Whether the log's next block is so far from its first that it is to begin anew.
     fn has_gone_far(&self, ring: &RingState) -> bool {
         let all = ring.log.ring();
-        usize_from_u32(ring.head - all.first()) > (FAR * self.blocks_max).max(usize_from_u32(all.len() / 8))
+        usize_from_u32(ring.head - all.first()) > (FAR * ring.blocks).max(usize_from_u32(all.len() / 8))
     }
 
     /// Brings the oldest `count` transactions home and forgets them in the log. If those were all, it begins anew when its
@@ -253,14 +256,19 @@ impl<B: Backend> Journal for LogJournal<B> {
         self.blocks_max
     }
 
+    fn blocks_most(&self) -> usize {
+        self.blocks_most
+    }
+
     fn images_at_once(&self) -> usize {
         records::images_per_descriptor(self.ring.lock().log.format())
     }
 
-    fn prepare(&self) -> Result<Prepared> {
+    fn prepare(&self, blocks: usize) -> Result<Prepared> {
         let ring = &mut *self.ring.lock();
+        ring.blocks = blocks;
         // Descriptors, and blocks that no operation asks for: of the group descriptors, of revokes.
-        self.make_room(ring, u32_from_usize(self.blocks_max + self.blocks_max / 8 + 8))
+        self.make_room(ring, u32_from_usize(blocks + blocks / 8 + 8))
     }
 
     fn begin(&self, tid: TxnId, images_max: usize, revoked: &[BlockNr]) -> Result<()> {

@@ -503,6 +503,40 @@ fn a_log_that_begins_anew_recovers() {
     recording.check(&plan(), ours, others);
 }
 
+/// Directories of hundreds of blocks are made, filled and removed beside a small cache: transactions get larger and smaller, and
+/// what they free becomes files.
+#[test]
+fn transactions_that_grow_with_a_directory_recover() {
+    if !require(&["root", "e2fsck"]) {
+        return;
+    }
+    let options = OpenOptions { cache_bytes: 300_000, inodes_max: 64, ..OpenOptions::default() };
+    let recording = record(32 << 20, &small().journal_mib(4), options, |stage| {
+        let (fs, ctx) = (&stage.fs, context());
+        let long_name = |number: u32| format!("{number:0>150}");
+        let fifo = NewInode { kind: FileType::Fifo, permissions: 0o644, device: None };
+        for round in 0..2u8 {
+            let name = format!("large{round}");
+            let directory = stage.directory(&name);
+            for number in 0..2000 {
+                fs.create(&ctx, directory, long_name(number).as_bytes(), &fifo).unwrap();
+            }
+            assert!(fs.attributes(directory).unwrap().size / 1024 >= 256);
+            let held = stage.file(&format!("held{round}"), &[3; 100]);
+            stage.promise(held, &format!("/held{round}"), &[3; 100]);
+            for number in 0..2000 {
+                fs.unlink(&ctx, directory, long_name(number).as_bytes()).unwrap();
+            }
+            fs.rmdir(&ctx, InodeNr::ROOT, name.as_bytes()).unwrap();
+            let content = vec![round; 600_000];
+            let heir = stage.file(&format!("heir{round}"), &content);
+            stage.promise(heir, &format!("/heir{round}"), &content);
+        }
+    });
+    let (ours, others) = if full_matrix() { (5, 40) } else { (201, 20) };
+    recording.check(&plan(), ours, others);
+}
+
 #[test]
 fn transaction_numbers_wrap() {
     let make = small().identity(1, 1);

@@ -36,7 +36,7 @@ pub use crossbeam_utils::CachePadded;
 pub use held::{assert_none_held, locks_taken};
 pub use lock_class::{LockClass, LockClassFigures};
 pub use mutex::{Mutex, MutexGuard};
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_shared};
 pub use rank::Rank;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use slot::CpuSlot;

@@ -7,12 +7,23 @@ const LINE: usize = 64;
 /// has no effect but on time, and none on CPUs for which nothing is known here. For values of a few lines.
 #[inline]
 pub fn prefetch<T>(soon: &T) {
-    let first: *const u8 = core::ptr::from_ref(soon).cast();
-    for offset in (0..size_of::<T>()).step_by(LINE) {
+    prefetch_from(core::ptr::from_ref(soon).cast(), size_of::<T>());
+}
+
+/// As [`prefetch`], for a value that may be gone by now, with the counts that lie before it.
+#[inline]
+pub fn prefetch_shared<T>(soon: &std::sync::Weak<T>) {
+    const COUNTS: usize = 16;
+    prefetch_from(soon.as_ptr().cast::<u8>().wrapping_sub(COUNTS), COUNTS + size_of::<T>());
+}
+
+#[inline]
+fn prefetch_from(first: *const u8, len: usize) {
+    for offset in (0..len).step_by(LINE) {
         prefetch_line(first.wrapping_add(offset));
     }
     // One line more where the value does not begin with a line.
-    prefetch_line(first.wrapping_add(size_of::<T>().saturating_sub(1)));
+    prefetch_line(first.wrapping_add(len.saturating_sub(1)));
 }
 
 #[inline]

@@ -223,7 +223,7 @@ impl<B: Backend> Buffer<B> {
         Some(Copied { bytes, kind: content.kind })
     }
 
-    pub(super) fn touch(&self) {
+    pub(crate) fn touch(&self) {
         // A load first: a hot buffer's line stays shared between the caches of many CPUs.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);

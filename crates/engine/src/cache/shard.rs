@@ -34,12 +34,14 @@ impl<B: Backend> Shard<B> {
         }
     }
 
-    pub(super) fn find_or_insert(&mut self, block: BlockNr) -> Arc<Buffer<B>> {
+    /// The buffer of a block; where it has to be made, others leave until no more than the capacity and `beyond` are there.
+    pub(super) fn find_or_insert(&mut self, block: BlockNr, beyond: usize) -> Arc<Buffer<B>> {
         if let Some(buffer) = self.find(block) {
             return buffer;
         }
-        if self.map.len() >= self.capacity {
-            self.evict();
+        let most = self.capacity + beyond;
+        if self.map.len() >= most {
+            self.evict(most);
         }
         let buffer = Arc::new(Buffer::new(block));
         self.map.insert(block.raw(), Arc::clone(&buffer));
@@ -56,8 +58,8 @@ impl<B: Backend> Shard<B> {
         removed
     }
 
-    /// Moves the hand until the shard is below its capacity, at most [`STEPS`] buffers.
-    fn evict(&mut self) {
+    /// Moves the hand until fewer than `most` buffers are there, at most [`STEPS`] buffers.
+    fn evict(&mut self, most: usize) {
         for _ in 0..STEPS {
             let Some(number) = self.ring.pop_front() else { return };
             match self.map.get(&number) {
@@ -66,8 +68,12 @@ impl<B: Backend> Shard<B> {
                     self.ring.push_back(number);
                 }
                 Some(_) => {
-                    self.map.remove(&number);
-                    if self.map.len() < self.capacity {
+                    // Who has it noted may hold it by now: then it stays the block's buffer.
+                    if let Some(Err(held)) = self.map.remove(&number).map(Arc::try_unwrap) {
+                        self.map.insert(number, held);
+                        self.ring.push_back(number);
+                    }
+                    if self.map.len() < most {
                         return;
                     }
                 }

@@ -3,13 +3,13 @@
 use super::recover::recovered;
 use super::super_block::SuperBlock;
 use super::{BrokenRule, FileSystem};
-use crate::cache::MetaCache;
+use crate::cache::{Allowance, MetaCache};
 use crate::directory::NameCache;
 use crate::groups::Groups;
-use crate::inode::InodeTable;
+use crate::inode::{InodeTable, Places};
 use crate::journal::{Committed, Devices, HomeView, Limits, LogBlocks, LogJournal, Wanted};
 use crate::orphans::Orphans;
-use crate::txn::{Flushes, Journal, NullJournal, Transactions};
+use crate::txn::{DirtyMax, Flushes, Journal, NullJournal, Transactions};
 use crate::{Error, OpContext, Result};
 use blockyard_alloc::{EventSink, Policy};
 use blockyard_device::BlockDevice;
@@ -57,6 +57,9 @@ pub enum DataMode {
     Journal,
 }
 
+/// Memory that large directories may take for their blocks beyond the cache's, as a multiple of it.
+const LARGE_DIRECTORIES: usize = 3;
+
 /// How to open an image.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -74,7 +77,8 @@ pub struct OpenOptions {
     pub policy: Policy,
     /// Whether the device has seek times: the search then begins linearly.
     pub rotational: bool,
-    /// Bytes of metadata to keep in memory; dirty blocks count.
+    /// Bytes of metadata to keep in memory; dirty blocks count. While a transaction that changes directories of 256 blocks or
+    /// more runs, and while the next one does, the size of these directories comes to it, up to three times as much.
     pub cache_bytes: usize,
     /// Bytes for names of large directories and their inodes, which spare look-ups the blocks; 0 keeps none.
     pub name_cache_bytes: usize,
@@ -90,7 +94,7 @@ pub struct OpenOptions {
     /// Without a journal nothing is committed by age.
     pub commit_interval_seconds: i64,
     /// Blocks that a transaction may change before it is committed, 64 to three quarters of the log; `None`: a third of it, as
-    /// Linux. Never more than three quarters of the cache hold, which alone count without a journal.
+    /// Linux. Never more than three quarters of what the cache may hold, which alone count without a journal.
     pub transaction_blocks: Option<usize>,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,
@@ -239,21 +243,26 @@ impl FileSystem {
             }
             None => Arc::clone(&device),
         };
-        let cache = Arc::new(MetaCache::new(view, block_size, options.cache_bytes));
+        let allowance = Allowance::new(options.cache_bytes.saturating_mul(LARGE_DIRECTORIES) / block_size);
+        let cache = Arc::new(MetaCache::new(view, block_size, options.cache_bytes, Arc::clone(&allowance)));
         let groups = Arc::new(Groups::open(&*device, &sb, Arc::clone(&cache))?);
         let slots = usize_from_u32(options.cpus.max(1));
         let space = crate::space::Space::open(&sb, &groups, &options)?;
         let super_block =
             SuperBlock::new(&*device, raw, *sb.checksums(), block_size, geometry.cluster_ratio_bits())?;
         // Three quarters of the cache may be dirty; the rest keeps what operations read. What changes before a commit that is
-        // going on has written it is set aside: as much again, at most.
-        let blocks_max = (options.cache_bytes / block_size / 4 * 3).max(256);
-        let journal: Box<dyn Journal> = Box::new(NullJournal::new(Arc::clone(&device), blocks_max));
+        // going on has written it is set aside: as much as may be dirty, at most.
+        let usual = (options.cache_bytes / block_size / 4 * 3).max(256);
+        let dirty = DirtyMax { usual, most: usual.saturating_mul(1 + LARGE_DIRECTORIES) };
+        let journal: Box<dyn Journal> = Box::new(NullJournal::new(Arc::clone(&device), dirty));
         let mut fs = Self {
             super_block: Mutex::new(rank::SUPERBLOCK, super_block),
             inodes: InodeTable::new(options.inodes_max, slots),
             names: NameCache::new(options.name_cache_bytes),
-            txns: Transactions::new(slots, &*journal),
+            near: Places::new(
+                (options.cache_bytes / block_size).max(256).saturating_mul(1 + LARGE_DIRECTORIES),
+            ),
+            txns: Transactions::new(slots, &*journal, Arc::clone(&allowance)),
             started: AtomicU64::new(ctx.now.seconds.cast_unsigned()),
             renames: Mutex::new(rank::RENAME, ()),
             journal,
@@ -272,7 +281,7 @@ impl FileSystem {
             orphans: Orphans::none(),
         };
         if !read_only {
-            fs.start_writing(ctx, committed, blocks_max)?;
+            fs.start_writing(ctx, committed, dirty, allowance)?;
         }
         Ok(fs)
     }
@@ -282,14 +291,16 @@ impl FileSystem {
         &mut self,
         ctx: &OpContext,
         committed: Option<Arc<Committed>>,
-        blocks_max: usize,
+        dirty: DirtyMax,
+        allowance: Arc<Allowance>,
     ) -> Result<()> {
         let journaled = committed.is_some();
         let (orphans, found) = self.find_orphans(journaled)?;
         self.orphans = orphans;
         if let Some(committed) = committed {
-            let journal = self.open_journal(committed, blocks_max)?;
-            self.txns = Transactions::new(usize_from_u32(self.options().cpus.max(1)), &journal);
+            let journal = self.open_journal(committed, dirty)?;
+            let slots = usize_from_u32(self.options().cpus.max(1));
+            self.txns = Transactions::new(slots, &journal, allowance);
             self.journal = Box::new(journal);
         }
         let device = Arc::clone(&self.device);
@@ -298,9 +309,9 @@ impl FileSystem {
     }
 
     /// The image's journal, to write it. Its log is empty: it was recovered.
-    fn open_journal(&self, committed: Arc<Committed>, blocks_max: usize) -> Result<LogJournal> {
+    fn open_journal(&self, committed: Arc<Committed>, dirty: DirtyMax) -> Result<LogJournal> {
         let devices = Devices { home: Arc::clone(&self.device), flushes: Arc::clone(&self.flushes) };
-        let limits = Limits { dirty: blocks_max, transaction: self.options().transaction_blocks };
+        let limits = Limits { dirty, transaction: self.options().transaction_blocks };
         LogJournal::open(devices, committed, limits, self.options().broken_rule)
     }
 }

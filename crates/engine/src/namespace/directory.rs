@@ -133,11 +133,21 @@ impl DirectoryStore for DirBlocks<'_> {
                     .inline_directory(self.inode, core)
                     .map(|bytes| DirBlock::InInode(bytes.into()));
             }
-            self.fs.load_dir_block(self.inode, core, logical, role).map(DirBlock::Buffer)
+            if let Some(buffer) = self.inode.large().and_then(|large| large.buffer(logical)) {
+                return Ok(DirBlock::Buffer(buffer));
+            }
+            let buffer = self.fs.load_dir_block(self.inode, core, logical, role)?;
+            if let Some(large) = self.inode.large() {
+                large.note(logical, self.fs.dir_blocks(core), &buffer, &self.fs.near);
+            }
+            Ok(DirBlock::Buffer(buffer))
         })
     }
 
     fn expect(&self, logical: u32) {
+        if self.inode.large().is_some_and(|large| large.expect(logical)) {
+            return;
+        }
         let place = self.with_core(|core| self.fs.map_block(self.inode, core, logical, 1));
         if let Some(block) = place.ok().and_then(|mapped| mapped.physical) {
             self.fs.cache.expect(BlockNr::new(block));
@@ -254,6 +264,12 @@ impl FileSystem {
         if indexed_now && !indexed {
             let flags = core.flags() | InodeFlags::INDEX;
             core.slot.raw_mut().set_flags(flags);
+        }
+        if let (Ok(_), Some(large)) = (&result, inode.large()) {
+            let blocks = self.dir_blocks(core);
+            if large.is_to_count(handle.epoch(), blocks) {
+                self.txns.count_directory(inode.number(), blocks);
+            }
         }
         result
     }

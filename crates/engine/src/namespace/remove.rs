@@ -72,6 +72,7 @@ impl FileSystem {
         self.inodes.remove(inode.number());
         if inode.kind() == FileType::Directory {
             self.names.remove(inode.number());
+            inode.large().inspect(|large| large.forget());
         }
     }
 }

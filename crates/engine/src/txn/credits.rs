@@ -6,16 +6,15 @@
 //! Pools strand at most half of the budget; whoever finds too little left has the transaction committed, which gives
 //! everything back.
 
+use blockyard_disk::num::u64_from_usize;
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Native, Ordering};
 
 /// Credits of one transaction. All accesses are relaxed: what the numbers guard is ordered by the gate, inside which
 /// they are changed, and by its closing, under which they are reset.
 pub(super) struct Credits<B: Backend = Native> {
-    budget: u64,
+    budget: B::AtomicU64,
     left: CachePadded<B::AtomicU64>,
     pools: Box<[CachePadded<B::AtomicU64>]>,
-    /// Credits that a pool draws at once.
-    portion: u64,
     /// Used beyond what handles had asked for; comes off the budget.
     overdrawn: CachePadded<B::AtomicU64>,
 }
@@ -24,19 +23,17 @@ impl<B: Backend> Credits<B> {
     /// A full budget for `slots` CPU slots.
     pub(super) fn new(budget: u64, slots: usize) -> Self {
         let pool = || CachePadded::new(B::AtomicU64::new(0));
-        let slots_count = blockyard_disk::num::u64_from_usize(slots.max(1));
         Self {
-            budget,
+            budget: B::AtomicU64::new(budget),
             left: CachePadded::new(B::AtomicU64::new(budget)),
             pools: (0..slots.max(1)).map(|_| pool()).collect(),
-            portion: budget / 2 / slots_count,
             overdrawn: CachePadded::new(B::AtomicU64::new(0)),
         }
     }
 
     /// What one handle can get at most.
-    pub(super) const fn budget(&self) -> u64 {
-        self.budget
+    pub(super) fn budget(&self) -> u64 {
+        self.budget.load(Ordering::Relaxed)
     }
 
     /// Takes credits; false when the transaction has no room for them.
@@ -53,7 +50,9 @@ impl<B: Backend> Credits<B> {
         if spare < credits + reserve {
             return false;
         }
-        let portion = credits.max(self.portion.min(spare - reserve));
+        // What a pool draws at once.
+        let portion = self.budget() / 2 / u64_from_usize(self.pools.len());
+        let portion = credits.max(portion.min(spare - reserve));
         let taken = from(&self.left, portion);
         if taken && portion > credits {
             pool.fetch_add(portion - credits, Ordering::Relaxed);
@@ -70,9 +69,16 @@ impl<B: Backend> Credits<B> {
         }
     }
 
-    /// Nothing is used and nothing is out; the gate must be closed.
-    pub(super) fn reset(&self) {
-        self.left.store(self.budget, Ordering::Relaxed);
+    /// Adds to the budget of the running transaction.
+    pub(super) fn grow(&self, more: u64) {
+        self.budget.fetch_add(more, Ordering::Relaxed);
+        self.left.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Nothing is used and nothing is out, and the budget is what is given; the gate must be closed.
+    pub(super) fn reset(&self, budget: u64) {
+        self.budget.store(budget, Ordering::Relaxed);
+        self.left.store(budget, Ordering::Relaxed);
         self.overdrawn.store(0, Ordering::Relaxed);
         for pool in &self.pools {
             pool.store(0, Ordering::Relaxed);
@@ -94,8 +100,10 @@ mod tests {
         assert!(!credits.take(one, 1) && !credits.take(two, 1));
         credits.give_back(one, 60, 10);
         assert!(credits.take(one, 50) && !credits.take(one, 1));
-        credits.reset();
-        assert!(credits.take(two, 100));
+        credits.grow(20);
+        assert!(credits.budget() == 120 && credits.take(one, 20) && !credits.take(two, 1));
+        credits.reset(150);
+        assert!(credits.take(two, 100) && credits.take(one, 50) && !credits.take(two, 1));
     }
 
     #[test]

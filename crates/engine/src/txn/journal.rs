@@ -35,6 +35,15 @@ impl Prepared {
     }
 }
 
+/// Blocks that may be dirty in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct DirtyMax {
+    /// Always.
+    pub(crate) usual: usize,
+    /// While large directories take all that they may.
+    pub(crate) most: usize,
+}
+
 /// Where committed transactions go.
 ///
 /// Called by one thread at a time, with no handle waiting on it but those that need the result.
@@ -49,15 +58,19 @@ pub(crate) trait Journal: Send + Sync {
     /// Most blocks that one transaction may change; a commit is forced before.
     fn blocks_max(&self) -> usize;
 
+    /// The same while large directories may take more memory.
+    fn blocks_most(&self) -> usize;
+
     /// Images to give to [`write`](Self::write) at once: few enough that they are not much memory, and enough for one call of the
     /// device.
     fn images_at_once(&self) -> usize;
 
-    /// Sees to it that the largest transaction has room, before one ends: what can not be read for that harms nothing yet.
+    /// Sees to it that a transaction of `blocks` blocks has room, before one ends: what can not be read for that harms nothing
+    /// yet.
     ///
     /// # Errors
     /// Of the device when it was written to; the instance turns read-only then.
-    fn prepare(&self) -> Result<Prepared> {
+    fn prepare(&self, _blocks: usize) -> Result<Prepared> {
         Ok(Prepared::Ready)
     }
 
@@ -99,13 +112,13 @@ const RUN_MAX: usize = 64;
 /// No journal: images go straight home.
 pub(crate) struct NullJournal {
     device: Arc<dyn BlockDevice>,
-    blocks_max: usize,
+    dirty: DirtyMax,
 }
 
 impl NullJournal {
-    /// A null journal that lets `blocks_max` blocks change between two writes.
-    pub(crate) fn new(device: Arc<dyn BlockDevice>, blocks_max: usize) -> Self {
-        Self { device, blocks_max }
+    /// A null journal that lets as many blocks change between two writes as memory holds.
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, dirty: DirtyMax) -> Self {
+        Self { device, dirty }
     }
 }
 
@@ -119,7 +132,11 @@ impl Journal for NullJournal {
     }
 
     fn blocks_max(&self) -> usize {
-        self.blocks_max
+        self.dirty.usual
+    }
+
+    fn blocks_most(&self) -> usize {
+        self.dirty.most
     }
 
     fn images_at_once(&self) -> usize {
