@@ -49,6 +49,11 @@ impl<B: Backend> MetaCache<B> {
         Self { allowance, device, block_size, shards: (0..SHARDS).map(|_| shard()).collect() }
     }
 
+    /// What it may hold beyond its size.
+    pub(crate) const fn allowance(&self) -> &Arc<Allowance> {
+        &self.allowance
+    }
+
     /// The buffer of a block, read from the device when it is not there; `check` judges what was read.
     pub(crate) fn read(
         &self,

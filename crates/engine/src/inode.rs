@@ -11,12 +11,12 @@
 
 mod attributes;
 mod dirty_files;
+mod large_directory;
 mod load;
-mod near;
 mod table;
 
 pub use attributes::{Attributes, SetAttributes};
-pub(crate) use near::{LargeDirectory, Places};
+pub(crate) use large_directory::{LargeDirectory, Places};
 pub(crate) use table::InodeTable;
 
 use crate::cache::Buffer;

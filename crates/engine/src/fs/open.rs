@@ -244,25 +244,20 @@ impl FileSystem {
             None => Arc::clone(&device),
         };
         let allowance = Allowance::new(options.cache_bytes.saturating_mul(LARGE_DIRECTORIES) / block_size);
-        let cache = Arc::new(MetaCache::new(view, block_size, options.cache_bytes, Arc::clone(&allowance)));
+        let cache = Arc::new(MetaCache::new(view, block_size, options.cache_bytes, allowance));
         let groups = Arc::new(Groups::open(&*device, &sb, Arc::clone(&cache))?);
         let slots = usize_from_u32(options.cpus.max(1));
         let space = crate::space::Space::open(&sb, &groups, &options)?;
         let super_block =
             SuperBlock::new(&*device, raw, *sb.checksums(), block_size, geometry.cluster_ratio_bits())?;
-        // Three quarters of the cache may be dirty; the rest keeps what operations read. What changes before a commit that is
-        // going on has written it is set aside: as much as may be dirty, at most.
-        let usual = (options.cache_bytes / block_size / 4 * 3).max(256);
-        let dirty = DirtyMax { usual, most: usual.saturating_mul(1 + LARGE_DIRECTORIES) };
+        let dirty = dirty_max(options.cache_bytes / block_size);
         let journal: Box<dyn Journal> = Box::new(NullJournal::new(Arc::clone(&device), dirty));
         let mut fs = Self {
             super_block: Mutex::new(rank::SUPERBLOCK, super_block),
             inodes: InodeTable::new(options.inodes_max, slots),
             names: NameCache::new(options.name_cache_bytes),
-            near: Places::new(
-                (options.cache_bytes / block_size).max(256).saturating_mul(1 + LARGE_DIRECTORIES),
-            ),
-            txns: Transactions::new(slots, &*journal, Arc::clone(&allowance)),
+            near: Places::new(dirty.most / 3 * 4),
+            txns: Transactions::new(slots, &*journal, Arc::clone(cache.allowance())),
             started: AtomicU64::new(ctx.now.seconds.cast_unsigned()),
             renames: Mutex::new(rank::RENAME, ()),
             journal,
@@ -281,7 +276,7 @@ impl FileSystem {
             orphans: Orphans::none(),
         };
         if !read_only {
-            fs.start_writing(ctx, committed, dirty, allowance)?;
+            fs.start_writing(ctx, committed, dirty)?;
         }
         Ok(fs)
     }
@@ -292,7 +287,6 @@ impl FileSystem {
         ctx: &OpContext,
         committed: Option<Arc<Committed>>,
         dirty: DirtyMax,
-        allowance: Arc<Allowance>,
     ) -> Result<()> {
         let journaled = committed.is_some();
         let (orphans, found) = self.find_orphans(journaled)?;
@@ -300,7 +294,7 @@ impl FileSystem {
         if let Some(committed) = committed {
             let journal = self.open_journal(committed, dirty)?;
             let slots = usize_from_u32(self.options().cpus.max(1));
-            self.txns = Transactions::new(slots, &journal, allowance);
+            self.txns = Transactions::new(slots, &journal, Arc::clone(self.cache.allowance()));
             self.journal = Box::new(journal);
         }
         let device = Arc::clone(&self.device);
@@ -314,6 +308,13 @@ impl FileSystem {
         let limits = Limits { dirty, transaction: self.options().transaction_blocks };
         LogJournal::open(devices, committed, limits, self.options().broken_rule)
     }
+}
+
+/// Blocks that may be dirty beside a cache of so many: three quarters, as the rest keeps what operations read. What changes
+/// before a commit that is going on has written it is set aside: as much as may be dirty, at most.
+fn dirty_max(cache_blocks: usize) -> DirtyMax {
+    let usual = (cache_blocks / 4 * 3).max(256);
+    DirtyMax { usual, most: usual.saturating_mul(1 + LARGE_DIRECTORIES) }
 }
 
 /// The format of the log of this file system.

@@ -16,7 +16,7 @@ use blockyard_sync::{Atomic, AtomicBool, AtomicU64, Ordering, RwLock, prefetch_s
 use std::sync::{Arc, Weak};
 
 /// Directories of fewer blocks are not large.
-pub(crate) const LARGE: u32 = 256;
+const LARGE: u32 = 256;
 /// Buffers that are noted in one piece of memory.
 const PIECE: usize = 256;
 /// Blocks behind these are found through the cache: a damaged inode may claim any length.
