@@ -13,6 +13,7 @@ pub mod mutate;
 pub mod oracle;
 pub mod repair;
 pub mod seed;
+mod sparse_bytes;
 pub mod tree;
 
 pub use oracle::{
@@ -20,3 +21,4 @@ pub use oracle::{
     mke2fs, require, run, stay_on_one_cpu,
 };
 pub use seed::{byte_range, full_matrix, seed};
+pub use sparse_bytes::SparseBytes;
