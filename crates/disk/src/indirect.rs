@@ -38,6 +38,19 @@ pub const fn span(block_bits: u32, levels: usize) -> u64 {
     }
 }
 
+/// Indirect blocks of a map of `blocks` logical blocks without a hole.
+#[must_use]
+pub fn arrays_of(block_bits: u32, blocks: u64) -> u64 {
+    let mut left = blocks.saturating_sub(12);
+    let mut arrays = 0;
+    for levels in 1..=LEVELS_MAX {
+        let here = left.min(span(block_bits, levels));
+        arrays += (1..=levels).map(|level| here.div_ceil(span(block_bits, level))).sum::<u64>();
+        left -= here;
+    }
+    arrays
+}
+
 /// The way from `i_block` to one logical block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndirectPath {
@@ -97,6 +110,13 @@ pub fn pointers(block: &[u8]) -> &[U32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arrays_of_dense_maps_are_counted() {
+        // 1 KiB blocks: 256 pointers an array.
+        let counts = [0, 12, 13, 268, 269, 268 + 256, 268 + 257, 268 + 65_536, 268 + 65_537];
+        assert_eq!(counts.map(|blocks| arrays_of(10, blocks)), [0, 0, 1, 1, 3, 3, 4, 258, 261]);
+    }
 
     fn way(logical: u32) -> IndirectPath {
         path(10, LogicalBlock::new(logical)).unwrap()

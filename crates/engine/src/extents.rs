@@ -172,16 +172,34 @@ pub(crate) fn gaps_in_root(root: &[u8; ROOT_BYTES]) -> impl Iterator<Item = std:
         .filter(|gap| !gap.is_empty())
 }
 
-/// Leaves from the one that holds `logical`, or would, to the last.
-pub(crate) fn leaves_from<S: TreeStore>(root: &[u8; ROOT_BYTES], store: &S, logical: u32) -> Result<usize> {
-    let mut leaves = 1;
-    let mut at = logical;
-    // Keys ascend in a sound tree; in any other the count just ends.
-    while let Some(next) = Path::find(root, store, at)?.next_leaf_key(root).filter(|next| *next > at) {
-        at = next;
-        leaves += 1;
+/// Nodes of a tree, which stay in memory while this value lives: who changes them all then reads none.
+#[must_use = "the nodes may leave memory when this is dropped"]
+pub(crate) struct HeldNodes<N> {
+    paths: Vec<Path<N>>,
+}
+
+impl<N> HeldNodes<N> {
+    /// How many leaves there are.
+    pub(crate) const fn leaves(&self) -> usize {
+        self.paths.len()
     }
-    Ok(leaves)
+}
+
+/// Holds the nodes from the leaf that holds the block before `logical`, or would, to the last.
+pub(crate) fn hold_from<S: TreeStore>(
+    root: &[u8; ROOT_BYTES],
+    store: &S,
+    logical: u32,
+) -> Result<HeldNodes<S::Node>> {
+    let mut paths = Vec::new();
+    let mut at = Some(logical.saturating_sub(1));
+    while let Some(logical) = at {
+        let path = Path::find(root, store, logical)?;
+        // Keys ascend in a sound tree; in any other the walk just ends.
+        at = path.next_leaf_key(root).filter(|next| *next > logical);
+        paths.push(path);
+    }
+    Ok(HeldNodes { paths })
 }
 
 /// A tree open for changes: the root's bytes and the store of its other nodes.

@@ -25,4 +25,5 @@ mod write_back;
 
 pub(crate) use allocate::How;
 pub use fallocate::Fallocate;
-pub(crate) use truncate::Why;
+pub(crate) use truncate::FREE_CREDITS;
+pub(crate) use write_back::RUN_CREDITS;

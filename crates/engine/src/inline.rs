@@ -1,13 +1,17 @@
 //! Files whose content lies in the inode: read in place, moved to a block before the first change.
 
+use crate::cache::BlockKind;
 use crate::data::FileData;
+use crate::file::{How, RUN_CREDITS};
 use crate::inode::{Inode, InodeCore};
+use crate::space::Pool;
+use crate::txn::Handle;
 use crate::{FileSystem, OpContext, Result};
 use blockyard_disk::inline_data::{InlineData, XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::usize_from_u64;
 use blockyard_disk::xattr::{AttributeList, Home, Value};
-use blockyard_disk::{Corruption, CorruptionKind, Incompat};
+use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat};
 use std::sync::Arc;
 
 /// Metadata blocks that a conversion touches.
@@ -41,7 +45,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Moves an inline file's content to a dirty block and gives the file an empty map. Nothing for other files.
+    /// Moves an inline file's content to a block. Nothing for other files.
     pub(crate) fn leave_inline(
         &self,
         ctx: &OpContext,
@@ -52,6 +56,63 @@ impl FileSystem {
             return Ok(());
         }
         let content = self.inline_content(inode, &inode.core())?;
+        if content.is_empty() || self.options().follow_page_cache {
+            return self.delay_inline(ctx, inode, data, &content);
+        }
+        self.patiently(ctx, || self.place_inline(ctx, inode, &content))
+    }
+
+    /// Writes the content to a block and maps it, in the transaction that takes it out of the inode: at no commit is it lost.
+    fn place_inline(&self, ctx: &OpContext, inode: &Arc<Inode>, content: &[u8]) -> Result<()> {
+        let handle = self.begin(ctx, CREDITS + RUN_CREDITS)?;
+        let mut core = inode.core_mut();
+        self.join_inode(&handle, inode, &mut core)?;
+        let before = (core.slot.clone(), core.map);
+        self.clear_inline(&mut core);
+        let placed = self.place_content(ctx, &handle, inode, &mut core, content);
+        if placed.is_err() {
+            (core.slot, core.map) = before;
+        }
+        placed
+    }
+
+    /// Maps the first block of an empty file, and writes its content there.
+    fn place_content(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        core: &mut InodeCore,
+        content: &[u8],
+    ) -> Result<()> {
+        let mut block = vec![0; self.block_size()];
+        block[..content.len()].copy_from_slice(content);
+        let how = How { unwritten: false, pool: Pool::Ordinary, exact: false };
+        let here = self.lookup_block(inode, core, 0)?;
+        let plan = self.plan_blocks(ctx, inode, core, &here, (0, 1), how)?;
+        let physical = plan.extent.physical;
+        let logged = self.logs_data(inode, core);
+        if !logged {
+            self.device.write_at(physical << self.geometry().block_bits(), &block)?;
+            inode.note_written(&self.flushes);
+        }
+        self.apply_plan(ctx, handle, inode, core, plan)?;
+        if logged {
+            let buffer = handle.create(BlockNr::new(physical), BlockKind::Plain);
+            buffer.write(|bytes| bytes.copy_from_slice(&block));
+        }
+        inode.note_remapped(handle);
+        Ok(())
+    }
+
+    /// Moves the content to a dirty block and gives the file an empty map, as Linux does: a crash before write-back loses it.
+    fn delay_inline(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        content: &[u8],
+    ) -> Result<()> {
         if !content.is_empty() {
             self.promise(ctx, inode, data, &(0..1))?;
         }
@@ -61,7 +122,7 @@ impl FileSystem {
         self.clear_inline(&mut core);
         if !content.is_empty() {
             let mut block = vec![0; self.block_size()].into_boxed_slice();
-            block[..content.len()].copy_from_slice(&content);
+            block[..content.len()].copy_from_slice(content);
             self.add_dirty(ctx, inode, data, 0, block);
             // Until the block is written the disk shows an empty file.
             core.slot.raw_mut().set_size(0);

@@ -105,6 +105,8 @@ pub(crate) struct InodeCore {
     pub(crate) orphan: Option<OrphanNote>,
     /// Made without a name, which it may still get.
     pub(crate) nameable: bool,
+    /// An error ended a truncation midway: blocks may lie behind the end. They go before the file grows, or at close.
+    pub(crate) unfinished: bool,
     /// Gone: links and references were 0 and the inode was freed.
     pub(crate) deleted: bool,
 }
@@ -138,6 +140,12 @@ impl Inode {
     /// Exclusive use of the content. Several inodes in ascending order of number.
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, FileData> {
         self.content.write_ordered(u64::from(self.number.raw()))
+    }
+
+    /// As [`Inode::write`], for an inode that gets a name in a directory whose content the caller holds: children come after
+    /// parents, whatever their numbers.
+    pub(crate) fn write_child(&self) -> RwLockWriteGuard<'_, FileData> {
+        self.content.write_ordered((1 << 32) + u64::from(self.number.raw()))
     }
 
     /// Exclusive use of the content if nobody uses it now.
@@ -282,8 +290,15 @@ impl InodeCore {
             children: InodeDirAlloc::default(),
             orphan: None,
             nameable: false,
+            unfinished: false,
             deleted: false,
         }
+    }
+
+    /// Whether nothing has to be done that is known here only: where it is noted as an orphan, a truncation to finish, a
+    /// deletion.
+    fn owes_nothing(&self) -> bool {
+        self.orphan.is_none() && !self.unfinished && (self.links() > 0 || self.deleted)
     }
 
     /// Whether a change of content at the caller's time changes the times.

@@ -24,7 +24,7 @@ mod turn;
 
 pub(crate) use flushes::Flushes;
 pub(crate) use gate::{Closed, Gate};
-pub(crate) use handle::Handle;
+pub(crate) use handle::{Handle, REVOKES_PER_CREDIT};
 pub(crate) use journal::{DirtyMax, Image, Journal, NullJournal, Prepared};
 pub(crate) use turn::{MyTurn, Turn};
 

@@ -42,6 +42,17 @@ const VALUE_MAX: usize = 65_536;
 /// Name prefixes whose values are access control lists.
 const ACLS: [u8; 2] = [2, 3];
 
+/// Longest name, its prefix included: what the kernel's calls take and list.
+const NAME_MAX: usize = 255;
+
+/// The index and the rest of an attribute's name.
+fn attribute_name(name: &[u8]) -> Result<(u8, &[u8])> {
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(Error::Range);
+    }
+    split_name(name).ok_or(Error::NotSupported("attributes of this prefix"))
+}
+
 /// The attributes of one inode, by place.
 struct Places {
     in_inode: AttributeList,
@@ -52,9 +63,10 @@ impl FileSystem {
     /// The value of an attribute; `name` with its prefix (`user.x`). Access control lists in their portable form.
     ///
     /// # Errors
-    /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, corruption, device.
+    /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, [`Error::Range`] for a name of no byte or more than
+    /// 255 with its prefix, corruption, device.
     pub fn xattr(&self, inode: InodeNr, name: &[u8]) -> Result<Vec<u8>> {
-        let (index, rest) = split_name(name).ok_or(Error::NotSupported("attributes of this prefix"))?;
+        let (index, rest) = attribute_name(name)?;
         let inode = self.inode(inode)?;
         let _shared = inode.read();
         let value = {
@@ -102,7 +114,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::NoSpace`] when it fits neither place,
-    /// [`Error::Range`] for a value above 64 KiB, [`Error::NotPermitted`] for immutable files,
+    /// [`Error::Range`] for a value above 64 KiB or a name beyond 255 bytes, [`Error::NotPermitted`] for immutable files,
     /// [`Error::NotSupported`] for unknown prefixes. Nothing has changed then.
     pub fn set_xattr(
         &self,
@@ -112,7 +124,7 @@ impl FileSystem {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        let (index, rest) = split_name(name).ok_or(Error::NotSupported("attributes of this prefix"))?;
+        let (index, rest) = attribute_name(name)?;
         if value.len() > VALUE_MAX {
             return Err(Error::Range);
         }
@@ -170,7 +182,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error::NoAttribute`], and as [`FileSystem::set_xattr`].
     pub fn remove_xattr(&self, ctx: &OpContext, inode: InodeNr, name: &[u8]) -> Result<()> {
-        let (index, rest) = split_name(name).ok_or(Error::NotSupported("attributes of this prefix"))?;
+        let (index, rest) = attribute_name(name)?;
         self.change_xattrs(ctx, inode, (index, rest), None, XattrMode::Replace)
     }
 

@@ -118,8 +118,11 @@ impl Folios {
         let byte = u64::from(block) << block_bits;
         let page = byte >> PAGE_BITS;
         let pages = self.at(page).unwrap_or(page..page + 1);
-        let blocks = |pages: u64| u32::try_from((pages << PAGE_BITS) >> block_bits).unwrap_or(u32::MAX);
-        blocks(pages.start)..blocks(pages.end)
+        let start = (pages.start << PAGE_BITS) >> block_bits;
+        // Blocks may be larger than folios: the whole block counts.
+        let end = (pages.end << PAGE_BITS).div_ceil(1 << block_bits);
+        let [start, end] = [start, end].map(|block| u32::try_from(block).unwrap_or(u32::MAX));
+        start..end
     }
 }
 
@@ -145,6 +148,8 @@ mod tests {
         );
         assert_eq!((folios.around(17, 12), folios.around(40, 12)), (16..24, 40..41));
         assert_eq!(folios.around(70, 10), 64..96);
+        // Blocks of 16 and 64 KiB: the end was once rounded down, and nothing was left.
+        assert_eq!((folios.around(3, 14), folios.around(6, 14), folios.around(1, 16)), (3..4, 6..7, 1..2));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 //!
 //! Observed on 6.18: what of the range waits for write-back is written first. Then as much as lies in one piece of the
 //! mapping, or all the rest of a hole, is asked for at once: behind the end of the file as written, before it as
-//! unwritten, which is converted when all is on the device. The size follows at the end.
+//! unwritten, which is converted when all is on the device.
+//!
+//! Blocks become written and the size covers them in one handle, after the device has their data: at no commit does
+//! written data lie behind the end, or the end behind what was written.
 
 use super::allocate::How;
 use super::part::Part;
@@ -10,11 +13,11 @@ use super::store::ExtentStore;
 use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::Tree;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeCore};
 use crate::space::Pool;
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::InodeNr;
-use blockyard_disk::inode::InodeMap;
+use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,6 +37,12 @@ impl FileSystem {
         }
         let file = self.writable_file(inode)?;
         let mut data = file.write();
+        if file.core().flags().contains(InodeFlags::APPEND) && offset != file.core().size {
+            return Err(Error::NotPermitted);
+        }
+        if bytes.is_empty() {
+            return Ok(0);
+        }
         let end = offset.checked_add(u64_from_usize(bytes.len())).ok_or(Error::FileTooLarge)?;
         if end > self.size_limit(file.core().map) {
             return Err(Error::FileTooLarge);
@@ -53,6 +62,7 @@ impl FileSystem {
         let whole = self.folios_of(&data, &blocks);
         self.write_back_range(ctx, &file, &mut data, whole)?;
         self.convert_all(ctx, &file, &mut data)?;
+        self.prepare_growth(ctx, &file, &mut data, all.range())?;
         data.folios.keep(|folio| folio.end <= offset || folio.start >= end);
         let mut at = blocks.start;
         let written = loop {
@@ -66,9 +76,8 @@ impl FileSystem {
             }
         };
         let converted = self.convert_written(ctx, &file, blocks.start..at);
-        let end = u64_from_u32(at) << self.geometry().block_bits();
-        self.end_direct(ctx, &file, if at > blocks.start { end } else { 0 })?;
-        written.and(converted)?;
+        let timed = self.note_written(ctx, &file, 0);
+        written.and(converted).and(timed)?;
         Ok(usize_from_u64(u64_from_u32(at - blocks.start) << self.geometry().block_bits()))
     }
 
@@ -109,10 +118,12 @@ impl FileSystem {
                     self.edit_unwritten(ctx, inode, |tree| tree.separate(&piece))?;
                 }
                 self.write_at_place(all, piece.clone(), physical)?;
-                if extent.unwritten && behind_end {
-                    self.edit_unwritten(ctx, inode, |tree| tree.initialise(piece.clone()))?;
-                }
                 inode.note_written(&self.flushes);
+                if extent.unwritten && behind_end {
+                    self.make_written(ctx, inode, piece.end, |tree| tree.initialise(piece.clone()))?;
+                } else if !extent.unwritten {
+                    self.cover(ctx, inode, piece.end)?;
+                }
                 return Ok(piece.end);
             }
             let how = How { unwritten: !behind_end, pool: Pool::Ordinary, exact: false };
@@ -123,13 +134,12 @@ impl FileSystem {
             let mapped = self.plan_blocks(ctx, inode, &core, &here, wanted, how).and_then(|mut plan| {
                 let piece = range.start..range.start + plan.extent.len;
                 self.write_at_place(all, piece.clone(), plan.extent.physical)?;
-                if behind_end {
-                    // After a crash what lies behind the end goes.
-                    self.add_orphan(&handle, inode, &mut core);
-                }
                 // Like what is cut out of an unwritten extent.
                 plan.apart = !behind_end;
                 self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+                if behind_end {
+                    self.raise_size(&mut core, piece.end);
+                }
                 Ok(piece)
             });
             drop(core);
@@ -146,20 +156,24 @@ impl FileSystem {
         }
     }
 
-    /// The size follows what was written, up to `end`, and the times.
-    fn end_direct(&self, ctx: &OpContext, inode: &Arc<Inode>, end: u64) -> Result<()> {
-        self.note_written(ctx, inode, end)?;
-        self.settle_size(ctx, inode)?;
-        let is_noted = {
-            let core = inode.core();
-            core.orphan.is_some() && core.links() > 0
-        };
-        if is_noted {
-            let handle = self.begin(ctx, RUN_CREDITS)?;
-            let mut core = inode.core_mut();
-            self.join_inode(&handle, inode, &mut core)?;
-            self.remove_orphan(&handle, &mut core);
+    /// The size, as users see it and on disk, covers the blocks before `end`. The inode has joined a handle.
+    fn raise_size(&self, core: &mut InodeCore, end: u32) {
+        let end = u64_from_u32(end) << self.geometry().block_bits();
+        core.size = core.size.max(end);
+        let on_disk = core.slot.raw().size().max(end);
+        core.slot.raw_mut().set_size(on_disk);
+    }
+
+    /// [`Self::raise_size`] over blocks that were written and mapped before.
+    fn cover(&self, ctx: &OpContext, inode: &Arc<Inode>, end: u32) -> Result<()> {
+        if u64_from_u32(end) << self.geometry().block_bits() <= inode.core().slot.raw().size() {
+            return Ok(());
         }
+        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let mut core = inode.core_mut();
+        self.join_inode(&handle, inode, &mut core)?;
+        self.raise_size(&mut core, end);
+        inode.note_remapped(&handle);
         Ok(())
     }
 
@@ -170,11 +184,23 @@ impl FileSystem {
         inode: &Arc<Inode>,
         edit: impl FnOnce(&mut Tree<'_, ExtentStore<'_>>) -> Result<()>,
     ) -> Result<()> {
+        self.make_written(ctx, inode, 0, edit)
+    }
+
+    /// [`Self::edit_unwritten`] that makes blocks written whose data is on the device; the size covers those before `end`.
+    fn make_written(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        end: u32,
+        edit: impl FnOnce(&mut Tree<'_, ExtentStore<'_>>) -> Result<()>,
+    ) -> Result<()> {
         let handle = self.begin(ctx, RUN_CREDITS)?;
         handle.set_pool(Pool::Reserve);
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
         self.edit_tree(ctx, &handle, inode, &mut core, edit)?;
+        self.raise_size(&mut core, end);
         inode.note_remapped(&handle);
         Ok(())
     }
@@ -187,7 +213,7 @@ impl FileSystem {
             let piece = at..extent.end().min(range.end);
             at = piece.end;
             if extent.unwritten {
-                self.edit_unwritten(ctx, inode, |tree| tree.set_state(piece, false))?;
+                self.make_written(ctx, inode, piece.end, |tree| tree.set_state(piece, false))?;
             }
         }
         Ok(())

@@ -146,6 +146,8 @@ impl FileSystem {
         let (first, end) = self.touched_blocks(&bytes);
         if !ahead.keep && bytes.end > inode.core().size {
             self.note_edge(data, bytes.end);
+            self.finish_truncation(ctx, inode, data)?;
+            self.zero_behind_end(ctx, inode, data)?;
         }
         let exact = end - first <= UNWRITTEN_MAX;
         let how = How { unwritten: true, pool: Pool::Ordinary, exact };
@@ -155,7 +157,11 @@ impl FileSystem {
             self.end_io_beside(ctx, inode, data)?;
             match self.allocate_piece(ctx, inode, data, (at..end, delayed), bytes.end, (ahead, how)) {
                 Ok(Some(done)) => (at, tries) = (done, 0),
-                Ok(None) => self.write_back(ctx, inode, data)?,
+                Ok(None) => {
+                    self.write_back(ctx, inode, data)?;
+                    // That has filled pieces that were to read as zeroes.
+                    at = if ahead.zero { first } else { at };
+                }
                 Err(Error::NoSpace) => {
                     self.end_io_beside(ctx, inode, data)?;
                     self.retry_after_commit(ctx, &mut tries)?;
@@ -256,21 +262,14 @@ impl FileSystem {
         data: &mut FileData,
         bytes: &Range<u64>,
     ) -> Result<()> {
-        let bits = self.geometry().block_bits();
-        let size = inode.core().size;
-        let whole = self.whole_blocks(bytes);
-        let (head_end, tail_start) = (u64::from(whole.start) << bits, u64::from(whole.end) << bits);
-        let head = bytes.start..bytes.end.min(head_end).min(size);
-        if head.start < head.end {
-            self.zero_bytes(ctx, inode, data, head)?;
-        }
-        let tail = tail_start.max(bytes.start)..bytes.end.min(size);
-        if tail_start >= head_end
-            && tail.start < tail.end
-            && whole.end >= whole.start
-            && tail_start > bytes.start
-        {
-            self.zero_bytes(ctx, inode, data, tail)?;
+        let block = u64_from_usize(self.block_size());
+        let end = bytes.end.min(inode.core().size);
+        let head_end = bytes.start.next_multiple_of(block);
+        let tail_start = head_end.max(bytes.end - bytes.end % block);
+        for edge in [bytes.start..head_end.min(end), tail_start..end] {
+            if !edge.is_empty() {
+                self.zero_bytes(ctx, inode, data, edge)?;
+            }
         }
         Ok(())
     }
@@ -287,7 +286,8 @@ impl FileSystem {
         let size = inode.core().size;
         let page = PAGE.max(u64_from_usize(self.block_size()));
         // A hole that reaches the end of the file goes on to the end of the page: the last block goes as a whole.
-        let end = if bytes.end >= size { size.next_multiple_of(page) } else { bytes.end };
+        let limit = self.size_limit(inode.core().map);
+        let end = if bytes.end >= size { size.next_multiple_of(page).min(limit) } else { bytes.end };
         let bytes = bytes.start..end;
         if bytes.start >= size {
             return self.touch_times(ctx, inode, data, Touched::Times);
@@ -334,7 +334,7 @@ impl FileSystem {
                 data.unconverted.take(&whole);
                 self.forget_pages(data, self.bytes_of(&whole));
             }
-            self.settle_reservations(ctx, inode, data, &whole)?;
+            self.settle_reservations(ctx, inode, data, &whole);
         }
         allocated?;
         // Last, as in Linux: what it learns of holes here must not change what was asked for.
@@ -362,9 +362,9 @@ impl FileSystem {
         self.write_back_from(ctx, inode, data, behind.start)?;
         self.convert_all(ctx, inode, data)?;
         self.forget_pages(data, bytes.start..u64::MAX);
-        let credits = self.shift_credits(inode, blocks.start)?;
+        let shift = self.prepare_shift(inode, blocks.start)?;
         self.free_range(ctx, inode, data, blocks.clone(), Why::Hole)?;
-        let handle = self.begin(ctx, credits)?;
+        let handle = self.begin(ctx, shift.credits)?;
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
         data.holes.forget(blocks.start..u32::MAX);
@@ -400,7 +400,8 @@ impl FileSystem {
         self.convert_all(ctx, inode, data)?;
         self.forget_pages(data, bytes.start..u64::MAX);
         self.discard_preallocations(ctx, inode);
-        let handle = self.begin(ctx, self.shift_credits(inode, blocks.start)?)?;
+        let shift = self.prepare_shift(inode, blocks.start)?;
+        let handle = self.begin(ctx, shift.credits)?;
         let mut core = inode.core_mut();
         let last = self.lookup_block(inode, &core, u32::MAX - 1)?;
         if last.found.or(last.left).is_some_and(|e| {

@@ -9,7 +9,6 @@ use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
 use crate::{FileSystem, OpContext, Result};
 use blockyard_disk::BlockNr;
-use blockyard_disk::inode::FileType;
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -91,7 +90,7 @@ impl FileSystem {
                 first += 1;
             }
         }
-        if inode.kind() != FileType::Regular || self.logs_data(inode, core) {
+        if self.holds_metadata(inode, core) {
             // Directories, symbolic links and logged data are metadata: what the cache holds of them must not reach the device
             // over their next owner.
             for block in 0..u64::from(piece.len) {
@@ -114,7 +113,7 @@ impl FileSystem {
         (place, clusters): (BlockNr, u32),
     ) -> Result<()> {
         let geometry = *self.geometry();
-        let is_data = inode.kind() == FileType::Regular && !self.logs_data(inode, core);
+        let is_data = !self.holds_metadata(inode, core);
         self.free_clusters(handle, place, clusters, is_data)?;
         core.add_blocks(-(i64::from(clusters) << geometry.cluster_ratio_bits()), geometry.block_bits());
         Ok(())

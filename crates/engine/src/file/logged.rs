@@ -26,6 +26,11 @@ impl FileSystem {
         wanted && inode.kind() == FileType::Regular && self.journal.keeps_promises()
     }
 
+    /// Whether the blocks of an inode are metadata to the journal: those of directories and symbolic links, and logged data.
+    pub(super) fn holds_metadata(&self, inode: &Inode, core: &InodeCore) -> bool {
+        inode.kind() != FileType::Regular || self.logs_data(inode, core)
+    }
+
     /// Maps a piece of dirty blocks as `plan` says, or makes it written, and logs its data, in one transaction.
     pub(super) fn log_piece(
         &self,

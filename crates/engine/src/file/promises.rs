@@ -270,21 +270,21 @@ impl FileSystem {
         inode: &Inode,
         data: &mut FileData,
         range: &Range<u32>,
-    ) -> Result<()> {
+    ) {
         let bits = self.geometry().cluster_ratio_bits();
         let clusters = range.start >> bits..((range.end - 1) >> bits) + 1;
         let mut ended = 0;
         for cluster in data.reserved_in(clusters.clone()) {
             let is_border = bits > 0 && (cluster == clusters.start || cluster + 1 == clusters.end);
-            let needed = data.first_in(blocks_of(cluster, bits)).is_some()
-                && !(is_border && self.cluster_is_mapped(inode, &inode.core(), cluster)?);
+            // Where the mapping can not be read the reservation stays until the data is written or dropped.
+            let is_mapped = || self.cluster_is_mapped(inode, &inode.core(), cluster).unwrap_or(false);
+            let needed = data.first_in(blocks_of(cluster, bits)).is_some() && !(is_border && is_mapped());
             if !needed && data.take_reservation(cluster) {
                 ended += 1;
             }
         }
         self.unreserve(ctx, ended);
         self.settle_mapping_promise(ctx, data);
-        Ok(())
     }
 
     /// Gives back what was promised to the mapping when no data waits any more.

@@ -2,15 +2,22 @@
 
 use super::store::ExtentStore;
 use super::write_back::RUN_CREDITS;
-use crate::extents;
+use crate::cache::Buffer;
+use crate::extents::{self, HeldNodes};
 use crate::inode::{Inode, InodeCore};
 use crate::{Error, FileSystem, OpContext, Result};
-use blockyard_disk::inode::InodeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Extents that one handle converts at most.
 const EXTENTS_MAX: usize = 64;
+
+/// What moving the tail of a file takes. Its nodes are in memory: a read that fails midway would leave it half moved.
+pub(crate) struct Shift {
+    /// Metadata blocks that may change.
+    pub(crate) credits: usize,
+    _nodes: HeldNodes<Arc<Buffer>>,
+}
 
 impl FileSystem {
     /// Makes the mapped blocks of a range unwritten, in as many handles as it takes. After a crash in between, the
@@ -50,23 +57,20 @@ impl FileSystem {
         })
     }
 
-    /// Credits for moving everything at and behind `from`, which must happen in one transaction: every leaf changes.
-    /// The caller holds the content lock, so the number stays right.
+    /// Makes ready for moving everything at and behind `from` of a file with extents, which must happen in one transaction:
+    /// every leaf changes. The caller holds the content lock, so this stays right.
     ///
     /// # Errors
     /// [`Error::NotSupported`] when the journal is too small for that many.
-    pub(crate) fn shift_credits(&self, inode: &Inode, from: u32) -> Result<usize> {
+    pub(crate) fn prepare_shift(&self, inode: &Inode, from: u32) -> Result<Shift> {
         let core = inode.core();
-        if core.map != InodeMap::Extents {
-            return Ok(RUN_CREDITS);
-        }
         let store = ExtentStore::reader(self, inode, core.seed);
-        let leaves = extents::leaves_from(core.root(), &store, from)?;
+        let nodes = extents::hold_from(core.root(), &store, from)?;
         // The nodes above the leaves are few: one for each 80 leaves at most, on at most four levels.
-        let credits = RUN_CREDITS + leaves + leaves / 40;
+        let credits = RUN_CREDITS + nodes.leaves() + nodes.leaves() / 40;
         if credits > self.journal.blocks_max() {
             return Err(Error::NotSupported("the file has more extents than the journal can move at once"));
         }
-        Ok(credits)
+        Ok(Shift { credits, _nodes: nodes })
     }
 }

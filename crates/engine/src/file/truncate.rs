@@ -3,12 +3,13 @@
 use super::fallocate::Touched;
 use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
+use crate::extents::{Extent, Lookup};
 use crate::inode::{Inode, InodeCore};
 use crate::space::Pool;
-use crate::txn::Handle;
+use crate::txn::{Handle, REVOKES_PER_CREDIT};
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inode::{InodeFlags, InodeMap};
-use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
+use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, InodeNr};
 use blockyard_sync::Ordering;
 use std::ops::Range;
@@ -17,12 +18,18 @@ use std::sync::Arc;
 /// Extents that one handle frees at most; bounds the bitmaps that it touches.
 const EXTENTS_MAX: usize = 64;
 
+/// Blocks of metadata, logged data among it, that one handle frees at most: each takes a revoke record in the log.
+const REVOKED_MAX: usize = 2048;
+
+/// Metadata blocks that freeing one part of a range may change.
+pub(crate) const FREE_CREDITS: usize = RUN_CREDITS + REVOKED_MAX / REVOKES_PER_CREDIT;
+
 /// Why blocks are freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
     /// The file gets this size.
     NewSize(u64),
-    /// A hole, or the end of the inode: the caller sees to size and notes.
+    /// A hole: the size stays.
     Hole,
 }
 
@@ -63,6 +70,8 @@ impl FileSystem {
         }
         if size > old_size {
             self.note_edge(data, old_size);
+            self.finish_truncation(ctx, inode, data)?;
+            self.zero_behind_end(ctx, inode, data)?;
             // As in Linux, what was allocated ahead behind the old end stays, and so do preallocations.
             let handle = self.begin(ctx, RUN_CREDITS)?;
             let mut core = inode.core_mut();
@@ -73,12 +82,17 @@ impl FileSystem {
         }
         if size < old_size {
             self.forget_pages(data, size..u64::MAX);
-            self.zero_tail(ctx, inode, data, size)?;
+            self.note_tail(inode, data, size)?;
         }
         // Blocks behind the end may be there even when the size does not fall: fallocate can keep the size.
         self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(size))?;
-        // As in Linux (observed on 6.18) the times change also when the size does not.
-        if size == old_size { self.touch_times(ctx, inode, data, Touched::Times) } else { Ok(()) }
+        if size < old_size {
+            // Once the size has fallen: a truncation that fails leaves the bytes as they were.
+            self.zero_behind_end(ctx, inode, data)
+        } else {
+            // As in Linux (observed on 6.18) the times change also when the size does not.
+            self.touch_times(ctx, inode, data, Touched::Times)
+        }
     }
 
     /// The size of a truncated file, in the handle that also begins to free its blocks.
@@ -94,10 +108,76 @@ impl FileSystem {
         core.slot.raw_mut().set_size(on_disk);
     }
 
-    /// Zeroes the rest of the block that will hold the new end, so that growing again shows zeroes.
-    fn zero_tail(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData, size: u64) -> Result<()> {
-        let end = size.next_multiple_of(u64_from_usize(self.block_size())).min(inode.core().size);
-        if size < end { self.zero_bytes(ctx, inode, data, size..end) } else { Ok(()) }
+    /// Where the page cache is followed: what Linux learns when it zeroes the rest of the block that will hold the new end.
+    fn note_tail(&self, inode: &Inode, data: &mut FileData, size: u64) -> Result<()> {
+        let block_size = u64_from_usize(self.block_size());
+        if !self.options().follow_page_cache || size.is_multiple_of(block_size) {
+            return Ok(());
+        }
+        data.folios.note_page(size);
+        let logical = u32_from_u64(size / block_size);
+        if data.block(logical).is_none() {
+            let core = inode.core();
+            let here = self.lookup_block(inode, &core, logical)?;
+            self.note_lookup(data, &core, &here, logical);
+        }
+        Ok(())
+    }
+
+    /// Makes a file ready to grow over `bytes`: what an unfinished truncation left behind its end goes, and what lies in the
+    /// block of its end behind it becomes zeroes, unless the bytes begin in that block: then it is read and written as a whole.
+    pub(crate) fn prepare_growth(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        bytes: Range<u64>,
+    ) -> Result<()> {
+        let (size, bits) = (inode.core().size, self.geometry().block_bits());
+        if bytes.end <= size {
+            return Ok(());
+        }
+        self.finish_truncation(ctx, inode, data)?;
+        if bytes.start >> bits > size >> bits { self.zero_behind_end(ctx, inode, data) } else { Ok(()) }
+    }
+
+    /// Frees what a truncation that an error ended midway left behind the end of the file.
+    pub(crate) fn finish_truncation(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+    ) -> Result<()> {
+        let size = {
+            let core = inode.core();
+            if !core.unfinished {
+                return Ok(());
+            }
+            core.size
+        };
+        let keep = u32_from_u64(size.div_ceil(u64_from_usize(self.block_size())));
+        self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(size))
+    }
+
+    /// Zeroes what the block of the file's end holds behind it, so that a larger size shows zeroes. Other systems' images may
+    /// have anything there, and a crash can leave what was cut off.
+    pub(crate) fn zero_behind_end(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+    ) -> Result<()> {
+        let size = inode.core().size;
+        let end = size.next_multiple_of(u64_from_usize(self.block_size()));
+        if size == end {
+            return Ok(());
+        }
+        let logical = u32_from_u64(size >> self.geometry().block_bits());
+        let here = match data.block(logical) {
+            Some(_) => None,
+            None => Some(self.lookup_block(inode, &inode.core(), logical)?),
+        };
+        self.zero_found(ctx, inode, data, size..end, here)
     }
 
     /// A size or the end of a range lies inside a block: Linux brings in its page to zero a part of it.
@@ -123,35 +203,48 @@ impl FileSystem {
         data: &mut FileData,
         bytes: Range<u64>,
     ) -> Result<()> {
-        let bits = self.geometry().block_bits();
-        let logical = u32_from_u64(bytes.start >> bits);
-        let inside = usize_from_u64(bytes.start) % self.block_size();
-        let len = usize_from_u64(bytes.end - bytes.start);
+        let logical = u32_from_u64(bytes.start >> self.geometry().block_bits());
         if self.options().follow_page_cache {
             data.folios.note_page(bytes.start);
         }
+        let here = match data.block(logical) {
+            Some(_) => None,
+            None => {
+                let core = inode.core();
+                let here = self.lookup_block(inode, &core, logical)?;
+                self.note_lookup(data, &core, &here, logical);
+                Some(here)
+            }
+        };
+        self.zero_found(ctx, inode, data, bytes, here)
+    }
+
+    /// Zeroes bytes inside one block: in its dirty copy, or where the look-up `here` has found it, if it is written.
+    fn zero_found(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        bytes: Range<u64>,
+        here: Option<Lookup>,
+    ) -> Result<()> {
+        let bits = self.geometry().block_bits();
+        let logical = u32_from_u64(bytes.start >> bits);
+        let inside = self.inside_block(&bytes);
         if let Some(block) = data.block_mut(logical) {
-            block[inside..inside + len].fill(0);
+            block[inside].fill(0);
             return Ok(());
         }
-        let (here, logged) = {
-            let core = inode.core();
-            let here = self.lookup_block(inode, &core, logical)?;
-            self.note_lookup(data, &core, &here, logical);
-            (here, self.logs_data(inode, &core))
-        };
-        let written = here.found.filter(|extent| !extent.unwritten || data.unconverted.covers(logical));
-        match written.map(|extent| extent.physical + u64::from(logical - extent.logical)) {
-            Some(physical) if logged => {
-                self.zero_logged(ctx, inode, physical, self.inside_block(&bytes))?;
-            }
-            Some(physical) => {
-                self.note_dirtied(ctx, inode);
-                self.device.write_at((physical << bits) + u64_from_usize(inside), &vec![0; len])?;
-                inode.note_written(&self.flushes);
-            }
-            None => {}
+        let is_written = |extent: &Extent| !extent.unwritten || data.unconverted.covers(logical);
+        let Some(extent) = here.and_then(|here| here.found).filter(is_written) else { return Ok(()) };
+        let physical = extent.physical + u64::from(logical - extent.logical);
+        let logged = self.logs_data(inode, &inode.core());
+        if logged {
+            return self.zero_logged(ctx, inode, physical, inside);
         }
+        self.note_dirtied(ctx, inode);
+        self.device.write_at((physical << bits) + u64_from_usize(inside.start), &vec![0; inside.len()])?;
+        inode.note_written(&self.flushes);
         Ok(())
     }
 
@@ -167,9 +260,6 @@ impl FileSystem {
     ) -> Result<()> {
         // Cutting off needs no new block. A hole may split an extent, for which there may be no room: then nothing has
         // changed, the dirty blocks included.
-        if why != Why::Hole {
-            self.forget_dirty(data, range.clone());
-        }
         if data.has_more_than(&range) {
             if why == Why::Hole {
                 self.promise_for_change(ctx, inode, data, 1)?;
@@ -182,10 +272,11 @@ impl FileSystem {
         // As in Linux (observed on 6.18) blocks that go behind an end that stays are nothing for fdatasync to commit.
         let same_size = why == Why::NewSize(inode.core().size);
         let remapped_in = inode.remapped_in.load(Ordering::Relaxed);
+        let truncates = why != Why::Hole;
         let mut end = range.end;
         let mut first = true;
         loop {
-            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let handle = self.begin(ctx, FREE_CREDITS)?;
             if why == Why::Hole {
                 // For the node of a split.
                 handle.set_pool(Pool::Reserve);
@@ -197,11 +288,13 @@ impl FileSystem {
                 if size != core.size {
                     inode.note_remapped(&handle);
                 }
+                // From here on the file is cut; until here nothing was.
+                self.forget_dirty(data, range.clone());
                 self.set_new_size(ctx, &mut core, data, size);
+                core.unfinished = true;
             }
             first = false;
             let is_last = start.is_none_or(|start| start <= range.start);
-            let truncates = why != Why::Hole;
             if truncates && !is_last {
                 self.add_orphan(&handle, inode, &mut core);
             }
@@ -214,6 +307,7 @@ impl FileSystem {
                 end = start;
             }
             if is_last {
+                core.unfinished &= !truncates;
                 if truncates && core.links() > 0 {
                     self.remove_orphan(&handle, &mut core);
                 }
@@ -221,7 +315,38 @@ impl FileSystem {
             }
         }
         self.forget_dirty(data, range.clone());
-        self.settle_reservations(ctx, inode, data, &range)
+        self.settle_reservations(ctx, inode, data, &range);
+        Ok(())
+    }
+
+    /// Drops what waits of an inode that is deleted, and what was reserved and preallocated for it.
+    pub(crate) fn drop_content(&self, ctx: &OpContext, inode: &Inode, data: &mut FileData) {
+        let all = 0..u32::MAX;
+        self.forget_dirty(data, all.clone());
+        data.holes.forget(all.clone());
+        data.unconverted.take(&all);
+        self.discard_preallocations(ctx, inode);
+        self.settle_reservations(ctx, inode, data, &all);
+    }
+
+    /// Frees the last mapped blocks of `range`, as many as a handle of [`FREE_CREDITS`] can; gives where what is left of the
+    /// range ends, its start when nothing is.
+    pub(crate) fn free_mapped(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &mut InodeCore,
+        range: Range<u32>,
+    ) -> Result<u32> {
+        if !matches!(core.map, InodeMap::Extents | InodeMap::Indirect) {
+            return Ok(range.start);
+        }
+        let Some(start) = self.reserve_removal(handle, inode, core, range.clone())? else {
+            return Ok(range.start);
+        };
+        self.remove_and_free(ctx, handle, inode, core, start..range.end)?;
+        Ok(start)
     }
 
     /// Brings in the bitmaps that removing the last extents of `range` needs; gives where these extents start (the
@@ -236,10 +361,13 @@ impl FileSystem {
         if core.map == InodeMap::Indirect {
             return self.reserve_indirect_removal(handle, core, range);
         }
+        let is_metadata = self.holds_metadata(inode, core);
         let mut start = range.end;
+        let mut revoked = 0;
         for extents in 0..EXTENTS_MAX {
             // Each may be the only one of its leaf, whose block is then freed: node, bitmap, descriptor.
-            if extents > 0 && !handle.extend(RUN_CREDITS + 3 * extents) {
+            let credits = RUN_CREDITS + 3 * extents + revoked / REVOKES_PER_CREDIT;
+            if extents > 0 && (revoked >= REVOKED_MAX || !handle.extend(credits)) {
                 break;
             }
             if start <= range.start {
@@ -250,7 +378,14 @@ impl FileSystem {
                 return Ok((start < range.end).then_some(range.start));
             };
             self.groups.reserve_bitmaps(handle, BlockNr::new(extent.physical), u64::from(extent.len))?;
+            let end = start.min(extent.end());
             start = extent.logical.max(range.start);
+            if is_metadata {
+                // Whole clusters: a part of one is freed with its last block.
+                let most = u32_from_usize(REVOKED_MAX - revoked).max(self.geometry().cluster_ratio());
+                start = start.max(end.saturating_sub(most));
+                revoked += usize_from_u32(end - start);
+            }
         }
         Ok(Some(start))
     }

@@ -9,6 +9,8 @@ use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
 use blockyard_disk::{InodeNr, indirect};
 use blockyard_sync::{AtomicU64, Ordering};
+use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Blocks of a part of a write that could not be promised what its whole mapping might need.
@@ -16,6 +18,9 @@ const PART_BLOCKS: u64 = 64;
 
 /// Metadata blocks that a change of size and times touches.
 const CREDITS: usize = 2;
+
+/// Blocks by their number, as they were before a write of parts of them.
+type Edges = SmallVec<[(u32, Box<[u8]>); 2]>;
 
 impl FileSystem {
     /// Writes all of `bytes` at byte `offset`, past the end too; a gap reads as zeroes. The data is durable after
@@ -157,7 +162,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// One piece: reserve, read what is kept of partial blocks, then change.
+    /// One piece: reserve, read what is kept of partial blocks, raise the size, then change: what can fail comes first.
     pub(super) fn write_piece(
         &self,
         ctx: &OpContext,
@@ -167,10 +172,21 @@ impl FileSystem {
     ) -> Result<()> {
         let block_size = self.block_size();
         let blocks = piece.blocks(self.geometry().block_bits());
+        self.prepare_growth(ctx, inode, data, piece.range())?;
         self.promise(ctx, inode, data, &blocks)?;
-        if let Err(error) = self.read_edges(ctx, inode, data, piece.range()) {
-            self.settle_reservations(ctx, inode, data, &blocks)?;
-            return Err(error);
+        let edges = self.read_edges(inode, data, piece.range()).and_then(|edges| {
+            self.note_written(ctx, inode, piece.end())?;
+            Ok(edges)
+        });
+        let edges = match edges {
+            Ok(edges) => edges,
+            Err(error) => {
+                self.settle_reservations(ctx, inode, data, &blocks);
+                return Err(error);
+            }
+        };
+        for (logical, old) in edges {
+            self.add_dirty(ctx, inode, data, logical, old);
         }
         let mut at = piece.offset;
         for logical in blocks {
@@ -187,29 +203,24 @@ impl FileSystem {
             }
             at += u64_from_usize(n);
         }
-        self.note_written(ctx, inode, piece.end())
+        Ok(())
     }
 
-    /// Brings in the blocks at the ends of a range of bytes that a write does not cover whole.
-    fn read_edges(
-        &self,
-        ctx: &OpContext,
-        inode: &Inode,
-        data: &mut FileData,
-        bytes: std::ops::Range<u64>,
-    ) -> Result<()> {
+    /// The clean blocks at the ends of a range of bytes that a write does not cover whole.
+    fn read_edges(&self, inode: &Inode, data: &FileData, bytes: Range<u64>) -> Result<Edges> {
         let bits = self.geometry().block_bits();
         let core = inode.core();
+        let mut edges = Edges::new();
         for edge in [bytes.start, bytes.end - 1] {
             let logical = u32_from_u64(edge >> bits);
             let start = u64::from(logical) << bits;
             let covered = bytes.start <= start && start + u64_from_usize(self.block_size()) <= bytes.end;
-            if !covered && data.block(logical).is_none() {
-                let old = self.read_block(inode, data, &core, logical)?;
-                self.add_dirty(ctx, inode, data, logical, old);
+            let is_known = edges.iter().any(|(known, _)| *known == logical);
+            if !covered && !is_known && data.block(logical).is_none() {
+                edges.push((logical, self.read_block(inode, data, &core, logical)?));
             }
         }
-        Ok(())
+        Ok(edges)
     }
 
     /// One block as it reads now, from the device; zeroes behind the end of the file.
@@ -285,13 +296,19 @@ impl FileSystem {
         Ok(self.lookup_block(inode, core, last)?.found.is_some_and(|extent| !extent.unwritten))
     }
 
-    /// Largest size of a file that is mapped this way.
+    /// Largest size of a file that is mapped this way. Without huge_file the count of its 512-byte sectors, pointer arrays
+    /// included, has 32 bits.
     pub(crate) fn size_limit(&self, map: InodeMap) -> u64 {
         let bits = self.geometry().block_bits();
-        match map {
-            InodeMap::Indirect => indirect::blocks_max(bits).min(u64::from(u32::MAX)) << bits,
-            _ => u64::from(u32::MAX) << bits,
-        }
+        let counted = if self.sb.has_huge_file() { u64::MAX } else { u64::from(u32::MAX) >> (bits - 9) };
+        let blocks = match map {
+            InodeMap::Indirect => {
+                let arrays = indirect::arrays_of(bits, counted.min(indirect::blocks_max(bits)));
+                indirect::blocks_max(bits).min(counted.saturating_sub(arrays))
+            }
+            _ => counted,
+        };
+        blocks.min(u64::from(u32::MAX)) << bits
     }
 }
 

@@ -49,8 +49,9 @@ struct Target<'a> {
 }
 
 impl FileSystem {
-    /// Makes a file durable: its data, its inode, and, as transactions come in order, every name and attribute that was
-    /// changed before in the whole file system; its own name when it is new. Not the data of other files.
+    /// Makes a file durable: its data and its inode, with all that changed in the file system before the inode did last; so
+    /// its own name when it is new. Other names and files that changed since then may be lost in a crash, as on Linux:
+    /// [`FileSystem::sync`] is for them.
     ///
     /// # Errors
     /// [`crate::Error::Device`], [`crate::Error::ReadOnly`]; [`crate::Error::LostData`] once, when data of this file
@@ -119,8 +120,10 @@ impl FileSystem {
     /// As [`FileSystem::write_back_all`] and [`FileSystem::sync`].
     pub fn tick(&self, ctx: &OpContext) -> Result<()> {
         self.check_writable()?;
-        let written =
-            self.write_back_until(ctx, ctx.now.seconds - i64::from(self.options().data_expires_seconds));
+        let written = self.write_back_until(
+            ctx,
+            ctx.now.seconds.saturating_sub(i64::from(self.options().data_expires_seconds)),
+        );
         if self.is_commit_due(ctx) {
             self.commit_if(ctx, || self.is_commit_due(ctx))?;
         }
@@ -192,18 +195,26 @@ impl FileSystem {
         if over() { self.write_back_others(ctx, || !over()) } else { Ok(()) }
     }
 
-    /// Writes back files that nobody uses now, in the order in which they became dirty, until `enough`.
+    /// Writes back files that nobody uses now, in the order in which they became dirty, until `enough`. What one of them can
+    /// not have written is told to who syncs it.
+    ///
+    /// # Errors
+    /// That of the device, when it took nothing of one of them and it never was `enough`: who goes on writing all the same fills
+    /// the memory.
     pub(super) fn write_back_others(&self, ctx: &OpContext, enough: impl Fn() -> bool) -> Result<()> {
+        let mut refused = Ok(());
         for other in self.inodes.dirty_files() {
             let Some(mut data) = other.try_write() else { continue };
-            // Its error is not this file's: it is told to who syncs it.
-            drop(self.write_back_listed(ctx, &other, &mut data, Busy::Await));
+            let written = self.write_back_listed(ctx, &other, &mut data, Busy::Await);
             self.check_writable()?;
             if enough() {
-                break;
+                return Ok(());
+            }
+            if let Err(Error::Device(_)) = &written {
+                refused = refused.and(written);
             }
         }
-        Ok(())
+        refused
     }
 
     /// Writes back all files in order, this one too, whose content lock the caller holds; others only when nobody uses
@@ -236,7 +247,8 @@ impl FileSystem {
         self.write_back_range(ctx, inode, data, from..u32::MAX)
     }
 
-    /// Writes the dirty blocks of a range.
+    /// Writes the dirty blocks of a range. When nothing waits any more the size on disk is what users see: no later write-back
+    /// would come to raise it.
     pub(crate) fn write_back_range(
         &self,
         ctx: &OpContext,
@@ -244,7 +256,13 @@ impl FileSystem {
         data: &mut FileData,
         range: Range<u32>,
     ) -> Result<()> {
-        self.write_range(ctx, inode, data, range, Busy::Await)
+        self.write_range(ctx, inode, data, range, Busy::Await)?;
+        self.settle_size_if_clean(ctx, inode, data)
+    }
+
+    fn settle_size_if_clean(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &FileData) -> Result<()> {
+        let is_all = data.is_empty() && data.unconverted.is_empty();
+        if is_all { self.settle_size(ctx, inode) } else { Ok(()) }
     }
 
     fn write_range(
@@ -362,8 +380,7 @@ impl FileSystem {
         self.write_range(ctx, inode, data, 0..u32::MAX, busy)?;
         self.settle_mapping_promise(ctx, data);
         self.discard_if_unneeded(ctx, inode, data);
-        let is_all = data.is_empty() && data.unconverted.is_empty();
-        if is_all { self.settle_size(ctx, inode) } else { Ok(()) }
+        self.settle_size_if_clean(ctx, inode, data)
     }
 
     /// The size on disk becomes the size that users see, when no data waits.

@@ -18,8 +18,10 @@ pub(super) fn recovered(
     if sb.journal_inode().is_none() && !sb.needs_recovery() {
         return Ok(device);
     }
-    let state = session(&*device, external)?.status().state;
-    match state {
+    let status = session(&*device, external)?.status().clone();
+    match status.state {
+        // One that gave up says so until somebody has replayed it, and the superblock knows.
+        JournalState::Clean if status.errno != 0 => replay(device, external, read_only, recovery),
         JournalState::None | JournalState::Clean => Ok(device),
         JournalState::Unflagged if read_only => Ok(device),
         JournalState::Unflagged => Err(Error::Refused(

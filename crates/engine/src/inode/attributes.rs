@@ -56,6 +56,9 @@ pub struct SetAttributes {
     pub modified: Option<Timestamp>,
 }
 
+/// Nanoseconds of a second.
+const SECOND: u32 = 1_000_000_000;
+
 /// Metadata blocks that a change of one inode touches.
 const CREDITS: usize = 2;
 
@@ -104,8 +107,12 @@ impl FileSystem {
     /// Changes attributes; the change time is set.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] for immutable and append-only files; as [`FileSystem::attributes`].
+    /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for immutable and append-only files; as
+    /// [`FileSystem::attributes`].
     pub fn set_attributes(&self, ctx: &OpContext, inode: InodeNr, changes: &SetAttributes) -> Result<()> {
+        if [changes.accessed, changes.modified].into_iter().flatten().any(|time| time.nanoseconds >= SECOND) {
+            return Err(Error::Invalid("nanoseconds of a second or more"));
+        }
         let inode = self.inode(inode)?;
         let _alone = inode.write();
         let handle = self.begin(ctx, CREDITS)?;

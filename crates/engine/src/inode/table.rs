@@ -258,7 +258,6 @@ impl Inode {
             && !self.lost_data.load(Ordering::Relaxed)
             && self.opens.load(Ordering::Relaxed) == 0
             && self.try_write().is_some_and(|data| data.is_empty() && data.unconverted.is_empty())
-            // Where it is noted as an orphan is known here only.
-            && self.core.try_write().is_some_and(|core| core.orphan.is_none())
+            && self.core.try_write().is_some_and(|core| core.owes_nothing())
     }
 }

@@ -23,10 +23,11 @@ impl InodeCore {
         if self.links() == 0 { Err(Error::NotFound) } else { Ok(()) }
     }
 
-    /// Fails when a directory may not get a name.
+    /// Fails when a directory may not get a name; an encrypted one has names that we can not write.
     pub(super) fn check_may_enter(&self) -> Result<()> {
         self.check_linked()?;
-        if self.flags().contains(InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
+        let refused = self.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::ENCRYPT);
+        if refused { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
     /// Fails when a directory may not lose the name of `child`. The reasons come in the order of Linux: flags, then
@@ -84,6 +85,9 @@ impl FileSystem {
         let inode = self.inode(inode)?;
         let parent = self.directory(parent)?;
         let _alone = parent.write();
+        // Not while the file is being cut or deleted: a file without a name is an orphan until it has one, and must stay one until
+        // that is done.
+        let _content = (inode.kind() != FileType::Directory).then(|| inode.write_child());
         let handle = self.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();
         self.check_may_name(&parent, &dir, name)?;

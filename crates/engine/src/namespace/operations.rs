@@ -229,9 +229,13 @@ impl FileSystem {
     /// Ends an open reference; `write` as it was opened.
     ///
     /// # Errors
-    /// Of deleting the inode, when this was its last reference.
+    /// [`Error::Invalid`] for an inode that is not open so. Of deleting the inode, when this was its last reference.
     pub fn release_inode(&self, ctx: &OpContext, inode: InodeNr, write: bool) -> Result<()> {
         let inode = self.inode(inode)?;
+        let counts = [Some(&inode.opens), write.then_some(&inode.writers)];
+        if counts.into_iter().flatten().any(|count| count.load(Ordering::Acquire) == 0) {
+            return Err(Error::Invalid("a release of an inode that is not open so"));
+        }
         if inode.written_at_close.swap(false, Ordering::Relaxed) && !self.is_read_only() {
             let mut data = inode.write();
             if data.reserved_len() > 0 {

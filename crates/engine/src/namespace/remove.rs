@@ -1,11 +1,11 @@
 //! Unmaking inodes: when the last link and the last open reference are gone.
 
-use crate::file::Why;
+use crate::file::FREE_CREDITS;
 use crate::fs::BrokenRule;
 use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
 use crate::{FileSystem, OpContext, Result};
-use blockyard_disk::inode::{FileType, InodeMap};
+use blockyard_disk::inode::FileType;
 use blockyard_disk::num::low32;
 use blockyard_sync::Ordering;
 use std::sync::Arc;
@@ -31,21 +31,26 @@ impl FileSystem {
             }
         }
         let held = self.value_inodes(inode, &inode.core())?;
-        let mapped = matches!(inode.core().map, InodeMap::Extents | InodeMap::Indirect);
         if self.breaks(BrokenRule::EarlyOrphanRemoval) {
             let handle = self.begin(ctx, CREDITS)?;
             let mut core = inode.core_mut();
             self.join_inode(&handle, inode, &mut core)?;
             self.remove_orphan(&handle, &mut core);
         }
-        if mapped {
-            inode.core_mut().size = 0;
-            self.free_range(ctx, inode, &mut data, 0..u32::MAX, Why::Hole)?;
-        }
-        let handle = self.begin(ctx, CREDITS + 2 * held.len())?;
-        let mut core = inode.core_mut();
-        self.join_inode(&handle, inode, &mut core)?;
-        self.groups.pin_inode_bitmap(&handle, inode.group_on_disk(self))?;
+        self.drop_content(ctx, inode, &mut data);
+        let mut end = u32::MAX;
+        // The last blocks go with the inode, so that no crash leaves one that owns nothing: a long symbolic link would
+        // be taken for a short one.
+        let (handle, mut core) = loop {
+            let handle = self.begin(ctx, CREDITS + 2 * held.len() + FREE_CREDITS)?;
+            let mut core = inode.core_mut();
+            self.join_inode(&handle, inode, &mut core)?;
+            self.groups.pin_inode_bitmap(&handle, inode.group_on_disk(self))?;
+            end = self.free_mapped(ctx, &handle, inode, &mut core, 0..end)?;
+            if end == 0 {
+                break (handle, core);
+            }
+        };
         let unused = self.release_attributes(&handle, inode, &mut core, &held)?;
         self.remove_orphan(&handle, &mut core);
         core.deleted = true;

@@ -104,16 +104,22 @@ impl FileSystem {
         self.truncate_locked(ctx, inode, &mut data, size)
     }
 
-    /// Deletes the inodes without links that somebody still holds open: the references end with the instance.
+    /// Ends what operations left over. The inodes without links that somebody still holds open are deleted: the references end
+    /// with the instance; so are those whose deletion an error ended. Truncations are finished.
     pub(crate) fn end_references(&self, ctx: &OpContext) -> Result<()> {
         for inode in self.inodes.all() {
-            let used = {
+            let (used, unfinished) = {
                 let core = inode.core();
-                core.links() == 0 && (core.orphan.is_some() || inode.opens.load(Ordering::Acquire) > 0)
+                let is_file = inode.number() >= self.sb.first_inode();
+                (core.links() == 0 && !core.deleted && is_file, core.unfinished && core.links() > 0)
             };
             if used {
                 inode.opens.store(0, Ordering::Release);
                 self.delete_if_unused(ctx, &inode)?;
+            }
+            if unfinished {
+                let mut data = inode.write();
+                self.finish_truncation(ctx, &inode, &mut data)?;
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 /// Revoke records that are charged as one block: a 1 KiB block holds 125.
-const REVOKES_PER_CREDIT: u64 = 100;
+pub(crate) const REVOKES_PER_CREDIT: usize = 100;
 
 /// A handle: what is changed through it lands in one transaction. Dropping it ends the operation.
 ///
@@ -143,7 +143,7 @@ impl<'a, B: Backend> Handle<'a, B> {
         self.cache.forget(block, self.epoch);
         if self.transactions.revoke(block) {
             self.revokes.set(self.revokes.get() + 1);
-            if self.revokes.get() % REVOKES_PER_CREDIT == 1 {
+            if self.revokes.get() % u64_from_usize(REVOKES_PER_CREDIT) == 1 {
                 self.used.set(self.used.get() + 1);
             }
         }

@@ -97,6 +97,9 @@ impl FileSystem {
             let count = references(&core).saturating_sub(1);
             set_references(&mut core, count);
             if count == 0 && core.links() > 0 {
+                // Linux refuses an orphan that is marked as a value (observed on 6.18): a crash would leave it for ever.
+                let flags = core.flags().difference(InodeFlags::EA_INODE);
+                core.slot.raw_mut().set_flags(flags);
                 core.slot.raw_mut().i_links_count.set(0);
                 self.add_orphan(handle, value, &mut core);
                 unused.push(Arc::clone(value));
@@ -195,7 +198,9 @@ impl FileSystem {
         raw.set_uid(uid);
         raw.set_gid(gid);
         raw.i_links_count.set(1);
-        core.slot.set_accessed(Timestamp::from_seconds(i64::from(hash)));
+        // All 32 bits, which no time has: a time would be cut.
+        core.slot.set_accessed(Timestamp::default());
+        core.slot.raw_mut().i_atime.set(hash);
         set_references(&mut core, 1);
         self.remove_orphan(handle, &mut core);
         value.opens.store(0, Ordering::Release);
