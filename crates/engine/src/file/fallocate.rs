@@ -405,7 +405,7 @@ impl FileSystem {
         let mut core = inode.core_mut();
         let last = self.lookup_block(inode, &core, u32::MAX - 1)?;
         if last.found.or(last.left).is_some_and(|e| {
-            u64_from_u32(e.end()) + u64_from_u32(blocks.end - blocks.start) >= u64_from_u32(u32::MAX)
+            u64_from_u32(e.end()) + u64_from_u32(blocks.end - blocks.start) > u64_from_u32(u32::MAX)
         }) {
             return Err(Error::FileTooLarge);
         }
