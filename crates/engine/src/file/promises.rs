@@ -51,7 +51,8 @@ impl FileSystem {
         match self.promise_at_once(ctx, inode, data, blocks) {
             Err(Error::NoSpace) if self.space.delayed_clusters() > 0 && !self.options().follow_page_cache => {
                 self.write_back(ctx, inode, data)?;
-                self.write_back_others(ctx, || false)?;
+                // What others can not have written is told to who syncs them.
+                drop(self.write_back_others(ctx, || false));
                 self.promise_at_once(ctx, inode, data, blocks)
             }
             other => other,
