@@ -52,7 +52,8 @@ impl FileSystem {
             Some(Walk::Found(array)) => array,
         };
         let rest = &array.words[array.index..];
-        let at = |offset: usize| logical + u32_from_usize(offset);
+        // The last array may reach beyond the last block that there can be.
+        let at = |offset: usize| logical.saturating_add(u32_from_usize(offset));
         if let Some(first) = pointer(self.geometry(), rest[0])? {
             let run = rest.iter().zip(first.raw()..).take_while(|(word, block)| u64::from(**word) == *block);
             let len = u32_from_usize(run.count());

@@ -79,7 +79,8 @@ impl Ranges {
             12..14 => *pick(rng, &self.recent),
             14 => self.far(rng),
             _ => {
-                return rng.random_range(0..=reach.min(size.saturating_mul(2).max(self.edges.block() * NEAR)));
+                return rng
+                    .random_range(0..=reach.min(size.saturating_mul(2).max(self.edges.block() * NEAR)));
             }
         };
         beside(rng, edge.min(reach))

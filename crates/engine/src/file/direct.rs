@@ -37,6 +37,7 @@ impl FileSystem {
         }
         let file = self.writable_file(inode)?;
         let mut data = file.write();
+        file.core().check_alive(file.number())?;
         if file.core().flags().contains(InodeFlags::APPEND) && offset != file.core().size {
             return Err(Error::NotPermitted);
         }

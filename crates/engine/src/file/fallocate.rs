@@ -1,7 +1,7 @@
 //! `fallocate`: allocating ahead, punching, zeroing, collapsing and inserting.
 
 use super::allocate::How;
-use super::truncate::Why;
+use super::truncate::{FREE_CREDITS, Why};
 use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::UNWRITTEN_MAX;
@@ -363,17 +363,31 @@ impl FileSystem {
         self.convert_all(ctx, inode, data)?;
         self.forget_pages(data, bytes.start..u64::MAX);
         let shift = self.prepare_shift(inode, blocks.start)?;
-        self.free_range(ctx, inode, data, blocks.clone(), Why::Hole)?;
-        let handle = self.begin(ctx, shift.credits)?;
-        let mut core = inode.core_mut();
-        self.join_inode(&handle, inode, &mut core)?;
+        self.prepare_hole(ctx, inode, data, &blocks)?;
+        let mut end = blocks.end;
+        // The last blocks go with the move: a range that one transaction can free is removed whole, or not at all.
+        let (handle, mut core) = loop {
+            let handle = self.begin(ctx, shift.credits + FREE_CREDITS)?;
+            handle.set_pool(Pool::Reserve);
+            let mut core = inode.core_mut();
+            self.join_inode(&handle, inode, &mut core)?;
+            end = self.free_mapped(ctx, &handle, inode, &mut core, blocks.start..end)?;
+            if end == blocks.start {
+                break (handle, core);
+            }
+        };
+        self.forget_dirty(data, blocks.clone());
         data.holes.forget(blocks.start..u32::MAX);
-        let shifted = self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.collapse(blocks, |_| {}));
-        self.apply(shifted)?;
         let size = core.size - (bytes.end - bytes.start);
+        let shifted =
+            self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.collapse(blocks.clone(), |_| {}));
+        self.apply(shifted)?;
         core.set_size(size);
         core.slot.set_modified(ctx.now);
         core.slot.set_changed(ctx.now);
+        drop(core);
+        drop(handle);
+        self.settle_reservations(ctx, inode, data, &blocks);
         Ok(())
     }
 

@@ -258,17 +258,12 @@ impl FileSystem {
         range: Range<u32>,
         why: Why,
     ) -> Result<()> {
-        // Cutting off needs no new block. A hole may split an extent, for which there may be no room: then nothing has
-        // changed, the dirty blocks included.
-        if data.has_more_than(&range) {
-            if why == Why::Hole {
-                self.promise_for_change(ctx, inode, data, 1)?;
-            }
-            self.promise_at_borders(ctx, inode, data, &range)?;
+        // Cutting off needs no new block.
+        if why == Why::Hole {
+            self.prepare_hole(ctx, inode, data, &range)?;
+        } else {
+            self.prepare_removal(ctx, inode, data, &range)?;
         }
-        data.holes.forget(range.clone());
-        data.unconverted.take(&range);
-        self.discard_preallocations(ctx, inode);
         // As in Linux (observed on 6.18) blocks that go behind an end that stays are nothing for fdatasync to commit.
         let same_size = why == Why::NewSize(inode.core().size);
         let remapped_in = inode.remapped_in.load(Ordering::Relaxed);
@@ -316,6 +311,37 @@ impl FileSystem {
         }
         self.forget_dirty(data, range.clone());
         self.settle_reservations(ctx, inode, data, &range);
+        Ok(())
+    }
+
+    /// Makes ready for unmapping `range` amid a file: that may split an extent, for which there may be no room. Nothing has changed
+    /// then, the dirty blocks included.
+    pub(crate) fn prepare_hole(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        range: &Range<u32>,
+    ) -> Result<()> {
+        if data.has_more_than(range) {
+            self.promise_for_change(ctx, inode, data, 1)?;
+        }
+        self.prepare_removal(ctx, inode, data, range)
+    }
+
+    fn prepare_removal(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        range: &Range<u32>,
+    ) -> Result<()> {
+        if data.has_more_than(range) {
+            self.promise_at_borders(ctx, inode, data, range)?;
+        }
+        data.holes.forget(range.clone());
+        data.unconverted.take(range);
+        self.discard_preallocations(ctx, inode);
         Ok(())
     }
 
