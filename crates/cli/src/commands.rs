@@ -3,6 +3,7 @@
 mod calendar;
 mod cat;
 mod check;
+mod clock;
 mod completions;
 mod frag;
 mod get;
@@ -42,6 +43,23 @@ pub(crate) fn describe(error: &anyhow::Error) -> String {
         }
     }
     line
+}
+
+/// Wrong usage that the definitions of the arguments cannot see: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UsageError(String);
+
+impl UsageError {
+    fn new(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<anyhow::Error> for UsageError {
+    fn from(error: anyhow::Error) -> Self {
+        Self(describe(&error))
+    }
 }
 
 /// Options that every command takes.

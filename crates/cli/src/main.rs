@@ -34,7 +34,11 @@ fn main() -> ExitCode {
         Err(error) => return usage::end(&error, &command),
     };
     let code = cli.command.run(&cli.output).unwrap_or_else(|error| {
-        eprintln!("blockyard: {}", commands::describe(&error));
+        let told = commands::describe(&error);
+        if error.is::<commands::UsageError>() {
+            return usage::refuse(&told, &command);
+        }
+        eprintln!("blockyard: {told}");
         ExitCode::from(commands::EXIT_OPERATIONAL)
     });
     streams::finish(code)

@@ -23,12 +23,15 @@ pub(crate) fn end(error: &clap::Error, command: &clap::Command) -> ExitCode {
             let _ = error.print();
             ExitCode::from(EXIT_USAGE)
         }
-        _ => {
-            let words = words(command, std::env::args_os().skip(1));
-            eprintln!("{}: {} (see `{} --help`)", words.join(": "), message(error), words.join(" "));
-            ExitCode::from(EXIT_USAGE)
-        }
+        _ => refuse(&message(error), command),
     }
+}
+
+/// Tells in one line what is wrong with the usage of the command that runs, and gives the exit code.
+pub(crate) fn refuse(told: &str, command: &clap::Command) -> ExitCode {
+    let words = words(command, std::env::args_os().skip(1));
+    eprintln!("{}: {told} (see `{} --help`)", words.join(": "), words.join(" "));
+    ExitCode::from(EXIT_USAGE)
 }
 
 /// What is wrong and the tips, in one line.

@@ -1,4 +1,4 @@
-//! A device that is a file or a block device: positional reads and writes, hole punching, advisory lock.
+//! A device that is a file or a block device, or a part of one: positional reads and writes, hole punching, advisory lock.
 //!
 //! A writer holds an exclusive `flock` for its life, so two writers of ours never meet; on a block device it also
 //! asks the kernel for exclusive use, which fails while it is mounted. Readers take no lock.
@@ -16,11 +16,13 @@ use crate::{BlockDevice, DeviceError, Result, check_range};
 /// Bytes that are read, or written as zeroes, at a time.
 const CHUNK: usize = 1 << 20;
 
-/// A file or block device.
+/// A file or block device, or a part of one.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
     path: PathBuf,
+    /// Where the device begins in the file: offsets of every method count from there.
+    start: u64,
     size: u64,
     is_read_only: bool,
 }
@@ -50,6 +52,15 @@ impl FileDevice {
     /// # Errors
     /// [`DeviceError::Open`].
     pub fn create(path: &Path, size: u64) -> Result<Self> {
+        Self::create_at(path, 0, size)
+    }
+
+    /// As [`Self::create`], for a device that begins at byte `start` of the file: what lies before it stays.
+    ///
+    /// # Errors
+    /// [`DeviceError::Open`].
+    pub fn create_at(path: &Path, start: u64, size: u64) -> Result<Self> {
+        let end = start.saturating_add(size);
         let create = || {
             if std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device()) {
                 return Self::open_writable(path);
@@ -59,20 +70,41 @@ impl FileDevice {
             let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
             let mut device = Self::finish_open(opened, path, false)?;
             // A size that the file cannot have must not cost its content, or leave an empty file.
-            if let Err(error) = device.file.set_len(size) {
+            let length_before = device.size;
+            if let Err(error) = device.file.set_len(end) {
                 if is_new {
                     let _ = std::fs::remove_file(path);
                 }
                 return Err(error);
             }
-            device.file.set_len(0)?;
-            device.file.set_len(size)?;
-            device.size = size;
+            device.file.set_len(start.min(length_before))?;
+            device.file.set_len(end)?;
+            device.size = end;
             Ok(device)
         };
         let device: Self = create().map_err(|source| open_error(path, source))?;
-        check_range("create", 0, size, device.size)?;
-        Ok(device)
+        check_range("create", start, size, device.size)?;
+        device.window(start, None)
+    }
+
+    /// The part that begins at byte `start` and has `bytes` bytes, or as many as there are.
+    ///
+    /// # Errors
+    /// [`DeviceError::Open`] when it begins at the end or behind it.
+    pub fn window(mut self, start: u64, bytes: Option<u64>) -> Result<Self> {
+        if start >= self.size && start > 0 {
+            let message = format!("it has {} bytes, the image would begin at byte {start}", self.size);
+            return Err(open_error(&self.path, io::Error::new(io::ErrorKind::InvalidInput, message)));
+        }
+        self.start += start;
+        self.size = bytes.unwrap_or(u64::MAX).min(self.size - start);
+        Ok(self)
+    }
+
+    /// Bytes that a block device counts in; `None` for a file, which can be the image of any disk.
+    #[must_use]
+    pub fn sector_bytes(&self) -> Option<u64> {
+        rustix::fs::ioctl_blksszget(&self.file).ok().map(u64::from)
     }
 
     fn open_writable(path: &Path) -> io::Result<Self> {
@@ -99,7 +131,7 @@ impl FileDevice {
         }
         // The end of a block device is its size, as it is for a file.
         let size = file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, path: path.to_owned(), size, is_read_only })
+        Ok(Self { file, path: path.to_owned(), start: 0, size, is_read_only })
     }
 
     /// The path it was opened by.
@@ -146,8 +178,8 @@ impl FileDevice {
         if position >= self.size {
             return Ok(None);
         }
-        let start = match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(position)) {
-            Ok(start) => start,
+        let start = match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(self.start + position)) {
+            Ok(start) => start - self.start,
             Err(rustix::io::Errno::NXIO) => return Ok(None),
             // Block devices and some file systems know no holes: all of it is data.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOTSUP) => {
@@ -155,7 +187,8 @@ impl FileDevice {
             }
             Err(errno) => return Err(io_error("seek", position, 0, errno.into())),
         };
-        let end = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(start)).unwrap_or(self.size);
+        let end = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(self.start + start));
+        let end = end.map_or(self.size, |end| end - self.start);
         Ok((start < self.size).then(|| (start, end.clamp(start + 1, self.size))))
     }
 
@@ -201,13 +234,17 @@ impl BlockDevice for FileDevice {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         check_range("read", offset, buf.len(), self.size)?;
         let length = u64_from_usize(buf.len());
-        self.file.read_exact_at(buf, offset).map_err(|source| io_error("read", offset, length, source))
+        self.file
+            .read_exact_at(buf, self.start + offset)
+            .map_err(|source| io_error("read", offset, length, source))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         let length = u64_from_usize(data.len());
         self.check_writable("write", offset, length)?;
-        self.file.write_all_at(data, offset).map_err(|source| io_error("write", offset, length, source))
+        self.file
+            .write_all_at(data, self.start + offset)
+            .map_err(|source| io_error("write", offset, length, source))
     }
 
     fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
@@ -216,7 +253,7 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, flags, offset, length) {
+        match rustix::fs::fallocate(&self.file, flags, self.start + offset, length) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS | rustix::io::Errno::INVAL) => {
                 self.write_zeroes_by_hand(offset, length)
@@ -231,7 +268,7 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, flags, offset, length) {
+        match rustix::fs::fallocate(&self.file, flags, self.start + offset, length) {
             // A device that cannot discard has kept the content, which is allowed.
             Ok(()) | Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS | rustix::io::Errno::INVAL) => {
                 Ok(())

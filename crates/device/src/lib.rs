@@ -5,7 +5,7 @@
 //!
 //! | kind | what for |
 //! |---|---|
-//! | [`FileDevice`] | image files and block devices |
+//! | [`FileDevice`] | image files and block devices, or parts of them ([`ImagePath`]) |
 //! | [`MemoryDevice`] | sparse image in memory, loaded from and saved to sparse files |
 //! | [`RecorderDevice`] | logs writes and flushes; rebuilds what a power cut could have left |
 //! | [`FaultyDevice`] | fails on purpose, and counts operations |
@@ -15,9 +15,11 @@
 
 mod faulty;
 mod file;
+mod image_path;
 mod memory;
 mod overlay;
 mod pages;
+mod partitions;
 mod random;
 mod recorder;
 mod stripe;
@@ -26,8 +28,10 @@ use std::path::PathBuf;
 
 pub use faulty::{Effect, Fault, FaultyDevice, Operation, OperationCounts, When};
 pub use file::FileDevice;
+pub use image_path::{BadOffset, ImagePath};
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
+pub use partitions::{PartitionTable, TableKind};
 pub use recorder::{CrashPlan, CrashState, Event, Piece, RecorderDevice, Step, WriteLog};
 
 /// Errors of a device, with the operation and the place.

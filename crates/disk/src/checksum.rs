@@ -7,7 +7,7 @@
 mod crc;
 pub mod object;
 
-pub use crc::{crc16, crc32_be, crc32c_raw};
+pub use crc::{crc16, crc32, crc32_be, crc32c_raw};
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};

@@ -1,4 +1,4 @@
-//! Every on-disk structure of ext2, ext3 and ext4: bytes, checksums and geometry arithmetic. No I/O.
+//! Every on-disk structure of ext2, ext3 and ext4, and of partition tables: bytes, checksums and geometry arithmetic. No I/O.
 //!
 //! One file per on-disk object. Bytes from an image are `Raw*` (zerocopy, little-endian fields; big-endian for
 //! jbd2) until a `parse`/`verify` step turns them into a verified type with private fields. Each check that such a
@@ -26,6 +26,7 @@ pub mod layout;
 pub mod mmp;
 pub mod num;
 pub mod orphan_file;
+pub mod partition;
 pub mod superblock;
 pub mod timestamp;
 pub mod units;

@@ -351,7 +351,10 @@ mod tests {
         let timed = Limit { time: Some(std::time::Duration::from_secs(1)), ops_per_worker: None };
         refused(Plan { limit: timed, interleave: Interleave::Overlap, ..good() }, "--ops");
         refused(Plan { image: ImageSource::memory(8 << 20, 1), ..good() }, "too small");
-        let file = |in_place| ImageSource::File { path: "/nonexistent/image".into(), in_place };
+        let file = |in_place| ImageSource::File {
+            path: blockyard_device::ImagePath::whole("/nonexistent/image"),
+            in_place,
+        };
         refused(Plan { image: file(false), ..good() }, "/nonexistent/image");
         refused(Plan { image: file(true), ..good() }, "one cell only");
     }

@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use blockyard_device::ImagePath;
 use blockyard_disk::FileType;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_engine::reader::Reader;
@@ -20,8 +20,9 @@ const KEYS: &str = "JSON: one object a piece of up to 64 KiB: path, offset, leng
 #[derive(clap::Args)]
 #[command(after_help = image::EXIT_CODES, after_long_help = format!("{KEYS}\n\n{}", image::EXIT_CODES))]
 pub(crate) struct Args {
-    /// The image
-    image: PathBuf,
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// Regular files; symbolic links are followed
     #[arg(required = true)]
     paths: Vec<OsString>,

@@ -1,13 +1,12 @@
 //! `blockyard check`: verify an image without writing to it.
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use blockyard_check::{Finding, Options, Place, Report};
-use blockyard_device::FileDevice;
+use blockyard_device::{FileDevice, ImagePath};
 
 use super::ticker::Ticker;
-use super::{EXIT_OPERATIONAL, Output};
+use super::{EXIT_OPERATIONAL, Output, image};
 
 /// Exit code of an image with errors, as e2fsck -n gives it.
 const EXIT_UNCORRECTED: u8 = 4;
@@ -23,8 +22,9 @@ const EXIT_USAGE: u8 = 16;
                   errors found, 8 the image cannot be checked, 16 wrong usage."
 )]
 pub(crate) struct Args {
-    /// The image
-    image: PathBuf,
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// Only look, change nothing (the default: there is no repair yet)
     #[arg(short = 'n', long)]
     no: bool,
@@ -44,8 +44,8 @@ pub(crate) struct Args {
     #[arg(short = 'B', long, value_name = "BYTES")]
     block_size: Option<u32>,
     /// The device or file that holds the journal, when it is not in the image
-    #[arg(short, long, value_name = "DEVICE")]
-    journal_device: Option<PathBuf>,
+    #[arg(short, long, value_name = "DEVICE", value_parser = image::operand())]
+    journal_device: Option<ImagePath>,
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -71,12 +71,16 @@ impl Args {
             eprintln!("blockyard: check --threads 0: at least one thread is needed");
             return Ok(ExitCode::from(EXIT_USAGE));
         }
-        let open = |path: &Path| -> anyhow::Result<FileDevice> {
-            super::image::refuse_no_image(path)?;
-            Ok(FileDevice::open_read_only(path)?)
+        let open = |path: &ImagePath| -> anyhow::Result<FileDevice> {
+            image::refuse_no_image(path)?;
+            Ok(path.open_read_only()?)
         };
         let device = open(&self.image)?;
-        let journal = self.journal_device.as_deref().map(open).transpose()?;
+        if self.superblock.is_none() && !image::has_magic(&device) {
+            // A superblock that is damaged has backups, a disk with partitions has none.
+            image::refuse_partitioned(&self.image, &device)?;
+        }
+        let journal = self.journal_device.as_ref().map(open).transpose()?;
         let superblock = self.superblock.map(|block| Place { block, block_size: self.block_size });
         let options = Options { threads: self.threads, superblock };
         let ticker = Ticker::of(output, "check");

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use blockyard_device::ImagePath;
 use blockyard_disk::Inode;
 use blockyard_engine::reader::Reader;
 use blockyard_lab::frag::defrag::DefragTotals;
@@ -31,8 +32,9 @@ path and the keys of files.";
 #[derive(clap::Args)]
 #[command(after_help = image::EXIT_CODES, after_long_help = format!("{KEYS}\n\n{}", image::EXIT_CODES))]
 pub(crate) struct Args {
-    /// The image
-    image: PathBuf,
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// Files and directories (default: free space, and all files)
     paths: Vec<OsString>,
     /// Also count free aligned chunks of so many KiB, a power of two

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use blockyard_device::ImagePath;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use blockyard_disk::{FileType, Inode, InodeMap, InodeNr};
 use blockyard_engine::reader::Reader;
@@ -36,8 +37,9 @@ const CHUNK: u64 = 1 << 20;
     allows; so are devices and the attributes of the system.\n\nJSON: one object a name: path (in the image), to, type, \
     size.\n\n{EXIT_CODES}"))]
 pub(crate) struct Args {
-    /// The image
-    image: PathBuf,
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// Paths in the image, and last the directory of the host to put them into or the new name (- is standard output)
     #[arg(required = true, num_args = 2.., value_names = ["PATH", "DEST"])]
     paths: Vec<OsString>,

@@ -1,5 +1,6 @@
 //! What the reading commands share: opening an image, output that stands a closed pipe, text of numbers and names.
 
+use std::ffi::OsString;
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -7,10 +8,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use blockyard_device::{BlockDevice, FileDevice};
+use blockyard_device::{BadOffset, BlockDevice, FileDevice, ImagePath, PartitionTable};
+use blockyard_disk::partition::Partition;
 use blockyard_disk::superblock;
 use blockyard_engine::reader::{Error, Reader};
 use blockyard_recovery::{Options, replay_into_overlay};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use rustix::fs::Access;
 
 /// Where `s_magic` lies: byte 0x38 of the superblock, which begins at byte 1024.
@@ -26,8 +29,13 @@ pub(super) const DAMAGED: &str = "; `blockyard check -n` tells more, e2fsck repa
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 the path does not exist, 2 wrong usage, 8 the image cannot \
                                      be read.";
 
+/// Reads an IMAGE of the command line: a path, or `PATH?offset=BYTES`.
+pub(super) fn operand() -> impl TypedValueParser<Value = ImagePath> {
+    OsStringValueParser::new().try_map(|given: OsString| -> Result<_, BadOffset> { ImagePath::parse(&given) })
+}
+
 /// Opens an image as it stands, for commands that show its metadata.
-pub(super) fn open_as_is(path: &Path) -> Result<Reader> {
+pub(super) fn open_as_is(path: &ImagePath) -> Result<Reader> {
     let device = device(path, false)?;
     let opened = Reader::open(Arc::new(device));
     opened.map_err(|error| {
@@ -38,16 +46,15 @@ pub(super) fn open_as_is(path: &Path) -> Result<Reader> {
 
 /// Opens the file or block device, for writing too when it `changes`. What cannot hold a file system at all is refused
 /// with what to do instead.
-pub(super) fn device(path: &Path, changes: bool) -> Result<FileDevice> {
+pub(super) fn device(path: &ImagePath, changes: bool) -> Result<FileDevice> {
     let shown = path.display();
     refuse_no_image(path)?;
-    if let Err(errno) = rustix::fs::access(path, Access::READ_OK) {
+    if let Err(errno) = rustix::fs::access(path.file(), Access::READ_OK) {
         bail!("{shown}: {}; it must be readable", io::Error::from(errno));
     }
-    let device = FileDevice::open_read_only(path)?;
-    let mut magic = [0; 2];
-    let read = device.read_at(MAGIC_AT, &mut magic);
-    if read.is_err() || u16::from_le_bytes(magic) != superblock::MAGIC {
+    let device = path.open_read_only()?;
+    if !has_magic(&device) {
+        refuse_partitioned(path, &device)?;
         bail!(
             "{shown}: holds no ext2, ext3 or ext4 file system: superblock magic is not 0xEF53; `blockyard mkfs` makes one"
         );
@@ -55,17 +62,58 @@ pub(super) fn device(path: &Path, changes: bool) -> Result<FileDevice> {
     if !changes {
         return Ok(device);
     }
-    if let Err(errno) = rustix::fs::access(path, Access::WRITE_OK) {
+    if let Err(errno) = rustix::fs::access(path.file(), Access::WRITE_OK) {
         bail!("{shown}: {}; it must be writable to be changed", io::Error::from(errno));
     }
     refuse_in_use(path)?;
-    Ok(FileDevice::open(path)?)
+    Ok(path.open()?)
+}
+
+/// Whether a superblock of ext2, ext3 or ext4 may stand at its place.
+pub(super) fn has_magic(device: &dyn BlockDevice) -> bool {
+    holds_ext_at(device, 0)
+}
+
+fn holds_ext_at(device: &dyn BlockDevice, offset: u64) -> bool {
+    let mut magic = [0; 2];
+    let read = offset.checked_add(MAGIC_AT).map(|at| device.read_at(at, &mut magic));
+    matches!(read, Some(Ok(()))) && u16::from_le_bytes(magic) == superblock::MAGIC
+}
+
+/// Refuses a disk that has partitions where one of them is meant, and says how to name each that Linux keeps files in.
+pub(super) fn refuse_partitioned(path: &ImagePath, device: &FileDevice) -> Result<()> {
+    let Some(table) = PartitionTable::read(device, device.sector_bytes())? else { return Ok(()) };
+    if table.partitions.is_empty() {
+        return Ok(());
+    }
+    let shown = path.display();
+    let describe = |partition: &Partition| {
+        let holds_ext = holds_ext_at(device, partition.first_byte);
+        (holds_ext || partition.kind.is_linux()).then(|| {
+            let mib = partition.bytes >> 20;
+            let name =
+                if partition.name.is_empty() { String::new() } else { format!(" {:?}", partition.name) };
+            let kind = if holds_ext { "ext" } else { "no ext file system" };
+            format!(
+                "{shown}?offset={} (partition {}{name}, {mib} MiB, {kind})",
+                partition.first_byte, partition.number
+            )
+        })
+    };
+    let linux: Vec<String> = table.partitions.iter().filter_map(describe).collect();
+    let table = format!("a disk with a {} partition table", table.kind.name());
+    if linux.is_empty() {
+        bail!(
+            "{shown}: {table}, none of whose partitions is Linux's; ?offset=BYTES behind the path chooses one"
+        );
+    }
+    bail!("{shown}: {table}; choose a partition: {}", linux.join(", "))
 }
 
 /// Refuses a path where no image can be, with what to do instead.
-pub(super) fn refuse_no_image(path: &Path) -> Result<()> {
+pub(super) fn refuse_no_image(path: &ImagePath) -> Result<()> {
     let shown = path.display();
-    match std::fs::metadata(path) {
+    match std::fs::metadata(path.file()) {
         Ok(data) if data.is_dir() => bail!("{shown}: is a directory; an image or a block device is needed"),
         Ok(data) if data.is_file() && data.len() == 0 => {
             bail!("{shown}: is empty; `blockyard mkfs` makes a file system")
@@ -83,7 +131,7 @@ pub(super) fn refuse_no_image(path: &Path) -> Result<()> {
 
 /// Opens an image for commands that show files: a journal that needs recovery is replayed in memory. When that is not
 /// possible a note says why, and the state before the replay is shown.
-pub(super) fn open(path: &Path) -> Result<Reader> {
+pub(super) fn open(path: &ImagePath) -> Result<Reader> {
     let reader = open_as_is(path)?;
     if !reader.superblock().needs_recovery() {
         return Ok(reader);
@@ -127,7 +175,7 @@ impl Write for Output {
 /// Runs `body` with buffered standard output, or with none when it `is_mute`, and turns its end into an exit code: a
 /// reader that closed the pipe has seen enough, and a path that does not exist has a code of its own.
 pub(super) fn print(
-    path: &Path,
+    path: &ImagePath,
     is_mute: bool,
     body: impl FnOnce(&mut dyn Write) -> Result<()>,
 ) -> Result<ExitCode> {
@@ -156,8 +204,8 @@ fn is_not_found(error: &anyhow::Error) -> bool {
 
 /// Refuses a file that a loop device shows: what stands on it may be mounted. (Block devices are opened exclusively,
 /// which fails when they are mounted.)
-pub(super) fn refuse_in_use(image: &Path) -> Result<()> {
-    let (Ok(image_path), Ok(devices)) = (image.canonicalize(), std::fs::read_dir("/sys/block")) else {
+pub(super) fn refuse_in_use(image: &ImagePath) -> Result<()> {
+    let (Ok(image_path), Ok(devices)) = (image.file().canonicalize(), std::fs::read_dir("/sys/block")) else {
         return Ok(());
     };
     for device in devices.flatten() {
@@ -171,9 +219,9 @@ pub(super) fn refuse_in_use(image: &Path) -> Result<()> {
 }
 
 /// Refuses to write a result over the image that it comes from.
-pub(super) fn refuse_same(image: &Path, target: &Path) -> Result<()> {
+pub(super) fn refuse_same(image: &ImagePath, target: &Path) -> Result<()> {
     let place = |path| std::fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
-    if place(target).is_some_and(|there| place(image) == Some(there)) {
+    if place(target).is_some_and(|there| place(image.file()) == Some(there)) {
         bail!("{}: is the image itself; give another name", target.display());
     }
     Ok(())

@@ -1,10 +1,10 @@
 //! `blockyard ln IMAGE TARGET LINK`: makes hard and symbolic links.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use blockyard_device::ImagePath;
 use blockyard_engine::Error;
 use serde_json::json;
 
@@ -16,8 +16,9 @@ use super::{Output, image};
 #[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object: path, \
     target.\n\n{}", volume::EXIT_CODES))]
 pub(crate) struct Args {
-    /// The image
-    image: PathBuf,
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// The file that gets another name; with -s any text
     target: OsString,
     /// The new name, or a directory to make it in

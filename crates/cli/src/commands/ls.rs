@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, Inode, InodeMap, InodeNr};
 use blockyard_engine::reader::{DirEntry, Error, Reader};
 use serde_json::json;
@@ -23,8 +23,9 @@ target (of a symbolic link) and device (as [major, minor]).";
 #[derive(clap::Args)]
 #[command(after_help = image::EXIT_CODES, after_long_help = format!("{KEYS}\n\n{}", image::EXIT_CODES))]
 pub(crate) struct Args {
-    /// The image
-    image: PathBuf,
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// Directory or other name to list
     #[arg(default_value = "/")]
     path: OsString,

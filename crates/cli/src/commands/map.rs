@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use blockyard_device::ImagePath;
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{Extent, Inode, InodeMap};
 use blockyard_engine::reader::Reader;
@@ -26,8 +27,9 @@ and free squares), empty_groups, touched_groups, used_clusters.";
 #[derive(clap::Args)]
 #[command(after_help = image::EXIT_CODES, after_long_help = format!("{KEYS}\n\n{}", image::EXIT_CODES))]
 pub(crate) struct Args {
-    /// The image
-    image: PathBuf,
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// File or directory; a symbolic link at its end is not followed (default: the whole image)
     path: Option<OsString>,
     /// Write the map of the image as a picture

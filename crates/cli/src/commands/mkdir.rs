@@ -1,10 +1,10 @@
 //! `blockyard mkdir IMAGE PATH...`: makes directories.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::{Error, NewInode, SetAttributes};
 use serde_json::json;
@@ -17,8 +17,9 @@ use super::{Output, image};
 #[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object a directory made: path, \
     inode.\n\n{}", volume::EXIT_CODES))]
 pub(crate) struct Args {
-    /// The image
-    image: PathBuf,
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// Directories to make
     #[arg(required = true)]
     paths: Vec<OsString>,

@@ -6,15 +6,14 @@
 mod extended;
 mod values;
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use blockyard_device::{BlockDevice, FileDevice};
+use blockyard_device::{BlockDevice, FileDevice, ImagePath, PartitionTable};
 use blockyard_disk::superblock::ErrorPolicy;
 use blockyard_engine::mkfs::{self, Options, Profile, Summary, Usage, UuidChoice};
 
-use super::{Output, image};
+use super::{Output, UsageError, clock, image};
 use values::{bytes_of, parse_uuid, size_of};
 
 /// The features that `-O` knows, for the help text.
@@ -25,7 +24,7 @@ fn features_help() -> String {
          Refused by name: quota, project, casefold, encrypt, verity, journal_dev.\n\n\
          JSON: one object: image, type, dry_run, block_size, cluster_size, blocks, free_blocks, reserved_blocks, groups, \
          inodes, journal_blocks, uuid, seed, time, features, backup_superblocks.\n\n\
-         Exit codes: 0 made; 2 wrong usage; 8 refused or failed.",
+         Exit codes: 0 made; 2 wrong usage, and the target was not looked at; 8 refused or failed.",
         mkfs::supported_features(),
         extended::EXTENDED_HELP,
         extended::JOURNAL_HELP
@@ -36,8 +35,9 @@ fn features_help() -> String {
 #[derive(clap::Args)]
 #[command(after_help = features_help())]
 pub(crate) struct Args {
-    /// File or block device; a missing file is created
-    image: PathBuf,
+    /// File or block device; a missing file is created. IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// Size with a suffix k, m, g, t (or s: 512 bytes); without one KiB, or blocks when -b is given
     size: Option<String>,
     /// ext2, ext3 or ext4
@@ -97,7 +97,7 @@ pub(crate) struct Args {
     /// Seed of the UUID and the hash seed where they are not given; drawn and printed when absent
     #[arg(long)]
     seed: Option<u64>,
-    /// Time of creation, Unix seconds (else E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH, or now)
+    /// Time of creation, Unix seconds [default: E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH, or now]
     #[arg(long)]
     time: Option<u64>,
     /// Overwrite what the target holds
@@ -114,13 +114,14 @@ pub(crate) struct Args {
 impl Args {
     /// Makes the file system.
     pub(crate) fn run(&self, output: &Output) -> Result<ExitCode> {
-        let options = self.options()?;
+        let options = self.options().map_err(UsageError::from)?;
+        refuse_whatever_the_target(&options)?;
         image::refuse_in_use(&self.image)?;
         let target = Target::inspect(&self.image, options.size.and_then(|size| bytes_of(size, &options)))?;
         if !self.force {
             target.refuse_occupied()?;
         }
-        let summary = mkfs::plan(target.device_bytes, &options)?;
+        let summary = mkfs::plan(target.device_bytes, &options).map_err(of_usage)?;
         let summary = if self.dry_run {
             summary
         } else {
@@ -162,7 +163,7 @@ impl Args {
             label: self.label.clone().unwrap_or_default(),
             last_mounted: self.last_mounted.clone().unwrap_or_default(),
             seed: self.seed.map_or_else(values::drawn_seed, Ok)?,
-            time: self.time.map_or_else(values::creation_time, Ok)?,
+            time: clock::creation_time(self.time)?,
             ..Options::new(profile)
         };
         self.extended.iter().try_for_each(|list| extended::extended(&mut options, list))?;
@@ -196,6 +197,36 @@ pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
     args.options()
 }
 
+/// Sizes of devices that options are tried on when the size is not known yet: what is wrong for each is wrong.
+const SIZES_TRIED: [u64; 3] = [64 << 20, 4 << 30, 4 << 40];
+
+/// Refuses options that no target makes right, before the target is looked at.
+fn refuse_whatever_the_target(options: &Options) -> Result<()> {
+    let sizes = match options.size.and_then(|size| bytes_of(size, options)) {
+        Some(bytes) => vec![bytes],
+        None => SIZES_TRIED.to_vec(),
+    };
+    let mut last = Ok(());
+    for size in sizes {
+        match mkfs::plan(size, options).map_err(of_usage) {
+            Err(error) if error.is::<UsageError>() => last = Err(error),
+            _ => return Ok(()),
+        }
+    }
+    last
+}
+
+/// What is wrong with the options, as wrong usage; what does not fit the device is none.
+fn of_usage(error: mkfs::Error) -> anyhow::Error {
+    match error {
+        mkfs::Error::Refused { .. }
+        | mkfs::Error::UnknownFeature { .. }
+        | mkfs::Error::Value { .. }
+        | mkfs::Error::Conflict(_) => UsageError::from(anyhow::Error::new(error)).into(),
+        _ => error.into(),
+    }
+}
+
 fn usage_named(name: &str) -> Result<Usage> {
     Usage::named(name).with_context(|| format!("-T {name}: no such usage type; known are {}", Usage::names()))
 }
@@ -220,51 +251,65 @@ fn uuid_named(text: &str) -> Result<UuidChoice> {
 
 /// The file or device to be written.
 struct Target<'a> {
-    path: &'a Path,
+    image: &'a ImagePath,
     /// Size that the device has, or will have.
     device_bytes: u64,
     /// A file that is missing or shorter than wanted is given this size.
     must_grow: bool,
-    exists: bool,
+    /// What is there now, from the first byte of the image on.
+    now: Option<FileDevice>,
+    /// The image begins inside a disk with partitions, but none of them begins there.
+    is_astray: bool,
 }
 
 impl<'a> Target<'a> {
-    fn inspect(path: &'a Path, wanted: Option<u64>) -> Result<Self> {
-        let exists = path.exists();
-        let now = if exists { FileDevice::open_read_only(path)?.size() } else { 0 };
-        let Some(wanted) = wanted else {
-            if now == 0 {
-                bail!("{}: no such file, or an empty one; give a size", path.display());
+    fn inspect(image: &'a ImagePath, wanted: Option<u64>) -> Result<Self> {
+        let (mut table, mut now) = (None, None);
+        if image.file().exists() {
+            let whole = FileDevice::open_read_only(image.file())?;
+            if image.offset() > 0 {
+                table = PartitionTable::read(&whole, whole.sector_bytes())?;
             }
-            return Ok(Self { path, device_bytes: now, must_grow: false, exists });
-        };
-        let is_file = !exists || path.metadata().is_ok_and(|data| data.is_file());
-        if wanted > now && !is_file {
-            bail!("{}: the device has {now} bytes, fewer than the {wanted} asked for", path.display());
+            now = if image.offset() < whole.size() { Some(image.open_read_only()?) } else { None };
         }
-        Ok(Self { path, device_bytes: now.max(wanted), must_grow: wanted > now, exists })
+        let partition = table.as_ref().map(|table| table.beginning_at(image.offset()));
+        let is_astray = partition == Some(None);
+        let bytes = now.as_ref().map_or(0, BlockDevice::size);
+        let Some(wanted) = wanted else {
+            if bytes == 0 {
+                bail!("{}: no such file, or an empty one; give a size", image.display());
+            }
+            return Ok(Self { image, device_bytes: bytes, must_grow: false, now, is_astray });
+        };
+        let data = std::fs::metadata(image.file());
+        if wanted > bytes && (partition.flatten().is_some() || data.is_ok_and(|data| !data.is_file())) {
+            let what = if partition.flatten().is_some() { "partition" } else { "device" };
+            bail!("{}: the {what} has {bytes} bytes, fewer than the {wanted} asked for", image.display());
+        }
+        Ok(Self { image, device_bytes: bytes.max(wanted), must_grow: wanted > bytes, now, is_astray })
     }
 
     fn refuse_occupied(&self) -> Result<()> {
-        if !self.exists {
-            return Ok(());
+        if self.is_astray {
+            bail!(
+                "{}: no partition begins there; write there nevertheless with --force (-F)",
+                self.image.display()
+            );
         }
-        let device = FileDevice::open_read_only(self.path)?;
-        if let Some(found) = mkfs::find_signature(&device)? {
-            return Err(mkfs::Error::Occupied(found)).with_context(|| self.path.display().to_string());
+        let Some(device) = &self.now else { return Ok(()) };
+        if let Some(found) = mkfs::find_signature(device)? {
+            return Err(mkfs::Error::Occupied(found)).with_context(|| self.image.display().to_string());
         }
         Ok(())
     }
 
-    fn open(&self) -> Result<FileDevice> {
-        if self.must_grow {
-            return Ok(FileDevice::create(self.path, self.device_bytes)?);
-        }
-        Ok(FileDevice::open(self.path)?)
+    fn open(self) -> Result<FileDevice> {
+        drop(self.now);
+        Ok(if self.must_grow { self.image.create(self.device_bytes)? } else { self.image.open()? })
     }
 }
 
-fn to_json(image: &Path, summary: &Summary, options: &Options, dry_run: bool) -> serde_json::Value {
+fn to_json(image: &ImagePath, summary: &Summary, options: &Options, dry_run: bool) -> serde_json::Value {
     serde_json::json!({
         "image": image.display().to_string(),
         "type": options.profile.name(),
@@ -285,7 +330,7 @@ fn to_json(image: &Path, summary: &Summary, options: &Options, dry_run: bool) ->
     })
 }
 
-fn to_text(image: &Path, summary: &Summary, options: &Options, dry_run: bool) -> String {
+fn to_text(image: &ImagePath, summary: &Summary, options: &Options, dry_run: bool) -> String {
     let verb = if dry_run { "would make" } else { "made" };
     let backups: Vec<String> = summary.backup_superblocks.iter().map(u64::to_string).collect();
     let mut text = format!(

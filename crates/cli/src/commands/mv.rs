@@ -1,10 +1,10 @@
 //! `blockyard mv IMAGE SOURCE... DEST`: renames and moves inside an image.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use blockyard_device::ImagePath;
 use blockyard_engine::RenameMode;
 use serde_json::json;
 
@@ -16,8 +16,9 @@ use super::{Output, image};
 #[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object a name moved: from, \
     to.\n\n{}", volume::EXIT_CODES))]
 pub(crate) struct Args {
-    /// The image
-    image: PathBuf,
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// What to move, and last the directory to move it into or the new name
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
     paths: Vec<OsString>,

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use blockyard_device::ImagePath;
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::num::{low32, u64_from_usize};
 use blockyard_disk::{FileType, InodeNr, Timestamp};
@@ -21,7 +22,7 @@ use serde_json::json;
 use walkdir::WalkDir;
 
 use super::volume::{self, AtPath, Owner, Place, Volume, join};
-use super::{Output, host};
+use super::{Output, host, image};
 
 /// Bytes copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -31,8 +32,9 @@ const CHUNK: usize = 1 << 20;
 #[command(after_help = volume::EXIT_CODES, after_long_help = format!("A directory given as DIR/. puts its content \
     into DEST, without the directory itself.\n\nJSON: one object a name: path (in the image), inode, type, size.\n\n{}", volume::EXIT_CODES))]
 pub(crate) struct Args {
-    /// The image
-    image: PathBuf,
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// Files of the host (- is standard input), and last the directory in the image to put them into or the new name
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
     paths: Vec<OsString>,
@@ -54,7 +56,7 @@ impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         Volume::change(&self.image, &self.options, output, |volume| {
             let (sources, dest) = volume.sources_and_dest(&self.paths)?;
-            let itself = std::fs::metadata(&self.image).ok().map(|data| (data.dev(), data.ino()));
+            let itself = std::fs::metadata(self.image.file()).ok().map(|data| (data.dev(), data.ino()));
             let mut copy = Copy { volume, args: &self, itself, linked: HashMap::new(), names: 0, bytes: 0 };
             for source in sources {
                 let done =

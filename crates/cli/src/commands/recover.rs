@@ -1,10 +1,9 @@
 //! `blockyard recover`: replay the journal of an image, or say what a replay would do.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use blockyard_device::{BlockDevice, FileDevice, OverlayDevice};
+use blockyard_device::{BlockDevice, ImagePath, OverlayDevice};
 use blockyard_recovery::{
     Error, JournalState, JournalStatus, OnDamage, Options, Report, Session, Unflagged, replay_to_device,
 };
@@ -27,11 +26,12 @@ const EXIT_DAMAGED: u8 = 4;
                        --force), 8 the image cannot be read or written."
 )]
 pub(crate) struct Args {
-    /// The image
-    image: PathBuf,
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// The device or file that holds the journal, when it is not in the image
-    #[arg(short, long, value_name = "DEVICE")]
-    journal_device: Option<PathBuf>,
+    #[arg(short, long, value_name = "DEVICE", value_parser = image::operand())]
+    journal_device: Option<ImagePath>,
     /// Only say what a replay would do
     #[arg(short = 'n', long)]
     no: bool,
@@ -64,15 +64,15 @@ impl Args {
 
     /// Replays onto the devices, or with `-n` into memory.
     fn replay(&self, options: &Options) -> anyhow::Result<Result<Report, Error>> {
-        let journal = self.journal_device.as_deref();
+        let journal = self.journal_device.as_ref();
         Ok(if self.no {
-            let open = |path| FileDevice::open_read_only(path).map(OverlayDevice::new);
+            let open = |path: &ImagePath| path.open_read_only().map(OverlayDevice::new);
             let image = OverlayDevice::new(image::device(&self.image, false)?);
             replay_on(&image, journal.map(open).transpose()?.as_ref(), options)
         } else {
             let image = image::device(&self.image, true)?;
             journal.map(image::refuse_in_use).transpose()?;
-            replay_on(&image, journal.map(FileDevice::open).transpose()?.as_ref(), options)
+            replay_on(&image, journal.map(ImagePath::open).transpose()?.as_ref(), options)
         })
     }
 

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::DirEntry;
 use serde_json::json;
@@ -18,8 +18,9 @@ use super::{Output, image};
 #[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object a name removed: \
     path.\n\n{}", volume::EXIT_CODES))]
 pub(crate) struct Args {
-    /// The image
-    image: PathBuf,
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// Names to remove; a symbolic link is removed itself
     #[arg(required = true)]
     paths: Vec<OsString>,

@@ -9,8 +9,9 @@ mod inode;
 mod superblock;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
+
+use blockyard_device::ImagePath;
 
 use super::{Output, image};
 
@@ -27,8 +28,9 @@ target, device, xattrs (values in hexadecimal).";
 #[derive(clap::Args)]
 #[command(after_help = image::EXIT_CODES, after_long_help = format!("{KEYS}\n\n{}", image::EXIT_CODES))]
 pub(crate) struct Args {
-    /// The image
-    image: PathBuf,
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
     /// Show the inode of this path instead of the file system (a symbolic link at its end is not followed)
     path: Option<OsString>,
     /// Show every group too

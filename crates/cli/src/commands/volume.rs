@@ -6,12 +6,12 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use blockyard_alloc::Policy;
+use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, InodeNr, Timestamp};
 use blockyard_engine::{DirEntry, Error, FileSystem, OpContext, OpenOptions};
 
@@ -87,7 +87,7 @@ impl<T> AtPath<T> for blockyard_engine::Result<T> {
 pub(super) struct Volume<'a> {
     pub(super) fs: FileSystem,
     pub(super) ctx: OpContext,
-    image: &'a Path,
+    image: &'a ImagePath,
     output: &'a Output,
     pub(super) progress: Progress,
     failures: u64,
@@ -96,7 +96,7 @@ pub(super) struct Volume<'a> {
 impl<'a> Volume<'a> {
     /// Opens the image, lets `body` work on it, and closes it in order; gives the exit code.
     pub(super) fn change(
-        path: &'a Path,
+        path: &'a ImagePath,
         options: &Options,
         output: &'a Output,
         body: impl FnOnce(&mut Self) -> Result<()>,
@@ -111,7 +111,7 @@ impl<'a> Volume<'a> {
         Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn open(path: &'a Path, options: &Options, output: &'a Output) -> Result<Self> {
+    fn open(path: &'a ImagePath, options: &Options, output: &'a Output) -> Result<Self> {
         let device = image::device(path, true)?;
         let mut ctx = OpContext::system();
         if let Some(seconds) = options.time {

@@ -1,4 +1,4 @@
-//! The three CRCs with ext4's conventions: the caller passes the running state, nothing is inverted at the end.
+//! The CRCs with ext4's conventions: the caller passes the running state, nothing is inverted at the end.
 
 /// crc32c (Castagnoli, reflected) continued from `state`; start with `!0`. States chain over split input.
 #[must_use]
@@ -22,6 +22,17 @@ pub fn crc32_be(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(state, |state, byte| {
         let index = crate::num::usize_from_u32(state >> 24 ^ u32::from(*byte));
         state << 8 ^ CRC32_BE_TABLE[index]
+    })
+}
+
+/// CRC-32 as in zlib (reflected polynomial 0xEDB88320) continued from `state`; partition tables start with `!0` and invert
+/// the end. They are short: no table.
+#[must_use]
+pub fn crc32(state: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(state, |state, byte| {
+        (0..8).fold(state ^ u32::from(*byte), |value, _| {
+            if value & 1 == 1 { value >> 1 ^ 0xEDB8_8320 } else { value >> 1 }
+        })
     })
 }
 
@@ -74,6 +85,11 @@ mod tests {
     fn crc16_check_values() {
         assert_eq!(crc16(0, b"123456789"), 0xBB3D);
         assert_eq!(crc16(0xFFFF, b"123456789"), 0x4B37);
+    }
+
+    #[test]
+    fn crc32_check_value() {
+        assert_eq!(!crc32(!0, b"123456789"), 0xCBF4_3926);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::feature::{
 };
 use super::options::{Amount, Options};
 use super::profile::{DEFAULTS, Overrides, Usage};
+use blockyard_disk::Timestamp;
 use blockyard_disk::features::FeatureSet;
 
 /// Least bits of a group's bitmap that mke2fs accepts.
@@ -107,6 +108,7 @@ impl Params {
         }
         params.orphan_blocks = params.orphan_size(options)?;
         check_texts(options)?;
+        check_time(options, params.inode_size)?;
         Ok(params)
     }
 
@@ -466,6 +468,18 @@ fn reserved_percent(options: &Options) -> Result<f64> {
         Some(percent) if (0.0..=50.0).contains(&percent) => Ok(percent),
         Some(percent) => Err(bad_value(format!("-m {percent}"), "reserved percent must be between 0 and 50")),
     }
+}
+
+/// Inodes without extra words have 32 signed bits for a time, others two more.
+fn check_time(options: &Options, inode_size: u32) -> Result<()> {
+    let most = if inode_size == 128 { Timestamp::SECONDS_MAX_SHORT } else { Timestamp::SECONDS_MAX };
+    if options.time > most.unsigned_abs() {
+        return Err(bad_value(
+            format!("--time {}", options.time),
+            format!("inodes of {inode_size} bytes hold times up to {most} seconds after 1970"),
+        ));
+    }
+    Ok(())
 }
 
 fn check_texts(options: &Options) -> Result<()> {

@@ -3,11 +3,11 @@
 //! Key decision: an image file is only read while cells run. `in_place` means that the changes of the one cell are
 //! written to it at the end, after the judges have passed them; so an error leaves it as it was.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use blockyard_device::{BlockDevice, FileDevice, MemoryDevice, OverlayDevice};
+use blockyard_device::{BlockDevice, FileDevice, ImagePath, MemoryDevice, OverlayDevice};
 use blockyard_disk::Incompat;
 use blockyard_engine::reader::Reader;
 use blockyard_engine::{FileSystem, JournalUse, OpenOptions, mkfs};
@@ -27,8 +27,8 @@ pub enum ImageSource {
     },
     /// An image file, or a block device. Each cell sees it as it is and writes to memory.
     File {
-        /// Its path.
-        path: PathBuf,
+        /// Where it lies.
+        path: ImagePath,
         /// Write the changes to it in the end; only for a plan of one cell.
         in_place: bool,
     },
@@ -113,8 +113,7 @@ impl ImageSource {
                 CellDevice::Memory(Arc::new(device))
             }
             Self::File { path, in_place } => {
-                let file =
-                    if *in_place { FileDevice::open(path)? } else { FileDevice::open_read_only(path)? };
+                let file = if *in_place { path.open()? } else { path.open_read_only()? };
                 CellDevice::Overlay(Arc::new(OverlayDevice::new(file)))
             }
         })

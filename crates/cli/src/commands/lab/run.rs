@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
+use blockyard_device::ImagePath;
 use blockyard_lab::Interleave;
 use blockyard_lab::clusters::{CLUSTERS, ClusterPlan};
 use blockyard_lab::copy::{CopyPlan, Tree};
@@ -15,7 +16,7 @@ use blockyard_lab::runner::Limit;
 use blockyard_lab::workload::Workload;
 
 use crate::commands::Output;
-use crate::commands::image::device;
+use crate::commands::image::{device, operand};
 use crate::commands::ticker::Ticker;
 
 /// Each cell (a policy with a number of workers) runs on its own file system: a fresh one in memory, without root and
@@ -77,8 +78,8 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "image", allow_hyphen_values = true)]
     mkfs: Option<String>,
     /// Run each cell on a copy-on-write view of this image or block device, which is only read
-    #[arg(long)]
-    image: Option<PathBuf>,
+    #[arg(long, value_parser = operand())]
+    image: Option<ImagePath>,
     /// Write the result of the one cell to --image
     #[arg(long, requires = "image")]
     in_place: bool,

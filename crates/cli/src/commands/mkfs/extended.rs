@@ -41,7 +41,7 @@ pub(super) fn extended(options: &mut Options, list: &str) -> Result<()> {
             "encoding" | "encoding_flags" => {
                 bail!("-E {name}: casefold is not supported; enable it afterwards with tune2fs")
             }
-            "offset" => bail!("-E offset: not supported; put the image in place with dd or a loop device"),
+            "offset" => bail!("-E offset: give the place with the image, as IMAGE?offset=BYTES"),
             _ => bail!("-E {name}: no such option; known are: {EXTENDED_HELP}"),
         }
     }

@@ -1,7 +1,5 @@
 //! Reading sizes, UUIDs and the inputs that stand in for chance and clock.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use anyhow::{Context, Result, bail};
 use blockyard_engine::mkfs::{Amount, Options};
 
@@ -81,16 +79,6 @@ pub(super) fn drawn_seed() -> Result<u64> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .context("the system gives no random seed; give one with --seed")?;
     Ok(u64::from_le_bytes(bytes))
-}
-
-/// The time from the environment (E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH), else the clock; Unix seconds.
-pub(super) fn creation_time() -> Result<u64> {
-    for name in ["E2FSPROGS_FAKE_TIME", "SOURCE_DATE_EPOCH"] {
-        if let Ok(text) = std::env::var(name) {
-            return text.parse().with_context(|| format!("{name}={text}: not Unix seconds"));
-        }
-    }
-    Ok(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
 #[cfg(test)]

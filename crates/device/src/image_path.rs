@@ -1,0 +1,209 @@
+//! Where an image lies: a file or block device, and the byte of it at which the image begins.
+//!
+//! The form is that of e2fsprogs: `disk.img?offset=1048576`. A file whose name really ends so is that file. Every
+//! program that opens an image does it here, so that all understand the same.
+//!
+//! An image that begins where a partition begins ends where that ends; another one ends with the file.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use crate::{FileDevice, PartitionTable, Result};
+
+/// What comes between the file and the number.
+const MARK: &[u8] = b"?offset=";
+
+/// A file or block device, and the first byte of the image in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImagePath {
+    given: PathBuf,
+    file: PathBuf,
+    offset: u64,
+}
+
+/// An offset that is no number of bytes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "?offset={0}: not a number of bytes; a suffix k, m, g or t may follow it, or s for sectors of 512 bytes"
+)]
+pub struct BadOffset(String);
+
+impl ImagePath {
+    /// Takes an operand of the command line apart.
+    ///
+    /// # Errors
+    /// [`BadOffset`].
+    pub fn parse(given: &OsStr) -> std::result::Result<Self, BadOffset> {
+        let bytes = given.as_bytes();
+        let mark = bytes.windows(MARK.len()).rposition(|window| window == MARK);
+        let Some(mark) = mark.filter(|_| std::fs::symlink_metadata(given).is_err()) else {
+            return Ok(Self::whole(given));
+        };
+        let number = &bytes[mark + MARK.len()..];
+        let offset = byte_count(number).ok_or_else(|| BadOffset(String::from_utf8_lossy(number).into()))?;
+        let file = OsString::from_vec(bytes[..mark].to_vec()).into();
+        Ok(Self { given: given.into(), file, offset })
+    }
+
+    /// The whole of a file or device.
+    pub fn whole(file: impl Into<PathBuf>) -> Self {
+        let file = file.into();
+        Self { given: file.clone(), file, offset: 0 }
+    }
+
+    /// The file or device alone.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The byte at which the image begins.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// As it was given, for messages.
+    pub fn display(&self) -> std::path::Display<'_> {
+        self.given.display()
+    }
+
+    /// Opens the image for reading only; takes no lock.
+    ///
+    /// # Errors
+    /// [`DeviceError::Open`](crate::DeviceError::Open), also when the file ends before the image begins; those of reading
+    /// the partition table.
+    pub fn open_read_only(&self) -> Result<FileDevice> {
+        self.narrow(FileDevice::open_read_only(&self.file)?)
+    }
+
+    /// Opens the image for reading and writing, with the exclusive lock on the whole file or device.
+    ///
+    /// # Errors
+    /// As [`Self::open_read_only`]; also when another writer holds the lock or the block device is in use.
+    pub fn open(&self) -> Result<FileDevice> {
+        self.narrow(FileDevice::open(&self.file)?)
+    }
+
+    /// Makes or empties the image, so that it has `size` bytes of holes; with the exclusive lock. What lies before it
+    /// stays; what lies behind its first byte is lost. A block device keeps its size, which must suffice.
+    ///
+    /// # Errors
+    /// [`DeviceError::Open`](crate::DeviceError::Open).
+    pub fn create(&self, size: u64) -> Result<FileDevice> {
+        FileDevice::create_at(&self.file, self.offset, size)
+    }
+
+    fn narrow(&self, device: FileDevice) -> Result<FileDevice> {
+        if self.offset == 0 {
+            return Ok(device);
+        }
+        let table = PartitionTable::read(&device, device.sector_bytes())?;
+        let partition = table.as_ref().and_then(|table| table.beginning_at(self.offset));
+        device.window(self.offset, partition.map(|partition| partition.bytes))
+    }
+}
+
+impl From<PathBuf> for ImagePath {
+    fn from(file: PathBuf) -> Self {
+        Self::whole(file)
+    }
+}
+
+/// A number of bytes, with a suffix or without; `0x` makes it hexadecimal, as in C.
+fn byte_count(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    if let Some(digits) = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+')) {
+        return u64::from_str_radix(digits, 16).ok();
+    }
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let unit: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "s" => 512,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        "t" => 1 << 40,
+        _ => return None,
+    };
+    if digits.starts_with('+') {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BlockDevice;
+
+    #[test]
+    fn offsets_are_read_and_real_names_win() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).into_os_string();
+        for (name, file, offset) in [
+            ("a", "a", 0),
+            ("a?offset=0", "a", 0),
+            ("a?offset=1048576", "a", 1 << 20),
+            ("a?offset=1M", "a", 1 << 20),
+            ("a?offset=2048s", "a", 1 << 20),
+            ("a?offset=0x100000", "a", 1 << 20),
+            ("a?offset=1?offset=2k", "a?offset=1", 2048),
+        ] {
+            let found = ImagePath::parse(&path(name)).unwrap();
+            assert_eq!((found.file(), found.offset()), (Path::new(&path(file)), offset), "{name}");
+        }
+        for wrong in ["", "-1", "+1", "1x", "0x", "0x+1", "1.5m", "99999999t"] {
+            assert!(ImagePath::parse(&path(&format!("a?offset={wrong}"))).is_err(), "{wrong}");
+        }
+        std::fs::write(path("a?offset=1M"), "").unwrap();
+        assert_eq!(ImagePath::parse(&path("a?offset=1M")).unwrap().offset(), 0);
+    }
+
+    #[test]
+    fn what_lies_before_an_image_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        std::fs::write(&path, [7; 8192]).unwrap();
+        let image = ImagePath::parse(&[path.as_os_str(), OsStr::new("?offset=4096")].concat_os()).unwrap();
+        let device = image.create(8192).unwrap();
+        device.write_at(0, &[9; 512]).unwrap();
+        device.write_zeroes(256, 256).unwrap();
+        assert!(device.write_at(8000, &[0; 512]).is_err());
+        drop(device);
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes.len(), 12288);
+        assert!(
+            bytes[..4096].iter().all(|byte| *byte == 7) && bytes[4096..4352].iter().all(|byte| *byte == 9)
+        );
+        assert!(bytes[4352..].iter().all(|byte| *byte == 0));
+        let device = image.open_read_only().unwrap();
+        assert_eq!(device.size(), 8192);
+        let mut data = Vec::new();
+        device
+            .for_each_data(|at, bytes| {
+                data.push((at, bytes.len()));
+                Ok(())
+            })
+            .unwrap();
+        assert!(data.iter().all(|(at, length)| at + u64::try_from(*length).unwrap() <= 8192), "{data:?}");
+        drop(device);
+        assert!(
+            ImagePath::parse(&[path.as_os_str(), OsStr::new("?offset=1g")].concat_os())
+                .unwrap()
+                .open()
+                .is_err()
+        );
+    }
+
+    trait ConcatOs {
+        fn concat_os(&self) -> OsString;
+    }
+
+    impl ConcatOs for [&OsStr; 2] {
+        fn concat_os(&self) -> OsString {
+            self.iter().copied().collect()
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Partition tables: where the parts of a disk begin and end. Bytes only; `blockyard-device` does the reading.
+//!
+//! Two forms: the four entries of the boot sector (MBR) with their chain of logical partitions, and the table of UEFI
+//! (GPT). What a table says is checked for being possible; whether it fits the disk, the reader of the disk knows.
+
+mod gpt;
+mod mbr;
+
+pub use gpt::{GptHeader, RawGptEntry, RawGptHeader};
+pub use mbr::{BootSector, MbrEntry, RawMbrEntry};
+
+/// What a partition is for, as its table says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartitionKind {
+    /// The type byte of an MBR entry.
+    Mbr(u8),
+    /// The type GUID of a GPT entry, as its bytes stand on the disk.
+    Gpt([u8; 16]),
+}
+
+/// One partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// Its number, from 1, as in the names that Linux gives (`sda1`).
+    pub number: u32,
+    /// First byte on the disk.
+    pub first_byte: u64,
+    /// Length in bytes, at least 1.
+    pub bytes: u64,
+    /// What it is for.
+    pub kind: PartitionKind,
+    /// Its name in a GPT; empty where it has none.
+    pub name: String,
+}
+
+/// GUIDs of Linux partitions as their bytes stand on the disk: file system data, /home, /srv, /var, and the root and
+/// /usr partitions of the common processors (UAPI group: discoverable partitions).
+const LINUX_GUIDS: &[[u8; 16]] = &[
+    gpt::guid(0x0FC6_3DAF, 0x8483, 0x4772, 0x8E79_3D69_D847_7DE4),
+    gpt::guid(0x933A_C7E1, 0x2EB4, 0x4F13, 0xB844_0E14_E2AE_F915),
+    gpt::guid(0x3B8F_8425, 0x20E0, 0x4F3B, 0x907F_1A25_A76F_98E8),
+    gpt::guid(0x4D21_B016, 0xB534, 0x45C2, 0xA9FB_5C16_E091_FD2D),
+    gpt::guid(0x4447_9540, 0xF297, 0x41B2, 0x9AF7_D131_D5F0_458A),
+    gpt::guid(0x4F68_BCE3, 0xE8CD, 0x4DB1, 0x96E7_FBCA_F984_B709),
+    gpt::guid(0x69DA_D710, 0x2CE4, 0x4E3C, 0xB16C_21A1_D49A_BED3),
+    gpt::guid(0xB921_B045, 0x1DF0, 0x41C3, 0xAF44_4C6F_280D_3FAE),
+    gpt::guid(0x8484_680C, 0x9521, 0x48C6, 0x9C11_B072_0656_F69E),
+];
+
+impl PartitionKind {
+    /// Whether Linux keeps its files there.
+    #[must_use]
+    pub fn is_linux(&self) -> bool {
+        match self {
+            Self::Mbr(kind) => *kind == 0x83,
+            Self::Gpt(guid) => LINUX_GUIDS.contains(guid),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever stands on a disk, reading its tables ends without a panic.
+        #[test]
+        fn any_bytes_are_read(mut bytes in proptest::collection::vec(any::<u8>(), 512), sector in 9u32..13) {
+            bytes[510..].copy_from_slice(&[0x55, 0xAA]);
+            for entry in 0..4 {
+                bytes[446 + entry * 16] &= 0x80;
+            }
+            let found = BootSector::parse(&bytes).map(|sector| sector.entries().count());
+            prop_assert!(found.is_none_or(|count| count <= 4));
+            bytes[..8].copy_from_slice(b"EFI PART");
+            if let Some(header) = GptHeader::parse(&bytes) {
+                let _ = header.partitions(&bytes, 1u64 << sector);
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_of_linux() {
+        assert!(PartitionKind::Mbr(0x83).is_linux());
+        assert!(!PartitionKind::Mbr(0x0C).is_linux());
+        // 0FC63DAF-8483-4772-8E79-3D69D8477DE4 as sfdisk writes it.
+        let data =
+            [0xAF, 0x3D, 0xC6, 0x0F, 0x83, 0x84, 0x72, 0x47, 0x8E, 0x79, 0x3D, 0x69, 0xD8, 0x47, 0x7D, 0xE4];
+        assert!(PartitionKind::Gpt(data).is_linux());
+        assert!(!PartitionKind::Gpt([0; 16]).is_linux());
+    }
+}
