@@ -288,6 +288,34 @@ fn a_direct_write_comes_after_the_data_that_waited() {
     }
 }
 
+/// Where space was short and the page cache was followed, the rest of a block of a block map showed what the device held before.
+#[test]
+fn a_block_that_is_placed_at_once_is_zeroes_but_for_what_was_written() {
+    let device = Arc::new(formatted(&mkfs::Options::ext3().block_size(4096), 64 << 20));
+    let fs = open_on(&device, OpenOptions { follow_page_cache: true, ..OpenOptions::default() });
+    let [inode, old, filler] = [FILE, b"old", b"filler"].map(|name| file(&fs, ROOT, name));
+    fs.truncate(&context(), inode, 1 << 20).unwrap();
+    let mut at = 0;
+    while fs.write(&context(), old, at, &[0xaa; 64 << 10]).is_ok() {
+        at += 64 << 10;
+    }
+    fs.sync(&context()).unwrap();
+    fs.unlink(&context(), ROOT, b"old").unwrap();
+    fs.sync(&context()).unwrap();
+    // All but 32 blocks or so.
+    for at in (0..at - (192 << 10)).step_by(64 << 10) {
+        fs.write(&context(), filler, at, &[1; 64 << 10]).unwrap();
+    }
+    fs.sync(&context()).unwrap();
+    let mut model = vec![0; 1 << 20];
+    for at in (100..40_000).step_by(8192) {
+        fs.write(&context(), inode, u64_from_usize(at), &[7; 10]).unwrap();
+        model[at..at + 10].fill(7);
+    }
+    assert!(content(&fs, inode) == model);
+    judge(fs, &device);
+}
+
 /// A file whose extents fill several leaves: every other block of twice as many.
 fn comb(fs: &FileSystem, extents: usize, byte: u8) -> (InodeNr, Vec<u8>) {
     let block = usize_from_u64(u64::from(fs.statistics().block_size));

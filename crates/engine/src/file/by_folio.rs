@@ -164,6 +164,12 @@ impl FileSystem {
         let here = self.lookup_block(inode, &core, logical)?;
         if here.found.is_none() {
             let plan = self.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
+            if !how.unwritten {
+                // Block maps can not say that a block reads as zeroes: what was there before would show.
+                let block_size = u64_from_usize(self.block_size());
+                self.device.write_zeroes(plan.extent.physical * block_size, block_size)?;
+                inode.note_written(&self.flushes);
+            }
             self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
             inode.note_remapped(&handle);
         }
