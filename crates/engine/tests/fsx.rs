@@ -1,152 +1,386 @@
 //! One file under random operations against plain bytes, after the manner of fsx: what is read is what was written,
 //! through write-back, commits and reopening; at the end e2fsck finds nothing.
+//!
+//! Every operation takes its range from `blockyard_ranges`: random offsets never met the edges of blocks, clusters, folios and maps.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
+
+#[path = "fsx/kinds.rs"]
+mod kinds;
 
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
-use blockyard_engine::mkfs;
-use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions};
-use blockyard_testkit::{e2fsck_clean, full_matrix, require, seed};
+use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+use blockyard_ranges::Ranges;
+use blockyard_testkit::fill::pattern;
+use blockyard_testkit::{SparseBytes, e2fsck_clean, full_matrix, require, seed};
+use kinds::Kind;
+use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
 
-const LIMIT: u64 = 1 << 20;
+const EINVAL: i32 = 22;
+const EFBIG: i32 = 27;
+const EOPNOTSUPP: i32 = 95;
+
+/// Bytes from the begin of a device that are poison: what nobody wrote must not be read.
+const POISON: u64 = 32 << 20;
+
+/// Operations that a failure shows.
+const SHOWN: usize = 12;
+
+const MODES: [Fallocate; 9] = [
+    Fallocate::Allocate,
+    Fallocate::AllocateKeepSize,
+    Fallocate::PunchHole,
+    Fallocate::PunchHole,
+    Fallocate::ZeroRange,
+    Fallocate::ZeroRange,
+    Fallocate::ZeroRangeKeepSize,
+    Fallocate::CollapseRange,
+    Fallocate::InsertRange,
+];
 
 fn context() -> OpContext {
     OpContext::root_at(Timestamp::from_seconds(1_700_000_000))
 }
 
 struct World {
+    kind: Kind,
     device: Arc<MemoryDevice>,
     fs: Option<FileSystem>,
     inode: InodeNr,
-    bytes: Vec<u8>,
-    unit: u64,
-    extents: bool,
+    bytes: SparseBytes,
+    /// No block is mapped at or behind this byte.
+    mapped_end: u64,
+    rng: ChaCha8Rng,
+    ranges: Ranges,
+    done: VecDeque<String>,
+    step: u32,
 }
 
 impl World {
-    fn new(options: &mkfs::Options, unit: u64, extents: bool, size: u64) -> Self {
-        let device = Arc::new(MemoryDevice::new(size));
-        // What nobody wrote must not be read: it is poison.
+    fn new(kind: Kind, rng: ChaCha8Rng) -> Self {
+        let device = Arc::new(MemoryDevice::new(kind.image));
         let poison = vec![0xEE; 1 << 20];
-        (0..size >> 20).for_each(|n| device.write_at(n << 20, &poison).unwrap());
-        mkfs::format(&*device, options).unwrap();
-        let fs = open(&device);
+        (0..kind.image.min(POISON) >> 20).for_each(|n| device.write_at(n << 20, &poison).unwrap());
+        mkfs::format(&*device, &kind.options).unwrap();
+        let fs = open(&kind, &device);
         let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
         let inode = fs.create(&context(), InodeNr::ROOT, b"file", &new).unwrap();
-        Self { device, fs: Some(fs), inode, bytes: Vec::new(), unit, extents }
+        let ranges = Ranges::new(kind.edges.clone());
+        let (bytes, done) = (SparseBytes::new(), VecDeque::new());
+        Self { kind, device, fs: Some(fs), inode, bytes, mapped_end: 0, rng, ranges, done, step: 0 }
     }
 
     fn fs(&self) -> &FileSystem {
         self.fs.as_ref().unwrap()
     }
 
-    fn grow_model(&mut self, end: u64) {
-        if self.bytes.len() < end as usize {
-            self.bytes.resize(end as usize, 0);
+    fn note(&mut self, what: &dyn Debug, range: &Range<u64>) {
+        self.done.push_back(format!(
+            "{what:?} {} + {}, size {}",
+            range.start,
+            range.end - range.start,
+            self.bytes.len()
+        ));
+        let old = self.done.len().saturating_sub(SHOWN);
+        self.done.drain(..old);
+    }
+
+    /// Whether the answer is the one that is due; an errno is due where it is refused.
+    fn answers<T>(&self, got: Result<T, Error>, refused: Option<i32>) -> Option<T> {
+        let errno = got.as_ref().err().map(Error::errno);
+        let text = got.as_ref().err().map_or_else(|| "Ok".to_owned(), ToString::to_string);
+        assert_eq!(errno, refused, "{text}");
+        got.ok()
+    }
+
+    fn too_large(&self, end: u64) -> Option<i32> {
+        (end > self.kind.edges.largest()).then_some(EFBIG)
+    }
+
+    /// Begins anew when space gets short, so that no operation runs out of it.
+    fn make_room(&mut self) {
+        let seen = self.fs().statistics();
+        if seen.blocks_available < seen.blocks / 2 {
+            self.fs().truncate(&context(), self.inode, 0).unwrap();
+            self.fs().commit(&context()).unwrap();
+            self.bytes.resize(0);
+            self.mapped_end = 0;
+            self.note(&"truncate for room", &(0..0));
         }
     }
 
-    fn step(&mut self, rng: &mut ChaCha8Rng) -> Result<(), Error> {
+    fn step(&mut self) {
+        self.make_room();
+        match self.rng.random_range(0..32) {
+            0..8 => self.write(),
+            8 => self.append(),
+            9..13 => self.write_direct(),
+            13..16 => self.truncate(),
+            16..25 => self.fallocate(),
+            25..30 => self.settle(),
+            30 if self.rng.random_range(0..8) == 0 => self.reopen(),
+            _ => {
+                let range = self.ranges.range(&mut self.rng, self.bytes.len(), 256 << 10);
+                self.compare(range);
+            }
+        }
+    }
+
+    /// Bytes of a write: few of them as large as the largest folio.
+    fn longest(&mut self) -> u64 {
+        let block = self.kind.edges.block();
+        if self.rng.random_range(0..24) == 0 { (2 << 20) + 2 * block } else { (8 * block).max(32 << 10) }
+    }
+
+    fn content(&mut self, range: &Range<u64>) -> Vec<u8> {
+        pattern(self.rng.random(), (range.end - range.start) as usize)
+    }
+
+    fn wrote(&mut self, range: Range<u64>, content: &[u8]) {
+        self.bytes.write(range.start, content);
+        self.mapped_end = self.mapped_end.max(range.end);
+        self.compare_around(range);
+    }
+
+    fn write(&mut self) {
+        let longest = self.longest();
+        let range = self.ranges.range(&mut self.rng, self.bytes.len(), longest);
+        let content = self.content(&range);
+        self.note(&"write", &range);
+        let got = self.fs().write(&context(), self.inode, range.start, &content);
+        if self.answers(got, self.too_large(range.end)).is_some() {
+            self.wrote(range, &content);
+        }
+    }
+
+    fn append(&mut self) {
+        let (size, longest) = (self.bytes.len(), self.longest());
+        let drawn = self.ranges.range(&mut self.rng, size, longest);
+        let range = size..size + (drawn.end - drawn.start);
+        if range.end > self.kind.edges.reach() && self.too_large(range.end).is_none() {
+            return;
+        }
+        let content = self.content(&range);
+        self.note(&"append", &range);
+        let got = self.fs().append(&context(), self.inode, &content);
+        if let Some(at) = self.answers(got, self.too_large(range.end)) {
+            assert_eq!(at, size);
+            self.wrote(range, &content);
+        }
+    }
+
+    fn write_direct(&mut self) {
+        let (block, longest) = (self.kind.edges.block(), self.longest());
+        let size = self.bytes.len();
+        let range = match self.rng.random_range(0..12) {
+            0 => self.ranges.range(&mut self.rng, size, longest),
+            _ => self.ranges.aligned(&mut self.rng, size, longest, block),
+        };
+        let whole = range.start.is_multiple_of(block) && range.end.is_multiple_of(block);
+        let content = self.content(&range);
+        self.note(&"write_direct", &range);
+        let got = self.fs().write_direct(&context(), self.inode, range.start, &content);
+        let refused = if whole { self.too_large(range.end) } else { Some(EINVAL) };
+        if let Some(count) = self.answers(got, refused) {
+            assert_eq!(count, content.len());
+            self.wrote(range, &content);
+        }
+    }
+
+    fn truncate(&mut self) {
+        let size = self.ranges.offset(&mut self.rng, self.bytes.len());
+        self.note(&"truncate", &(size..size));
+        let got = self.fs().truncate(&context(), self.inode, size);
+        if self.answers(got, self.too_large(size)).is_some() {
+            let edge = self.bytes.len().min(size);
+            self.bytes.resize(size);
+            // What was allocated ahead stays when a file grows.
+            if size == edge {
+                self.mapped_end = self.mapped_end.min(size.next_multiple_of(self.kind.edges.cluster()));
+            }
+            self.compare_around(edge..size.max(edge));
+        }
+    }
+
+    fn fallocate(&mut self) {
+        let what = *MODES.choose(&mut self.rng).unwrap();
+        let (size, unit) = (self.bytes.len(), self.kind.edges.cluster());
+        let shifts = matches!(what, Fallocate::CollapseRange | Fallocate::InsertRange);
+        let longest = match what {
+            Fallocate::PunchHole | Fallocate::CollapseRange => u64::MAX,
+            Fallocate::InsertRange => self.kind.edges.reach(),
+            _ => self.kind.ahead,
+        };
+        let range = if shifts && self.rng.random_range(0..8) != 0 {
+            self.ranges.aligned(&mut self.rng, size, longest, unit)
+        } else {
+            self.ranges.range(&mut self.rng, size, longest)
+        };
+        // Beyond what is drawn from only as far as the largest file.
+        let len = range.end - range.start;
+        if what == Fallocate::InsertRange
+            && size + len > self.kind.edges.reach()
+            && self.too_large(size + len).is_none()
+        {
+            return;
+        }
+        self.note(&what, &range);
+        let got = self.fs().fallocate(&context(), self.inode, what, range.start, len);
+        let refused = self.refused(what, &range);
+        if refused.is_none() && what == Fallocate::InsertRange && matches!(got, Err(Error::FileTooLarge)) {
+            let limit = self.kind.edges.largest();
+            assert!(self.mapped_end.next_multiple_of(unit) + len >= limit);
+            return;
+        }
+        if self.answers(got, refused).is_some() {
+            self.apply(what, range);
+        }
+    }
+
+    /// The reason to refuse a range, in the order in which Linux looks for one.
+    fn refused(&self, what: Fallocate, range: &Range<u64>) -> Option<i32> {
+        let (size, unit) = (self.bytes.len(), self.kind.edges.cluster());
+        let whole = range.start.is_multiple_of(unit) && range.end.is_multiple_of(unit);
+        if range.end > self.kind.edges.largest() {
+            return Some(EFBIG);
+        }
+        if !self.kind.extents && what != Fallocate::PunchHole {
+            return Some(EOPNOTSUPP);
+        }
+        match what {
+            Fallocate::CollapseRange if !whole || range.end >= size => Some(EINVAL),
+            Fallocate::InsertRange if !whole || range.start >= size => Some(EINVAL),
+            Fallocate::InsertRange => self.too_large(size + range.end - range.start),
+            _ => None,
+        }
+    }
+
+    fn apply(&mut self, what: Fallocate, range: Range<u64>) {
+        let len = range.end - range.start;
+        match what {
+            Fallocate::Allocate => self.bytes.grow(range.end),
+            Fallocate::AllocateKeepSize => {}
+            Fallocate::PunchHole | Fallocate::ZeroRangeKeepSize => self.bytes.zero(range.clone()),
+            Fallocate::ZeroRange => {
+                self.bytes.grow(range.end);
+                self.bytes.zero(range.clone());
+            }
+            Fallocate::CollapseRange => self.bytes.collapse(range.clone()),
+            Fallocate::InsertRange => self.bytes.insert(range.start, len),
+        }
+        match what {
+            Fallocate::CollapseRange => {
+                self.mapped_end = self.mapped_end.saturating_sub(len).max(range.start)
+            }
+            Fallocate::InsertRange => self.mapped_end += len,
+            Fallocate::PunchHole => {}
+            _ => self.mapped_end = self.mapped_end.max(range.end),
+        }
+        self.compare_around(range);
+    }
+
+    /// Brings data out, in one of the ways that there are.
+    fn settle(&mut self) {
         let ctx = context();
-        let size = self.bytes.len() as u64;
-        let at = rng.random_range(0..LIMIT);
-        let len = rng.random_range(1..65_536).min(LIMIT - at).max(1);
-        let aligned = |n: u64| n / self.unit * self.unit;
-        let (from, by) = (aligned(at), aligned(len).max(self.unit));
-        match rng.random_range(0..20) {
-            0..=5 => {
-                let content: Vec<u8> = (0..len).map(|_| rng.random()).collect();
-                self.fs().write(&ctx, self.inode, at, &content)?;
-                self.grow_model(at + len);
-                self.bytes[at as usize..(at + len) as usize].copy_from_slice(&content);
+        let (fs, inode) = (self.fs(), self.inode);
+        let (what, got) = match self.rng.clone().random_range(0..8) {
+            0..3 => ("write_back_file", fs.write_back_file(&ctx, inode)),
+            3 => ("fsync", fs.fsync(&ctx, inode)),
+            4 => ("fdatasync", fs.fdatasync(&ctx, inode)),
+            5 => ("sync", fs.sync(&ctx)),
+            6 => ("commit", fs.commit(&ctx)),
+            _ => {
+                fs.drop_caches();
+                ("drop_caches", Ok(()))
             }
-            6 => {
-                let content: Vec<u8> = (0..len).map(|_| rng.random()).collect();
-                if size + len <= LIMIT {
-                    assert_eq!(self.fs().append(&ctx, self.inode, &content)?, size);
-                    self.bytes.extend(content);
-                }
-            }
-            7..=8 => {
-                self.fs().truncate(&ctx, self.inode, at)?;
-                self.bytes.resize(at as usize, 0);
-            }
-            9 => self.fs().write_back_file(&ctx, self.inode)?,
-            10 => self.fs().fsync(&ctx, self.inode)?,
-            11 => {
-                self.fs().fallocate(&ctx, self.inode, Fallocate::PunchHole, at, len)?;
-                let end = (at + len).min(size);
-                if at < end {
-                    self.bytes[at as usize..end as usize].fill(0);
-                }
-            }
-            12 if self.extents => {
-                self.fs().fallocate(&ctx, self.inode, Fallocate::ZeroRange, at, len)?;
-                self.grow_model(at + len);
-                self.bytes[at as usize..(at + len) as usize].fill(0);
-            }
-            13 if self.extents => {
-                self.fs().fallocate(&ctx, self.inode, Fallocate::Allocate, at, len)?;
-                self.grow_model(at + len);
-            }
-            14 if self.extents => {
-                self.fs().fallocate(&ctx, self.inode, Fallocate::AllocateKeepSize, at, len)?;
-            }
-            15 if self.extents && from + by < size => {
-                self.fs().fallocate(&ctx, self.inode, Fallocate::CollapseRange, from, by)?;
-                self.bytes.drain(from as usize..(from + by) as usize);
-            }
-            16 if self.extents && from < size && size + by <= LIMIT => {
-                self.fs().fallocate(&ctx, self.inode, Fallocate::InsertRange, from, by)?;
-                let tail = self.bytes.split_off(from as usize);
-                self.bytes.resize((from + by) as usize, 0);
-                self.bytes.extend(tail);
-            }
-            17 if rng.random_range(0..40) == 0 => {
-                self.fs.take().unwrap().close(&ctx).unwrap();
-                self.fs = Some(open(&self.device));
-            }
-            _ => self.compare(at, len),
-        }
-        Ok(())
+        };
+        // Drawn from a copy, so that the engine could be borrowed.
+        let _: u32 = self.rng.random();
+        self.note(&what, &(0..0));
+        let _ = self.answers(got, None);
     }
 
-    fn compare(&self, at: u64, len: u64) {
+    fn reopen(&mut self) {
+        self.note(&"reopen", &(0..0));
+        self.fs.take().unwrap().close(&context()).unwrap();
+        self.fs = Some(open(&self.kind, &self.device));
+        self.compare_all();
+    }
+
+    /// Compares both ends of a range, and what it holds when that is little.
+    fn compare_around(&self, range: Range<u64>) {
+        let beside = 2 * self.kind.edges.block().max(4096);
+        let (first, last) = (range.start.saturating_sub(beside), range.end + beside);
+        if last - first <= 512 << 10 {
+            return self.compare(first..last);
+        }
+        self.compare(first..range.start + beside);
+        self.compare(range.end.saturating_sub(beside)..last);
+    }
+
+    /// Compares all that was written, and a little beside it; all there is of a small file.
+    fn compare_all(&self) {
+        let (size, block) = (self.bytes.len(), self.kind.edges.block());
+        if size <= 8 << 20 {
+            return self.compare(0..size + block);
+        }
+        for range in self.bytes.written() {
+            self.compare(range.start.saturating_sub(block)..range.end + block);
+        }
+        self.compare(size - block..size + block);
+    }
+
+    fn compare(&self, range: Range<u64>) {
         let size = self.fs().attributes(self.inode).unwrap().size;
-        assert_eq!(size, self.bytes.len() as u64, "size");
-        let mut read = vec![0xA5; len as usize];
-        let n = self.fs().read(&context(), self.inode, at, &mut read).unwrap();
-        let end = (at + len).min(size);
-        let expected = if at < end { &self.bytes[at as usize..end as usize] } else { &[] };
-        assert_eq!(n, expected.len());
-        if let Some(wrong) = read[..n].iter().zip(expected).position(|(a, b)| a != b) {
-            panic!("byte {} reads {:#x}, {:#x} was written", at + wrong as u64, read[wrong], expected[wrong]);
+        assert_eq!(size, self.bytes.len(), "size");
+        let expected = self.bytes.read(range.clone());
+        let mut read = vec![0xA5; (range.end - range.start) as usize];
+        let n = self.fs().read(&context(), self.inode, range.start, &mut read).unwrap();
+        assert_eq!(n, expected.len(), "read of {range:?}");
+        if let Some(wrong) = read[..n].iter().zip(&expected).position(|(a, b)| a != b) {
+            let at = range.start + wrong as u64;
+            panic!("byte {at} reads {:#x}, {:#x} is due", read[wrong], expected[wrong]);
         }
     }
 }
 
-fn open(device: &Arc<MemoryDevice>) -> FileSystem {
+impl Drop for World {
+    /// A failure shows what led to it.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let done: Vec<&str> = self.done.iter().map(String::as_str).collect();
+            eprintln!("{}: step {}, after\n  {}", self.kind.name, self.step, done.join("\n  "));
+        }
+    }
+}
+
+fn open(kind: &Kind, device: &Arc<MemoryDevice>) -> FileSystem {
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
-    FileSystem::open(shared, OpenOptions::default(), &context()).unwrap()
+    let options = OpenOptions { follow_page_cache: kind.follow_page_cache, ..OpenOptions::default() };
+    FileSystem::open(shared, options, &context()).unwrap()
 }
 
-fn run(name: &str, options: &mkfs::Options, unit: u64, extents: bool, image: u64) {
-    let steps = if full_matrix() { 200_000 } else { 4_000 };
-    let mut rng = ChaCha8Rng::seed_from_u64(seed(20_261_121));
-    let mut world = World::new(options, unit, extents, image);
-    for step in 0..steps {
-        match world.step(&mut rng) {
-            Ok(()) => {}
-            Err(error) => panic!("{name}: step {step}: {error}"),
+fn run(kind: &Kind, steps: u32) {
+    let first = seed(20_261_121);
+    let rng = ChaCha8Rng::seed_from_u64(first ^ kind.edges.block());
+    println!("{}", kind.name);
+    let mut world = World::new(kind.clone(), rng);
+    while world.step < steps {
+        world.step();
+        world.step += 1;
+        if world.step.is_multiple_of(64) {
+            world.compare_all();
         }
-        world.compare(rng.random_range(0..LIMIT), 4096);
     }
-    world.compare(0, LIMIT);
+    world.reopen();
     world.fs.take().unwrap().close(&context()).unwrap();
     if require(&["e2fsck"]) {
         let scratch = tempfile::tempdir().unwrap();
@@ -156,31 +390,50 @@ fn run(name: &str, options: &mkfs::Options, unit: u64, extents: bool, image: u64
     }
 }
 
-#[test]
-fn four_kib_blocks() {
-    run("4k", &mkfs::Options::ext4().block_size(4096).identity(1, 1), 4096, true, 32 << 20);
+fn run_all(kind: fn(u64) -> Kind, sample: u32) {
+    let steps = std::env::var("STEPS").ok().and_then(|text| text.parse().ok());
+    let steps = steps.unwrap_or(if full_matrix() { 50 * sample } else { sample });
+    kinds::BLOCKS.into_iter().for_each(|block| run(&kind(block), steps));
 }
 
 #[test]
-fn one_kib_blocks() {
-    run("1k", &mkfs::Options::ext4().block_size(1024).identity(1, 1), 1024, true, 16 << 20);
+fn extents() {
+    run_all(kinds::extents, 1_000);
+}
+
+/// Direct writes over dirty data met parts of folios where blocks are larger than pages, and older data won.
+#[test]
+fn the_page_cache_followed() {
+    run_all(kinds::page_cache, 1_000);
 }
 
 #[test]
-fn clusters_of_sixteen_blocks() {
-    let options =
-        mkfs::Options::ext4().block_size(4096).features("bigalloc").cluster_size(65_536).identity(1, 1);
-    run("bigalloc 64k", &options, 65_536, true, 64 << 20);
+fn clusters() {
+    run_all(kinds::clusters, 800);
 }
 
 #[test]
-fn clusters_of_two_small_blocks() {
-    let options =
-        mkfs::Options::ext4().block_size(1024).features("bigalloc").cluster_size(2048).identity(1, 1);
-    run("bigalloc 2k", &options, 2048, true, 16 << 20);
+fn clusters_of_two_blocks() {
+    run_all(kinds::small_clusters, 300);
+}
+
+#[test]
+fn inline_data() {
+    run_all(kinds::inline_data, 400);
 }
 
 #[test]
 fn indirect_blocks() {
-    run("ext3", &mkfs::Options::ext3().block_size(1024).identity(1, 1), 1024, false, 16 << 20);
+    run_all(kinds::indirect, 800);
+}
+
+/// Sparse files up to the largest that the map allows: a punch that reached the end of one panicked.
+#[test]
+fn largest_files() {
+    run_all(kinds::largest, 1_000);
+}
+
+#[test]
+fn largest_files_of_indirect_blocks() {
+    run_all(kinds::largest_indirect, 800);
 }

@@ -2,7 +2,9 @@
 //! reasons to refuse. Errors are errno numbers. Nothing here knows how anything is stored.
 
 use blockyard_engine::{Fallocate, RenameMode, XattrMode};
+use blockyard_testkit::SparseBytes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 pub(crate) type Id = u32;
 pub(crate) type Answer<T = ()> = Result<T, i32>;
@@ -19,6 +21,7 @@ pub(crate) const EEXIST: i32 = 17;
 pub(crate) const ENOTDIR: i32 = 20;
 pub(crate) const EISDIR: i32 = 21;
 pub(crate) const EINVAL: i32 = 22;
+pub(crate) const EFBIG: i32 = 27;
 pub(crate) const ENOSPC: i32 = 28;
 pub(crate) const ENAMETOOLONG: i32 = 36;
 pub(crate) const ENOTEMPTY: i32 = 39;
@@ -26,9 +29,9 @@ pub(crate) const ENODATA: i32 = 61;
 pub(crate) const EOPNOTSUPP: i32 = 95;
 
 /// What an inode is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Body {
-    File(Vec<u8>),
+    File(SparseBytes),
     Directory { entries: BTreeMap<Vec<u8>, Id>, parent: Id },
     Symlink(Vec<u8>),
     Pipe,
@@ -47,6 +50,8 @@ pub(crate) struct Node {
     pub(crate) modified: i64,
     pub(crate) changed: i64,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Nothing of a file has a place at or behind this byte.
+    pub(crate) placed_end: u64,
 }
 
 /// Who asks, and when.
@@ -63,6 +68,8 @@ pub(crate) struct Limits {
     pub(crate) extents: bool,
     pub(crate) block: u64,
     pub(crate) cluster: u64,
+    /// Size of the largest file.
+    pub(crate) largest: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -117,6 +124,7 @@ impl Model {
             modified: 0,
             changed: 0,
             xattrs: BTreeMap::new(),
+            placed_end: 0,
         };
         Self { nodes: BTreeMap::from([(ROOT, root)]), next: 1, limits }
     }
@@ -192,6 +200,7 @@ impl Model {
             modified: who.now,
             changed: who.now,
             xattrs: BTreeMap::new(),
+            placed_end: 0,
         };
         let id = self.next;
         self.next += 1;
@@ -352,72 +361,109 @@ impl Model {
         }
     }
 
-    pub(crate) fn content_mut(&mut self, id: Id) -> &mut Vec<u8> {
+    pub(crate) fn content_mut(&mut self, id: Id) -> &mut SparseBytes {
         match &mut self.node_mut(id).body {
             Body::File(content) => content,
             _ => unreachable!("checked before"),
         }
     }
 
+    /// Bytes of a file; 0 for what is none.
+    pub(crate) fn size(&self, id: Id) -> u64 {
+        match &self.node(id).body {
+            Body::File(content) => content.len(),
+            _ => 0,
+        }
+    }
+
+    fn check_size(&self, size: u64) -> Answer {
+        check(size <= self.limits.largest, EFBIG)
+    }
+
     pub(crate) fn write(&mut self, who: Who, id: Id, at: u64, bytes: &[u8]) -> Answer {
         self.writable(id)?;
-        let append = self.node(id).has(APPEND);
-        let content = self.content_mut(id);
-        check(!append || at == content.len() as u64, EPERM)?;
-        let end = at as usize + bytes.len();
-        content.resize(content.len().max(end), 0);
-        content[at as usize..end].copy_from_slice(bytes);
+        check(!self.node(id).has(APPEND) || at == self.size(id), EPERM)?;
+        let end = at + bytes.len() as u64;
+        self.check_size(end)?;
+        self.content_mut(id).write(at, bytes);
+        self.note_placed(id, end);
         self.node_mut(id).touch(who);
         Ok(())
     }
 
+    /// A write past the cache: whole blocks.
+    pub(crate) fn write_direct(&mut self, who: Who, id: Id, at: u64, bytes: &[u8]) -> Answer {
+        let block = self.limits.block;
+        check(at.is_multiple_of(block) && (bytes.len() as u64).is_multiple_of(block), EINVAL)?;
+        self.write(who, id, at, bytes)
+    }
+
     pub(crate) fn append(&mut self, who: Who, id: Id, bytes: &[u8]) -> Answer {
         self.writable(id)?;
-        self.content_mut(id).extend_from_slice(bytes);
-        self.node_mut(id).touch(who);
-        Ok(())
+        self.write(who, id, self.size(id), bytes)
     }
 
     pub(crate) fn truncate(&mut self, who: Who, id: Id, size: u64) -> Answer {
         self.writable(id)?;
         check(!self.node(id).has(APPEND), EPERM)?;
-        self.content_mut(id).resize(size as usize, 0);
-        self.node_mut(id).touch(who);
+        self.check_size(size)?;
+        // What was allocated ahead stays when a file grows.
+        let end = if size > self.size(id) { u64::MAX } else { size.next_multiple_of(self.limits.cluster) };
+        self.content_mut(id).resize(size);
+        let node = self.node_mut(id);
+        node.placed_end = node.placed_end.min(end);
+        node.touch(who);
         Ok(())
     }
 
-    pub(crate) fn fallocate(&mut self, who: Who, id: Id, what: Fallocate, at: u64, len: u64) -> Answer {
+    pub(crate) fn note_placed(&mut self, id: Id, end: u64) {
+        let end = end.next_multiple_of(self.limits.cluster);
+        let node = self.node_mut(id);
+        node.placed_end = node.placed_end.max(end);
+    }
+
+    pub(crate) fn fallocate(&mut self, who: Who, id: Id, what: Fallocate, range: Range<u64>) -> Answer {
         self.writable(id)?;
-        check(len > 0, EINVAL)?;
+        check(!range.is_empty(), EINVAL)?;
+        self.check_size(range.end)?;
         let allocates = matches!(what, Fallocate::Allocate | Fallocate::AllocateKeepSize);
         check(allocates || !self.node(id).has(APPEND), EPERM)?;
         check(self.limits.extents || what == Fallocate::PunchHole, EOPNOTSUPP)?;
-        let cluster = self.limits.cluster;
-        let aligned = at.is_multiple_of(cluster) && len.is_multiple_of(cluster);
         // A range that is refused for its place changes the times, too.
         self.node_mut(id).touch(who);
+        self.check_place(id, what, &range)?;
         let content = self.content_mut(id);
-        let (size, at, end) = (content.len(), at as usize, (at + len) as usize);
         match what {
             Fallocate::AllocateKeepSize => {}
-            Fallocate::Allocate => content.resize(size.max(end), 0),
+            Fallocate::Allocate => content.grow(range.end),
             Fallocate::ZeroRange => {
-                content.resize(size.max(end), 0);
-                content[at..end].fill(0);
+                content.grow(range.end);
+                content.zero(range.clone());
             }
-            Fallocate::PunchHole | Fallocate::ZeroRangeKeepSize => {
-                content[at.min(size)..end.min(size)].fill(0);
-            }
-            Fallocate::CollapseRange => {
-                check(aligned && end < size, EINVAL)?;
-                content.drain(at..end);
-            }
-            Fallocate::InsertRange => {
-                check(aligned && at < size, EINVAL)?;
-                content.splice(at..at, std::iter::repeat_n(0, len as usize));
-            }
+            Fallocate::PunchHole | Fallocate::ZeroRangeKeepSize => content.zero(range.clone()),
+            Fallocate::CollapseRange => content.collapse(range.clone()),
+            Fallocate::InsertRange => content.insert(range.start, range.end - range.start),
+        }
+        match what {
+            Fallocate::PunchHole | Fallocate::CollapseRange => {}
+            Fallocate::InsertRange => self.node_mut(id).placed_end += range.end - range.start,
+            _ => self.note_placed(id, range.end),
         }
         Ok(())
+    }
+
+    /// What is moved up or down begins and ends with clusters and inside the file.
+    fn check_place(&self, id: Id, what: Fallocate, range: &Range<u64>) -> Answer {
+        let (cluster, size) = (self.limits.cluster, self.size(id));
+        let aligned = range.start.is_multiple_of(cluster) && range.end.is_multiple_of(cluster);
+        match what {
+            Fallocate::CollapseRange => check(aligned && range.end < size, EINVAL),
+            Fallocate::InsertRange => {
+                check(aligned && range.start < size, EINVAL)?;
+                self.check_size(size + range.end - range.start)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether attributes may be changed.
