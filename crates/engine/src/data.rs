@@ -138,7 +138,8 @@ impl Waiting {
 
     /// Adds a dirty block.
     pub(crate) fn insert(&mut self, logical: u32, bytes: Box<[u8]>) {
-        self.blocks.insert(logical, bytes);
+        let other = self.blocks.insert(logical, bytes);
+        debug_assert!(other.is_none(), "block {logical} was dirty: its bytes would not be counted");
     }
 
     /// The first run of consecutive dirty blocks at or after `from`, at most `most` long.
@@ -237,7 +238,8 @@ impl Waiting {
 
     /// Notes a reservation that was made for a cluster.
     pub(crate) fn note_reserved(&mut self, cluster: u32) {
-        self.reserved.insert(cluster);
+        let is_new = self.reserved.insert(cluster);
+        debug_assert!(is_new, "cluster {cluster} is reserved twice: one would never be given back");
     }
 
     /// Forgets a cluster's reservation; true when it had one, which the caller then uses up or gives back.

@@ -217,6 +217,7 @@ impl Inode {
     /// [`Self::encode`] for who holds the core, whatever the epoch.
     fn encode_core(&self, core: &mut InodeCore, encoding: &Encoding<'_>) {
         let epoch = self.epoch();
+        debug_assert!(epoch != Epoch::NONE, "inode {} has nothing to encode", self.number);
         core.store_sectors(encoding.huge_file, encoding.block_bits);
         encoding.checksums.seal_inode(self.number, &mut core.slot);
         self.epoch.store(Epoch::NONE.raw(), Ordering::Relaxed);
@@ -346,6 +347,11 @@ impl InodeCore {
     /// Adds to the allocated space; `blocks` may be negative.
     pub(crate) fn add_blocks(&mut self, blocks: i64, block_bits: u32) {
         let sectors = blocks << (block_bits - 9);
+        debug_assert!(
+            self.sectors.checked_add_signed(sectors).is_some(),
+            "{} sectors and {sectors}",
+            self.sectors
+        );
         self.sectors = self.sectors.saturating_add_signed(sectors);
     }
 

@@ -220,12 +220,15 @@ impl<B: Backend> LogJournal<B> {
             ring.head = ring.log.ring().first();
         }
         let (start, tid) = ring.logged.get(count).map_or((ring.head, ring.next), |at| (at.start, at.tid));
+        assert!(!ring.next.is_after(tid) || count < ring.logged.len(), "the tail lies behind what is logged");
         ring.log.write_tail(start, tid)?;
         if early {
             self.flushes.flush()?;
         }
         ring.logged.drain(..count);
+        assert!(ring.used >= freed, "the log frees more than it holds");
         ring.used -= freed;
+        debug_assert_eq!(ring.used, ring.logged.iter().map(|logged| logged.blocks).sum::<u32>());
         self.committed.remove_up_to(last);
         Ok(Prepared::Ready)
     }
@@ -282,6 +285,11 @@ impl<B: Backend> Journal for LogJournal<B> {
         let room = u32_from_usize(revoke_blocks + descriptors + images_max + 1);
         self.make_room(ring, room)?.or_fail()?;
         let start = ring.head;
+        debug_assert!(ring.used + room < ring.log.ring().len(), "no room was made");
+        debug_assert_eq!(
+            ring.logged.back().map_or(start, |last| ring.log.ring().advance(last.start, last.blocks)),
+            start
+        );
         if ring.log.is_marked_empty() {
             ring.log.write_tail(start, tid)?;
         }
@@ -333,8 +341,10 @@ impl<B: Backend> Journal for LogJournal<B> {
         }
         blocks.write_durable(at, &ring.log.format().commit_block(tid, ring.last_time, 0))?;
         let blocks = ring.open.blocks + 1;
+        assert_eq!(tid, ring.next, "transactions are committed in the order of the log");
         ring.head = ring.log.ring().advance(at, 1);
         ring.used += blocks;
+        assert!(ring.used < ring.log.ring().len(), "the log is written over its own tail");
         ring.logged.push_back(Transaction { tid, start: ring.open.start, blocks });
         ring.next = tid.next();
         self.committed.insert(&ring.open.images, &ring.open.revoked);

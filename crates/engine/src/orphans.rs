@@ -64,6 +64,7 @@ impl FileSystem {
     /// Notes that the inode must be deleted or truncated after a crash; nothing when it is noted already. It has
     /// joined the handle.
     pub(crate) fn add_orphan(&self, handle: &Handle<'_>, inode: &Arc<Inode>, core: &mut InodeCore) {
+        debug_assert!(!core.deleted, "inode {} is gone", inode.number());
         if !self.orphans.kept || core.orphan.is_some() {
             return;
         }

@@ -158,6 +158,7 @@ impl<B: Backend> Transactions<B> {
     pub(crate) fn switch(&self, is_written: bool) -> (TxnId, Epoch) {
         let (tid, epoch) = self.now();
         let next = if is_written { epoch.next() } else { epoch };
+        debug_assert!(tid.next().is_after(tid) && next != Epoch::NONE);
         self.running.store(join32(next.raw(), tid.next().raw()), Ordering::Release);
         if is_written {
             self.written.store(tid.raw(), Ordering::Release);
@@ -180,6 +181,7 @@ impl<B: Backend> Transactions<B> {
         let counted = directories.entry(directory).or_default();
         let (had, has) = self.budget.allowance.grow(blocks.saturating_sub(*counted));
         *counted = blocks.max(*counted);
+        debug_assert!(has >= had, "the allowance of a transaction only grows");
         self.credits.grow(self.budget.with(has) - self.budget.with(had));
     }
 
@@ -201,6 +203,11 @@ impl<B: Backend> Transactions<B> {
 
     /// A transaction is durable; it is the caller's turn.
     pub(crate) fn note_durable(&self, tid: TxnId) {
+        debug_assert!(self.running().is_after(tid), "transaction {tid:?} runs and can not be durable");
+        debug_assert!(
+            !self.is_durable(tid) || self.durable.load(Ordering::Relaxed) == tid.raw(),
+            "durability goes back"
+        );
         self.durable.store(tid.raw(), Ordering::Release);
     }
 
@@ -224,6 +231,7 @@ impl<B: Backend> Transactions<B> {
             buffers.append(&mut list.lock());
         }
         let revoked = std::mem::take(&mut *self.revoked.lock());
+        debug_assert_eq!(self.revoked_count.load(Ordering::Relaxed), u64_from_usize(revoked.len()));
         self.revoked_count.store(0, Ordering::Relaxed);
         Taken { buffers, revoked: revoked.into_iter().collect() }
     }

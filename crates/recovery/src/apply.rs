@@ -5,7 +5,7 @@ use blockyard_device::BlockDevice;
 use blockyard_disk::jbd2::{JournalFeatures, JournalIncompat, unescape};
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::superblock::{PRIMARY_OFFSET, RawSuperblock};
-use blockyard_disk::{BlockNr, TxnId};
+use blockyard_disk::{BlockNr, Incompat, TxnId};
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U32;
 
@@ -54,6 +54,8 @@ pub(crate) fn write_home(
 
 /// Marks the log empty: the next transaction is `next`, and nothing is left of error codes and fast commits.
 pub(crate) fn empty_log(log: &Log<'_>, next: TxnId, head: Option<u32>) -> Result<()> {
+    let ring = log.superblock.ring();
+    assert!(head.is_none_or(|head| (ring.first()..ring.end()).contains(&head)), "the log's head lies in it");
     let mut raw = *log.superblock.raw();
     raw.s_start = U32::ZERO;
     raw.s_sequence = U32::new(next.raw());
@@ -75,6 +77,7 @@ pub(crate) fn clear_recover(device: &dyn BlockDevice, superblock: &RawSuperblock
     let mut raw = *superblock;
     superblock_file::set_recover(&mut raw, false);
     superblock_file::seal(&mut raw);
+    debug_assert!(!raw.incompat().contains(Incompat::RECOVER));
     Ok(device.write_durable_at(PRIMARY_OFFSET, raw.as_bytes())?)
 }
 
@@ -97,6 +100,7 @@ pub(crate) fn superblock_after(log: &Log<'_>, plan: &Plan, present: &RawSuperblo
     // Until the log is marked empty, a second run must find its way back here.
     superblock_file::set_recover(&mut after, true);
     superblock_file::seal(&mut after);
+    debug_assert!(after.incompat().contains(Incompat::RECOVER));
     Ok(after)
 }
 
@@ -111,6 +115,8 @@ struct Gathered<'a> {
 impl Gathered<'_> {
     fn push(&mut self, target: BlockNr, block: &[u8]) -> Result<()> {
         let end = self.start.raw() + u64_from_usize(self.bytes.len() / self.block_size);
+        assert_eq!(block.len(), self.block_size, "whole blocks go home");
+        assert!(self.bytes.is_empty() || target.raw() >= end, "blocks go home in ascending order");
         if target.raw() != end || self.bytes.len() >= GATHER {
             self.write()?;
             self.start = target;

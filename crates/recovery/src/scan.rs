@@ -63,6 +63,7 @@ pub(crate) fn scan(log: &Log<'_>, start: u32) -> Result<Scan> {
             break;
         }
     }
+    assert!(scanner.head >= log.superblock.ring().first() && scanner.head < log.superblock.ring().end());
     Ok(Scan {
         transactions: scanner.transactions,
         end: scanner.end.unwrap_or(scanner.tid),
@@ -132,11 +133,13 @@ impl<'a> Scanner<'a> {
     }
 
     fn advance(&mut self, count: u32) {
+        debug_assert!(count > 0, "a step that does not move on goes round for ever");
         self.at = self.log.superblock.ring().advance(self.at, count);
         self.left = self.left.saturating_sub(count);
     }
 
     fn descriptor(&mut self, at: u32, block: &mut [u8]) -> Result<ControlFlow<()>> {
+        debug_assert_eq!(block.len(), self.format.block_size(), "a block of the log");
         if !self.format.verify_tail(block) {
             self.suspicious.get_or_insert(at);
         }
@@ -202,6 +205,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn bad_commit(&mut self, bad: Damage, is_older: bool) -> ControlFlow<()> {
+        debug_assert_eq!(bad.tid, self.tid);
         if is_older {
             return ControlFlow::Break(());
         }
@@ -220,6 +224,10 @@ impl<'a> Scanner<'a> {
     fn take_pending(&mut self) {
         let mut done = std::mem::take(&mut self.pending);
         done.tid = self.tid;
+        assert!(
+            self.transactions.last().is_none_or(|last| last.tid.next() == done.tid),
+            "transactions follow each other in the log"
+        );
         self.transactions.push(done);
         self.head = self.at;
         self.next_transaction();

@@ -153,6 +153,12 @@ impl<'a> Session<'a> {
 
     fn carry_out(&self, log: &Log<'_>, scan: Option<&Scan>, plan: &Plan) -> Result<()> {
         let after = apply::superblock_after(log, plan, self.superblock.raw())?;
+        let limit = after.blocks_count().raw().max(self.superblock.geometry().blocks_count().raw());
+        assert!(
+            plan.copies.keys().all(|block| block.raw() < limit),
+            "nothing goes home beyond the file system"
+        );
+        assert!(scan.is_some() || plan.copies.is_empty(), "blocks come from a log that was read");
         if !plan.copies.is_empty() || log.superblock.errno() != 0 || !plan.damage.is_empty() {
             apply::write_home(self.device, log, plan, &after)?;
         }

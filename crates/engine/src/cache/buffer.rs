@@ -100,6 +100,7 @@ impl<B: Backend> Buffer<B> {
         }
         let mut bytes = vec![0; block_size].into_boxed_slice();
         fill(&mut bytes)?;
+        debug_assert!(!self.is_dirty(), "block {} changed before it was read", self.block);
         (content.bytes, content.kind) = (bytes, kind);
         self.loaded.store(true, Ordering::Release);
         Ok(())
@@ -142,6 +143,11 @@ impl<B: Backend> Buffer<B> {
     /// Makes the table of the block's names of the bytes and of the table that there was.
     pub(crate) fn keep_names(&self, make: impl FnOnce(&[u8], Option<LeafNames>) -> Option<LeafNames>) {
         let content = &mut *self.content.write_ordered(self.block.raw());
+        debug_assert!(
+            matches!(content.kind, BlockKind::DirectoryLeaf(_)),
+            "block {} holds no names",
+            self.block
+        );
         content.names = make(&content.bytes, content.names.take());
     }
 
@@ -164,6 +170,7 @@ impl<B: Backend> Buffer<B> {
     /// Puts the block into the transaction of `epoch`; gives its kind when it was not in it yet. What a commit has not
     /// copied yet is set aside.
     pub(crate) fn join(&self, epoch: Epoch) -> Option<BlockKind> {
+        debug_assert!(epoch != Epoch::NONE, "block {} joins no transaction", self.block);
         if self.changed_in() == epoch {
             return None;
         }
@@ -212,9 +219,11 @@ impl<B: Backend> Buffer<B> {
         if self.changed_in() != epoch {
             return None;
         }
+        debug_assert!(self.is_loaded(), "block {} changed and was never read", self.block);
         self.epoch.store(Epoch::NONE.raw(), Ordering::Release);
         let bytes = match spare.pop() {
             Some(mut bytes) => {
+                debug_assert_eq!(bytes.len(), content.bytes.len(), "block {} has another size", self.block);
                 bytes.copy_from_slice(&content.bytes);
                 bytes
             }

@@ -44,7 +44,8 @@ impl<B: Backend> Shard<B> {
             self.evict(most);
         }
         let buffer = Arc::new(Buffer::new(block));
-        self.map.insert(block.raw(), Arc::clone(&buffer));
+        let other = self.map.insert(block.raw(), Arc::clone(&buffer));
+        debug_assert!(other.is_none(), "block {block} has two buffers");
         self.ring.push_back(block.raw());
         buffer
     }

@@ -54,11 +54,13 @@ pub(super) fn depth(bytes: &[u8]) -> usize {
 
 /// Sets the number of entries and clears what lies behind them.
 pub(super) fn set_count(bytes: &mut [u8], entries: usize) {
+    debug_assert!(entries <= max(bytes), "{entries} entries in a node for {}", max(bytes));
     put16(bytes, 2, low16(u32_from_usize(entries)));
 }
 
 /// Sets the node's height above the leaves.
 pub(super) fn set_depth(bytes: &mut [u8], depth: usize) {
+    debug_assert!(depth <= DEPTH_MAX, "a tree of depth {depth}");
     put16(bytes, 6, low16(u32_from_usize(depth)));
 }
 
@@ -96,6 +98,7 @@ pub(super) fn set_key(bytes: &mut [u8], index: usize, key: u32) {
 
 /// Entry `index` of a leaf.
 pub(super) fn leaf_entry(bytes: &[u8], index: usize) -> Extent {
+    debug_assert!(index < count(bytes) && depth(bytes) == 0, "entry {index} of {}", count(bytes));
     let at = HEADER + index * ENTRY;
     let raw_len = u32::from(get16(bytes, at + 4));
     let unwritten = raw_len > WRITTEN_MAX;
@@ -106,6 +109,9 @@ pub(super) fn leaf_entry(bytes: &[u8], index: usize) -> Extent {
 
 /// Overwrites entry `index` of a leaf.
 pub(super) fn set_leaf_entry(bytes: &mut [u8], index: usize, extent: &Extent) {
+    debug_assert!(index < max(bytes) && depth(bytes) == 0, "entry {index} of a node that has none");
+    debug_assert!(extent.len > 0 && extent.len <= extent.len_max(), "an extent of {} blocks", extent.len);
+    debug_assert!(extent.logical.checked_add(extent.len).is_some(), "an extent beyond the last block");
     let at = HEADER + index * ENTRY;
     let raw_len = if extent.unwritten { extent.len + WRITTEN_MAX } else { extent.len };
     put32(bytes, at, extent.logical);
@@ -116,12 +122,15 @@ pub(super) fn set_leaf_entry(bytes: &mut [u8], index: usize, extent: &Extent) {
 
 /// The child block of entry `index` of an index node.
 pub(super) fn child(bytes: &[u8], index: usize) -> u64 {
+    debug_assert!(index < count(bytes) && depth(bytes) > 0, "entry {index} of {}", count(bytes));
     let at = HEADER + index * ENTRY;
     join32(u32::from(get16(bytes, at + 8)), get32(bytes, at + 4))
 }
 
 /// Overwrites entry `index` of an index node.
 pub(super) fn set_index_entry(bytes: &mut [u8], index: usize, key: u32, child: u64) {
+    debug_assert!(index < max(bytes) && depth(bytes) > 0, "entry {index} of a node that has none");
+    debug_assert!(child > 0 && child >> 48 == 0, "a node at block {child}");
     let at = HEADER + index * ENTRY;
     put32(bytes, at, key);
     put32(bytes, at + 4, low32(child));
@@ -141,6 +150,7 @@ pub(super) fn open_gap(bytes: &mut [u8], index: usize) {
 /// Removes `n` entries from `index` on, zeroing what they leave behind.
 pub(super) fn close_gap(bytes: &mut [u8], index: usize, n: usize) {
     let entries = count(bytes);
+    debug_assert!(index + n <= entries, "{n} entries at {index} of {entries}");
     let end = HEADER + entries * ENTRY;
     bytes.copy_within(HEADER + (index + n) * ENTRY..end, HEADER + index * ENTRY);
     bytes[end - n * ENTRY..end].fill(0);
@@ -150,6 +160,8 @@ pub(super) fn close_gap(bytes: &mut [u8], index: usize, n: usize) {
 /// Moves the entries from `index` on to the end of `to`.
 pub(super) fn move_tail(bytes: &mut [u8], index: usize, to: &mut [u8]) {
     let (entries, have) = (count(bytes), count(to));
+    debug_assert!(index <= entries && have + entries - index <= max(to), "no room for what moves");
+    debug_assert_eq!(depth(bytes), depth(to));
     let from = HEADER + index * ENTRY..HEADER + entries * ENTRY;
     let at = HEADER + have * ENTRY;
     to[at..at + from.len()].copy_from_slice(&bytes[from.clone()]);

@@ -102,6 +102,7 @@ impl FileSystem {
             ..Wanted::new(inode, kind)
         };
         let claim = self.claim(ctx, &wanted, &inode.space)?;
+        debug_assert!(claim.blocks().raw() > u64::from(offset), "a claim that does not reach the block");
         let got = claim.blocks().raw() - u64::from(offset);
         let extent = Extent {
             logical,
@@ -184,6 +185,7 @@ impl FileSystem {
         inserted?;
         if let Some(claim) = plan.claim {
             let blocks = claim.blocks().raw();
+            debug_assert!(blocks >= u64::from(plan.extent.len), "more is mapped than was taken");
             self.apply(self.take(handle, claim))?;
             core.add_blocks(blocks.cast_signed(), self.geometry().block_bits());
         }

@@ -230,6 +230,7 @@ impl FileSystem {
     ) -> Result<()> {
         let bits = self.geometry().block_bits();
         let logical = u32_from_u64(bytes.start >> bits);
+        debug_assert_eq!(bytes.start >> bits, (bytes.end - 1) >> bits, "bytes of one block");
         let inside = self.inside_block(&bytes);
         if let Some(block) = data.block_mut(logical) {
             block[inside].fill(0);
@@ -404,6 +405,7 @@ impl FileSystem {
                 return Ok((start < range.end).then_some(range.start));
             };
             self.groups.reserve_bitmaps(handle, BlockNr::new(extent.physical), u64::from(extent.len))?;
+            debug_assert!(extent.logical < start, "a walk to the left");
             let end = start.min(extent.end());
             start = extent.logical.max(range.start);
             if is_metadata {

@@ -319,5 +319,6 @@ fn all_or_none(done: usize, bytes: &[u8]) -> Result<()> {
 
 /// A relaxed subtraction that stops at 0.
 pub(crate) fn lower(counter: &AtomicU64, by: u64) {
-    counter.fetch_sub(by, Ordering::Relaxed);
+    let before = counter.fetch_sub(by, Ordering::Relaxed);
+    debug_assert!(before >= by, "{by} taken off {before}");
 }

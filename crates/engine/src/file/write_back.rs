@@ -442,6 +442,7 @@ impl FileSystem {
             self.discard_if_unneeded(ctx, inode, data);
         }
         let end = piece.end;
+        debug_assert!(piece.start < end, "a piece of a run has blocks");
         self.forget_dirty(data, piece);
         Ok(changes.then_some(end))
     }

@@ -120,6 +120,7 @@ impl FileSystem {
             // The commit that is going on has not come to this inode.
             inode.encode_core(core, &self.encoding());
         }
+        debug_assert_eq!(buffer.block(), block, "the inode's table block");
         handle.join(&buffer);
         core.table = Some((buffer, offset));
         inode.epoch.store(handle.epoch().raw(), Ordering::Relaxed);

@@ -90,6 +90,11 @@ impl InodeTable {
     /// Enters an inode that was just created.
     pub(crate) fn insert(&self, inode: &Arc<Inode>) {
         let mut shard = self.shard(inode.number()).lock();
+        debug_assert!(
+            !shard.map.contains_key(&inode.number().raw()),
+            "inode {} is in memory twice",
+            inode.number()
+        );
         if shard.made.len() >= MADE_MAX.min(self.per_shard) {
             shard.leave_made(&self.dirty_files);
         }

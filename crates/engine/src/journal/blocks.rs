@@ -48,6 +48,7 @@ impl LogBlocks {
     ) -> Self {
         let raw = place.superblock().raw();
         let ring = Ring::new(raw.s_first.get(), raw.s_maxlen.get());
+        debug_assert!(ring.len() > 0, "recovery refuses a log without blocks");
         let block_size = place.superblock().format().block_size();
         let features = wanted.features();
         let format = LogFormat::new(block_size, features, &raw.s_uuid);
@@ -92,6 +93,7 @@ impl LogBlocks {
 
     /// Writes one block; it is durable afterwards.
     pub(super) fn write_durable(&self, at: u32, block: &[u8]) -> Result<()> {
+        assert!(block.len() <= self.block_size, "one block of the log, or the beginning of one");
         self.device.write_durable_at(self.offset(at), block)
     }
 
@@ -103,6 +105,11 @@ impl LogBlocks {
     /// So many bytes from log block `start` on as parts that are contiguous on the device: where each begins there, and which
     /// of the bytes it is.
     fn runs(&self, start: u32, length: usize) -> impl Iterator<Item = (u64, Range<usize>)> {
+        debug_assert!(
+            (self.ring.first()..self.ring.end()).contains(&start),
+            "log block {start} is outside of the ring"
+        );
+        debug_assert!(length.is_multiple_of(self.block_size), "{length} bytes are no blocks of the log");
         let (mut at, mut done) = (start, 0);
         std::iter::from_fn(move || {
             let left = u32_from_usize((length - done) / self.block_size);

@@ -89,6 +89,7 @@ impl<B: Backend> Committed<B> {
     /// not go home.
     fn read(&self, images: &[(BlockNr, Logged)], bytes: &mut [u8]) -> Result<()> {
         let size = self.log.block_size();
+        debug_assert_eq!(bytes.len(), images.len() * size, "a block for each image");
         let mut rest = bytes;
         for run in images.chunk_by(|(_, left), (_, right)| left.at + 1 == right.at) {
             let (now, later) = rest.split_at_mut(run.len() * size);

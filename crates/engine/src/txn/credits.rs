@@ -22,6 +22,7 @@ pub(super) struct Credits<B: Backend = Native> {
 impl<B: Backend> Credits<B> {
     /// A full budget for `slots` CPU slots.
     pub(super) fn new(budget: u64, slots: usize) -> Self {
+        debug_assert!(budget > 0, "a transaction that may change nothing");
         let pool = || CachePadded::new(B::AtomicU64::new(0));
         Self {
             budget: B::AtomicU64::new(budget),
@@ -77,6 +78,7 @@ impl<B: Backend> Credits<B> {
 
     /// Nothing is used and nothing is out, and the budget is what is given; the gate must be closed.
     pub(super) fn reset(&self, budget: u64) {
+        debug_assert!(budget > 0, "a transaction that may change nothing");
         self.budget.store(budget, Ordering::Relaxed);
         self.left.store(budget, Ordering::Relaxed);
         self.overdrawn.store(0, Ordering::Relaxed);

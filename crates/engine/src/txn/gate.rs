@@ -59,7 +59,8 @@ impl<B: Backend> Gate<B> {
 
     /// Leaves; must pair with an [`enter`](Self::enter) of the same slot.
     pub(crate) fn leave(&self, slot: CpuSlot) {
-        self.inside[slot.index(self.inside.len())].inside.fetch_sub(1, Ordering::SeqCst);
+        let before = self.inside[slot.index(self.inside.len())].inside.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "slot {slot:?} is left more often than entered");
         if self.closed.load(Ordering::SeqCst) {
             // Taking the lock orders this notification after the closer's look at the counts. Of several that leave at
             // once, or enter and turn round, the last to look sees all gone.
@@ -74,6 +75,7 @@ impl<B: Backend> Gate<B> {
 
     /// Closes the gate and waits until nobody is inside. Only one thread may close at a time.
     pub(crate) fn close(&self) -> Closed<'_, B> {
+        debug_assert!(!self.closed.load(Ordering::SeqCst), "one thread closes at a time");
         self.closed.store(true, Ordering::SeqCst);
         let state = self.state.lock();
         drop(self.emptied.wait_while(state, |()| self.count() != 0));

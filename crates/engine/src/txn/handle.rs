@@ -46,6 +46,7 @@ impl<'a, B: Backend> Handle<'a, B> {
             return None;
         }
         let (tid, epoch) = transactions.now();
+        debug_assert!(epoch != Epoch::NONE, "changes would be marked as none");
         let handle = Self {
             transactions,
             cache,
@@ -152,6 +153,11 @@ impl<'a, B: Backend> Handle<'a, B> {
 
 impl<B: Backend> Drop for Handle<'_, B> {
     fn drop(&mut self) {
+        debug_assert_eq!(
+            self.transactions.now(),
+            (self.tid, self.epoch),
+            "the transaction ended under a handle"
+        );
         self.transactions.credits.give_back(self.slot, self.credits.get(), self.used.get());
         self.transactions.gate.leave(self.slot);
     }
