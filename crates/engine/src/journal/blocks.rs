@@ -48,7 +48,7 @@ impl LogBlocks {
     ) -> Self {
         let raw = place.superblock().raw();
         let ring = Ring::new(raw.s_first.get(), raw.s_maxlen.get());
-        debug_assert!(ring.len() > 0, "recovery refuses a log without blocks");
+        debug_assert!(!ring.is_empty(), "recovery refuses a log without blocks");
         let block_size = place.superblock().format().block_size();
         let features = wanted.features();
         let format = LogFormat::new(block_size, features, &raw.s_uuid);
