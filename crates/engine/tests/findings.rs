@@ -5,6 +5,7 @@
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
+use blockyard_engine::reader::Reader;
 use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, mkfs};
 use blockyard_testkit::{LoopMount, e2fsck_clean, mke2fs, require};
 use std::sync::Arc;
@@ -212,4 +213,22 @@ fn running_out_of_inodes_is_told_apart_from_running_out_of_blocks() {
     assert!(matches!(refused, Error::NoInodes) && refused.errno() == 28, "{refused}");
     assert!(fs.statistics().blocks_free > 1000);
     fs.close(&ctx).unwrap();
+}
+
+/// A slash behind the name of a file said nothing, and one behind a symbolic link did not follow it.
+#[test]
+fn a_slash_at_the_end_of_a_path_means_a_directory() {
+    let (device, fs) = open(&mkfs::Options::ext4().block_size(4096), 32 << 20);
+    make(&fs, "file", FileType::Regular);
+    let dir = make(&fs, "dir", FileType::Directory);
+    fs.symlink(&context(), ROOT, b"link", b"dir").unwrap();
+    fs.close(&context()).unwrap();
+    let reader = Reader::open(device).unwrap();
+    for path in [&b"/file/"[..], b"file/.", b"/file//"] {
+        assert!(matches!(reader.resolve(path, false), Err(blockyard_engine::reader::Error::NotDirectory(_))));
+    }
+    for path in [&b"/link/"[..], b"link/.", b"dir/", b"dir"] {
+        assert_eq!(reader.resolve(path, false).unwrap().number(), dir);
+    }
+    assert_ne!(reader.resolve(b"link", false).unwrap().number(), dir);
 }

@@ -247,7 +247,8 @@ mod tests {
         for edges in all_edges() {
             let block = edges.block();
             let mut ranges = Ranges::new(edges);
-            let within = |range: &Range<u64>| range.start % block == 0 && range.end - range.start < block;
+            let within =
+                |range: &Range<u64>| range.start.is_multiple_of(block) && range.end - range.start < block;
             let met = (0..1000).filter(|_| within(&ranges.range(&mut rng, 20 * block, 1 << 20))).count();
             assert!(met > 40, "{met} of 1000");
         }

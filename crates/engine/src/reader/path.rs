@@ -14,12 +14,15 @@ use super::{Error, Reader, Result};
 pub const SYMLINKS_MAX: usize = 40;
 
 impl Reader {
-    /// The inode of a path. Links in the middle are followed; the last component is followed with `follow_last`.
+    /// The inode of a path. Links in the middle are followed; the last component is followed with `follow_last`, and where a slash
+    /// behind it says that a directory is meant.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::TooManySymlinks`], [`Error::Device`], [`Error::Disk`].
     pub fn resolve(&self, path: &[u8], follow_last: bool) -> Result<Inode> {
         let shown = || String::from_utf8_lossy(path).into_owned();
+        let means_directory = path.ends_with(b"/") || path.ends_with(b"/.");
+        let follow_last = follow_last || means_directory;
         let mut left: VecDeque<Vec<u8>> = components(path).collect();
         let mut at = self.root()?;
         let mut links = 0;
@@ -44,6 +47,9 @@ impl Reader {
             for component in components(&target).collect::<Vec<_>>().into_iter().rev() {
                 left.push_front(component);
             }
+        }
+        if means_directory && !at.is_directory() {
+            return Err(Error::NotDirectory(shown()));
         }
         Ok(at)
     }
