@@ -5,6 +5,7 @@ use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, ClusterOffset, GroupNr};
 use rayon::prelude::*;
 
+use crate::Part;
 use crate::block_map::BlockMap;
 use crate::code::Code;
 use crate::facts::{Facts, GroupFacts};
@@ -27,12 +28,15 @@ struct Totals {
 pub(crate) fn check(volume: &Volume<'_>, map: &BlockMap, facts: &Facts, ledger: &mut Ledger) {
     let groups: Vec<GroupNr> = volume.geometry.all_groups().collect();
     let mut totals = Totals::default();
+    let count = u64_from_usize(groups.len());
+    let check_group = |group: GroupNr| {
+        let checked = check_group(volume, map, &facts.groups[usize_from_u32(group.raw())], group);
+        volume.watch.tell(Part::Groups, 1, count);
+        checked
+    };
     for batch in groups.chunks(BATCH) {
-        let done: Vec<(Totals, Sink)> = batch
-            .par_iter()
-            .with_min_len(16)
-            .map(|&group| check_group(volume, map, &facts.groups[usize_from_u32(group.raw())], group))
-            .collect();
+        let done: Vec<(Totals, Sink)> =
+            batch.par_iter().with_min_len(16).map(|&group| check_group(group)).collect();
         for (group, sink) in done {
             totals.free_clusters += group.free_clusters;
             totals.free_inodes += group.free_inodes;

@@ -14,6 +14,7 @@ use blockyard_disk::superblock::FsFlags;
 use blockyard_disk::{BlockNr, InodeNr};
 use rayon::prelude::*;
 
+use crate::Part;
 use crate::code::Code;
 use crate::facts::{DirBody, DirFact, Facts};
 use crate::finding::{Ledger, Sink, Site};
@@ -74,6 +75,12 @@ impl Visit<'_, '_> {
 pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> Tree {
     let all: Vec<&DirFact> = facts.groups.iter().flat_map(|group| &group.directories).collect();
     let mut tree = Tree::default();
+    let count = u64_from_usize(all.len());
+    let visit = |fact: &DirFact| {
+        let visited = visit(volume, facts, fact);
+        volume.watch.tell(Part::Directories, 1, count);
+        visited
+    };
     // More directory blocks than blocks means that directories share them, which was reported; the rest is skipped, so
     // that time stays bounded.
     let mut budget = volume.geometry.blocks_count().raw().saturating_mul(2);
@@ -86,8 +93,7 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
                 affordable.push(*fact);
             }
         }
-        let done: Vec<(Told, Sink)> =
-            affordable.par_iter().with_max_len(8).map(|fact| visit(volume, facts, fact)).collect();
+        let done: Vec<(Told, Sink)> = affordable.par_iter().with_max_len(8).map(|fact| visit(fact)).collect();
         for (fact, (told, sink)) in affordable.iter().zip(done) {
             tree.directories.push((fact.inode.raw(), told.dotdot));
             tree.children.extend(told.children);

@@ -93,8 +93,9 @@ pub struct Finding {
     pub code: Code,
     /// Particulars: values found and expected.
     pub detail: String,
-    /// The path of the inode, where it was cheap to find.
-    pub path: Option<String>,
+    /// The path of the inode, as its bytes, where it was cheap to find; it begins at the root, or at `<NUMBER>` for a
+    /// directory that has no name.
+    pub path: Option<Vec<u8>>,
 }
 
 impl Finding {
@@ -195,7 +196,7 @@ impl Ledger {
     }
 
     /// Gives findings about inodes their paths.
-    pub(crate) fn set_paths(&mut self, path: impl Fn(InodeNr) -> Option<String>) {
+    pub(crate) fn set_paths(&mut self, path: impl Fn(InodeNr) -> Option<Vec<u8>>) {
         for finding in &mut self.findings {
             finding.path = finding.site.inode.and_then(&path);
         }

@@ -7,6 +7,7 @@ use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32, usize_fr
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 use rayon::prelude::*;
 
+use crate::Part;
 use crate::block_map::BlockMap;
 use crate::code::Code;
 use crate::descriptors::SystemRange;
@@ -42,9 +43,16 @@ impl Claims for MapClaims<'_> {
 pub(crate) fn gather(scan: &Scan<'_, '_>, ledger: &mut Ledger) -> Facts {
     let groups: Vec<GroupNr> = scan.volume.geometry.all_groups().collect();
     let mut facts = Facts { groups: Vec::with_capacity(groups.len()) };
+    let in_use = |group: GroupNr| u64_from_u32(scan.volume.group_of(group).inodes_used);
+    let all = groups.iter().map(|&group| in_use(group)).sum();
+    let gather_group = |group: GroupNr| {
+        let gathered = gather_group(scan, group);
+        scan.volume.watch.tell(Part::Inodes, in_use(group), all);
+        gathered
+    };
     for batch in groups.chunks(BATCH) {
         let done: Vec<(GroupFacts, Sink)> =
-            batch.par_iter().with_max_len(1).map(|&group| gather_group(scan, group)).collect();
+            batch.par_iter().with_max_len(1).map(|&group| gather_group(group)).collect();
         for (group, sink) in done {
             facts.groups.push(group);
             ledger.absorb(sink);

@@ -50,6 +50,46 @@ pub struct Options {
     pub threads: Option<usize>,
     /// The superblock to use instead of the primary one, with the descriptors behind it.
     pub superblock: Option<Place>,
+    /// Told how far the check is.
+    pub watch: Watch,
+}
+
+/// What is counted while an image is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Inodes that may be in use: pass 1.
+    Inodes,
+    /// Directories: pass 2.
+    Directories,
+    /// Groups, whose bitmaps are compared: pass 5.
+    Groups,
+}
+
+/// Whom a check tells how far it is: a part, how many more of it are done, and how many there are. Called often, and from
+/// many threads at once; by default nobody.
+#[derive(Clone, Default)]
+pub struct Watch(Option<Told>);
+
+type Told = std::sync::Arc<dyn Fn(Part, u64, u64) + Send + Sync>;
+
+impl Watch {
+    /// Calls `told`.
+    #[must_use]
+    pub fn new(told: impl Fn(Part, u64, u64) + Send + Sync + 'static) -> Self {
+        Self(Some(std::sync::Arc::new(told)))
+    }
+
+    fn tell(&self, part: Part, more: u64, all: u64) {
+        if let Some(told) = &self.0 {
+            told(part, more, all);
+        }
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Watch").field(&self.0.is_some()).finish()
+    }
 }
 
 /// Where a superblock stands.
@@ -107,7 +147,10 @@ impl Report {
 /// # Errors
 /// [`Error`] when no verdict is possible; damage of any kind is a finding, not an error.
 pub fn check(device: &dyn BlockDevice, options: &Options) -> Result<Report, Error> {
-    check_devices(Devices { image: device, journal: None, is_replayed: false }, options)
+    check_devices(
+        Devices { image: device, journal: None, is_replayed: false, watch: &options.watch },
+        options,
+    )
 }
 
 /// As [`check`], of a file system whose journal is on a device of its own.
@@ -119,7 +162,10 @@ pub fn check_with_journal(
     journal: &dyn BlockDevice,
     options: &Options,
 ) -> Result<Report, Error> {
-    check_devices(Devices { image: device, journal: Some(journal), is_replayed: false }, options)
+    check_devices(
+        Devices { image: device, journal: Some(journal), is_replayed: false, watch: &options.watch },
+        options,
+    )
 }
 
 /// What is checked: only read.
@@ -130,6 +176,7 @@ struct Devices<'a> {
     journal: Option<&'a dyn BlockDevice>,
     /// Whether both are what a replay of the journal leaves.
     is_replayed: bool,
+    watch: &'a Watch,
 }
 
 fn check_devices(devices: Devices<'_>, options: &Options) -> Result<Report, Error> {
@@ -151,7 +198,7 @@ fn run(devices: Devices<'_>, place: Option<Place>) -> Result<Report, Error> {
         match replay::replayed(devices, &mut sink) {
             Some(Replayed { image, journal }) => {
                 let journal = journal.as_ref().map(|journal| -> &dyn BlockDevice { journal });
-                run_on(Devices { image: &image, journal, is_replayed: true }, sink, &mut ledger)?
+                run_on(Devices { image: &image, journal, is_replayed: true, ..devices }, sink, &mut ledger)?
             }
             None => run_on(devices, sink, &mut ledger)?,
         }
@@ -172,6 +219,7 @@ fn run_on(devices: Devices<'_>, mut sink: Sink, ledger: &mut Ledger) -> Result<b
         Opened::Corrupt => (None, backup::find(devices.image)),
         Opened::Volume(mut volume) => {
             volume.is_replayed = devices.is_replayed;
+            volume.watch = devices.watch.clone();
             let is_sound = descriptors::load(&mut volume, &mut found);
             let backup = if is_sound { None } else { backup::of(&volume) };
             (Some(volume), backup)
@@ -205,6 +253,7 @@ fn run_on_backup(
     backup.lay_descriptors(&volume, &overlay);
     volume.is_backup = true;
     volume.is_replayed = devices.is_replayed;
+    volume.watch = devices.watch.clone();
     descriptors::load(&mut volume, sink);
     examine(Some(&volume), devices.journal, std::mem::take(sink), ledger)
 }

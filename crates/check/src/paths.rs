@@ -118,36 +118,28 @@ fn names_in(volume: &Volume<'_>, fact: &DirFact, wanted: &BTreeSet<u32>) -> BTre
 }
 
 /// The path of an inode from the root, or from the first directory above it that has no name.
-fn path(names: &NameOf, inode: u32) -> Option<String> {
+fn path(names: &NameOf, inode: u32) -> Option<Vec<u8>> {
     if inode == InodeNr::ROOT.raw() {
-        return Some("/".into());
+        return Some(b"/".to_vec());
     }
     let mut components = vec![];
     let mut at = inode;
     while at != InodeNr::ROOT.raw() {
         match names.get(&at) {
             Some((parent, name)) if components.len() < COMPONENTS_MAX => {
-                components.push(printable(name));
+                components.push(name.clone());
                 at = *parent;
             }
             _ if components.is_empty() => return None,
             _ => {
-                components.push(format!("<{at}>"));
+                components.push(format!("<{at}>").into_bytes());
                 break;
             }
         }
     }
-    let whole = if at == InodeNr::ROOT.raw() { "/" } else { "" };
+    let whole: &[u8] = if at == InodeNr::ROOT.raw() { b"/" } else { b"" };
     components.reverse();
-    Some(format!("{whole}{}", components.join("/")))
-}
-
-/// A name on one line: as it is when it is text without control characters, else with escapes.
-fn printable(name: &[u8]) -> String {
-    match std::str::from_utf8(name) {
-        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
-        _ => name.escape_ascii().to_string(),
-    }
+    Some([whole, &components.join(&b'/')].concat())
 }
 
 #[cfg(test)]
@@ -166,11 +158,11 @@ mod tests {
             (16, name(15, "e")),
         ]
         .into();
-        assert_eq!(path(&names, 2).unwrap(), "/");
-        assert_eq!(path(&names, 13).unwrap(), "/a/b\\n");
-        assert_eq!(path(&names, 14).unwrap(), "<99>/c");
+        assert_eq!(path(&names, 2).unwrap(), b"/");
+        assert_eq!(path(&names, 13).unwrap(), b"/a/b\n");
+        assert_eq!(path(&names, 14).unwrap(), b"<99>/c");
         assert_eq!(path(&names, 77), None);
         // A loop ends.
-        assert!(path(&names, 15).unwrap().starts_with("<1"));
+        assert!(path(&names, 15).unwrap().starts_with(b"<1"));
     }
 }

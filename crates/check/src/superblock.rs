@@ -8,6 +8,7 @@ use blockyard_disk::{Checksums, Compat, Geometry, Incompat, InodeNr, RoCompat};
 use zerocopy::FromBytes;
 
 use crate::Error;
+use crate::Watch;
 use crate::code::Code;
 use crate::finding::{Sink, Site};
 use crate::volume::Volume;
@@ -70,6 +71,7 @@ pub(crate) fn open<'a>(device: &'a dyn BlockDevice, sink: &mut Sink) -> Result<O
         desc_size,
         is_backup: false,
         is_replayed: false,
+        watch: Watch::default(),
         groups: Vec::new(),
         sb,
     })))

@@ -32,6 +32,8 @@ pub(crate) struct Volume<'a> {
     pub(crate) is_backup: bool,
     /// Whether the journal was replayed in memory.
     pub(crate) is_replayed: bool,
+    /// Who is told how far the check is.
+    pub(crate) watch: crate::Watch,
     /// Descriptors with their checked flags; filled by `descriptors.rs`.
     pub(crate) groups: Vec<Group>,
 }

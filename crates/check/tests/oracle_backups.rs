@@ -24,7 +24,7 @@ fn damaged(image: &Path, edits: &[Edit]) -> PathBuf {
 
 fn check_at(image: &Path, superblock: Option<Place>) -> Result<Report, Error> {
     let device = FileDevice::open_read_only(image).unwrap();
-    check(&device, &Options { threads: Some(1), superblock })
+    check(&device, &Options { threads: Some(1), superblock, ..Options::default() })
 }
 
 /// Judges a damaged copy by both; gives whether a backup was taken.

@@ -15,14 +15,15 @@ mod ls;
 mod map;
 mod mkdir;
 mod mkfs;
+mod mounted;
 mod mv;
+mod names;
 mod policy;
 mod progress;
 mod put;
 mod recover;
 mod rm;
 mod stat;
-mod ticker;
 mod version;
 mod volume;
 

@@ -10,6 +10,7 @@
 mod streams;
 mod commands;
 mod examples;
+mod terminal;
 mod usage;
 
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage::end(&error, &command),
     };
+    terminal::holds_json(cli.output.json);
     let code = cli.command.run(&cli.output).unwrap_or_else(|error| {
         let told = commands::describe(&error);
         if error.is::<commands::UsageError>() {

@@ -239,7 +239,7 @@ fn deep_and_wide_trees_are_copied_and_removed() {
         std::fs::write(source.join(format!("wide/{number}")), "").unwrap();
     }
     let said = done(&["put", "-r", image, source.to_str().unwrap(), "/tree"]);
-    assert_eq!(said, "7502 names, 0 bytes of content\n");
+    assert!(said.starts_with("7502 names and 0 bytes of content in "), "{said}");
     e2fsck_clean(Path::new(image));
     let back = folder.path().join("back");
     done(&["get", "-r", image, "/tree", back.to_str().unwrap()]);

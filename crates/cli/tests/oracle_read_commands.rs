@@ -348,7 +348,7 @@ fn a_damaged_inode_does_not_end_a_listing() {
     assert_eq!(output.status.code(), Some(8));
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "a\nc\nlost+found\n");
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("/b: inode 13") && message.contains("1 names could not be read"), "{message}");
+    assert!(message.contains("/b: inode 13") && message.contains("1 name could not be read"), "{message}");
     // Nor does a damaged directory end the listing of a tree.
     for command in ["mkdir d", "mkdir e", "write /etc/passwd e/f", "zap_block -f d -p 255 0"] {
         assert!(run("debugfs", &["-w", "-R", command, name]).status.success());

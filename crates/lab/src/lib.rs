@@ -21,6 +21,7 @@ pub mod scan;
 pub mod spread;
 pub mod target;
 pub mod trace;
+pub mod units;
 pub mod workload;
 
 pub use row::{Interleave, Row};

@@ -13,6 +13,7 @@ use blockyard_alloc::{Allocator, Policy};
 use serde::Serialize;
 
 use crate::row::count_as_f64;
+use crate::units::counted;
 
 /// Pairs each thread makes before the clock starts.
 const WARM_UP: u64 = 2000;
@@ -50,11 +51,17 @@ struct Span {
     cpu: Option<Duration>,
 }
 
-/// Makes pairs for about `time` under each policy with each number of threads.
+/// Makes pairs for about `time` under each policy with each number of threads; `progress` is told before each row: its
+/// number from 1, and what it is.
 ///
 /// # Errors
 /// An unknown policy, no or too many threads; what the allocator says.
-pub fn run(policies: &[String], threads: &[u32], time: Duration) -> Result<Vec<PairsRow>> {
+pub fn run(
+    policies: &[String],
+    threads: &[u32],
+    time: Duration,
+    mut progress: impl FnMut(usize, &str),
+) -> Result<Vec<PairsRow>> {
     ensure!(
         !threads.is_empty() && threads.iter().all(|&count| (1..=CPUS).contains(&count)),
         "--workers takes numbers from 1 to {CPUS}"
@@ -66,6 +73,7 @@ pub fn run(policies: &[String], threads: &[u32], time: Duration) -> Result<Vec<P
     let mut rows = Vec::new();
     for (name, policy) in policies.iter().zip(parsed) {
         for &count in threads {
+            progress(rows.len() + 1, &format!("{name}, {}", counted(count.into(), "thread")));
             let allocator = open(policy, CPUS)?;
             rows.push(measure(&allocator, name, count, time)?);
         }
@@ -135,7 +143,7 @@ mod tests {
     #[test]
     fn every_arm_gets_its_figures() {
         let arms = ["linux-6.16".to_owned(), "yard".to_owned()];
-        let rows = run(&arms, &[1, 2], Duration::from_millis(5)).unwrap();
+        let rows = run(&arms, &[1, 2], Duration::from_millis(5), |_, _| ()).unwrap();
         assert_eq!(rows.len(), 4);
         assert!(rows.iter().all(|row| row.pairs >= 1000 && row.wall_ns > 0.0));
         assert!(rows[0].shared_locks >= 2.0 && rows[3].shared_locks == 0.0, "{rows:?}");
@@ -144,8 +152,8 @@ mod tests {
     #[test]
     fn bad_input_is_refused() {
         let none = Duration::ZERO;
-        assert!(run(&["yard".into()], &[0], none).is_err());
-        assert!(run(&["yard".into()], &[65], none).is_err());
-        assert!(run(&["nonsense".into()], &[1], none).is_err());
+        assert!(run(&["yard".into()], &[0], none, |_, _| ()).is_err());
+        assert!(run(&["yard".into()], &[65], none, |_, _| ()).is_err());
+        assert!(run(&["nonsense".into()], &[1], none, |_, _| ()).is_err());
     }
 }

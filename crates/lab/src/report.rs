@@ -204,7 +204,7 @@ impl Run {
         for timeline in &self.timelines {
             let name = maps.join(file_name(&timeline.title));
             write_file(&name.with_extension("svg"), timeline.svg().as_bytes())?;
-            write_file(&name.with_extension("txt"), timeline.text().as_bytes())?;
+            write_file(&name.with_extension("txt"), timeline.text(usize::MAX).as_bytes())?;
         }
         Ok(())
     }

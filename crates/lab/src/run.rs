@@ -87,7 +87,8 @@ struct Judged {
 impl Judged {
     /// Keeps the map of the arm's largest cell.
     fn note_map(&mut self, policy: &str, workers: u32, map: AllocationMap) {
-        let title = format!("{}: {policy}, {workers} workers", self.workload);
+        let title =
+            format!("{}: {policy}, {}", self.workload, crate::units::counted(workers.into(), "worker"));
         let new = NamedMap { title, policy: policy.to_owned(), workers, map };
         match self.maps.iter_mut().find(|known| known.policy == policy) {
             Some(known) if known.workers <= workers => *known = new,

@@ -136,7 +136,7 @@ impl ImageScan {
         let geometry = *reader.superblock().geometry();
         let mut groups = BTreeSet::new();
         let mut seen = BTreeSet::new();
-        each_file(reader, "", reader.root()?, &mut |name, inode, records| {
+        each_file(reader, b"", reader.root()?, &mut |name, inode, records| {
             if !is_left_out(name) {
                 self.defrag.add(name, records);
             }
@@ -210,8 +210,8 @@ pub fn map_of(reader: &Reader) -> Result<AllocationMap> {
     Ok(scan.map)
 }
 
-/// Called with a name, its inode, and the records of its content.
-pub type FileVisit<'a> = dyn FnMut(&str, &Inode, &[Record]) -> Result<()> + 'a;
+/// Called with a name (its bytes), its inode, and the records of its content.
+pub type FileVisit<'a> = dyn FnMut(&[u8], &Inode, &[Record]) -> Result<()> + 'a;
 
 /// Empty totals of `e4defrag -c` for an image.
 #[must_use]
@@ -229,7 +229,7 @@ pub fn totals(reader: &Reader) -> DefragTotals {
 ///
 /// # Errors
 /// Of the device, for structures that fail a check, and what `visit` returns.
-pub fn each_file(reader: &Reader, path: &str, directory: Inode, visit: &mut FileVisit<'_>) -> Result<()> {
+pub fn each_file(reader: &Reader, path: &[u8], directory: Inode, visit: &mut FileVisit<'_>) -> Result<()> {
     let mut visited = BTreeSet::from([directory.number()]);
     let mut looked = Looked::default();
     let mut open = vec![(path.to_owned(), reader.listed(&directory)?.into_iter())];
@@ -241,7 +241,7 @@ pub fn each_file(reader: &Reader, path: &str, directory: Inode, visit: &mut File
         if entry.name == b"." || entry.name == b".." {
             continue;
         }
-        let name = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
+        let name = [path, &b"/"[..], &entry.name].concat();
         let inode = reader.inode(entry.inode)?;
         if inode.is_directory() {
             // A directory reached twice is damage; walking it once is enough.
@@ -258,8 +258,8 @@ pub fn each_file(reader: &Reader, path: &str, directory: Inode, visit: &mut File
 }
 
 /// Whether e4defrag passes a path of the image over: it lies in lost+found, or its name begins like it.
-fn is_left_out(path: &str) -> bool {
-    path.starts_with("/lost+found")
+fn is_left_out(path: &[u8]) -> bool {
+    path.starts_with(b"/lost+found")
 }
 
 /// Which files were looked at: a second look, by another name, finds the records that Linux remembers.

@@ -11,10 +11,11 @@ use blockyard_disk::num::u64_from_usize;
 use blockyard_engine::reader::Reader;
 use serde_json::json;
 
-use super::{Output, image};
+use super::{Output, image, names};
 
 /// The keys of the JSON objects, for the help.
-const KEYS: &str = "JSON: one object a piece of up to 64 KiB: path, offset, length, data (hexadecimal).";
+const KEYS: &str = "JSON: one object a piece of up to 64 KiB: path, offset, length, data (hexadecimal). Where path is no UTF-8, \
+path_bytes has its bytes in hexadecimal. On a terminal control characters are escaped; `| cat` passes them on.";
 
 /// Arguments of `blockyard cat`.
 #[derive(clap::Args)]
@@ -49,8 +50,9 @@ fn copy(reader: &Reader, path: &[u8], json: bool, out: &mut dyn Write) -> Result
     while offset < inode.size() {
         let length = reader.read(&inode, offset, &mut buf)?;
         if json {
-            let data: String = buf[..length].iter().map(|byte| format!("{byte:02x}")).collect();
-            writeln!(out, "{}", json!({"path": shown, "offset": offset, "length": length, "data": data}))?;
+            let data = names::hexadecimal(&buf[..length]);
+            let object = json!({"offset": offset, "length": length, "data": data});
+            writeln!(out, "{}", names::with(object, "path", path))?;
         } else {
             out.write_all(&buf[..length])?;
         }

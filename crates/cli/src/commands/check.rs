@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
-use blockyard_check::{Finding, Options, Place, Report};
+use blockyard_check::{Finding, Options, Part, Place, Report, Watch};
 use blockyard_device::{FileDevice, ImagePath};
+use blockyard_lab::units::counted;
 
-use super::ticker::Ticker;
-use super::{EXIT_OPERATIONAL, Output, image};
+use super::progress::Progress;
+use super::{EXIT_OPERATIONAL, Output, image, names};
 
 /// Exit code of an image with errors, as e2fsck -n gives it.
 const EXIT_UNCORRECTED: u8 = 4;
@@ -17,7 +18,8 @@ const EXIT_USAGE: u8 = 16;
 #[derive(clap::Args)]
 #[command(
     after_help = "JSON: one object a finding: code (as in e2fsck's problem log), severity (error or note), pass, message, \
-                  and where they apply group, inode, logical, block, offset, detail, path; then one object: summary \
+                  and where they apply group, inode, logical, block, offset, detail, path (where that is no UTF-8, path_bytes \
+                  has its bytes in hexadecimal); then one object: summary \
                   (true), clean, examined, errors, findings, suppressed.\n\nExit codes (those of e2fsck -n): 0 clean, 4 \
                   errors found, 8 the image cannot be checked, 16 wrong usage."
 )]
@@ -73,6 +75,7 @@ impl Args {
         }
         let open = |path: &ImagePath| -> anyhow::Result<FileDevice> {
             image::refuse_no_image(path)?;
+            super::mounted::warn(path);
             Ok(path.open_read_only()?)
         };
         let device = open(&self.image)?;
@@ -82,13 +85,13 @@ impl Args {
         }
         let journal = self.journal_device.as_ref().map(open).transpose()?;
         let superblock = self.superblock.map(|block| Place { block, block_size: self.block_size });
-        let options = Options { threads: self.threads, superblock };
-        let ticker = Ticker::of(output, "check");
+        let progress = Progress::counting(output, "check", "inodes");
+        let options = Options { threads: self.threads, superblock, watch: watch(&progress) };
         let checked = match &journal {
             Some(journal) => blockyard_check::check_with_journal(&device, journal, &options),
             None => blockyard_check::check(&device, &options),
         };
-        drop(ticker);
+        drop(progress);
         let report = match checked {
             Ok(report) => report,
             Err(error) => {
@@ -102,6 +105,28 @@ impl Args {
         }
         Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_UNCORRECTED) })
     }
+}
+
+/// Moves the line along: inodes, then directories, then groups.
+fn watch(progress: &Progress) -> Watch {
+    if !progress.is_wanted() {
+        return Watch::default();
+    }
+    let bar = progress.bar_of_names();
+    Watch::new(move |part, more, all| {
+        let what = match part {
+            Part::Inodes => "inodes",
+            Part::Directories => "directories",
+            Part::Groups => "groups",
+        };
+        // Two threads that begin a part at once lose a few of its counts.
+        if bar.message() != what {
+            bar.reset();
+            bar.set_length(all);
+            bar.set_message(what);
+        }
+        bar.inc(more);
+    })
 }
 
 fn print(report: &Report, output: &Output) {
@@ -129,11 +154,11 @@ fn print(report: &Report, output: &Output) {
             (true, false) => "NOT clean",
         };
         let more = if report.suppressed > 0 {
-            format!(", {} more findings not listed", report.suppressed)
+            format!(", {} not listed", counted(report.suppressed, "more finding"))
         } else {
             String::new()
         };
-        println!("{verdict}: {} errors{more}", report.errors);
+        println!("{verdict}: {}{more}", counted(report.errors, "error"));
     }
 }
 
@@ -143,7 +168,7 @@ fn text(finding: &Finding) -> String {
         line.push_str(&format!(" ({})", finding.detail));
     }
     if let Some(path) = &finding.path {
-        line.push_str(&format!(" [{path}]"));
+        line.push_str(&format!(" [{}]", crate::terminal::escaped(path)));
     }
     if !finding.is_error() {
         line.push_str(" -- note");
@@ -171,6 +196,8 @@ fn json(finding: &Finding) -> serde_json::Value {
     put("block", site.block.map(|block| block.raw().into()));
     put("offset", site.offset.map(Into::into));
     put("detail", Some(finding.detail.clone()).filter(|detail| !detail.is_empty()).map(Into::into));
-    put("path", finding.path.clone().map(Into::into));
+    if let Some(path) = &finding.path {
+        names::add(&mut object, "path", path);
+    }
     object
 }

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -16,7 +15,7 @@ use blockyard_lab::scan::{ImageScan, Looked, ScanOptions, each_file, has_content
 use serde_json::{Value, json};
 
 use super::progress::Progress;
-use super::{Output, image};
+use super::{Output, image, names};
 
 /// Meaning and keys, for the help.
 const KEYS: &str = "Free space as e2freefrag prints it for an image that is not mounted, then the extents of all files \
@@ -26,7 +25,7 @@ smaller, because Linux joins adjacent extents that it remembers.)\n\nJSON: an ob
 block_size, extents, min_kb, max_kb, avg_kb, histogram: objects with from_blocks, extents, blocks), an object files \
 (files, extents, best, kb_per_extent, score, worst: objects with path, extents, best, kb_per_extent), and with --files or \
 for PATHs an object a file (path, inode, size, filefrag, records, runs). A directory among PATHs gives an object with \
-path and the keys of files.";
+path and the keys of files. Where a path is no UTF-8, path_bytes has its bytes in hexadecimal.";
 
 /// Arguments of `blockyard frag`.
 #[derive(clap::Args)]
@@ -96,10 +95,13 @@ impl Report<'_> {
         let scan = if self.args.files || self.args.verbose {
             ImageScan::watched(reader, options, &mut |path, inode, records| self.file(path, inode, records))?
         } else {
-            let (mut progress, mut names) = (Progress::new(self.output), 0u64);
+            let progress = Progress::counting(self.output, "frag", "files");
+            // Every inode in use: a few are none that has a name.
+            let inodes = reader.superblock().raw();
+            let used = inodes.s_inodes_count.get().saturating_sub(inodes.s_free_inodes_count.get());
+            progress.expect(used.into(), 0);
             ImageScan::watched(reader, options, &mut |_, _, _| {
-                names += 1;
-                progress.show(|| format!("frag: {names} files"));
+                progress.add_name();
                 Ok(())
             })?
         };
@@ -111,51 +113,54 @@ impl Report<'_> {
             writeln!(self.out, "{}", totals_json(&scan.defrag, None))?;
             return Ok(());
         }
-        let name = self.args.image.display().to_string();
-        write!(self.out, "{}", scan.free.report(&name, total, free))?;
+        let shown = self.args.image.display().to_string();
+        let name = shown.as_bytes();
+        write!(self.out, "{}", scan.free.report(&names::text(name), total, free))?;
         writeln!(self.out)?;
-        Ok(write!(self.out, "{}", scan.defrag.report("device", &name))?)
+        Ok(write!(self.out, "{}", scan.defrag.report("device", name, &names::text))?)
     }
 
     /// One file or directory.
     fn path(&mut self, path: &OsString) -> Result<()> {
-        let shown = Path::new(path).display().to_string();
-        let inode = self.reader.resolve(image::path_bytes(path), true)?;
+        let path = image::path_bytes(path);
+        let inode = self.reader.resolve(path, true)?;
         if !inode.is_directory() {
             if !has_content(&inode) && inode.file_type() != blockyard_disk::FileType::Regular {
-                bail!("{shown}: neither a regular file nor a directory");
+                bail!("{}: neither a regular file nor a directory", String::from_utf8_lossy(path));
             }
             let records = self.looked.records(self.reader, &inode)?;
-            return self.file(&shown, &inode, &records);
+            return self.file(path, &inode, &records);
         }
         let mut all: DefragTotals = totals(self.reader);
         let reader = self.reader;
         let each = self.args.files || self.args.verbose;
-        each_file(reader, shown.trim_end_matches('/'), inode, &mut |path, inode, records| {
+        let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        each_file(reader, &path[..end], inode, &mut |path, inode, records| {
             all.add(path, records);
             if each { self.file(path, inode, records) } else { Ok(()) }
         })?;
         if self.json {
-            return Ok(writeln!(self.out, "{}", totals_json(&all, Some(&shown)))?);
+            return Ok(writeln!(self.out, "{}", totals_json(&all, Some(path)))?);
         }
-        Ok(write!(self.out, "{}", all.report("directory", &shown))?)
+        Ok(write!(self.out, "{}", all.report("directory", path, &names::text))?)
     }
 
-    fn file(&mut self, path: &str, inode: &Inode, records: &[Record]) -> Result<()> {
+    fn file(&mut self, path: &[u8], inode: &Inode, records: &[Record]) -> Result<()> {
         if self.json {
-            let object = json!({"path": path, "inode": inode.number().raw(), "size": inode.size(),
+            let object = json!({"inode": inode.number().raw(), "size": inode.size(),
                 "filefrag": filefrag_count(records), "records": records.len(), "runs": contiguous_runs(records)});
-            return Ok(writeln!(self.out, "{object}")?);
+            return Ok(writeln!(self.out, "{}", names::with(object, "path", path))?);
         }
+        let shown = names::text(path);
         if self.args.verbose {
-            let file = FileTable::new(self.reader, path, inode, records)?;
+            let file = FileTable::new(self.reader, &shown, inode, records)?;
             if self.tables == 0 {
                 write!(self.out, "{}", table::heading(self.reader, inode))?;
             }
             self.tables += 1;
             write!(self.out, "{file}")?;
         }
-        Ok(write!(self.out, "{}", filefrag_line(path, records))?)
+        Ok(write!(self.out, "{}", filefrag_line(&shown, records))?)
     }
 }
 
@@ -172,23 +177,21 @@ fn free_json(scan: &ImageScan, total: u64, free: u64) -> Value {
         "avg_kb": scan.free.average_kib(), "histogram": histogram}})
 }
 
-fn totals_json(totals: &DefragTotals, path: Option<&str>) -> Value {
+fn totals_json(totals: &DefragTotals, path: Option<&[u8]>) -> Value {
     let (now, best) = totals.now_and_best();
     let worst: Vec<Value> = totals
         .worst()
         .iter()
         .map(|file| {
-            json!({"path": file.name, "extents": file.now, "best": file.best, "kb_per_extent": file.kib_per_extent})
+            let figures =
+                json!({"extents": file.now, "best": file.best, "kb_per_extent": file.kib_per_extent});
+            names::with(figures, "path", &file.name)
         })
         .collect();
     let figures = json!({"files": totals.files(), "extents": now, "best": best,
         "kb_per_extent": totals.kib_per_extent(), "score": totals.score(), "worst": worst});
     match path {
         None => json!({ "files": figures }),
-        Some(path) => {
-            let mut object = figures;
-            object["path"] = path.into();
-            object
-        }
+        Some(path) => names::with(figures, "path", path),
     }
 }

@@ -3,6 +3,7 @@
 //! The image is only read, and not trusted: nothing is written outside DEST, links that are there are not followed, and
 //! a file appears under its name only when it is complete.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -11,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use blockyard_device::ImagePath;
@@ -22,7 +24,7 @@ use serde_json::json;
 
 use super::progress::Progress;
 use super::volume::{join, last_name};
-use super::{Output, host, image};
+use super::{Output, host, image, names};
 
 /// Exit codes, for the help.
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 some of it failed (each reported; the rest is done), 2 wrong usage, 8 the image \
@@ -35,7 +37,7 @@ const CHUNK: u64 = 1 << 20;
 #[command(after_help = EXIT_CODES, after_long_help = format!("A directory given as DIR/. puts its content \
     into DEST, without the directory itself. Owners are kept when run as root, as far as the host \
     allows; so are devices and the attributes of the system.\n\nJSON: one object a name: path (in the image), to, type, \
-    size.\n\n{EXIT_CODES}"))]
+    size. {}\n\n{EXIT_CODES}", names::BYTES_KEYS))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
@@ -67,8 +69,9 @@ impl Args {
             args: &self,
             output,
             is_root,
-            progress: Progress::new(output),
+            progress: Progress::copying(output, "get"),
             names: 0,
+            bytes: Cell::new(0),
             linked: HashMap::new(),
             failures: 0,
         };
@@ -76,9 +79,15 @@ impl Args {
         if sources.len() > 1 && !dest.is_dir() {
             bail!("{}: not a directory, and several paths go into one", dest.display());
         }
+        let began = Instant::now();
+        copy.expect(sources);
         for source in sources {
             let done = copy.source(image::path_bytes(source), dest);
             copy.settle(done);
+        }
+        let (names, bytes) = (copy.names, copy.bytes.get());
+        if self.recursive && !output.json && !output.quiet {
+            copy.progress.beside(|| println!("{}", super::put::copied(names, bytes, began)));
         }
         Ok(if copy.failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -107,6 +116,7 @@ struct Copy<'r> {
     is_root: bool,
     progress: Progress,
     names: u64,
+    bytes: Cell<u64>,
     /// Where inodes with several names went first.
     linked: HashMap<InodeNr, PathBuf>,
     failures: u64,
@@ -122,11 +132,35 @@ struct Item {
 impl Copy<'_> {
     fn settle<T>(&mut self, done: Result<T>) -> Option<T> {
         done.map_err(|failed| {
-            self.progress.clear();
-            eprintln!("blockyard: {}: {}", self.args.image.display(), super::describe(&failed));
+            self.progress.beside(|| {
+                eprintln!("blockyard: {}: {}", self.args.image.display(), super::describe(&failed));
+            });
             self.failures += 1;
         })
         .ok()
+    }
+
+    /// Tells what there is to copy. What cannot be read is reported when it is its turn.
+    fn expect(&self, sources: &[OsString]) {
+        if !self.progress.is_wanted() {
+            return;
+        }
+        let reader = self.reader;
+        let found = |source: &OsString| reader.resolve(image::path_bytes(source), false).ok();
+        let mut left: Vec<Inode> = sources.iter().filter_map(found).collect();
+        let (mut names, mut bytes, mut seen) = (0, 0, HashSet::new());
+        while let Some(inode) = left.pop() {
+            names += 1;
+            if inode.file_type() == FileType::Regular && seen.insert(inode.number()) {
+                // Holes are not copied.
+                bytes += inode.size().min(inode.sectors() * 512);
+            } else if inode.is_directory() && seen.insert(inode.number()) {
+                let Ok(entries) = reader.entries(&inode) else { continue };
+                let below = entries.flatten().filter(|entry| entry.name != b"." && entry.name != b"..");
+                left.extend(below.filter_map(|entry| reader.inode(entry.inode).ok()));
+            }
+        }
+        self.progress.expect(names, bytes);
     }
 
     fn source(&mut self, path: &[u8], dest: &Path) -> Result<()> {
@@ -272,6 +306,8 @@ impl Copy<'_> {
                     bail!("the content ends at byte {at}, before the size");
                 }
                 file.write_all_at(&buf[..length], at)?;
+                self.progress.add_bytes(length);
+                self.bytes.set(self.bytes.get() + u64_from_usize(length));
                 at += u64_from_usize(length);
             }
             Ok(())
@@ -312,14 +348,11 @@ impl Copy<'_> {
 
     fn done(&mut self, item: &Item) {
         self.names += 1;
-        let names = self.names;
-        self.progress.show(|| format!("get: {names} names"));
+        self.progress.add_name();
         if self.output.json {
             let kind = super::ls::type_word(item.inode.file_type());
-            println!(
-                "{}",
-                json!({"path": shown(item), "to": item.to.display().to_string(), "type": kind, "size": item.inode.size()})
-            );
+            let object = names::with(json!({"type": kind, "size": item.inode.size()}), "path", &item.path);
+            println!("{}", names::with(object, "to", image::path_bytes(item.to.as_os_str())));
         }
     }
 }

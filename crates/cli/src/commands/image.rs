@@ -16,6 +16,9 @@ use blockyard_recovery::{Options, replay_into_overlay};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use rustix::fs::Access;
 
+use super::mounted;
+use crate::terminal::Guard;
+
 /// Where `s_magic` lies: byte 0x38 of the superblock, which begins at byte 1024.
 const MAGIC_AT: u64 = 1024 + 0x38;
 
@@ -60,6 +63,7 @@ pub(super) fn device(path: &ImagePath, changes: bool) -> Result<FileDevice> {
         );
     }
     if !changes {
+        mounted::warn(path);
         return Ok(device);
     }
     if let Err(errno) = rustix::fs::access(path.file(), Access::WRITE_OK) {
@@ -150,7 +154,7 @@ pub(super) fn open(path: &ImagePath) -> Result<Reader> {
 
 /// Standard output that remembers why it could not be written, so that this is not taken for an error of the image.
 struct Output {
-    out: BufWriter<StdoutLock<'static>>,
+    out: BufWriter<Guard<StdoutLock<'static>>>,
     failed: Option<ErrorKind>,
 }
 
@@ -172,14 +176,15 @@ impl Write for Output {
     }
 }
 
-/// Runs `body` with buffered standard output, or with none when it `is_mute`, and turns its end into an exit code: a
-/// reader that closed the pipe has seen enough, and a path that does not exist has a code of its own.
+/// Runs `body` with buffered standard output (guarded where it is a terminal), or with none when it `is_mute`, and turns
+/// its end into an exit code: a reader that closed the pipe has seen enough, and a path that does not exist has a code
+/// of its own.
 pub(super) fn print(
     path: &ImagePath,
     is_mute: bool,
     body: impl FnOnce(&mut dyn Write) -> Result<()>,
 ) -> Result<ExitCode> {
-    let mut output = Output { out: BufWriter::new(io::stdout().lock()), failed: None };
+    let mut output = Output { out: BufWriter::new(Guard::new(io::stdout().lock())), failed: None };
     let done = if is_mute { body(&mut io::sink()) } else { body(&mut output) };
     // What was printed before an error is shown too.
     let flushed = output.flush();
@@ -205,17 +210,10 @@ fn is_not_found(error: &anyhow::Error) -> bool {
 /// Refuses a file that a loop device shows: what stands on it may be mounted. (Block devices are opened exclusively,
 /// which fails when they are mounted.)
 pub(super) fn refuse_in_use(image: &ImagePath) -> Result<()> {
-    let (Ok(image_path), Ok(devices)) = (image.file().canonicalize(), std::fs::read_dir("/sys/block")) else {
-        return Ok(());
-    };
-    for device in devices.flatten() {
-        let backing = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
-        if Path::new(backing.trim_end()) == image_path {
-            let device = device.file_name();
-            bail!("{}: in use by /dev/{}; detach it first", image.display(), device.to_string_lossy());
-        }
+    match mounted::loops_of(image.file()).first().and_then(|folder| folder.file_name()) {
+        Some(device) => bail!("{}: in use by /dev/{}; detach it first", image.display(), device.display()),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Refuses to write a result over the image that it comes from.
@@ -238,10 +236,10 @@ pub(super) fn uuid(bytes: &[u8; 16]) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// The text before the first NUL of a fixed field.
-pub(super) fn padded(bytes: &[u8]) -> String {
+/// What stands before the first NUL of a fixed field.
+pub(super) fn padded(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+    &bytes[..end]
 }
 
 #[cfg(test)]
@@ -250,8 +248,8 @@ mod tests {
 
     #[test]
     fn fixed_fields_as_text() {
-        assert_eq!(padded(b"abc\0def"), "abc");
-        assert_eq!(padded(b"full"), "full");
+        assert_eq!(padded(b"abc\0def"), b"abc");
+        assert_eq!(padded(b"full"), b"full");
         let bytes =
             [0x0B, 0xB1, 0x22, 0x82, 0xA7, 0xC0, 0x4E, 0x0F, 0xAC, 0x8F, 0xA2, 0x97, 0x47, 0x2A, 0xCE, 0xDA];
         assert_eq!(uuid(&bytes), "0bb12282-a7c0-4e0f-ac8f-a297472aceda");

@@ -9,12 +9,12 @@ use blockyard_engine::Error;
 use serde_json::json;
 
 use super::volume::{self, AtPath, Place, Volume, last_name};
-use super::{Output, image};
+use super::{Output, image, names};
 
 /// Arguments of `blockyard ln`.
 #[derive(clap::Args)]
 #[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object: path, \
-    target.\n\n{}", volume::EXIT_CODES))]
+    target. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
@@ -60,10 +60,7 @@ impl Args {
         if replaces {
             volume.put_in_place(&made, &place)?;
         }
-        volume.json(|| {
-            let text = String::from_utf8_lossy;
-            json!({"path": text(&place.path), "target": text(target)})
-        });
+        volume.json(|| names::with(names::with(json!({}), "path", &place.path), "target", target));
         Ok(())
     }
 }

@@ -9,15 +9,16 @@ use anyhow::{Result, bail};
 use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, Inode, InodeMap, InodeNr};
 use blockyard_engine::reader::{DirEntry, Error, Reader};
+use blockyard_lab::units::counted;
 use serde_json::json;
 
 use super::calendar::iso_minutes;
-use super::{Output, image};
+use super::{Output, image, names};
 
 /// The keys of the JSON objects, for the help.
-const KEYS: &str = "JSON: one object a name: path (from the root of the image; bytes that are no UTF-8 are \
-replaced), inode, type, mode, links, uid, gid, size, modified (as [seconds, nanoseconds]), and where it applies \
-target (of a symbolic link) and device (as [major, minor]).";
+const KEYS: &str = "JSON: one object a name: path (from the root of the image), inode, type, mode, links, uid, gid, size, modified (as [seconds, nanoseconds]), and where it applies \
+target (of a symbolic link) and device (as [major, minor]). Where path or target is no UTF-8, path_bytes or target_bytes has \
+its bytes in hexadecimal.";
 
 /// Arguments of `blockyard ls`.
 #[derive(clap::Args)]
@@ -52,7 +53,7 @@ impl Args {
             listing.print(image::path_bytes(&self.path), out)?;
             match listing.unreadable {
                 0 => Ok(()),
-                count => bail!("{count} names could not be read"),
+                count => bail!("{} could not be read", counted(count, "name")),
             }
         })
     }
@@ -84,7 +85,7 @@ impl Listing<'_> {
             }
             if self.args.recursive && !self.json {
                 let gap = if seen.len() == 1 { "" } else { "\n" };
-                out.write_all(&[gap.as_bytes(), or_root(&path), b":\n"].concat())?;
+                out.write_all(&[gap.as_bytes(), &names::bytes(or_root(&path)), b":\n"].concat())?;
             }
             let below = self.directory(&path, &directory, out)?;
             if self.args.recursive {
@@ -143,7 +144,7 @@ impl Listing<'_> {
     }
 
     fn report(&mut self, path: &[u8], error: &Error) {
-        eprintln!("blockyard: {}: {error}", String::from_utf8_lossy(path));
+        eprintln!("blockyard: {}: {error}", crate::terminal::escaped(path));
         self.unreadable += 1;
     }
 
@@ -168,10 +169,10 @@ impl Listing<'_> {
             let mode = mode_text(inode.mode());
             write!(out, "{mode} {:>5} {:>6} {:>6} {size:>12} {time} ", inode.links(), raw.uid(), raw.gid())?;
         }
-        out.write_all(name)?;
+        out.write_all(&names::bytes(name))?;
         if let Some(target) = target {
             out.write_all(b" -> ")?;
-            out.write_all(&target)?;
+            out.write_all(&names::bytes(&target))?;
         }
         Ok(writeln!(out)?)
     }
@@ -181,7 +182,6 @@ fn print_json(path: &[u8], inode: &Inode, target: Option<&[u8]>, out: &mut dyn W
     let raw = inode.slot().raw();
     let modified = inode.slot().modified();
     let mut object = json!({
-        "path": String::from_utf8_lossy(path),
         "inode": inode.number().raw(),
         "type": type_word(inode.file_type()),
         "mode": inode.mode(),
@@ -191,8 +191,9 @@ fn print_json(path: &[u8], inode: &Inode, target: Option<&[u8]>, out: &mut dyn W
         "size": inode.size(),
         "modified": [modified.seconds, i64::from(modified.nanoseconds)],
     });
+    names::add(&mut object, "path", path);
     if let Some(target) = target {
-        object["target"] = String::from_utf8_lossy(target).into();
+        names::add(&mut object, "target", target);
     }
     if let InodeMap::Device(number) = inode.map() {
         object["device"] = json!([number.major, number.minor]);

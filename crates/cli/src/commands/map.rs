@@ -7,10 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use blockyard_device::ImagePath;
-use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use blockyard_disk::{Extent, Inode, InodeMap};
 use blockyard_engine::reader::Reader;
 use blockyard_lab::map::{AllocationMap, Theme};
+use blockyard_lab::units::counted;
 use serde_json::json;
 
 use super::{Output, image};
@@ -71,11 +72,11 @@ impl Args {
         let clusters = reader.superblock().geometry().clusters_per_group();
         Ok(writeln!(
             out,
-            "{} groups of {clusters} clusters, {} of them empty; {} clusters used; {} boundaries",
-            map.groups(),
+            "{} of {clusters} clusters, {} of them empty; {} used; {}",
+            counted(u64_from_usize(map.groups()), "group"),
             figures.empty_groups,
-            figures.used_clusters,
-            figures.boundaries
+            counted(figures.used_clusters, "cluster"),
+            counted(figures.boundaries, "boundary")
         )?)
     }
 }

@@ -10,12 +10,12 @@ use blockyard_engine::{Error, NewInode, SetAttributes};
 use serde_json::json;
 
 use super::volume::{self, AtPath, Owner, Volume, components};
-use super::{Output, image};
+use super::{Output, image, names};
 
 /// Arguments of `blockyard mkdir`.
 #[derive(clap::Args)]
 #[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object a directory made: path, \
-    inode.\n\n{}", volume::EXIT_CODES))]
+    inode. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
@@ -95,7 +95,7 @@ impl Args {
             ..SetAttributes::default()
         };
         volume.fs.set_attributes(&volume.ctx, inode, &changes).at(path)?;
-        volume.json(|| json!({"path": String::from_utf8_lossy(path), "inode": inode.raw()}));
+        volume.json(|| names::with(json!({"inode": inode.raw()}), "path", path));
         Ok(inode)
     }
 }

@@ -12,7 +12,10 @@ use anyhow::{Context, Result, bail};
 use blockyard_device::{BlockDevice, FileDevice, ImagePath, PartitionTable};
 use blockyard_disk::superblock::ErrorPolicy;
 use blockyard_engine::mkfs::{self, Options, Profile, Summary, Usage, UuidChoice};
+use blockyard_lab::row::count_as_f64;
+use blockyard_lab::units;
 
+use super::progress::{Progress, Watched};
 use super::{Output, UsageError, clock, image};
 use values::{bytes_of, parse_uuid, size_of};
 
@@ -125,7 +128,10 @@ impl Args {
         let summary = if self.dry_run {
             summary
         } else {
-            mkfs::format(&target.open()?, &options).with_context(|| self.image.display().to_string())?
+            let device = target.open()?;
+            let progress = Progress::copying(output, "mkfs");
+            mkfs::format(&Watched::new(&device, &progress), &options)
+                .with_context(|| self.image.display().to_string())?
         };
         if output.json {
             println!("{}", to_json(&self.image, &summary, &options, self.dry_run));
@@ -333,22 +339,24 @@ fn to_json(image: &ImagePath, summary: &Summary, options: &Options, dry_run: boo
 fn to_text(image: &ImagePath, summary: &Summary, options: &Options, dry_run: bool) -> String {
     let verb = if dry_run { "would make" } else { "made" };
     let backups: Vec<String> = summary.backup_superblocks.iter().map(u64::to_string).collect();
+    let bytes = |blocks: u64| units::bytes(count_as_f64(blocks) * f64::from(summary.block_size));
     let mut text = format!(
-        "{}: {verb} {} with {} blocks of {} bytes, {} inodes, {} groups\n",
+        "{}: {verb} {} of {}: {} blocks of {} bytes, {}, {}\n",
         image.display(),
         options.profile.name(),
+        bytes(summary.blocks),
         summary.blocks,
         summary.block_size,
-        summary.inodes,
-        summary.groups
+        units::counted(summary.inodes.into(), "inode"),
+        units::counted(summary.groups.into(), "group")
     );
     text += &format!("features: {}\n", summary.features);
     text += &format!("UUID {}, seed {}, time {}\n", image::uuid(&summary.uuid), options.seed, options.time);
     match summary.journal_blocks {
         0 => text += "no journal\n",
-        blocks => text += &format!("journal of {blocks} blocks\n"),
+        blocks => text += &format!("journal of {}\n", bytes(blocks)),
     }
-    text += &format!("{} blocks free, {} reserved\n", summary.free_blocks, summary.reserved_blocks);
+    text += &format!("{} free, {} reserved\n", bytes(summary.free_blocks), bytes(summary.reserved_blocks));
     if !backups.is_empty() {
         text += &format!("superblock backups at blocks {}\n", backups.join(", "));
     }

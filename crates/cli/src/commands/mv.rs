@@ -9,12 +9,12 @@ use blockyard_engine::RenameMode;
 use serde_json::json;
 
 use super::volume::{self, AtPath, Volume, ends_in_dot, last_name};
-use super::{Output, image};
+use super::{Output, image, names};
 
 /// Arguments of `blockyard mv`.
 #[derive(clap::Args)]
 #[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object a name moved: from, \
-    to.\n\n{}", volume::EXIT_CODES))]
+    to. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
@@ -65,10 +65,7 @@ impl Args {
             (false, false) => RenameMode::Replace,
         };
         volume.fs.rename(&volume.ctx, from, (place.parent, &place.name), mode).at(&place.path)?;
-        volume.json(|| {
-            let text = String::from_utf8_lossy;
-            json!({"from": text(source), "to": text(&place.path)})
-        });
+        volume.json(|| names::with(names::with(json!({}), "from", source), "to", &place.path));
         Ok(())
     }
 }

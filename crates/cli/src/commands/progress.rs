@@ -1,58 +1,244 @@
-//! One line on a terminal that says how far a command is, once it takes longer than a second.
+//! How far a command is, on a terminal, once it takes longer than a second: drawn by indicatif on standard error.
 //!
-//! Drawn between two steps of the work itself, a few times a second: no thread, and nothing is drawn over other output.
+//! Nothing is drawn where standard error is no terminal, with --quiet, and between JSON on a terminal. The line is taken
+//! away at the end, and moves out of the way of what is printed meanwhile ([`Progress::beside`]).
 
-use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::cell::Cell;
+use std::io::IsTerminal;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use blockyard_device::{BlockDevice, Result as DeviceResult};
+use blockyard_disk::num::u64_from_usize;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::Output;
+use crate::terminal;
 
 /// Work shorter than this shows nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time between two lines.
-const PAUSE: Duration = Duration::from_millis(200);
+/// Time between two lines when nothing moves.
+const TICK: Duration = Duration::from_millis(250);
 
-/// Takes its line away when dropped.
-pub(super) struct Progress {
+/// Bytes cleared at a time.
+const PIECE: u64 = 1 << 30;
+
+/// What is done, what there is to do, and how long it will take.
+const OF_BYTES: &str = "{prefix}: {msg}{bytes} of {total_bytes} ({percent} %), {bytes_per_sec}, {eta} left";
+const OF_NAMES: &str = "{prefix}: {human_pos} of {human_len} {msg} ({percent} %), {per_sec}, {eta} left";
+const OF_PARTS: &str = "{prefix}: {msg} ({percent} %), {elapsed}, {eta} left";
+/// What is done, where nobody knows how much there is.
+const SO_FAR: &str = "{prefix}: {msg}{bytes}, {bytes_per_sec}, {elapsed}";
+const NAMES_SO_FAR: &str = "{prefix}: {human_pos} {msg}, {per_sec}, {elapsed}";
+const BUSY: &str = "{prefix}: {spinner} {elapsed}";
+
+/// One line that says how far a command is; taken away when dropped.
+pub(crate) struct Progress {
+    bar: ProgressBar,
     /// Nothing to draw on, or it was not wanted.
     is_off: bool,
-    next: Instant,
-    is_drawn: bool,
+    counts: Counts,
+    names: Cell<u64>,
+    names_in_all: Cell<Option<u64>>,
+    patience: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+/// What the line counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    Bytes,
+    Names,
+    Parts,
+    Nothing,
 }
 
 impl Progress {
-    /// Draws where standard error is a terminal, but not with --quiet, and not between JSON.
-    pub(super) fn new(output: &Output) -> Self {
-        let is_off = output.quiet || output.json || !std::io::stderr().is_terminal();
-        Self { is_off, next: Instant::now() + PATIENCE, is_drawn: false }
+    /// For copies: names, and bytes of their content.
+    pub(crate) fn copying(output: &Output, command: &'static str) -> Self {
+        Self::new(output, command, Counts::Bytes, SO_FAR)
     }
 
-    /// Shows a text, if it is time.
-    pub(super) fn show(&mut self, text: impl FnOnce() -> String) {
+    /// For what is only counted, such as `names`.
+    pub(crate) fn counting(output: &Output, command: &'static str, nouns: &'static str) -> Self {
+        let progress = Self::new(output, command, Counts::Names, NAMES_SO_FAR);
+        progress.bar.set_message(nouns);
+        progress
+    }
+
+    /// For so many parts, one after the other.
+    pub(crate) fn parts(output: &Output, command: &'static str, parts: usize) -> Self {
+        let progress = Self::new(output, command, Counts::Parts, OF_PARTS);
+        progress.bar.set_length(u64_from_usize(parts));
+        progress
+    }
+
+    /// For work that does not tell how far it is.
+    pub(crate) fn busy(output: &Output, command: &'static str) -> Self {
+        Self::new(output, command, Counts::Nothing, BUSY)
+    }
+
+    /// For work that is done at once.
+    pub(crate) fn none() -> Self {
+        Self::start(true, "", Counts::Nothing, BUSY)
+    }
+
+    fn new(output: &Output, command: &'static str, counts: Counts, style: &str) -> Self {
+        let is_off =
+            output.quiet || (output.json && terminal::is_terminal()) || !std::io::stderr().is_terminal();
+        Self::start(is_off, command, counts, style)
+    }
+
+    fn start(is_off: bool, command: &'static str, counts: Counts, style: &str) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        bar.set_prefix(command);
+        bar.set_style(styled(style));
+        let patience = (!is_off).then(|| show_later(&bar));
+        Self { bar, is_off, counts, names: Cell::new(0), names_in_all: Cell::new(None), patience }
+    }
+
+    /// Whether anything is drawn: counting what there is to do beforehand would otherwise be for nothing.
+    pub(crate) const fn is_wanted(&self) -> bool {
+        !self.is_off
+    }
+
+    /// There is so much to do in all; of what is only counted, so many names.
+    pub(crate) fn expect(&self, names: u64, bytes: u64) {
+        self.names_in_all.set(Some(names));
+        let (length, style) = match self.counts {
+            Counts::Bytes => (bytes, OF_BYTES),
+            _ => (names, OF_NAMES),
+        };
+        self.bar.set_length(length);
+        self.bar.set_style(styled(style));
+    }
+
+    /// One name more is done.
+    pub(crate) fn add_name(&self) {
         if self.is_off {
             return;
         }
-        let now = Instant::now();
-        if now >= self.next {
-            self.next = now + PAUSE;
-            self.is_drawn = true;
-            eprint!("\r\x1b[K{}", text());
-            let _ = std::io::stderr().flush();
+        let names = self.names.get() + 1;
+        self.names.set(names);
+        match (self.counts, self.names_in_all.get()) {
+            (Counts::Bytes, _) if names % 32 != 1 => {}
+            (Counts::Bytes, Some(all)) => self.bar.set_message(format!("{names} of {all} names, ")),
+            (Counts::Bytes, None) => self.bar.set_message(format!("{names} names, ")),
+            _ => self.bar.inc(1),
         }
     }
 
-    /// Takes the line away, before something else is printed.
-    pub(super) fn clear(&mut self) {
-        if self.is_drawn {
-            self.is_drawn = false;
-            eprint!("\r\x1b[K");
-            let _ = std::io::stderr().flush();
-        }
+    /// So many bytes more are done.
+    pub(crate) fn add_bytes(&self, bytes: usize) {
+        self.bar.inc(u64_from_usize(bytes));
+    }
+
+    /// Part `number` (from 1) begins.
+    pub(crate) fn begin(&self, number: usize, name: &str) {
+        let all = self.bar.length().unwrap_or_default();
+        self.bar.set_position(u64_from_usize(number.saturating_sub(1)));
+        let name = terminal::escaped(name.as_bytes());
+        self.bar.set_message(format!("{number} of {all}: {name}"));
+    }
+
+    /// The line itself, for work that moves it from several threads and says how much there is.
+    pub(crate) fn bar_of_names(&self) -> ProgressBar {
+        self.bar.set_style(styled(OF_NAMES));
+        self.bar.clone()
+    }
+
+    /// Prints something while the line is out of the way.
+    pub(crate) fn beside<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.clear();
+        if let Some((told, thread)) = self.patience.take() {
+            drop(told);
+            let _ = thread.join();
+        }
+        self.bar.finish_and_clear();
+    }
+}
+
+fn styled(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// Shows the line when a second has passed and nobody has dropped the other end.
+fn show_later(bar: &ProgressBar) -> (Sender<()>, JoinHandle<()>) {
+    let (told, end) = channel();
+    let bar = bar.clone();
+    let thread = std::thread::spawn(move || {
+        if end.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.enable_steady_tick(TICK);
+        }
+    });
+    (told, thread)
+}
+
+/// A device that is cleared and then written from its beginning to its end, and shows how far that is.
+pub(crate) struct Watched<'a, D> {
+    device: &'a D,
+    bar: ProgressBar,
+}
+
+impl<'a, D: BlockDevice> Watched<'a, D> {
+    pub(crate) fn new(device: &'a D, progress: &Progress) -> Self {
+        progress.expect(0, device.size());
+        Self { device, bar: progress.bar.clone() }
+    }
+
+    fn show(&self, what: &'static str, end: u64) {
+        if self.bar.message() != what {
+            self.bar.set_message(what);
+        }
+        self.bar.set_position(end);
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Watched<'_, D> {
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.device.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> DeviceResult<()> {
+        self.show("writing ", offset + u64_from_usize(data.len()));
+        self.device.write_at(offset, data)
+    }
+
+    fn write_durable_at(&self, offset: u64, data: &[u8]) -> DeviceResult<()> {
+        self.device.write_durable_at(offset, data)
+    }
+
+    /// In pieces: where storage cannot be given back, zeroes are written.
+    fn write_zeroes(&self, offset: u64, length: u64) -> DeviceResult<()> {
+        let mut at = offset;
+        while at < offset + length {
+            self.show("clearing ", at);
+            let piece = PIECE.min(offset + length - at);
+            self.device.write_zeroes(at, piece)?;
+            at += piece;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> DeviceResult<()> {
+        self.device.discard(offset, length)
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        self.device.flush()
     }
 }

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use blockyard_device::ImagePath;
@@ -18,11 +19,14 @@ use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::num::{low32, u64_from_usize};
 use blockyard_disk::{FileType, InodeNr, Timestamp};
 use blockyard_engine::{Error, NewInode, SetAttributes, XattrMode};
+use blockyard_lab::row::count_as_f64;
+use blockyard_lab::units;
 use serde_json::json;
 use walkdir::WalkDir;
 
+use super::progress::Progress;
 use super::volume::{self, AtPath, Owner, Place, Volume, join};
-use super::{Output, host, image};
+use super::{Output, host, image, names};
 
 /// Bytes copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -30,7 +34,7 @@ const CHUNK: usize = 1 << 20;
 /// Arguments of `blockyard put`.
 #[derive(clap::Args)]
 #[command(after_help = volume::EXIT_CODES, after_long_help = format!("A directory given as DIR/. puts its content \
-    into DEST, without the directory itself.\n\nJSON: one object a name: path (in the image), inode, type, size.\n\n{}", volume::EXIT_CODES))]
+    into DEST, without the directory itself.\n\nJSON: one object a name: path (in the image), inode, type, size. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
@@ -56,6 +60,9 @@ impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         Volume::change(&self.image, &self.options, output, |volume| {
             let (sources, dest) = volume.sources_and_dest(&self.paths)?;
+            volume.progress = Progress::copying(output, "put");
+            expect(&volume.progress, sources);
+            let began = Instant::now();
             let itself = std::fs::metadata(self.image.file()).ok().map(|data| (data.dev(), data.ino()));
             let mut copy = Copy { volume, args: &self, itself, linked: HashMap::new(), names: 0, bytes: 0 };
             for source in sources {
@@ -65,11 +72,32 @@ impl Args {
             }
             let (names, bytes) = (copy.names, copy.bytes);
             if self.recursive {
-                volume.say(|| format!("{names} names, {bytes} bytes of content"));
+                volume.say(|| copied(names, bytes, began));
             }
             Ok(())
         })
     }
+}
+
+/// Tells what there is to copy; not exactly, files may change meanwhile. Standard input is as long as it is.
+fn expect(progress: &Progress, sources: &[OsString]) {
+    if !progress.is_wanted() || sources.iter().any(|source| source == "-") {
+        return;
+    }
+    let all = sources.iter().flat_map(|source| WalkDir::new(source).into_iter().flatten());
+    let (names, bytes) =
+        all.filter_map(|entry| entry.metadata().ok()).fold((0, 0), |(names, bytes), data| {
+            // Holes are not copied.
+            let content = if data.is_file() { data.size().min(data.blocks() * 512) } else { 0 };
+            (names + 1, bytes + content)
+        });
+    progress.expect(names, bytes);
+}
+
+/// What was copied, for people.
+pub(super) fn copied(names: u64, bytes: u64, began: Instant) -> String {
+    let (names, bytes) = (units::counted(names, "name"), units::bytes(count_as_f64(bytes)));
+    format!("{names} and {bytes} of content in {}", units::patience(began.elapsed()))
 }
 
 /// One run of the command.
@@ -305,7 +333,7 @@ impl Copy<'_, '_> {
         host::for_each_data(file, &mut buf, |offset, bytes| {
             self.volume.fs.write(&self.volume.ctx, inode, offset, bytes).at(path)?;
             self.bytes += u64_from_usize(bytes.len());
-            self.show();
+            self.volume.progress.add_bytes(bytes.len());
             end = offset + u64_from_usize(bytes.len());
             Ok(())
         })
@@ -326,13 +354,8 @@ impl Copy<'_, '_> {
             }
             self.volume.fs.append(&self.volume.ctx, inode, &buf[..length]).at(path)?;
             self.bytes += u64_from_usize(length);
-            self.show();
+            self.volume.progress.add_bytes(length);
         }
-    }
-
-    fn show(&mut self) {
-        let (names, bytes) = (self.names, self.bytes);
-        self.volume.progress.show(|| format!("put: {names} names, {} MiB", bytes >> 20));
     }
 
     /// Owner, permissions, extended attributes and times.
@@ -364,11 +387,12 @@ impl Copy<'_, '_> {
 
     fn done(&mut self, path: &[u8], inode: InodeNr) -> Result<()> {
         self.names += 1;
-        self.show();
+        self.volume.progress.add_name();
         let attributes = self.volume.fs.attributes(inode).at(path)?;
         self.volume.json(|| {
-            json!({"path": String::from_utf8_lossy(path), "inode": inode.raw(),
-                "type": super::ls::type_word(attributes.kind), "size": attributes.size})
+            let kind = super::ls::type_word(attributes.kind);
+            let object = json!({"inode": inode.raw(), "type": kind, "size": attributes.size});
+            names::with(object, "path", path)
         });
         Ok(())
     }

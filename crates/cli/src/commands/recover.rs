@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use blockyard_device::{BlockDevice, ImagePath, OverlayDevice};
+use blockyard_lab::units::counted;
 use blockyard_recovery::{
     Error, JournalState, JournalStatus, OnDamage, Options, Report, Session, Unflagged, replay_to_device,
 };
@@ -104,8 +105,12 @@ fn text(report: &Report, dry_run: bool) -> String {
         JournalState::Clean => "clean: nothing to replay".to_owned(),
         JournalState::FlagOnly => format!("the log is empty: the recovery flag {would}cleared"),
         JournalState::NeedsReplay | JournalState::Unflagged => format!(
-            "{} transactions {would}replayed: {} blocks written of {} logged, {} revoked by {} records",
-            report.transactions, report.written, report.logged, report.revoked, report.revokes
+            "{} {would}replayed: {} written of {} logged, {} revoked by {}",
+            counted(report.transactions, "transaction"),
+            counted(report.written, "block"),
+            report.logged,
+            report.revoked,
+            counted(report.revokes, "record")
         ),
     }
 }

@@ -10,13 +10,14 @@ use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::DirEntry;
 use serde_json::json;
 
+use super::progress::Progress;
 use super::volume::{self, AtPath, NameError, Place, Volume, join};
-use super::{Output, image};
+use super::{Output, image, names};
 
 /// Arguments of `blockyard rm`.
 #[derive(clap::Args)]
 #[command(after_help = volume::EXIT_CODES, after_long_help = format!("JSON: one object a name removed: \
-    path.\n\n{}", volume::EXIT_CODES))]
+    path. {}\n\n{}", names::BYTES_KEYS, volume::EXIT_CODES))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
@@ -53,6 +54,7 @@ impl Args {
     /// Removes the names.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         Volume::change(&self.image, &self.options, output, |volume| {
+            volume.progress = Progress::counting(output, "rm", "names");
             for path in &self.paths {
                 let done = self.remove(volume, image::path_bytes(path));
                 volume.settle(done)?;
@@ -92,13 +94,15 @@ fn find<'p>(volume: &Volume<'_>, path: &'p [u8]) -> Result<(InodeNr, &'p [u8], I
 
 fn file(volume: &Volume<'_>, parent: InodeNr, name: &[u8], path: &[u8]) -> Result<()> {
     volume.fs.unlink(&volume.ctx, parent, name).at(path)?;
-    volume.json(|| json!({"path": String::from_utf8_lossy(path)}));
+    volume.progress.add_name();
+    volume.json(|| names::with(json!({}), "path", path));
     Ok(())
 }
 
 fn directory(volume: &Volume<'_>, parent: InodeNr, name: &[u8], path: &[u8]) -> Result<()> {
     volume.fs.rmdir(&volume.ctx, parent, name).at(path)?;
-    volume.json(|| json!({"path": String::from_utf8_lossy(path)}));
+    volume.progress.add_name();
+    volume.json(|| names::with(json!({}), "path", path));
     Ok(())
 }
 

@@ -22,7 +22,8 @@ prints no such line. With --groups one object a group follows: group, first_bloc
 superblock, descriptors, reserved, block_bitmap, inode_bitmap, inode_table, free_clusters, free_inodes, directories, \
 unused_inodes, free_block_ranges, free_inode_ranges (ranges as [first, last]). With PATH: inode, type, mode, uid, gid, \
 links, size, sectors, flags, generation, project, accessed, modified, changed, created (as [seconds, nanoseconds]), map, \
-target, device, xattrs (values in hexadecimal).";
+target (where it is no UTF-8, target_bytes has its bytes in hexadecimal), device, xattrs (values in hexadecimal; so is a \
+name that is no UTF-8, behind hex:). Labels that are no UTF-8 have a second key as target has.";
 
 /// Arguments of `blockyard stat`.
 #[derive(clap::Args)]

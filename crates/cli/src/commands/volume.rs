@@ -88,7 +88,8 @@ pub(super) struct Volume<'a> {
     pub(super) fs: FileSystem,
     pub(super) ctx: OpContext,
     image: &'a ImagePath,
-    output: &'a Output,
+    pub(super) output: &'a Output,
+    /// What a command of much work shows; nothing until it sets it.
     pub(super) progress: Progress,
     failures: u64,
 }
@@ -103,8 +104,8 @@ impl<'a> Volume<'a> {
     ) -> Result<ExitCode> {
         let mut volume = Self::open(path, options, output)?;
         let done = body(&mut volume);
-        let Self { fs, ctx, mut progress, failures, .. } = volume;
-        progress.clear();
+        let Self { fs, ctx, progress, failures, .. } = volume;
+        drop(progress);
         let closed = fs.close(&ctx).with_context(|| path.display().to_string());
         done.with_context(|| path.display().to_string())?;
         closed?;
@@ -128,7 +129,7 @@ impl<'a> Volume<'a> {
                 path.display()
             );
         }
-        Ok(Self { fs, ctx, image: path, output, progress: Progress::new(output), failures: 0 })
+        Ok(Self { fs, ctx, image: path, output, progress: Progress::none(), failures: 0 })
     }
 
     /// Counts and reports a name that failed; what ends the work (the image can no longer be written) is given back.
@@ -136,8 +137,9 @@ impl<'a> Volume<'a> {
         if self.fs.has_failed() {
             return Err(failed);
         }
-        self.progress.clear();
-        eprintln!("blockyard: {}: {}", self.image.display(), super::describe(&failed));
+        self.progress.beside(|| {
+            eprintln!("blockyard: {}: {}", self.image.display(), super::describe(&failed));
+        });
         self.failures += 1;
         Ok(())
     }
@@ -158,10 +160,9 @@ impl<'a> Volume<'a> {
     }
 
     /// Prints a line of text, unless it is to be quiet or JSON.
-    pub(super) fn say(&mut self, line: impl FnOnce() -> String) {
+    pub(super) fn say(&self, line: impl FnOnce() -> String) {
         if !self.output.json && !self.output.quiet {
-            self.progress.clear();
-            println!("{}", line());
+            self.progress.beside(|| println!("{}", line()));
         }
     }
 

@@ -43,7 +43,8 @@ pub(super) fn tables(rows: &[Row]) -> Vec<Table> {
         "published IOPS",
         "published mean us",
     ];
-    let mut table = Table::new("E2, fio jobs: bandwidth and latency of a write, ours and published", heads);
+    let title = "E2, fio jobs: bandwidth and latency of a write, ours and published";
+    let mut table = Table::new(title, heads).with_keys(2);
     for name in jobs() {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == name).collect();
         for (published_name, policy) in POLICIES {

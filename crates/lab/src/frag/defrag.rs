@@ -13,8 +13,8 @@ pub const RANKED: usize = 5;
 /// One file as the ranking shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankedFile {
-    /// The name that was given with it.
-    pub name: String,
+    /// The name that was given with it, as bytes.
+    pub name: Vec<u8>,
     /// Its records.
     pub now: u64,
     /// The extents it would have at best.
@@ -53,7 +53,7 @@ impl DefragTotals {
     }
 
     /// Counts one name of a regular file that is not empty and has at least one block. Hard links count once a name.
-    pub fn add(&mut self, name: &str, records: &[Record]) {
+    pub fn add(&mut self, name: &[u8], records: &[Record]) {
         if records.is_empty() {
             return;
         }
@@ -119,31 +119,33 @@ impl DefragTotals {
     }
 
     /// The text that `e4defrag -c` prints as root about a directory or device, from the table on. `what` is "device",
-    /// "directory" or "file".
+    /// "directory" or "file"; names are written by `shown`.
     #[must_use]
-    pub fn report(&self, what: &str, name: &str) -> String {
+    pub fn report(&self, what: &str, name: &[u8], shown: &dyn Fn(&[u8]) -> String) -> String {
+        let names = Names { whole: shown(name), shown };
         let Some(score) = self.score() else {
             return match what {
-                "file" => format!(" This file({name}) can't be defragmented.\n Done.\n"),
-                _ => format!(" In this {what}({name}), none can be defragmented.\n Done.\n"),
+                "file" => format!(" This file({}) can't be defragmented.\n Done.\n", names.whole),
+                _ => format!(" In this {what}({}), none can be defragmented.\n Done.\n", names.whole),
             };
         };
         let mut text = String::new();
-        self.write_report(&mut text, what, name, score).expect("a String takes any text");
+        self.write_report(&mut text, what, &names, score).expect("a String takes any text");
         text
     }
 
-    fn write_report(&self, out: &mut String, what: &str, name: &str, score: f32) -> fmt::Result {
+    fn write_report(&self, out: &mut String, what: &str, names: &Names<'_>, score: f32) -> fmt::Result {
         let title = if what == "file" { "<File>" } else { "<Fragmented files>" };
         writeln!(out, "{title:<40}{:>10}/{:<10}{:>9}", "now", "best", "size/ext")?;
         for (number, file) in (1..).zip(&self.ranked) {
             let (label, width) =
                 if what == "file" { (String::new(), 40) } else { (format!("{number}. "), 37) };
-            if file.name.chars().count() > width {
-                writeln!(out, "{label}{}", file.name)?;
+            let name = (names.shown)(&file.name);
+            if name.chars().count() > width {
+                writeln!(out, "{label}{name}")?;
                 write!(out, "{:>50}", file.now)?;
             } else {
-                write!(out, "{label}{:<width$}{:>10}", file.name, file.now)?;
+                write!(out, "{label}{name:<width$}{:>10}", file.now)?;
             }
             writeln!(out, "/{:<10}{:>6} KB", file.best, file.kib_per_extent)?;
         }
@@ -152,7 +154,7 @@ impl DefragTotals {
         writeln!(out, " Fragmentation score\t\t\t\t{score:.0}")?;
         writeln!(out, " [0-30 no problem: 31-55 a little bit fragmented: 56- needs defrag]")?;
         let verdict = if score > 55.0 { "needs" } else { "does not need" };
-        writeln!(out, " This {what} ({name}) {verdict} defragmentation.\n Done.")
+        writeln!(out, " This {what} ({}) {verdict} defragmentation.\n Done.", names.whole)
     }
 
     /// The files with the largest share of excess extents, worst first.
@@ -160,6 +162,12 @@ impl DefragTotals {
     pub fn worst(&self) -> &[RankedFile] {
         &self.ranked
     }
+}
+
+/// Names as they are written.
+struct Names<'s> {
+    whole: String,
+    shown: &'s dyn Fn(&[u8]) -> String,
 }
 
 /// Records, in physical order, that are not both physically and logically followed by the next; the last counts.
@@ -205,10 +213,10 @@ mod tests {
     fn the_best_count_follows_group_and_flex_size() {
         let file = [Record { logical: 0, physical: 0, length: 40_960, unwritten: false }];
         let mut plain = DefragTotals::new(1024, 8192, 1);
-        plain.add("f", &file);
+        plain.add(b"f", &file);
         assert_eq!(plain.now_and_best(), (1, 5));
         let mut flex = DefragTotals::new(1024, 8192, 16);
-        flex.add("f", &file);
+        flex.add(b"f", &file);
         assert_eq!(flex.now_and_best(), (1, 1));
     }
 
@@ -216,10 +224,10 @@ mod tests {
     fn among_equals_the_last_comes_first() {
         let mut totals = DefragTotals::new(4096, 32_768, 16);
         let one = [Record { logical: 0, physical: 9, length: 1, unwritten: false }];
-        for name in ["a", "b", "c", "d", "e", "f"] {
+        for name in [b"a", b"b", b"c", b"d", b"e", b"f"] {
             totals.add(name, &one);
         }
-        let names: Vec<_> = totals.worst().iter().map(|file| file.name.as_str()).collect();
-        assert_eq!(names, ["f", "e", "d", "c", "b"]);
+        let names: Vec<_> = totals.worst().iter().map(|file| file.name.as_slice()).collect();
+        assert_eq!(names, [b"f", b"e", b"d", b"c", b"b"]);
     }
 }

@@ -2,12 +2,18 @@
 
 use std::fmt::Write as _;
 
+use blockyard_disk::num::u64_from_usize;
 use serde::{Deserialize, Serialize};
+
+use crate::report::table::folded;
+use crate::row::count_as_f64;
 
 /// Most rows of a picture; more groups share rows.
 const ROWS: usize = 256;
 /// Rows of the text form.
 const TEXT_ROWS: usize = 32;
+/// What stands before a row of text.
+const TEXT_LEFT: usize = 9;
 
 /// Used shares of all groups at moments of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,16 +57,21 @@ impl Timeline {
         f64::from(sum) / 1000.0 / f64::from(blockyard_disk::num::u32_from_usize(part.len().max(1)))
     }
 
-    /// Lines of text: groups down, a character a sample, `|` where a part ends.
+    /// Lines of text, as wide as is said: groups down, a character a sample or some, `|` where a part ends.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn text(&self, columns: usize) -> String {
         let rows = self.groups.min(TEXT_ROWS);
-        let mut text = format!("{}\n", self.title);
+        let room = columns.saturating_sub(TEXT_LEFT + self.marks.len()).max(1);
+        let step = self.samples.len().div_ceil(room).max(1);
+        let mut text = folded(&self.title, columns);
         for row in 0..rows {
             let _ = write!(text, "{:>7} |", row * self.groups / rows);
-            for sample in 0..self.samples.len() {
-                text.push(super::render::shade(self.share(sample, row, rows)));
-                if self.marks.iter().any(|(at, _)| *at == sample + 1) {
+            for first in (0..self.samples.len()).step_by(step) {
+                let samples = first..(first + step).min(self.samples.len());
+                let sum: f64 = samples.clone().map(|sample| self.share(sample, row, rows)).sum();
+                let count = count_as_f64(u64_from_usize(samples.len()));
+                text.push(super::render::shade(sum / count));
+                if self.marks.iter().any(|(at, _)| samples.contains(&(at - 1))) {
                     text.push('|');
                 }
             }
@@ -70,8 +81,7 @@ impl Timeline {
             let gib = self.samples.get(at - 1).map_or(0.0, |sample| sample.0);
             format!("{name} ends at {gib:.2} GiB written")
         });
-        let _ = writeln!(text, "  group   time: {}", ends.collect::<Vec<_>>().join(", "));
-        text
+        text + &folded(&format!("group down, time across: {}", ends.collect::<Vec<_>>().join(", ")), columns)
     }
 
     /// The picture as an `<svg>` element: a column a sample, a row a group (or several), darker where more is used.
@@ -171,10 +181,25 @@ mod tests {
 
     #[test]
     fn time_goes_right_and_groups_go_down() {
-        let text = timeline().text();
+        let text = timeline().text(80);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[..3], ["a<b", "      0 | @|", "      1 | .|"]);
-        assert!(lines[3].ends_with("time: copy 1 ends at 1.50 GiB written"));
+        assert!(lines[3].ends_with("time across: copy 1 ends at 1.50 GiB written"));
+    }
+
+    /// A line had a letter for each of hundreds of samples.
+    #[test]
+    fn many_samples_share_a_letter() {
+        let mut timeline = Timeline::new("t".into(), 1);
+        for copy in 0..3 {
+            (0..100).for_each(|part| timeline.sample(f64::from(part), [f64::from(copy) / 2.0].into_iter()));
+            timeline.mark(format!("copy {copy}"));
+        }
+        let text = timeline.text(60);
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+        let row = text.lines().nth(1).unwrap();
+        assert_eq!(row.matches('|').count(), 4, "{text}");
+        assert!(row.contains("+") && row.ends_with("@|"), "{text}");
     }
 
     #[test]

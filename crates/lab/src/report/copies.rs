@@ -4,6 +4,7 @@ use super::table::{Table, figure};
 use crate::copy::CopyRow;
 use crate::published::COPY_MAPS;
 use crate::row::count_as_f64;
+use crate::units;
 
 /// Policies down by copies; `None` without rows.
 #[must_use]
@@ -16,20 +17,20 @@ pub fn table(rows: &[CopyRow]) -> Option<Table> {
         "empty groups",
         "overlap with previous",
         "free in long runs",
-        "reuse MiB p50",
-        "reuse MiB, mean of groups",
+        "reuse interval p50",
+        "reuse interval, mean of groups",
         "returns",
         "extents/file",
-        "mean extent KB",
+        "mean extent",
         "free extents",
         "score",
     ];
     let title = format!(
-        "copy: {} files, {} MiB, over themselves: the map after each copy",
-        first.files,
-        first.bytes >> 20
+        "copy: {}, {}, over themselves: the map after each copy",
+        units::counted(first.files, "file"),
+        units::bytes(count_as_f64(first.bytes))
     );
-    let mut table = Table::new(title, heads);
+    let mut table = Table::new(title, heads).with_keys(2);
     let share = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
     for published in COPY_MAPS {
         let mut cells = vec![
@@ -43,7 +44,7 @@ pub fn table(rows: &[CopyRow]) -> Option<Table> {
         table.push(cells);
     }
     for row in rows {
-        let optional = |value: Option<f64>| value.map_or("-".to_owned(), figure);
+        let mib = |value: Option<f64>| value.map_or("-".to_owned(), |value| units::kib(value * 1024.0));
         table.push([
             row.policy.clone(),
             row.copy.to_string(),
@@ -51,13 +52,13 @@ pub fn table(rows: &[CopyRow]) -> Option<Table> {
             row.empty_groups.to_string(),
             share(row.overlap_previous),
             share(Some(row.free_share_long_runs)),
-            optional(row.reuse_interval_mib_p50),
-            optional(row.reuse_interval_mib_group_mean),
+            mib(row.reuse_interval_mib_p50),
+            mib(row.reuse_interval_mib_group_mean),
             row.reuses.to_string(),
             figure(row.extents_per_file),
-            figure(row.mean_extent_kb),
+            units::kib(row.mean_extent_kb),
             figure(count_as_f64(row.free_extents)),
-            optional(row.score),
+            row.score.map_or("-".to_owned(), figure),
         ]);
     }
     table.note(

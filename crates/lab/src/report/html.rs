@@ -68,8 +68,11 @@ pub fn page(run: &Run, tables: &[Table]) -> String {
     .into_string()
 }
 
-/// What is drawn of every workload; the label has the unit.
-const CHARTS: [summary::Column; 4] = [
+/// A label with its unit, and the figure of a row.
+type Drawn = (&'static str, fn(&Row) -> f64);
+
+/// What is drawn of every workload.
+const CHARTS: [Drawn; 4] = [
     ("operations a second in all", |row| row.ops_per_s),
     ("99 % of operations took at most (microseconds)", |row| row.lat_us_p99),
     ("extents a file", |row| row.extents_per_file),

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::row::{Interleave, Row};
+use crate::row::{Interleave, Row, count_as_f64};
 use crate::spread::Spread;
 
 use super::table::{Table, figure};
+use crate::units;
 
-/// A column head and the figure of a row that stands under it.
-pub type Column = (&'static str, fn(&Row) -> f64);
+/// A column head, the figure of a row that stands under it, and how that is written.
+pub type Column = (&'static str, fn(&Row) -> f64, fn(f64) -> String);
 
 /// Every table of a run, workload by workload.
 #[must_use]
@@ -43,10 +44,8 @@ pub fn by_workload(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
 #[must_use]
 pub fn throughput(workload: &str, rows: &[&Row]) -> Table {
     let workers: BTreeSet<u32> = rows.iter().map(|row| row.workers).collect();
-    let heads = std::iter::once("policy".to_owned()).chain(workers.iter().map(|count| match count {
-        1 => "1 worker".to_owned(),
-        more => format!("{more} workers"),
-    }));
+    let heads = std::iter::once("policy".to_owned())
+        .chain(workers.iter().map(|&count| units::counted(count.into(), "worker")));
     let mut table = Table::new(format!("{workload}: operations a second in all (a worker)"), heads);
     for policy in policies(rows) {
         let mut cells = vec![policy.to_owned()];
@@ -76,16 +75,16 @@ fn median_count(rows: &[&Row]) -> usize {
     rows.iter().map(repetitions).max().unwrap_or(0)
 }
 
-/// Latency of one operation in microseconds.
+/// Bandwidth, and latency of one operation.
 #[must_use]
 pub fn latency(workload: &str, rows: &[&Row]) -> Table {
     let columns: [Column; 6] = [
-        ("MiB/s", |row| row.bw_mib_s),
-        ("mean us", |row| row.lat_us_mean),
-        ("p50 us", |row| row.lat_us_p50),
-        ("p99 us", |row| row.lat_us_p99),
-        ("p99.99 us", |row| row.lat_us_p9999),
-        ("max us", |row| row.lat_us_max),
+        ("bandwidth", |row| row.bw_mib_s, units::mib_per_second),
+        ("mean", |row| row.lat_us_mean, units::micros),
+        ("p50", |row| row.lat_us_p50, units::micros),
+        ("p99", |row| row.lat_us_p99, units::micros),
+        ("p99.99", |row| row.lat_us_p9999, units::micros),
+        ("max", |row| row.lat_us_max, units::micros),
     ];
     by_policy_and_workers(&format!("{workload}: bandwidth and latency of an operation"), rows, &columns)
 }
@@ -94,15 +93,15 @@ pub fn latency(workload: &str, rows: &[&Row]) -> Table {
 #[must_use]
 pub fn placement(workload: &str, rows: &[&Row]) -> Table {
     let columns: [Column; 9] = [
-        ("extents/file", |row| row.extents_per_file),
-        ("mean extent KB", |row| row.mean_extent_kb),
-        ("free extents", |row| crate::row::count_as_f64(row.free_extents)),
-        ("avg free KB", |row| crate::row::count_as_f64(row.avg_free_extent_kb)),
-        ("groups", |row| crate::row::count_as_f64(row.groups_touched)),
-        ("locks/op", |row| row.lock_acquisitions.unwrap_or(f64::NAN)),
-        ("waits/op", |row| row.lock_waits.unwrap_or(f64::NAN)),
-        ("busy skips", |row| row.groups_skipped_busy.map_or(f64::NAN, crate::row::count_as_f64)),
-        ("score", |row| row.score.unwrap_or(f64::NAN)),
+        ("extents/file", |row| row.extents_per_file, figure),
+        ("mean extent", |row| row.mean_extent_kb, units::kib),
+        ("free extents", |row| count_as_f64(row.free_extents), figure),
+        ("mean free extent", |row| count_as_f64(row.avg_free_extent_kb), units::kib),
+        ("groups", |row| count_as_f64(row.groups_touched), figure),
+        ("locks/op", |row| row.lock_acquisitions.unwrap_or(f64::NAN), figure),
+        ("waits/op", |row| row.lock_waits.unwrap_or(f64::NAN), figure),
+        ("busy skips", |row| row.groups_skipped_busy.map_or(f64::NAN, count_as_f64), figure),
+        ("score", |row| row.score.unwrap_or(f64::NAN), figure),
     ];
     by_policy_and_workers(
         &format!("{workload}: placement with files at full size, shared locks"),
@@ -112,8 +111,8 @@ pub fn placement(workload: &str, rows: &[&Row]) -> Table {
 }
 
 fn by_policy_and_workers(title: &str, rows: &[&Row], columns: &[Column]) -> Table {
-    let mut table =
-        Table::new(title, ["policy", "workers"].into_iter().chain(columns.iter().map(|column| column.0)));
+    let heads = ["policy", "workers"].into_iter().chain(columns.iter().map(|column| column.0));
+    let mut table = Table::new(title, heads).with_keys(2);
     let workers: BTreeSet<u32> = rows.iter().map(|row| row.workers).collect();
     for policy in policies(rows) {
         for &count in &workers {
@@ -121,9 +120,9 @@ fn by_policy_and_workers(title: &str, rows: &[&Row], columns: &[Column]) -> Tabl
                 continue;
             }
             let mut cells = vec![policy.to_owned(), count.to_string()];
-            cells.extend(columns.iter().map(|(_, value)| {
+            cells.extend(columns.iter().map(|(_, value, written)| {
                 median(rows, policy, Some(count), *value)
-                    .map_or("-".to_owned(), |spread| figure(spread.median))
+                    .map_or("-".to_owned(), |spread| written(spread.median))
             }));
             table.push(cells);
         }
@@ -235,6 +234,18 @@ pub(crate) mod tests {
         assert_eq!(table.heads, ["policy", "1 worker", "2 workers"]);
         assert_eq!(table.rows[0], ["yard", "2.000 M ±50% (2.000 M)", "2.000 M (1.000 M)"]);
         assert_eq!(table.rows[1], ["linux-6.16", "500.0 k (500.0 k)", "-"]);
+    }
+
+    /// `mean extent KB` had `1.792 M` below it, and a run without scores a column of `-`.
+    #[test]
+    fn sizes_and_times_have_their_unit_beside_them() {
+        let mut row = row("yard", 1, 1e6);
+        (row.mean_extent_kb, row.lat_us_max, row.bw_mib_s) = (1_877_000.0, 12_300.0, 2500.0);
+        let text = placement("append64", &[&row]).terminal(120) + &latency("append64", &[&row]).terminal(120);
+        for part in ["1.79 GiB", "12.3 ms", "2.44 GiB/s", "500 ns"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("score") && !text.contains("KB"), "{text}");
     }
 
     #[test]

@@ -1,9 +1,18 @@
 //! One table, printable for a terminal, as Markdown for a mail, and as CSV.
+//!
+//! On a terminal a table is as wide as what it holds, at most as wide as it is told: heads and names fold at blanks, and
+//! columns that still do not fit go to a second table below, with the columns that name the rows again. A column that
+//! is empty in every row is left out everywhere but in CSV, whose heads are an interface.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{Cell, CellAlignment};
+use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Width};
 
-/// A titled table; the first column names the rows, the others hold figures.
+/// Letters that a column takes beside its content: a blank on each side and a line.
+const BESIDE: usize = 3;
+/// The narrowest terminal that is catered for.
+const NARROWEST: usize = 20;
+
+/// A titled table; the first columns name the rows, the others hold figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// What the table shows, with units.
@@ -14,17 +23,31 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
     /// Sentences to print below, such as where published figures come from.
     pub notes: Vec<String>,
+    /// How many columns name a row.
+    keys: usize,
 }
 
 impl Table {
-    /// An empty table.
+    /// An empty table whose first column names the rows.
     pub fn new(title: impl Into<String>, heads: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             title: title.into(),
             heads: heads.into_iter().map(Into::into).collect(),
             rows: Vec::new(),
             notes: Vec::new(),
+            keys: 1,
         }
+    }
+
+    /// As many columns name a row.
+    ///
+    /// # Panics
+    /// When there are not as many.
+    #[must_use]
+    pub fn with_keys(mut self, keys: usize) -> Self {
+        assert!((1..=self.heads.len()).contains(&keys), "a row of {:?} has a name", self.title);
+        self.keys = keys;
+        self
     }
 
     /// Adds a row.
@@ -42,38 +65,127 @@ impl Table {
         self.notes.push(text.into());
     }
 
-    /// Text for a terminal.
+    /// The columns that hold anything: those that name rows, and those that are not `-` or blank in every row.
     #[must_use]
-    pub fn terminal(&self) -> String {
-        let mut table = comfy_table::Table::new();
-        table.load_preset(UTF8_FULL_CONDENSED);
-        table.set_header(self.heads.iter().map(String::as_str));
-        for row in &self.rows {
-            table.add_row(row.iter().enumerate().map(|(index, cell)| {
-                let side = if index == 0 { CellAlignment::Left } else { CellAlignment::Right };
-                Cell::new(cell).set_alignment(side)
-            }));
-        }
-        let mut text = format!("{}\n{table}\n", self.title);
-        for note in &self.notes {
-            text.push_str(note);
+    pub fn filled_columns(&self) -> Vec<usize> {
+        let is_filled = |column: &usize| {
+            self.rows.is_empty() || self.rows.iter().any(|row| !matches!(row[*column].trim(), "" | "-"))
+        };
+        (0..self.heads.len()).filter(|column| *column < self.keys || is_filled(column)).collect()
+    }
+
+    /// Text for a terminal of so many columns.
+    #[must_use]
+    pub fn terminal(&self, columns: usize) -> String {
+        let columns = columns.max(NARROWEST);
+        let mut text = folded(&self.title, columns);
+        for part in self.parts(columns) {
+            text.push_str(&self.drawn(&part));
             text.push('\n');
         }
+        for note in &self.notes {
+            text.push_str(&folded(note, columns));
+        }
         text
+    }
+
+    /// Columns with their widths, table by table; a table has room for at least one column beside the names.
+    fn parts(&self, columns: usize) -> Vec<Vec<(usize, usize)>> {
+        let filled = self.filled_columns();
+        let (names, figures) = filled.split_at(self.keys);
+        // Names fold before figures do, the first of them first, but have half of the line.
+        let mut left = (columns / 2).saturating_sub(BESIDE * self.keys);
+        let mut names: Vec<(usize, usize)> = names
+            .iter()
+            .rev()
+            .map(|&column| {
+                let width = self.whole(column).min(left.max(4));
+                left = left.saturating_sub(width);
+                (column, width)
+            })
+            .collect();
+        names.reverse();
+        let room = (columns - 1).saturating_sub(taken(&names));
+        let mut parts: Vec<Vec<(usize, usize)>> = vec![Vec::new()];
+        for &column in figures {
+            let width = self.least(column).min(room.saturating_sub(BESIDE)).max(1);
+            let part = parts.last_mut().filter(|part| taken(part) + width + BESIDE <= room);
+            match part {
+                Some(part) => part.push((column, width)),
+                None => parts.push(vec![(column, width)]),
+            }
+        }
+        if parts.len() > 1 && parts[0].is_empty() {
+            parts.remove(0);
+        }
+        let with_names = |figures: Vec<(usize, usize)>| {
+            let mut part: Vec<(usize, usize)> = names.iter().copied().chain(figures).collect();
+            self.widen(&mut part, columns - 1);
+            part
+        };
+        parts.into_iter().map(with_names).collect()
+    }
+
+    /// Gives columns that would fold what room is left, the first of them first.
+    fn widen(&self, part: &mut [(usize, usize)], room: usize) {
+        let mut left = room.saturating_sub(taken(part));
+        for (column, width) in part {
+            let more = self.whole(*column).saturating_sub(*width).min(left);
+            *width += more;
+            left -= more;
+        }
+    }
+
+    /// Letters of the longest line of a column.
+    fn whole(&self, column: usize) -> usize {
+        self.cells(column).chain([self.heads[column].as_str()]).map(letters).max().unwrap_or(0)
+    }
+
+    /// Letters that a column needs: heads fold at blanks, figures do not.
+    fn least(&self, column: usize) -> usize {
+        self.cells(column).chain(self.heads[column].split(' ')).map(letters).max().unwrap_or(0)
+    }
+
+    fn cells(&self, column: usize) -> impl Iterator<Item = &str> {
+        self.rows.iter().map(move |row| row[column].as_str())
+    }
+
+    /// The table of some columns, each as wide as is said.
+    fn drawn(&self, part: &[(usize, usize)]) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_preset(UTF8_FULL_CONDENSED);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(u16::try_from(taken(part) + 1).unwrap_or(u16::MAX));
+        table.set_header(part.iter().map(|(column, _)| self.heads[*column].as_str()));
+        for row in &self.rows {
+            table.add_row(part.iter().map(|&(column, width)| {
+                let side = if column == 0 { CellAlignment::Left } else { CellAlignment::Right };
+                let text =
+                    if column < self.keys { folded_name(&row[column], width) } else { row[column].clone() };
+                Cell::new(text).set_alignment(side)
+            }));
+        }
+        table.set_constraints(part.iter().map(|(_, width)| {
+            let with_blanks = u16::try_from(width + 2).unwrap_or(u16::MAX);
+            ColumnConstraint::Absolute(Width::Fixed(with_blanks))
+        }));
+        table.to_string()
     }
 
     /// A Markdown table with its title in bold.
     #[must_use]
     pub fn markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let escaped: Vec<Vec<String>> =
-            self.rows.iter().map(|row| row.iter().map(|cell| cell.replace('|', "\\|")).collect()).collect();
+        let filled = self.filled_columns();
+        let line = |cells: &[String]| {
+            let cells: Vec<String> = filled.iter().map(|&column| cells[column].replace('|', "\\|")).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
         let mut text = format!("**{}**\n\n", self.title);
         text.push_str(&line(&self.heads));
         text.push_str("|---|");
-        text.push_str(&"---:|".repeat(self.heads.len() - 1));
+        text.push_str(&"---:|".repeat(filled.len() - 1));
         text.push('\n');
-        for row in &escaped {
+        for row in &self.rows {
             text.push_str(&line(row));
         }
         for note in &self.notes {
@@ -93,6 +205,56 @@ impl Table {
         }
         text
     }
+}
+
+/// Letters that columns take with what stands beside them.
+fn taken(part: &[(usize, usize)]) -> usize {
+    part.iter().map(|(_, width)| width + BESIDE).sum()
+}
+
+fn letters(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// A name in lines of at most `columns` letters, parted at blanks and behind the colons of a policy's overrides.
+fn folded_name(name: &str, columns: usize) -> String {
+    let (mut lines, mut used) = (String::new(), 0);
+    for word in name.split_inclusive([' ', ':']) {
+        if used > 0 && used + letters(word.trim_end()) > columns {
+            lines.push('\n');
+            used = 0;
+        }
+        used += letters(word);
+        lines.push_str(word);
+    }
+    lines
+}
+
+/// The words of a text in lines of at most `columns` letters, each ended; a word that is longer has a line of its own
+/// and is cut at its end.
+#[must_use]
+pub fn folded(text: &str, columns: usize) -> String {
+    let (mut lines, mut used) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let mut word: Vec<char> = word.chars().collect();
+        if used > 0 && used + 1 + word.len() > columns {
+            lines.push('\n');
+            used = 0;
+        } else if used > 0 {
+            lines.push(' ');
+            used += 1;
+        }
+        while word.len() > columns {
+            let rest = word.split_off(columns);
+            lines.extend(word);
+            lines.push('\n');
+            word = rest;
+        }
+        used += word.len();
+        lines.extend(word);
+    }
+    lines.push('\n');
+    lines
 }
 
 /// A CSV field, in quotes where it has to be.
@@ -143,10 +305,62 @@ mod tests {
         let table = table();
         assert_eq!(table.csv(), "policy,1,2\na|b,1,\"2,5\"\n");
         assert!(table.markdown().contains("| a\\|b | 1 | 2,5 |\n"));
-        let text = table.terminal();
+        let text = table.terminal(100);
         for part in ["policy", "a|b", "2,5", "a note"] {
             assert!(text.contains(part), "{text}");
         }
+    }
+
+    /// Tables were as wide as they came, up to 251 letters.
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let mut table = Table::new(
+            "A title of some words that is longer than a line",
+            ["policy", "workers"].into_iter().chain((0..9).map(|_| "a head of words")),
+        )
+        .with_keys(2);
+        for name in ["linux-6.18", "linux-6.16:scan=optimized:busy=skip:stream_goal=group-only"] {
+            let cells = (0..9).map(|number| format!("{number}00.0 k ±12%"));
+            table.push([name.to_owned(), "64".to_owned()].into_iter().chain(cells));
+        }
+        table.note("A note that has more words than a narrow terminal has letters in a line.");
+        for columns in [20, 33, 40, 60, 80, 100, 132, 300] {
+            let text = table.terminal(columns);
+            let widest = text.lines().map(letters).max().unwrap();
+            assert!(widest <= columns, "{widest} > {columns}:\n{text}");
+            for number in 0..9 {
+                let cell =
+                    if columns < 40 { format!("{number}00.0") } else { format!("{number}00.0 k ±12%") };
+                assert_eq!(text.matches(&cell).count(), 2, "{columns}:\n{text}");
+            }
+        }
+        assert_eq!(table.terminal(300).matches('┌').count(), 1);
+        let parted = table.terminal(100);
+        assert!(parted.matches('┌').count() > 1, "{parted}");
+        assert_eq!(parted.matches('┌').count(), parted.matches("│ policy").count(), "each part has names");
+    }
+
+    /// Reports had columns of nothing but `-`.
+    #[test]
+    fn a_column_that_is_empty_in_every_row_is_left_out() {
+        let mut table = Table::new("T", ["policy", "known", "unknown", "some"]);
+        table.push(["-", "1", "-", "-"]);
+        table.push(["b", "2", "", "3"]);
+        for text in [table.terminal(100), table.markdown()] {
+            assert!(!text.contains("unknown") && text.contains("some") && text.contains("policy"), "{text}");
+        }
+        assert!(table.csv().contains("unknown"), "heads of CSV are an interface");
+    }
+
+    #[test]
+    fn words_fold_and_long_ones_are_cut() {
+        assert_eq!(folded("one two three", 7), "one two\nthree\n");
+        assert_eq!(folded("abcdefgh i", 3), "abc\ndef\ngh\ni\n");
+        assert_eq!(folded("", 3), "\n");
+        assert_eq!(
+            folded_name("linux-6.16:scan=optimized:busy=skip", 16),
+            "linux-6.16:\nscan=optimized:\nbusy=skip"
+        );
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use blockyard_device::BlockDevice;
 
+use crate::units::counted;
+
 /// What the judges said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
@@ -29,12 +31,15 @@ impl Verdict {
     /// One line.
     #[must_use]
     pub fn text(&self) -> String {
-        let images = self.images;
-        let ours = match self.check_errors {
-            0 => format!("all {images} images passed our check"),
-            errors => format!("our check found {errors} errors in {images} images"),
+        let ours = match (self.check_errors, self.images) {
+            (0, 1) => "the image passed our check".to_owned(),
+            (0, images) => format!("all {} passed our check", counted(images, "image")),
+            (errors, images) => {
+                format!("our check found {} in {}", counted(errors, "error"), counted(images, "image"))
+            }
         };
         let theirs = match self.e2fsck_clean {
+            Some(true) if self.images == 1 => "e2fsck -fn found nothing in it",
             Some(true) => "e2fsck -fn found nothing in the last one",
             Some(false) => "e2fsck -fn found errors",
             None if self.not_shown.is_some() => "e2fsck was not asked",
@@ -103,6 +108,15 @@ pub(crate) fn e2fsck_program() -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It said `all 1 images`.
+    #[test]
+    fn one_image_has_no_plural() {
+        let one = Verdict { images: 1, e2fsck_clean: Some(true), ..Verdict::default() };
+        assert_eq!(one.text(), "the image passed our check; e2fsck -fn found nothing in it");
+        let wrong = Verdict { images: 1, check_errors: 1, ..Verdict::default() };
+        assert!(wrong.text().starts_with("our check found 1 error in 1 image;"), "{}", wrong.text());
+    }
 
     #[test]
     fn an_image_that_nobody_else_saw_is_told() {

@@ -6,7 +6,8 @@ use anyhow::Result;
 use blockyard_lab::census;
 
 use crate::commands::Output;
-use crate::commands::ticker::Ticker;
+use crate::commands::progress::Progress;
+use crate::terminal;
 
 /// Counts acquisitions of locks that the whole file system shares, for each patch of the scalability series turned alone.
 #[derive(clap::Args)]
@@ -24,9 +25,9 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
-        let ticker = Ticker::of(output, "lab census");
+        let progress = Progress::busy(output, "lab census");
         let rows = census::run(self.seed)?;
-        drop(ticker);
+        drop(progress);
         if output.json {
             for row in &rows {
                 println!("{}", serde_json::to_string(row)?);
@@ -34,7 +35,7 @@ impl Args {
         } else if self.markdown {
             print!("{}", census::table(&rows).markdown());
         } else if !output.quiet {
-            print!("{}", census::table(&rows).terminal());
+            print!("{}", census::table(&rows).terminal(terminal::columns()));
         }
         Ok(ExitCode::SUCCESS)
     }

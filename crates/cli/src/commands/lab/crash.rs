@@ -4,11 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use blockyard_disk::num::u64_from_usize;
 use blockyard_lab::crash::{self, Judges, Plan, Row};
 use blockyard_lab::report::Table;
+use blockyard_lab::row::count_as_f64;
+use blockyard_lab::units::{self, counted};
 
 use crate::commands::Output;
-use crate::commands::ticker::Ticker;
+use crate::commands::progress::Progress;
+use crate::terminal;
 
 /// Records the writes and flushes of a workload, builds the images that a power cut could have left, and has each
 /// recovered by blockyard, by e2fsck -fy and by a mount: all must be clean, equal, and keep what fsync promised.
@@ -80,7 +84,7 @@ impl Args {
         if let Some(folder) = &plan.keep {
             super::run::check_folder("--keep", folder)?;
         }
-        let progress = Ticker::new(output, plan.workloads.len());
+        let progress = Progress::parts(output, "lab crash", plan.workloads.len());
         let (rows, judges) = crash::run(
             &plan,
             |number, name| progress.begin(number, name),
@@ -164,14 +168,17 @@ fn show(rows: &[Row], total: &Total, plan: &Plan, judges: &Judges, quiet: bool) 
     if quiet {
         return;
     }
-    println!("{}", table(rows).terminal());
+    println!("{}", table(rows).terminal(terminal::columns()));
     for missing in &judges.missing {
         println!("not judged by {missing}");
     }
     let share = (total.in_windows * 100).checked_div(total.states).unwrap_or(0);
     println!(
-        "seed {}: {} crash states, {share} % inside a commit or checkpoint, and {} inside a recovery: {} failures",
-        plan.seed, total.states, total.in_recovery, total.failures
+        "seed {}: {}, {share} % inside a commit or checkpoint, and {} inside a recovery: {}",
+        plan.seed,
+        counted(u64_from_usize(total.states), "crash state"),
+        total.in_recovery,
+        counted(u64_from_usize(total.failures), "failure")
     );
 }
 
@@ -179,7 +186,7 @@ fn table(rows: &[Row]) -> Table {
     let columns = [
         "workload",
         "events",
-        "MiB written",
+        "written",
         "facts",
         "tried",
         "states",
@@ -192,7 +199,7 @@ fn table(rows: &[Row]) -> Table {
         table.push([
             row.workload.clone(),
             row.events.to_string(),
-            (row.bytes_written >> 20).to_string(),
+            units::bytes(count_as_f64(row.bytes_written)),
             row.facts.to_string(),
             row.tried.to_string(),
             row.distinct.to_string(),

@@ -6,7 +6,8 @@ use anyhow::Result;
 use blockyard_lab::journal::{self, Plan};
 
 use crate::commands::Output;
-use crate::commands::ticker::Ticker;
+use crate::commands::progress::Progress;
+use crate::terminal;
 
 /// Measures what the journal costs `fallocate2`, which locks an operation takes, and how many fsyncs share a commit, on
 /// images in memory.
@@ -47,7 +48,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
-        let ticker = Ticker::of(output, "lab journal");
+        let progress = Progress::busy(output, "lab journal");
         let outcome = journal::run(&Plan {
             workers: self.workers,
             ops: self.ops,
@@ -58,13 +59,13 @@ impl Args {
             seed: self.seed,
             policy: self.policy,
         })?;
-        drop(ticker);
+        drop(progress);
         if output.json {
             println!("{}", serde_json::to_string(&outcome)?);
         } else if self.markdown {
             outcome.tables().iter().for_each(|table| println!("{}", table.markdown()));
         } else if !output.quiet {
-            outcome.tables().iter().for_each(|table| println!("{}", table.terminal()));
+            outcome.tables().iter().for_each(|table| println!("{}", table.terminal(terminal::columns())));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -6,9 +6,12 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use blockyard_lab::pairs::{self, PairsRow};
 use blockyard_lab::report::Table;
+use blockyard_lab::report::table::figure;
+use blockyard_lab::units;
 
 use crate::commands::Output;
-use crate::commands::ticker::Ticker;
+use crate::commands::progress::Progress;
+use crate::terminal;
 
 /// Allocates 8 KiB and frees it again, in memory (64 GiB, 512 groups), in one or many threads.
 #[derive(clap::Args)]
@@ -31,15 +34,18 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         ensure!((0.0..=86_400.0).contains(&self.seconds), "--seconds takes 0 to 86400");
-        let ticker = Ticker::of(output, "lab pairs");
-        let rows = pairs::run(&self.policy, &self.workers, Duration::from_secs_f64(self.seconds))?;
-        drop(ticker);
+        let progress = Progress::parts(output, "lab pairs", self.policy.len() * self.workers.len());
+        let rows =
+            pairs::run(&self.policy, &self.workers, Duration::from_secs_f64(self.seconds), |part, name| {
+                progress.begin(part, name);
+            })?;
+        drop(progress);
         if output.json {
             for row in &rows {
                 println!("{}", serde_json::to_string(row)?);
             }
         } else if !output.quiet {
-            println!("{}", table(&rows).terminal());
+            println!("{}", table(&rows).terminal(terminal::columns()));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -48,15 +54,24 @@ impl Args {
 fn table(rows: &[PairsRow]) -> Table {
     let mut table = Table::new(
         "pairs of allocation and free",
-        ["policy", "threads", "M pairs/s", "wall ns/pair", "CPU ns/pair", "waits/pair", "shared locks/pair"],
-    );
+        [
+            "policy",
+            "threads",
+            "pairs/s",
+            "wall time/pair",
+            "CPU time/pair",
+            "waits/pair",
+            "shared locks/pair",
+        ],
+    )
+    .with_keys(2);
     for row in rows {
         table.push([
             row.policy.clone(),
             row.threads.to_string(),
-            format!("{:.2}", row.pairs_per_s / 1e6),
-            format!("{:.0}", row.wall_ns),
-            row.cpu_ns.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0}")),
+            figure(row.pairs_per_s),
+            units::micros(row.wall_ns / 1e3),
+            row.cpu_ns.map_or_else(|| "-".to_owned(), |ns| units::micros(ns / 1e3)),
             format!("{:.4}", row.waits),
             format!("{:.2}", row.shared_locks),
         ]);

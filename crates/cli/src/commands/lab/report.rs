@@ -7,6 +7,7 @@ use anyhow::Result;
 use blockyard_lab::report::Run;
 
 use crate::commands::Output;
+use crate::terminal;
 
 /// Prints the tables of a run, with machine, commit, seed and the command that repeats it.
 #[derive(clap::Args)]
@@ -47,9 +48,9 @@ fn print_terminal(run: &Run) {
     }
     println!();
     for table in run.tables() {
-        println!("{}", table.terminal());
+        println!("{}", table.terminal(terminal::columns()));
     }
     for timeline in &run.timelines {
-        println!("{}", timeline.text());
+        println!("{}", timeline.text(terminal::columns()));
     }
 }

@@ -17,7 +17,8 @@ use blockyard_lab::workload::Workload;
 
 use crate::commands::Output;
 use crate::commands::image::{device, operand};
-use crate::commands::ticker::Ticker;
+use crate::commands::progress::Progress;
+use crate::terminal;
 
 /// Each cell (a policy with a number of workers) runs on its own file system: a fresh one in memory, without root and
 /// without files, or a copy-on-write view of an image.
@@ -364,10 +365,10 @@ impl Args {
             print!("{}", run.json_lines()?);
         } else if !output.quiet {
             for table in run.main_tables() {
-                println!("{}", table.terminal());
+                println!("{}", table.terminal(terminal::columns()));
             }
             for timeline in &run.timelines {
-                println!("{}", timeline.text());
+                println!("{}", timeline.text(terminal::columns()));
             }
             if self.beside.is_some() {
                 println!("{CAVEAT}");
@@ -395,7 +396,7 @@ fn run_cells(plans: &[Plan], mut environment: Environment, output: &Output) -> R
     environment.device = unique(images).join("; ");
     let mut run = Run::new(environment);
     let mut verdict = Verdict::default();
-    let progress = Ticker::new(output, plans.iter().map(Plan::cells).sum());
+    let progress = Progress::parts(output, "lab run", plans.iter().map(Plan::cells).sum());
     let mut done = 0;
     for plan in plans {
         let outcome = blockyard_lab::run::run(plan, |cell, name| progress.begin(done + cell, name))?;
@@ -412,7 +413,7 @@ fn run_copy(plan: &CopyPlan, mut environment: Environment, output: &Output) -> R
     plan.check()?;
     environment.device = plan.image.description();
     let parts = plan.policies.len() * usize::try_from(plan.copies)?;
-    let progress = Ticker::new(output, parts);
+    let progress = Progress::parts(output, "lab run", parts);
     let outcome = blockyard_lab::copy::run(plan, |part, name| progress.begin(part, name))?;
     let run = Run {
         copies: outcome.rows,
@@ -433,14 +434,14 @@ fn look_at(image: &ImageSource) -> Result<()> {
 
 fn run_clusters(plan: &ClusterPlan, mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
     environment.device = "memory, one image a cluster size".to_owned();
-    let progress = Ticker::new(output, CLUSTERS.len());
+    let progress = Progress::parts(output, "lab run", CLUSTERS.len());
     let (clusters, verdict) = blockyard_lab::clusters::run(plan, |part, name| progress.begin(part, name))?;
     Ok((Run { clusters, ..Run::new(environment) }, verdict))
 }
 
 fn run_passes(plan: &PassPlan, mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
     environment.device = "memory, one image a kind".to_owned();
-    let progress = Ticker::new(output, KINDS.len());
+    let progress = Progress::parts(output, "lab run", KINDS.len());
     let (passes, verdict) = blockyard_lab::passes::run(plan, |part, name| progress.begin(part, name))?;
     Ok((Run { passes, ..Run::new(environment) }, verdict))
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use serde_json::{Map, Value};
 
 use super::super::calendar::ctime;
+use super::super::names;
 
 /// Labelled values in the order in which they print.
 #[derive(Default)]
@@ -29,6 +30,16 @@ impl Fields {
     /// Adds a text that looks the same in both.
     pub(super) fn text(&mut self, label: &str, text: &str) {
         self.add(label, text, text);
+    }
+
+    /// Adds bytes of the image that are text as a rule; in JSON a second key has them where they are not.
+    pub(super) fn bytes(&mut self, label: &str, bytes: &[u8]) {
+        let mut object = Value::Object(std::mem::take(&mut self.json));
+        names::add(&mut object, &key(label), bytes);
+        if let Value::Object(json) = object {
+            self.json = json;
+        }
+        self.lines.push(format!("{:<26}{}", format!("{label}:"), names::text(bytes)));
     }
 
     /// Adds a moment.

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::super::calendar::iso;
 use super::super::ls::mode_text;
+use super::super::names;
 use super::field::Fields;
 
 /// Prints the inode of a path.
@@ -36,7 +37,7 @@ pub(super) fn print(reader: &Reader, path: &[u8], json: bool, out: &mut dyn Writ
     }
     fields.text("Map", map_text(&inode));
     if inode.file_type() == FileType::Symlink {
-        fields.text("Target", &String::from_utf8_lossy(&reader.symlink_target(&inode)?));
+        fields.bytes("Target", &reader.symlink_target(&inode)?);
     }
     if let InodeMap::Device(number) = inode.map() {
         let text = format!("{}, {}", number.major, number.minor);
@@ -77,14 +78,19 @@ fn xattrs(reader: &Reader, inode: &Inode, fields: &mut Fields) -> Result<()> {
     if attributes.is_empty() {
         return Ok(());
     }
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let name = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    // Names begin with that of their namespace, so that none begins with `hex:`.
+    let key = |name: &[u8]| match std::str::from_utf8(name) {
+        Ok(text) => text.to_owned(),
+        Err(_) => format!("hex:{}", names::hexadecimal(name)),
+    };
     let lines: Vec<String> = attributes
         .iter()
-        .map(|attribute| format!("  {} = {}", name(&attribute.name), attribute.value.escape_ascii()))
+        .map(|attribute| format!("  {} = {}", names::text(&attribute.name), attribute.value.escape_ascii()))
         .collect();
-    let values: serde_json::Map<String, serde_json::Value> =
-        attributes.iter().map(|attribute| (name(&attribute.name), hex(&attribute.value).into())).collect();
+    let values: serde_json::Map<String, serde_json::Value> = attributes
+        .iter()
+        .map(|attribute| (key(&attribute.name), names::hexadecimal(&attribute.value).into()))
+        .collect();
     fields.line("xattrs", format!("Extended attributes:\n{}", lines.join("\n")), values);
     Ok(())
 }

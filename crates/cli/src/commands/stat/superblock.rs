@@ -15,6 +15,7 @@ use zerocopy::FromBytes;
 
 use super::super::calendar::ctime;
 use super::super::image::{padded, uuid};
+use super::super::names;
 use super::field::Fields;
 
 /// Prints everything that dumpe2fs -h prints.
@@ -41,9 +42,13 @@ fn or<'t>(text: &'t str, empty: &'t str) -> &'t str {
     if text.is_empty() { empty } else { text }
 }
 
+fn or_bytes<'t>(bytes: &'t [u8], empty: &'t [u8]) -> &'t [u8] {
+    if bytes.is_empty() { empty } else { bytes }
+}
+
 fn identity(raw: &RawSuperblock, fields: &mut Fields) {
-    fields.text("Filesystem volume name", or(&padded(&raw.s_volume_name), "<none>"));
-    fields.text("Last mounted on", or(&padded(&raw.s_last_mounted), "<not available>"));
+    fields.bytes("Filesystem volume name", or_bytes(padded(&raw.s_volume_name), b"<none>"));
+    fields.bytes("Last mounted on", or_bytes(padded(&raw.s_last_mounted), b"<not available>"));
     let id = if raw.s_uuid == [0; 16] { "<none>".to_owned() } else { uuid(&raw.s_uuid) };
     fields.text("Filesystem UUID", &id);
     fields.text("Filesystem magic number", "0xEF53");
@@ -62,7 +67,7 @@ fn identity(raw: &RawSuperblock, fields: &mut Fields) {
     fields.add("Default mount options", or(&options.join(" "), "(none)"), options);
     let more = padded(&raw.s_mount_opts);
     if !more.is_empty() {
-        fields.text("Mount options", &more);
+        fields.bytes("Mount options", more);
     }
     fields.text("Filesystem state", state(raw));
     let policy = match ErrorPolicy::from_raw(raw.s_errors.get()) {
@@ -334,7 +339,7 @@ fn recorded_errors(raw: &RawSuperblock, fields: &mut Fields) {
             continue;
         }
         fields.time(&format!("{which} error time"), time);
-        fields.text(&format!("{which} error function"), &padded(function));
+        fields.bytes(&format!("{which} error function"), padded(function));
         fields.number(&format!("{which} error line #"), line.into());
         if inode != 0 {
             fields.number(&format!("{which} error inode #"), inode.into());
@@ -469,7 +474,7 @@ fn mmp(reader: &Reader, fields: &mut Fields) -> Result<()> {
     sb.checksums().verify_mmp(mmp).map_err(|found| Error::from(found.in_block(number)))?;
     let seconds = mmp.mmp_time.get();
     let date = ctime(i64::try_from(seconds).unwrap_or(i64::MAX));
-    let (node, device) = (padded(&mmp.mmp_nodename), padded(&mmp.mmp_bdevname));
+    let (node, device) = (names::text(padded(&mmp.mmp_nodename)), names::text(padded(&mmp.mmp_bdevname)));
     let text = [
         "MMP_block:".to_owned(),
         format!("    mmp_magic: 0x{:x}", mmp.mmp_magic.get()),
