@@ -91,14 +91,15 @@ impl Worker<'_> {
     fn step(&mut self) -> (&'static str, Result<()>) {
         let ctx = context(self.slot, self.rng.random_range(0..2) == 0);
         let name = format!("file{}", self.rng.random_range(0..FILES));
-        let (at, len) = byte_range(&mut self.rng, self.unit);
-        let aligned = (at / self.unit * self.unit, len.div_ceil(self.unit) * self.unit);
         let choice = self.rng.random_range(0..100);
         let fs = self.fs;
         let file = match fs.lookup(InodeNr::ROOT, name.as_bytes()) {
             Ok(file) => file,
             Err(error) => return ("lookup", Err(error)),
         };
+        let size = fs.attributes(file).map_or(0, |seen| seen.size);
+        let (at, len) = byte_range(&mut self.rng, self.unit, size);
+        let aligned = (at / self.unit * self.unit, len.div_ceil(self.unit) * self.unit);
         let fallocate = |what, (at, len)| fs.fallocate(&ctx, file, what, at, len);
         match choice {
             0..50 => ("write", fs.write(&ctx, file, at, &vec![7; len as usize])),

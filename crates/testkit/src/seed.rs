@@ -1,5 +1,6 @@
 //! The one seed of a test, whether to run in full, and what tests of files draw.
 
+use blockyard_ranges::{Edges, Ranges};
 use rand::Rng;
 
 /// The seed of a randomised test: `SEED` from the environment, otherwise `default`; printed so that a failure can be
@@ -17,18 +18,11 @@ pub fn full_matrix() -> bool {
     std::env::var_os("BLOCKYARD_FULL").is_some_and(|value| value == "1")
 }
 
-/// A range of bytes to do something to: its start and its length, mostly among the first units (blocks, say) of a file, at
-/// any byte, few of them long.
-pub fn byte_range(random: &mut impl Rng, unit: u64) -> (u64, u64) {
-    let at = match random.random_range(0..4) {
-        0 => random.random_range(0..4 * unit),
-        1 => random.random_range(0..200 * unit),
-        _ => random.random_range(0..60 * unit),
-    };
-    let len = match random.random_range(0..4) {
-        0 => random.random_range(1..200),
-        1 => random.random_range(1..12 * unit),
-        _ => random.random_range(1..2 * unit),
-    };
-    (at, len)
+/// A range of bytes to do something to in a file of `size` bytes: its start and its length, among the first 200 units
+/// (blocks, say), at most twelve of them long, mostly at an edge of one or of the file.
+pub fn byte_range(random: &mut impl Rng, unit: u64, size: u64) -> (u64, u64) {
+    let mut ranges = Ranges::new(Edges::extents(unit).up_to(200 * unit));
+    let longest = if random.random_range(0..4) == 0 { 12 * unit } else { 2 * unit };
+    let range = ranges.range(random, size, longest);
+    (range.start, range.end - range.start)
 }

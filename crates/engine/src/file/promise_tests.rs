@@ -117,7 +117,8 @@ impl Run {
             ..OpContext::root_at(Timestamp::from_seconds(1))
         };
         let file = *self.files.choose(&mut self.rng).unwrap();
-        let (at, len) = blockyard_testkit::byte_range(&mut self.rng, self.unit);
+        let size = self.fs.attributes(file).unwrap().size;
+        let (at, len) = blockyard_testkit::byte_range(&mut self.rng, self.unit, size);
         let aligned = (at / self.unit * self.unit, len.div_ceil(self.unit) * self.unit);
         let choice = self.rng.random_range(0..100);
         let fs = &self.fs;

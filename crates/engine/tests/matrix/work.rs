@@ -10,11 +10,13 @@ use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::{
     Error, Fallocate, FileSystem, NewInode, OpContext, RenameMode, Result, SetAttributes, XattrMode,
 };
+use blockyard_ranges::{Edges, Ranges};
 use blockyard_sync::CpuSlot;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// `chattr` flags: append-only and immutable, then harmless ones (no dump, no access time, top directory).
 const FLAGS: [u32; 5] = [0x20, 0x10, 0x40, 0x80, 0x2_0000];
@@ -42,6 +44,8 @@ pub(crate) struct Worker<'a> {
     slot: u32,
     clock: i64,
     held: Vec<(InodeNr, bool)>,
+    near: Ranges,
+    far: Ranges,
     /// How often each kind of answer was given, by operation.
     answers: Answers,
 }
@@ -52,7 +56,13 @@ pub(crate) type Answers = BTreeMap<&'static str, (u64, u64)>;
 impl<'a> Worker<'a> {
     pub(crate) fn new(plan: Plan<'a>, slot: u32) -> Self {
         let rng = ChaCha8Rng::seed_from_u64(plan.seed ^ (u64::from(slot) << 32));
-        Self { plan, rng, slot, clock: 1_700_000_000, held: Vec::new(), answers: Answers::new() }
+        // Half of the threads think of block maps: their edges are as good as others on files with extents.
+        let block = plan.fs.geometry().block_size() as u64;
+        let edges = if slot.is_multiple_of(2) { Edges::extents(block) } else { Edges::indirect(block) };
+        let edges = edges.clusters(plan.unit);
+        let near = Ranges::new(edges.clone().up_to(300_000.max(12 * plan.unit)));
+        let far = Ranges::new(edges.up_to((24 << 20).max(24 * plan.unit)));
+        Self { plan, rng, slot, clock: 1_700_000_000, held: Vec::new(), near, far, answers: Answers::new() }
     }
 
     pub(crate) fn run(mut self) -> Answers {
@@ -173,21 +183,25 @@ impl<'a> Worker<'a> {
         Err(Error::NotFound)
     }
 
-    fn offset(&mut self) -> u64 {
-        match self.rng.random_range(0..100) {
-            0..50 => self.rng.random_range(0..20_000),
-            50..90 => self.rng.random_range(0..300_000),
-            90..98 => self.rng.random_range(0..4 << 20),
-            _ => self.rng.random_range(0..24 << 20),
+    /// A range of a file, mostly near its begin, at the edges of blocks, maps and files.
+    fn range(&mut self, inode: InodeNr, longest: u64) -> Range<u64> {
+        let size = self.plan.fs.attributes(inode).map_or(0, |seen| seen.size);
+        let ranges = if self.rng.random_range(0..10) == 0 { &mut self.far } else { &mut self.near };
+        ranges.range(&mut self.rng, size, longest)
+    }
+
+    /// The longest that a write or an allocation gets.
+    fn longest(&mut self) -> u64 {
+        match self.rng.random_range(0..10) {
+            0..4 => 200,
+            4..8 => 10_000,
+            _ => 100_000,
         }
     }
 
     fn length(&mut self) -> u64 {
-        match self.rng.random_range(0..10) {
-            0..4 => self.rng.random_range(1..200),
-            4..8 => self.rng.random_range(1..10_000),
-            _ => self.rng.random_range(1..100_000),
-        }
+        let longest = self.longest();
+        self.rng.random_range(1..longest)
     }
 
     fn bytes(&mut self, length: u64) -> Vec<u8> {
@@ -205,7 +219,8 @@ impl<'a> Worker<'a> {
             31..38 => ("unlink", self.unlink()),
             38..41 => ("rmdir", self.rmdir()),
             41..49 => self.rename(),
-            49..61 => ("write", self.write()),
+            49..58 => ("write", self.write()),
+            58..61 => ("write_direct", self.write_direct()),
             61..64 => ("append", self.append()),
             64..68 => ("truncate", self.truncate()),
             68..78 => self.fallocate(),
@@ -301,10 +316,22 @@ impl<'a> Worker<'a> {
     }
 
     fn write(&mut self) -> Result<()> {
-        let (inode, at, length) = (self.file()?, self.offset(), self.length());
-        let bytes = self.bytes(length);
+        let (inode, longest) = (self.file()?, self.longest());
+        let range = self.range(inode, longest);
+        let bytes = self.bytes(range.end - range.start);
         let ctx = self.ctx();
-        self.plan.fs.write(&ctx, inode, at, &bytes)
+        self.plan.fs.write(&ctx, inode, range.start, &bytes)
+    }
+
+    /// Whole blocks past the data that waits.
+    fn write_direct(&mut self) -> Result<()> {
+        let (inode, longest) = (self.file()?, self.longest());
+        let block = self.plan.fs.geometry().block_size() as u64;
+        let size = self.plan.fs.attributes(inode).map_or(0, |seen| seen.size);
+        let range = self.near.aligned(&mut self.rng, size, longest, block);
+        let bytes = self.bytes(range.end - range.start);
+        let ctx = self.ctx();
+        self.plan.fs.write_direct(&ctx, inode, range.start, &bytes).map(drop)
     }
 
     fn append(&mut self) -> Result<()> {
@@ -315,7 +342,8 @@ impl<'a> Worker<'a> {
     }
 
     fn truncate(&mut self) -> Result<()> {
-        let (inode, at) = (self.file()?, self.offset());
+        let inode = self.file()?;
+        let at = self.range(inode, u64::MAX).start;
         let size = if self.chance(4) { 0 } else { at };
         let ctx = self.ctx();
         self.plan.fs.truncate(&ctx, inode, size)
@@ -335,14 +363,14 @@ impl<'a> Worker<'a> {
         .choose(&mut self.rng)
         .unwrap();
         let Ok(inode) = self.file() else { return (label, Err(Error::NotFound)) };
-        let (mut at, mut length) = (self.offset(), self.length());
+        let longest = self.longest();
+        let mut range = self.range(inode, longest);
         if matches!(what, Fallocate::CollapseRange | Fallocate::InsertRange) {
-            let size = self.plan.fs.attributes(inode).map_or(1, |seen| seen.size.max(1));
-            at = at % size / self.plan.unit * self.plan.unit;
-            length = length.div_ceil(self.plan.unit * 3) * self.plan.unit;
+            let size = self.plan.fs.attributes(inode).map_or(0, |seen| seen.size);
+            range = self.near.aligned(&mut self.rng, size, 3 * self.plan.unit, self.plan.unit);
         }
         let ctx = self.ctx();
-        (label, self.plan.fs.fallocate(&ctx, inode, what, at, length))
+        (label, self.plan.fs.fallocate(&ctx, inode, what, range.start, range.end - range.start))
     }
 
     fn attribute_name(&mut self) -> Vec<u8> {
@@ -452,10 +480,11 @@ impl<'a> Worker<'a> {
                 assert_eq!(dots, 2);
             }
             1 => {
-                let mut buf = vec![0; self.length() as usize];
-                let at = self.offset();
+                let longest = self.longest();
+                let range = self.range(inode, longest);
+                let mut buf = vec![0; (range.end - range.start) as usize];
                 let ctx = self.ctx();
-                self.plan.fs.read(&ctx, inode, at, &mut buf)?;
+                self.plan.fs.read(&ctx, inode, range.start, &mut buf)?;
             }
             2 => drop(self.plan.fs.read_link(inode)?),
             _ => {

@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use blockyard_disk::num::usize_from_u64;
+use blockyard_ranges::{Edges, Ranges};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rustix::fs::{FallocateFlags, XattrFlags};
@@ -83,6 +84,24 @@ impl Driver {
     /// A number below `limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.rng.random_range(0..limit)
+    }
+
+    /// What ranges of the image's files are drawn from, up to `reach` bytes.
+    pub(crate) fn ranges(&self, reach: u64) -> Ranges {
+        let edges = if self.indirect { Edges::indirect(self.block) } else { Edges::extents(self.block) };
+        Ranges::new(edges.up_to(reach))
+    }
+
+    /// Where to do something to a file, and to how many bytes: mostly at an edge.
+    pub(crate) fn range(
+        &mut self,
+        ranges: &mut Ranges,
+        open: &Open,
+        longest: u64,
+    ) -> anyhow::Result<(u64, u64)> {
+        let size = open.file.metadata()?.len();
+        let range = ranges.range(&mut self.rng, size, longest);
+        Ok((range.start, range.end - range.start))
     }
 
     /// Opens a file for reading and writing, making it when it is not there; none when there is no space for it.

@@ -4,6 +4,7 @@
 //! one block request or a few for an operation and writes at most some 100 MiB.
 
 use super::driver::{Done, Driver, Open};
+use blockyard_ranges::Ranges;
 
 /// A load by name.
 #[derive(Clone, Copy)]
@@ -38,14 +39,14 @@ pub const LOADS: [Load; 18] = [
     allocating(load("fallocate-large", "fallocate of 1 to 200 MiB", fallocate_large)),
     allocating(load("fallocate2", "128 appends of 8 KiB by fallocate, truncate, again", fallocate2)),
     allocating(load("append64", "fallocate of 8 KiB to 64 files in turn", append64)),
-    load("sparse", "single blocks and short runs at random places of large files", sparse),
+    load("sparse", "short and long runs of large files, most at edges of blocks and maps", sparse),
     load("log-rotate", "appends with syncs, rename, a new log, the oldest removed", log_rotate),
     load("untar", "a burst of directories, files and links, then one sync", untar),
     load("directories", "many names in few directories and many directories", directories),
     load("attributes", "attribute blocks of different content", attributes),
     load("refill", "fill, remove every second file, fill the holes with larger ones", refill),
     allocating(load("fill", "everything until the space is used up, twice", fill)),
-    allocating(load("punch", "write, punch, truncate, rewrite", punch)),
+    allocating(load("punch", "write, punch, truncate, rewrite at edges of blocks and maps", punch)),
     load("deep-extents", "every second block of a file, so that its extent tree grows", deep_extents),
     load("closed-tails", "files closed before they are written back", closed_tails),
     load("mixed", "a random mix of the operations above", mixed),
@@ -191,9 +192,10 @@ fn append64(driver: &mut Driver) -> anyhow::Result<()> {
 fn sparse(driver: &mut Driver) -> anyhow::Result<()> {
     for number in 0..(driver.operations / 64).max(1) {
         let Some(open) = driver.open(&format!("sparse-{number}"))? else { return Ok(()) };
+        let mut ranges = driver.ranges(16 << 20);
         for step in 0..64 {
-            let at = driver.below(16 << 20);
-            let len = if driver.below(3) == 0 { driver.below(256 << 10) } else { driver.below(8 << 10) } + 1;
+            let longest = if driver.below(3) == 0 { 256 << 10 } else { 8 << 10 };
+            let (at, len) = driver.range(&mut ranges, &open, longest)?;
             driver.write(&open, at, len)?;
             if step % 7 == 6 {
                 driver.sync(&open)?;
@@ -371,11 +373,11 @@ fn fill_rest(driver: &mut Driver, round: u32) -> anyhow::Result<()> {
 }
 
 fn punch(driver: &mut Driver) -> anyhow::Result<()> {
+    let mut ranges = driver.ranges(4 << 20);
     for number in 0..(driver.operations / 10).max(1) {
         let Some(open) = driver.open(&format!("punched-{}", number % 12))? else { continue };
         for _ in 0..10 {
-            let at = driver.below(4 << 20);
-            let len = driver.below(600 << 10) + 1;
+            let (at, len) = driver.range(&mut ranges, &open, 600 << 10)?;
             match driver.below(6) {
                 0 => driver.punch(&open, at, len)?,
                 1 => driver.truncate(&open, at)?,
@@ -427,9 +429,10 @@ fn closed_tails(driver: &mut Driver) -> anyhow::Result<()> {
 
 fn mixed(driver: &mut Driver) -> anyhow::Result<()> {
     driver.make_directory("mixed")?;
+    let mut ranges = driver.ranges(3 << 20);
     for number in 0..driver.operations {
         let file = format!("mixed/{}", driver.below(40));
-        mixed_operation(driver, &file, number)?;
+        mixed_operation(driver, &mut ranges, &file, number)?;
         if driver.below(60) == 0 {
             driver.sync_all()?;
         }
@@ -437,7 +440,7 @@ fn mixed(driver: &mut Driver) -> anyhow::Result<()> {
     driver.sync_all().map(drop)
 }
 
-fn mixed_operation(driver: &mut Driver, file: &str, number: u32) -> Done {
+fn mixed_operation(driver: &mut Driver, ranges: &mut Ranges, file: &str, number: u32) -> Done {
     if driver.below(12) == 0 {
         return driver.remove(file);
     }
@@ -445,7 +448,7 @@ fn mixed_operation(driver: &mut Driver, file: &str, number: u32) -> Done {
         return driver.make_directory(&format!("mixed/d{number}"));
     }
     let Some(open) = driver.open(file)? else { return Ok(false) };
-    let (at, len) = (driver.below(3 << 20), driver.below(200 << 10) + 1);
+    let (at, len) = driver.range(ranges, &open, 200 << 10)?;
     let done = match driver.below(8) {
         0 => driver.truncate(&open, at)?,
         1 if !driver.indirect => driver.allocate(&open, at, len)?,

@@ -2,6 +2,7 @@
 //!
 //! Every kind is a function of (seed, operations, space, workers): the same four give the same trace on any machine.
 
+mod boundaries;
 mod bulk;
 mod files;
 mod pen;
@@ -69,6 +70,11 @@ pub const KINDS: &[Kind] = &[
         name: "random-sparse",
         about: "random writes into sparse files, with holes punched",
         make: bulk::random_sparse,
+    },
+    Kind {
+        name: "boundaries",
+        about: "every operation that takes a range, at edges of blocks, folios, maps and files",
+        make: boundaries::boundaries,
     },
     Kind { name: "small-fsync", about: "small files, each made durable", make: files::small_fsync },
     Kind { name: "log-rotate", about: "logs appended, synced and rotated", make: files::log_rotate },

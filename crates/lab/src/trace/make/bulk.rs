@@ -1,8 +1,10 @@
 //! Kinds about large files and ranges.
 
+use blockyard_ranges::Ranges;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
+use super::boundaries::ranges_up_to;
 use super::{Pen, Recipe};
 use crate::trace::Op;
 
@@ -67,22 +69,31 @@ pub(super) fn large_sequential(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Rec
     }
 }
 
-/// Blocks written at random places of sparse files, holes punched, ranges zeroed.
+/// Short ranges written at random places of sparse files, holes punched, ranges zeroed: many at edges, some any whole blocks.
 pub(super) fn random_sparse(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
-    let reach = recipe.space.max(64 * MIB) / (64 * KIB);
-    let files: Vec<u32> = (0..3).map(|number| pen.open(&format!("/sparse-{number}"), "rw,create")).collect();
+    let reach = recipe.space.max(64 * MIB);
+    let mut files: Vec<(u32, Ranges, u64)> = (0..3)
+        .map(|number| (pen.open(&format!("/sparse-{number}"), "rw,create"), ranges_up_to(reach), 0))
+        .collect();
     let mut steps = 0u64;
     while pen.wants_more() {
         steps += 1;
-        let fd = files[rng.random_range(0..files.len())];
-        let off = rng.random_range(0..reach) * 64 * KIB + rng.random_range(0..16) * 4 * KIB;
-        let len = 4 * KIB * rng.random_range(1..5);
+        let file = rng.random_range(0..files.len());
+        let (fd, ranges, size) = &mut files[file];
+        let fd = *fd;
+        let (off, len) = if rng.random_range(0..2) == 0 {
+            (rng.random_range(0..reach / (4 * KIB)) * 4 * KIB, 4 * KIB * rng.random_range(1..5))
+        } else {
+            let range = ranges.range(rng, *size, 16 * KIB);
+            (range.start, range.end - range.start)
+        };
         match rng.random_range(0..10) {
             0 => pen.fallocate(fd, "keep_size,punch_hole", off, len * 8),
             1 => pen.fallocate(fd, "zero_range", off, len),
             2 => pen.fallocate(fd, "keep_size", off, len),
             _ => pen.write(fd, off, len),
         }
+        *size = (*size).max(off + len);
         if steps.is_multiple_of(200) {
             pen.op(Op::Fsync { fd });
         }

@@ -1,8 +1,10 @@
 //! Kinds about many files: durable small ones, logs, ageing, full file systems, and everything at once.
 
+use blockyard_ranges::Ranges;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
+use super::boundaries::ranges_up_to;
 use super::trees::tree_file_size;
 use super::{Pen, Recipe};
 use crate::trace::Op;
@@ -126,6 +128,7 @@ struct Mixed {
     path: String,
     fd: Option<u32>,
     size: u64,
+    ranges: Ranges,
 }
 
 /// Every operation in random order over a few directories and files.
@@ -142,23 +145,16 @@ pub(super) fn mixed(pen: &mut Pen, rng: &mut ChaCha8Rng, recipe: &Recipe) {
         match (rng.random_range(0..100), index) {
             (0..12, _) | (_, None) if files.len() < 40 => {
                 let fd = Some(pen.open(&fresh, "rw,create"));
-                files.push(Mixed { path: fresh, fd, size: 0 });
+                files.push(Mixed { path: fresh, fd, size: 0, ranges: ranges_up_to(most) });
             }
-            (_, Some(index)) => mixed_step(pen, rng, &mut files, index, fresh, most),
+            (_, Some(index)) => mixed_step(pen, rng, &mut files, index, fresh),
             _ => {}
         }
     }
 }
 
 /// One operation on an existing file.
-fn mixed_step(
-    pen: &mut Pen,
-    rng: &mut ChaCha8Rng,
-    files: &mut Vec<Mixed>,
-    index: usize,
-    fresh: String,
-    most: u64,
-) {
+fn mixed_step(pen: &mut Pen, rng: &mut ChaCha8Rng, files: &mut Vec<Mixed>, index: usize, fresh: String) {
     let file = &mut files[index];
     let Some(fd) = file.fd else {
         match rng.random_range(0..10) {
@@ -179,8 +175,8 @@ fn mixed_step(
         }
         return;
     };
-    let off = rng.random_range(0..=file.size.min(most));
-    let len = rng.random_range(1..64 * KIB);
+    let range = file.ranges.range(rng, file.size, 64 * KIB);
+    let (off, len) = (range.start, range.end - range.start);
     let aligned = |value: u64| value / (4 * KIB) * (4 * KIB);
     match rng.random_range(0..20) {
         0..8 => {
