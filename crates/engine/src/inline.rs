@@ -56,7 +56,9 @@ impl FileSystem {
             return Ok(());
         }
         let content = self.inline_content(inode, &inode.core())?;
-        if content.is_empty() || self.options().follow_page_cache {
+        // What Linux delays here has a place promised only where allocation is delayed.
+        let delays = self.options().follow_page_cache && self.delays_allocation();
+        if content.is_empty() || delays {
             return self.delay_inline(ctx, inode, data, &content);
         }
         self.patiently(ctx, || self.place_inline(ctx, inode, &content))

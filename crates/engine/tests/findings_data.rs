@@ -543,6 +543,52 @@ fn content_of_an_inode_is_not_lost_on_its_way_to_a_block() {
     }
 }
 
+/// On a full image a write to a file in its inode answered "no space", and the content was gone.
+#[test]
+fn a_write_that_finds_no_room_leaves_the_content_of_an_inode() {
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path().join("source");
+    std::fs::write(&source, [6; 60]).unwrap();
+    let base = formatted(&ext4(4096).features("inline_data").inode_size(256), 24 << 20);
+    let write = format!("write {} file", source.display());
+    let device = Arc::new(debugged(&base, scratch.path(), &[write]));
+    let options =
+        OpenOptions { follow_page_cache: true, delayed_allocation: false, ..OpenOptions::default() };
+    let fs = open_on(&device, options);
+    let filler = file(&fs, ROOT, "filler");
+    let (mut at, mut step) = (0, 1 << 20);
+    while step >= 4096 {
+        match fs.fallocate(&context(), filler, Fallocate::Allocate, at, step) {
+            Ok(()) => at += step,
+            Err(error) => {
+                assert!(matches!(error, Error::NoSpace), "{error}");
+                step /= 4;
+            }
+        }
+    }
+    let inode = fs.lookup(ROOT, FILE).unwrap();
+    let refused = fs.write(&context(), inode, 60, &[7; 5000]);
+    assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+    assert!(content(&fs, inode) == [6; 60]);
+    judge(fs, &device);
+}
+
+/// The last cluster of the largest file ends behind the last block: a sum went past 32 bits.
+#[test]
+fn the_last_cluster_of_the_largest_file_is_shared() {
+    let (device, fs) = fresh(&ext4(2048).features("bigalloc").cluster_size(32 << 10), 256 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    for block in [0xffff_fffd_u64, 0xffff_fffe] {
+        fs.write(&context(), inode, block << 11, &[1; 2048]).unwrap();
+        fs.write_back_file(&context(), inode).unwrap();
+    }
+    assert_eq!(part(&fs, inode, 0xffff_fffd << 11, 4096), [1; 4096]);
+    judge(fs, &device);
+}
+
 /// A crash amid the deletion of a long symbolic link on an image without extents left one that looked short: the image could not
 /// be opened any more.
 #[test]

@@ -128,7 +128,7 @@ impl FileSystem {
             (None, Some(e)) => e.physical - u64::from(e.logical - logical),
             (None, None) => return None,
         };
-        let len = len.min(cluster + ratio - logical);
+        let len = len.min(ratio - (logical - cluster));
         Some(Extent { logical, len, physical, unwritten })
     }
 
