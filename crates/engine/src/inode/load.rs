@@ -40,10 +40,9 @@ impl FileSystem {
         let buffer = self.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
         let size = usize::from(self.geometry().inode_size());
         let slot: Box<[u8]> = buffer.read(|bytes| Box::from(&bytes[offset..offset + size]));
-        // A deleted inode keeps its mode, but not what goes with it: links and the deletion time come first.
-        let raw = InodeSlot::new(&*slot);
-        let gone = raw.raw().i_links_count.get() == 0 && raw.raw().i_dtime.get() != 0;
-        if gone && !orphan {
+        // A deleted inode keeps its mode, but no link; as in Linux one that only lacks links is as good as deleted.
+        let gone = InodeSlot::new(&*slot).raw().i_links_count.get() == 0;
+        if gone && !orphan && number >= self.sb.first_inode() {
             return Err(Error::StaleInode(number));
         }
         let found = VerifiedInode::parse(&self.sb, number, &slot).map_err(|found| {
