@@ -185,15 +185,17 @@ impl<N> HeldNodes<N> {
     }
 }
 
-/// Holds the nodes from the leaf that holds the block before `logical`, or would, to the last.
+/// Holds the nodes from the leaf that holds the block before `logical`, or would, to the last; of more than `most` leaves the
+/// first ones.
 pub(crate) fn hold_from<S: TreeStore>(
     root: &[u8; ROOT_BYTES],
     store: &S,
     logical: u32,
+    most: usize,
 ) -> Result<HeldNodes<S::Node>> {
     let mut paths = Vec::new();
     let mut at = Some(logical.saturating_sub(1));
-    while let Some(logical) = at {
+    while let Some(logical) = at.filter(|_| paths.len() <= most) {
         let path = Path::find(root, store, logical)?;
         // Keys ascend in a sound tree; in any other the walk just ends.
         at = path.next_leaf_key(root).filter(|next| *next > logical);

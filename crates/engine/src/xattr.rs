@@ -200,7 +200,7 @@ impl FileSystem {
         let inode = self.inode(inode)?;
         let alone = inode.write();
         let held = self.value_inodes(&inode, &inode.core())?;
-        let handle = self.begin(ctx, CREDITS + 2 * held.len())?;
+        let handle = self.begin(ctx, CREDITS + held.credits())?;
         let mut core = inode.core_mut();
         core.check_alive(inode.number())?;
         if core.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
@@ -302,6 +302,7 @@ impl FileSystem {
             let kept: Vec<u32> = values_of(list).collect();
             return self.drop_values(handle, held, values_of(old_list).filter(|value| !kept.contains(value)));
         }
+        let _released = self.reserve_attribute_block(handle, core)?;
         let fresh =
             if list.is_empty() { None } else { Some(self.new_attribute_block(ctx, handle, inode, list)?) };
         // Those of a value that is new are not held: it has its reference already.
@@ -335,8 +336,23 @@ impl FileSystem {
         Ok(block)
     }
 
+    /// Brings in what giving up an inode's attribute block takes: its bitmap, and the block, which is in memory while what
+    /// this gives lives.
+    pub(crate) fn reserve_attribute_block(
+        &self,
+        handle: &Handle<'_>,
+        core: &InodeCore,
+    ) -> Result<Option<Arc<Buffer>>> {
+        let block = core.slot.raw().file_acl();
+        if block == BlockNr::ZERO {
+            return Ok(None);
+        }
+        self.groups.reserve_bitmaps(handle, block, 1)?;
+        self.attribute_block(block).map(Some)
+    }
+
     /// Gives up an inode's attribute block: one user less, or freed with the last. Gives the values that nothing refers
-    /// to any more.
+    /// to any more. [`Self::reserve_attribute_block`] came before.
     pub(crate) fn release_attribute_block(
         &self,
         handle: &Handle<'_>,
@@ -362,7 +378,6 @@ impl FileSystem {
                 .read(|bytes| AttributeList::parse(bytes, Home::Block))
                 .map_err(|defect| Corruption::new(defect.into()).in_block(block))?;
             unused = self.drop_values(handle, held, values_of(&list))?;
-            self.groups.reserve_bitmaps(handle, block, 1)?;
             self.apply(self.free_metadata_block(handle, block))?;
         }
         core.slot.raw_mut().set_file_acl(BlockNr::ZERO);
@@ -382,12 +397,15 @@ impl FileSystem {
         if number == BlockNr::ZERO {
             return Ok(Places { in_inode, block: None });
         }
-        let buffer =
-            self.cache.read(number, BlockKind::Attributes, |bytes| self.check_block(number, bytes))?;
+        let buffer = self.attribute_block(number)?;
         let list = buffer
             .read(|bytes| AttributeList::parse(bytes, Home::Block))
             .map_err(|defect| Corruption::new(defect.into()).in_inode(inode.number()).in_block(number))?;
         Ok(Places { in_inode, block: Some((buffer, list)) })
+    }
+
+    fn attribute_block(&self, number: BlockNr) -> Result<Arc<Buffer>> {
+        self.cache.read(number, BlockKind::Attributes, |bytes| self.check_block(number, bytes))
     }
 
     fn check_block(&self, number: BlockNr, bytes: &[u8]) -> Result<()> {

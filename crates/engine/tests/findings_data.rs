@@ -360,6 +360,24 @@ fn a_truncation_that_fails_is_finished_before_the_file_grows_and_at_close() {
     }
 }
 
+/// A truncation that failed midway left what waited behind the new end in its block, and a write behind it showed that.
+#[test]
+fn a_truncation_that_fails_cuts_the_block_that_waits() {
+    let (device, fs) = fresh(&ext4(1024), 32 << 20);
+    let (inode, _) = comb(&fs, 400, 3);
+    fs.close(&context()).unwrap();
+    let cut = |fs: &FileSystem| {
+        fs.write(&context(), inode, 2048, &[4; 1024])?;
+        fs.truncate(&context(), inode, 2500)
+    };
+    with_each_read_failing(&device, &OpenOptions::default(), cut, |fs, _| {
+        if fs.attributes(inode).unwrap().size == 2500 {
+            fs.write(&context(), inode, 2700, &[5; 10]).unwrap();
+            assert_eq!(part(fs, inode, 2500, 200), [0; 200]);
+        }
+    });
+}
+
 /// A deletion that failed midway left an inode without links in use when there was no journal to note it in.
 #[test]
 fn a_deletion_that_fails_is_finished_at_close() {
@@ -372,34 +390,109 @@ fn a_deletion_that_fails_is_finished_at_close() {
     }
 }
 
+/// A read that failed while the values of an inode's attributes lost their references left some of them without, but referred
+/// to: nothing could be done with that inode any more, its deletion included.
+#[test]
+fn references_to_values_go_all_or_none() {
+    type Change = fn(&FileSystem, InodeNr) -> Result<(), Error>;
+    let changes: [Change; 3] = [
+        |fs, _| fs.unlink(&context(), ROOT, FILE),
+        |fs, inode| fs.remove_xattr(&context(), inode, b"user.3"),
+        |fs, inode| fs.set_xattr(&context(), inode, b"user.3", b"short", XattrMode::Set),
+    ];
+    let (device, fs) = fresh(&ext4(1024).features("ea_inode").inode_size(128), 32 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    for number in 0..10 {
+        let name = format!("user.{number}");
+        fs.set_xattr(&context(), inode, name.as_bytes(), &vec![number; 5000], XattrMode::Set).unwrap();
+        // In a table block of its own.
+        for other in 0..8 {
+            file(&fs, ROOT, format!("{number}.{other}"));
+        }
+    }
+    fs.close(&context()).unwrap();
+    let small = OpenOptions { cache_bytes: 4 << 10, ..OpenOptions::default() };
+    for change in changes {
+        with_each_read_failing(&device, &small, |fs| change(fs, inode), |_, _| {});
+    }
+}
+
+/// An inode that a name refers to and that lacks links was deleted at close when somebody had only looked at it.
+#[test]
+fn who_looks_at_an_inode_without_links_deletes_nothing() {
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return;
+    }
+    let (device, fs) = fresh(&ext4(4096), 32 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    fs.write(&context(), inode, 0, &[4; 9000]).unwrap();
+    fs.close(&context()).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let with_links = |device: &MemoryDevice, links: u32| {
+        let command = format!("set_inode_field file links_count {links}");
+        Arc::new(debugged(device, scratch.path(), &[command]))
+    };
+    let device = with_links(&device, 0);
+    let fs = open_on(&device, OpenOptions::default());
+    assert!(matches!(fs.attributes(inode), Err(Error::StaleInode(_))));
+    fs.close(&context()).unwrap();
+    judge_image(&with_links(&device, 1));
+}
+
+/// Ways to make a file of a few bytes grow over more than its first block, by zeroes.
+type Grow = fn(&FileSystem, InodeNr) -> Result<(), Error>;
+const GROWTHS: [(&str, Grow); 6] = [
+    ("truncate", |fs, inode| fs.truncate(&context(), inode, 9000)),
+    ("write behind", |fs, inode| fs.write(&context(), inode, 8192, &[0; 808])),
+    ("write in the block", |fs, inode| fs.write(&context(), inode, 3000, &[0; 6000])),
+    ("allocate", |fs, inode| fs.fallocate(&context(), inode, Fallocate::Allocate, 5000, 4000)),
+    ("zero", |fs, inode| fs.fallocate(&context(), inode, Fallocate::ZeroRange, 4096, 4904)),
+    ("direct", |fs, inode| fs.write_direct(&context(), inode, 8192, &[0; 4096]).map(drop)),
+];
+
+/// A file of 26 bytes, behind which its block holds others.
+fn file_with_more_behind_its_end() -> (Arc<MemoryDevice>, InodeNr) {
+    let (device, fs) = fresh(&ext4(4096), 32 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    fs.write(&context(), inode, 0, b"the only block of its kind").unwrap();
+    fs.close(&context()).unwrap();
+    let mut block = [0; 4096];
+    let place = (0..32 << 20).step_by(4096).find(|&at| {
+        device.read_at(at, &mut block).unwrap();
+        block.starts_with(b"the only block of its kind")
+    });
+    device.write_at(place.unwrap() + 26, &[0xbb; 4070]).unwrap();
+    (device, inode)
+}
+
 /// What another system, or a crash, had left in the last block behind the end showed when the file grew.
 #[test]
 fn what_lies_behind_the_end_never_shows() {
-    type Grow = fn(&FileSystem, InodeNr) -> Result<(), Error>;
-    let ways: [(&str, Grow); 6] = [
-        ("truncate", |fs, inode| fs.truncate(&context(), inode, 9000)),
-        ("write behind", |fs, inode| fs.write(&context(), inode, 8192, &[0; 808])),
-        ("write in the block", |fs, inode| fs.write(&context(), inode, 3000, &[0; 6000])),
-        ("allocate", |fs, inode| fs.fallocate(&context(), inode, Fallocate::Allocate, 5000, 4000)),
-        ("zero", |fs, inode| fs.fallocate(&context(), inode, Fallocate::ZeroRange, 4096, 4904)),
-        ("direct", |fs, inode| fs.write_direct(&context(), inode, 8192, &[0; 4096]).map(drop)),
-    ];
     for data in [DataMode::Ordered, DataMode::Journal] {
-        for (name, grow) in ways {
-            let (device, fs) = fresh(&ext4(4096), 32 << 20);
-            let inode = file(&fs, ROOT, FILE);
-            fs.write(&context(), inode, 0, b"the only block of its kind").unwrap();
-            fs.close(&context()).unwrap();
-            let mut block = [0; 4096];
-            let place = (0..32 << 20).step_by(4096).find(|&at| {
-                device.read_at(at, &mut block).unwrap();
-                block.starts_with(b"the only block of its kind")
-            });
-            device.write_at(place.unwrap() + 26, &[0xbb; 4070]).unwrap();
+        for (name, grow) in GROWTHS {
+            let (device, inode) = file_with_more_behind_its_end();
             let fs = open_on(&device, OpenOptions { data, ..OpenOptions::default() });
             grow(&fs, inode).unwrap();
             assert!(content(&fs, inode)[26..].iter().all(|byte| *byte == 0), "{name}, {data:?}");
             judge(fs, &device);
+        }
+    }
+}
+
+/// Where the last block waited to be written, only what waited was zeroed, and the larger size was committed before it.
+#[test]
+fn what_lies_behind_the_end_does_not_show_after_a_crash() {
+    for data in [DataMode::Ordered, DataMode::Journal] {
+        for (name, grow) in GROWTHS {
+            let (device, inode) = file_with_more_behind_its_end();
+            let fs = open_on(&device, OpenOptions { data, ..OpenOptions::default() });
+            fs.write(&context(), inode, 3, b"x").unwrap();
+            grow(&fs, inode).unwrap();
+            fs.commit(&context()).unwrap();
+            let crashed = Arc::new(device.duplicate());
+            let fs = open_on(&crashed, OpenOptions::default());
+            assert!(content(&fs, inode)[26..].iter().all(|byte| *byte == 0), "{name}, {data:?}");
+            judge(fs, &crashed);
         }
     }
 }
@@ -632,6 +725,24 @@ fn without_huge_file_files_end_where_their_sectors_can_be_counted() {
         fs.write(&context(), inode, low - 1, &[1]).unwrap();
         judge(fs, &device);
     }
+}
+
+/// The content of a file in its inode took sizes that the block map to come could not hold: its data was lost.
+#[test]
+fn a_file_in_its_inode_ends_where_its_block_map_will() {
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path().join("source");
+    std::fs::write(&source, [6; 60]).unwrap();
+    let base = formatted(&ext4(1024).features("inline_data,^extent,^64bit").inode_size(256), 32 << 20);
+    let device = Arc::new(debugged(&base, scratch.path(), &[format!("write {} file", source.display())]));
+    let fs = open_on(&device, OpenOptions::default());
+    let inode = fs.lookup(ROOT, FILE).unwrap();
+    assert!(matches!(fs.write(&context(), inode, 1 << 40, &[1]), Err(Error::FileTooLarge)));
+    fs.write(&context(), inode, 1 << 30, &[1]).unwrap();
+    judge(fs, &device);
 }
 
 /// Names beyond what the kernel's calls take were stored, where nobody could list or remove them.

@@ -5,7 +5,7 @@
 //! unwritten, which is converted when all is on the device.
 //!
 //! Blocks become written and the size covers them in one handle, after the device has their data: at no commit does
-//! written data lie behind the end, or the end behind what was written.
+//! written data lie behind the end. What the end covers before its data is there reads as zeroes.
 
 use super::allocate::How;
 use super::part::Part;

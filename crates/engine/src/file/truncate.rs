@@ -9,7 +9,7 @@ use crate::space::Pool;
 use crate::txn::{Handle, REVOKES_PER_CREDIT};
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inode::{InodeFlags, InodeMap};
-use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, InodeNr};
 use blockyard_sync::Ordering;
 use std::ops::Range;
@@ -159,8 +159,9 @@ impl FileSystem {
         self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(size))
     }
 
-    /// Zeroes what the block of the file's end holds behind it, so that a larger size shows zeroes. Other systems' images may
-    /// have anything there, and a crash can leave what was cut off.
+    /// Zeroes what the block of the file's end holds behind it, so that a larger size shows zeroes: where it waits and on the
+    /// device, because the size may get there before it does. Other systems' images may have anything there, and a crash can
+    /// leave what was cut off.
     pub(crate) fn zero_behind_end(
         &self,
         ctx: &OpContext,
@@ -172,12 +173,20 @@ impl FileSystem {
         if size == end {
             return Ok(());
         }
-        let logical = u32_from_u64(size >> self.geometry().block_bits());
-        let here = match data.block(logical) {
-            Some(_) => None,
-            None => Some(self.lookup_block(inode, &inode.core(), logical)?),
-        };
-        self.zero_found(ctx, inode, data, size..end, here)
+        self.zero_waiting_tail(data, size);
+        let here =
+            self.lookup_block(inode, &inode.core(), u32_from_u64(size >> self.geometry().block_bits()))?;
+        self.zero_in_place(ctx, inode, data, size..end, here)
+    }
+
+    /// Zeroes what a block that waits holds behind a size that lies in it.
+    fn zero_waiting_tail(&self, data: &mut FileData, size: u64) {
+        let inside = usize_from_u64(size % u64_from_usize(self.block_size()));
+        if let Some(block) = data.block_mut(u32_from_u64(size >> self.geometry().block_bits()))
+            && inside > 0
+        {
+            block[inside..].fill(0);
+        }
     }
 
     /// A size or the end of a range lies inside a block: Linux brings in its page to zero a part of it.
@@ -207,37 +216,35 @@ impl FileSystem {
         if self.options().follow_page_cache {
             data.folios.note_page(bytes.start);
         }
-        let here = match data.block(logical) {
-            Some(_) => None,
-            None => {
-                let core = inode.core();
-                let here = self.lookup_block(inode, &core, logical)?;
-                self.note_lookup(data, &core, &here, logical);
-                Some(here)
-            }
-        };
-        self.zero_found(ctx, inode, data, bytes, here)
-    }
-
-    /// Zeroes bytes inside one block: in its dirty copy, or where the look-up `here` has found it, if it is written.
-    fn zero_found(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        bytes: Range<u64>,
-        here: Option<Lookup>,
-    ) -> Result<()> {
-        let bits = self.geometry().block_bits();
-        let logical = u32_from_u64(bytes.start >> bits);
-        debug_assert_eq!(bytes.start >> bits, (bytes.end - 1) >> bits, "bytes of one block");
         let inside = self.inside_block(&bytes);
         if let Some(block) = data.block_mut(logical) {
             block[inside].fill(0);
             return Ok(());
         }
+        let here = {
+            let core = inode.core();
+            let here = self.lookup_block(inode, &core, logical)?;
+            self.note_lookup(data, &core, &here, logical);
+            here
+        };
+        self.zero_in_place(ctx, inode, data, bytes, here)
+    }
+
+    /// Zeroes bytes inside one block where the look-up `here` has found it, if it is written.
+    fn zero_in_place(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &FileData,
+        bytes: Range<u64>,
+        here: Lookup,
+    ) -> Result<()> {
+        let bits = self.geometry().block_bits();
+        let logical = u32_from_u64(bytes.start >> bits);
+        debug_assert_eq!(bytes.start >> bits, (bytes.end - 1) >> bits, "bytes of one block");
+        let inside = self.inside_block(&bytes);
         let is_written = |extent: &Extent| !extent.unwritten || data.unconverted.covers(logical);
-        let Some(extent) = here.and_then(|here| here.found).filter(is_written) else { return Ok(()) };
+        let Some(extent) = here.found.filter(is_written) else { return Ok(()) };
         let physical = extent.physical + u64::from(logical - extent.logical);
         let logged = self.logs_data(inode, &inode.core());
         if logged {
@@ -278,7 +285,7 @@ impl FileSystem {
                 handle.set_pool(Pool::Reserve);
             }
             let mut core = inode.core_mut();
-            let start = self.reserve_removal(&handle, inode, &core, range.start..end)?;
+            let start = self.reserve_removal(&handle, inode, &core, range.start..end, 0)?;
             self.join_inode(&handle, inode, &mut core)?;
             if let (Why::NewSize(size), true) = (why, first) {
                 if size != core.size {
@@ -286,6 +293,7 @@ impl FileSystem {
                 }
                 // From here on the file is cut; until here nothing was.
                 self.forget_dirty(data, range.clone());
+                self.zero_waiting_tail(data, size);
                 self.set_new_size(ctx, &mut core, data, size);
                 core.unfinished = true;
             }
@@ -296,7 +304,13 @@ impl FileSystem {
             }
             if let Some(start) = start {
                 self.note_dirtied(ctx, inode);
-                self.remove_and_free(ctx, &handle, inode, &mut core, start..end)?;
+                let removed = self.remove_and_free(ctx, &handle, inode, &mut core, start..end);
+                if removed.is_err() && truncates {
+                    // This handle's changes stay: after a crash the rest goes.
+                    self.add_orphan(&handle, inode, &mut core);
+                }
+                removed?;
+                data.unconverted.take(&(start..end));
                 if same_size {
                     inode.remapped_in.store(remapped_in, Ordering::Relaxed);
                 }
@@ -341,7 +355,6 @@ impl FileSystem {
             self.promise_at_borders(ctx, inode, data, range)?;
         }
         data.holes.forget(range.clone());
-        data.unconverted.take(range);
         self.discard_preallocations(ctx, inode);
         Ok(())
     }
@@ -356,8 +369,8 @@ impl FileSystem {
         self.settle_reservations(ctx, inode, data, &all);
     }
 
-    /// Frees the last mapped blocks of `range`, as many as a handle of [`FREE_CREDITS`] can; gives where what is left of the
-    /// range ends, its start when nothing is.
+    /// Frees the last mapped blocks of `range`, as many as a handle of [`FREE_CREDITS`] can that has `beside` credits more for
+    /// something else; gives where what is left of the range ends, its start when nothing is.
     pub(crate) fn free_mapped(
         &self,
         ctx: &OpContext,
@@ -365,11 +378,12 @@ impl FileSystem {
         inode: &Inode,
         core: &mut InodeCore,
         range: Range<u32>,
+        beside: usize,
     ) -> Result<u32> {
         if !matches!(core.map, InodeMap::Extents | InodeMap::Indirect) {
             return Ok(range.start);
         }
-        let Some(start) = self.reserve_removal(handle, inode, core, range.clone())? else {
+        let Some(start) = self.reserve_removal(handle, inode, core, range.clone(), beside)? else {
             return Ok(range.start);
         };
         self.remove_and_free(ctx, handle, inode, core, start..range.end)?;
@@ -377,13 +391,15 @@ impl FileSystem {
     }
 
     /// Brings in the bitmaps that removing the last extents of `range` needs; gives where these extents start (the
-    /// start of `range` when they are all), `None` when nothing is mapped.
+    /// start of `range` when they are all), `None` when nothing is mapped. `beside`: credits of the handle that are for
+    /// something else.
     fn reserve_removal(
         &self,
         handle: &Handle<'_>,
         inode: &Inode,
         core: &InodeCore,
         range: Range<u32>,
+        beside: usize,
     ) -> Result<Option<u32>> {
         if core.map == InodeMap::Indirect {
             return self.reserve_indirect_removal(handle, core, range);
@@ -393,8 +409,8 @@ impl FileSystem {
         let mut revoked = 0;
         for extents in 0..EXTENTS_MAX {
             // Each may be the only one of its leaf, whose block is then freed: node, bitmap, descriptor.
-            let credits = RUN_CREDITS + 3 * extents + revoked / REVOKES_PER_CREDIT;
-            if extents > 0 && (revoked >= REVOKED_MAX || !handle.extend(credits)) {
+            if extents > 0 && (revoked >= REVOKED_MAX || !handle.extend(beside + FREE_CREDITS + 3 * extents))
+            {
                 break;
             }
             if start <= range.start {
@@ -409,8 +425,8 @@ impl FileSystem {
             let end = start.min(extent.end());
             start = extent.logical.max(range.start);
             if is_metadata {
-                // Whole clusters: a part of one is freed with its last block.
-                let most = u32_from_usize(REVOKED_MAX - revoked).max(self.geometry().cluster_ratio());
+                // A cluster that this cuts is freed later, with its first block.
+                let most = u32_from_usize(REVOKED_MAX - revoked);
                 start = start.max(end.saturating_sub(most));
                 revoked += usize_from_u32(end - start);
             }

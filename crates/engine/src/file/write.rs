@@ -7,7 +7,7 @@ use crate::inode::{Inode, InodeCore};
 use crate::{Error, FileSystem, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
-use blockyard_disk::{InodeNr, indirect};
+use blockyard_disk::{Incompat, InodeNr, indirect};
 use blockyard_sync::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -272,12 +272,12 @@ impl FileSystem {
         let handle = self.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();
         self.join_inode(&handle, inode, &mut core)?;
-        core.size = core.size.max(end);
+        let size = core.size.max(end);
+        let follows = self.options().follow_page_cache && self.size_may_follow(inode, &core, size)?;
+        core.size = size;
         if self.breaks(BrokenRule::SizeBeforeData) {
-            let size = core.size;
             core.set_size(size);
-        } else if self.options().follow_page_cache && self.size_may_follow(inode, &core)? {
-            let size = core.size;
+        } else if follows {
             core.set_size(size);
             inode.note_remapped(&handle);
         }
@@ -286,13 +286,13 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Whether the block of the file's end has its place and is written: Linux then raises the size on disk with the write
-    /// (observed on 6.18), so that write-back has nothing to commit.
-    fn size_may_follow(&self, inode: &Inode, core: &InodeCore) -> Result<bool> {
-        if !self.delays_allocation() || core.size == core.slot.raw().size() {
+    /// Whether the block in which a file of `size` bytes ends has its place and is written: Linux then raises the size on disk
+    /// with the write (observed on 6.18), so that write-back has nothing to commit.
+    fn size_may_follow(&self, inode: &Inode, core: &InodeCore, size: u64) -> Result<bool> {
+        if !self.delays_allocation() || size == core.slot.raw().size() {
             return Ok(false);
         }
-        let last = u32_from_u64((core.size - 1) >> self.geometry().block_bits());
+        let last = u32_from_u64((size - 1) >> self.geometry().block_bits());
         Ok(self.lookup_block(inode, core, last)?.found.is_some_and(|extent| !extent.unwritten))
     }
 
@@ -301,8 +301,10 @@ impl FileSystem {
     pub(crate) fn size_limit(&self, map: InodeMap) -> u64 {
         let bits = self.geometry().block_bits();
         let counted = if self.sb.has_huge_file() { u64::MAX } else { u64::from(u32::MAX) >> (bits - 9) };
+        // Where there are no extents, what leaves its inode gets a block map.
+        let extents = self.sb.features().incompat.contains(Incompat::EXTENTS);
         let blocks = match map {
-            InodeMap::Indirect => {
+            map if map == InodeMap::Indirect || (map == InodeMap::Inline && !extents) => {
                 let arrays = indirect::arrays_of(bits, counted.min(indirect::blocks_max(bits)));
                 indirect::blocks_max(bits).min(counted.saturating_sub(arrays))
             }

@@ -41,14 +41,16 @@ impl FileSystem {
         let mut end = u32::MAX;
         // The last blocks go with the inode, so that no crash leaves one that owns nothing: a long symbolic link would
         // be taken for a short one.
-        let (handle, mut core) = loop {
-            let handle = self.begin(ctx, CREDITS + 2 * held.len() + FREE_CREDITS)?;
+        let credits = CREDITS + held.credits();
+        let (handle, mut core, _attributes) = loop {
+            let handle = self.begin(ctx, credits + FREE_CREDITS)?;
             let mut core = inode.core_mut();
             self.join_inode(&handle, inode, &mut core)?;
             self.groups.pin_inode_bitmap(&handle, inode.group_on_disk(self))?;
-            end = self.free_mapped(ctx, &handle, inode, &mut core, 0..end)?;
+            let attributes = self.reserve_attribute_block(&handle, &core)?;
+            end = self.free_mapped(ctx, &handle, inode, &mut core, 0..end, credits)?;
             if end == 0 {
-                break (handle, core);
+                break (handle, core, attributes);
             }
         };
         let unused = self.release_attributes(&handle, inode, &mut core, &held)?;

@@ -5,6 +5,7 @@
 //! reference is an orphan until it is deleted, so that a crash in between loses no space.
 
 use super::CREDITS;
+use crate::cache::Buffer;
 use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
 use crate::{FileSystem, NewInode, OpContext, Result};
@@ -13,19 +14,28 @@ use blockyard_disk::checksum::object::ea_inode_hash;
 use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::num::{low32, u32_from_usize};
 use blockyard_disk::xattr::{AttributeList, Value, entry_hash_of_inode_value};
-use blockyard_disk::{Corruption, CorruptionKind, Incompat, InodeNr, Timestamp};
+use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat, InodeNr, Timestamp};
 use blockyard_sync::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The inodes that hold values of one inode's attributes, in memory before anything changes.
+/// The inodes that hold values of one inode's attributes, each with its block of the inode table: in memory before anything
+/// changes, because counting references must not fail midway.
 #[derive(Default)]
-pub(crate) struct ValueInodes(BTreeMap<u32, Arc<Inode>>);
+pub(crate) struct ValueInodes(BTreeMap<u32, (Arc<Inode>, Arc<Buffer>)>);
+
+/// Blocks of the orphan file that values without a reference are noted in, as a rule one.
+const NOTES: usize = 2;
 
 impl ValueInodes {
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
+    /// Metadata blocks that change with all counts of references.
+    pub(crate) fn credits(&self) -> usize {
+        let tables: BTreeSet<BlockNr> = self.0.values().map(|(_, table)| table.block()).collect();
+        if tables.is_empty() { 0 } else { tables.len() + NOTES }
+    }
+
+    fn find(&self, number: u32) -> Option<&Arc<Inode>> {
+        self.0.get(&number).map(|(value, _)| value)
     }
 }
 
@@ -61,7 +71,8 @@ impl FileSystem {
             if number == inode.number().raw() || !value.core_child().flags().contains(InodeFlags::EA_INODE) {
                 return Err(Corruption::new(CorruptionKind::XattrValueInode).in_inode(inode.number()).into());
             }
-            held.0.insert(number, value);
+            let table = self.table_of(InodeNr::new(number))?.0;
+            held.0.insert(number, (value, table));
         }
         Ok(held)
     }
@@ -73,7 +84,7 @@ impl FileSystem {
         held: &ValueInodes,
         values: impl IntoIterator<Item = u32>,
     ) -> Result<()> {
-        for value in values.into_iter().filter_map(|number| held.0.get(&number)) {
+        for value in values.into_iter().filter_map(|number| held.find(number)) {
             let mut core = value.core_mut_child();
             self.join_inode(handle, value, &mut core)?;
             let count = references(&core) + 1;
@@ -91,7 +102,7 @@ impl FileSystem {
         values: impl IntoIterator<Item = u32>,
     ) -> Result<Vec<Arc<Inode>>> {
         let mut unused = Vec::new();
-        for value in values.into_iter().filter_map(|number| held.0.get(&number)) {
+        for value in values.into_iter().filter_map(|number| held.find(number)) {
             let mut core = value.core_mut_child();
             self.join_inode(handle, value, &mut core)?;
             let count = references(&core).saturating_sub(1);
