@@ -497,11 +497,16 @@ fn what_lies_behind_the_end_does_not_show_after_a_crash() {
     }
 }
 
-/// Each freed block of logged data takes a revoke record: those of a large file were more than the log holds.
+/// Each freed block of logged data takes a revoke record: those of a large file were more than the log holds. A part may end
+/// inside of a cluster.
 #[test]
 fn a_large_file_of_logged_data_is_deleted_in_parts() {
-    for how in ["unlink", "truncate", "punch"] {
-        let device = Arc::new(formatted(&ext4(1024).journal_mib(1), 512 << 20));
+    let image = ext4(1024).journal_mib(1);
+    let clusters = image.clone().cluster_size(4 << 20);
+    for (how, image) in
+        ["unlink", "truncate", "punch"].into_iter().flat_map(|how| [(how, &image), (how, &clusters)])
+    {
+        let device = Arc::new(formatted(image, 512 << 20));
         let options = OpenOptions { data: DataMode::Journal, ..OpenOptions::default() };
         let fs = open_on(&device, options);
         let inode = file(&fs, ROOT, FILE);
@@ -596,6 +601,21 @@ fn a_tail_that_can_not_be_read_is_not_moved() {
             assert!(found == model);
         }
     });
+}
+
+/// Transactions of the smallest size have no room for the frees of a collapse beside its move; they need none.
+#[test]
+fn a_tail_is_moved_in_the_smallest_transactions() {
+    let device = Arc::new(formatted(&ext4(1024), 64 << 20));
+    let fs = open_on(&device, OpenOptions { transaction_blocks: Some(0), ..OpenOptions::default() });
+    for (extents, len) in [(1500, 4096), (1500, 2 << 20), (20, 4096)] {
+        let (inode, model) = comb(&fs, extents, 3);
+        let bytes = u64_from_usize(len);
+        fs.fallocate(&context(), inode, Fallocate::CollapseRange, 2048, bytes).unwrap();
+        assert!(content(&fs, inode)[2048..] == model[2048 + len..]);
+        fs.unlink(&context(), ROOT, FILE).unwrap();
+    }
+    judge(fs, &device);
 }
 
 /// Runs debugfs on an image that is saved for it and loaded again.

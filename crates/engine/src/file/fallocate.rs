@@ -362,7 +362,7 @@ impl FileSystem {
         self.write_back_from(ctx, inode, data, behind.start)?;
         self.convert_all(ctx, inode, data)?;
         self.forget_pages(data, bytes.start..u64::MAX);
-        let shift = self.prepare_shift(inode, blocks.start, FREE_CREDITS)?;
+        let shift = self.prepare_shift(inode, blocks.start)?;
         self.prepare_hole(ctx, inode, data, &blocks)?;
         let mut end = blocks.end;
         // The last blocks go with the move: a range that one transaction can free is removed whole, or not at all.
@@ -414,7 +414,7 @@ impl FileSystem {
         self.convert_all(ctx, inode, data)?;
         self.forget_pages(data, bytes.start..u64::MAX);
         self.discard_preallocations(ctx, inode);
-        let shift = self.prepare_shift(inode, blocks.start, 0)?;
+        let shift = self.prepare_shift(inode, blocks.start)?;
         let handle = self.begin(ctx, shift.credits)?;
         let mut core = inode.core_mut();
         let last = self.lookup_block(inode, &core, u32::MAX - 1)?;

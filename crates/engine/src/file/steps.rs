@@ -58,18 +58,18 @@ impl FileSystem {
     }
 
     /// Makes ready for moving everything at and behind `from` of a file with extents, which must happen in one transaction:
-    /// every leaf changes, and `beside` more blocks. The caller holds the content lock, so this stays right.
+    /// every leaf changes. The caller holds the content lock, so this stays right.
     ///
     /// # Errors
     /// [`Error::NotSupported`] when the journal is too small for that many.
-    pub(crate) fn prepare_shift(&self, inode: &Inode, from: u32, beside: usize) -> Result<Shift> {
+    pub(crate) fn prepare_shift(&self, inode: &Inode, from: u32) -> Result<Shift> {
         let core = inode.core();
         let store = ExtentStore::reader(self, inode, core.seed);
         let most = self.journal.blocks_max();
         let nodes = extents::hold_from(core.root(), &store, from, most)?;
         // The nodes above the leaves are few: one for each 80 leaves at most, on at most four levels.
         let credits = RUN_CREDITS + nodes.leaves() + nodes.leaves() / 40;
-        if credits + beside > most {
+        if credits > most {
             return Err(Error::NotSupported("the file has more extents than the journal can move at once"));
         }
         Ok(Shift { credits, _nodes: nodes })
