@@ -39,6 +39,7 @@ fn index_sets_lose_no_arrival() {
             remover.join().unwrap();
             assert_eq!(sets.next(0, 0, 9000), Some(GroupNr::new(arrives)), "{leaves} and {arrives}");
             assert_eq!(sets.next(0, arrives + 1, 9000), None);
+            assert_eq!(sets.next_order(0), Some(0), "{leaves} and {arrives}");
         });
     }
 }

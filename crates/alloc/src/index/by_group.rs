@@ -1,7 +1,9 @@
-//! Sets of groups ordered by group number: one bit a group, with two levels of summary bits above.
+//! Sets of groups ordered by group number: one bit a group, with two levels of summary bits above, and above those one
+//! word for all sets that says which of them hold a group.
 //!
 //! Key decision: a set is read without any lock. `next` is a few word loads whatever the number of groups, and the
-//! order of a walk is a function of the content only, never of the history.
+//! order of a walk is a function of the content only, never of the history. Most orders are empty most of the time: a
+//! walk over the orders goes from one that holds a group to the next such (`next_order`).
 //!
 //! Concurrency: bits are set and cleared under the lock of the group they stand for, so each bit has one writer;
 //! words and summaries have many. Insertion sets the bit, then the summaries upward. Removal clears the bit and, when
@@ -16,6 +18,8 @@ use blockyard_sync::{Atomic, AtomicInt, Backend, Ordering};
 /// One ordered set of groups for each order.
 pub(crate) struct OrderedSets<B: Backend> {
     sets: Box<[OrderedSet<B>]>,
+    /// One bit an order: its set holds a group. Kept as the summaries are.
+    held: B::AtomicU64,
 }
 
 /// An ordered set of groups.
@@ -26,19 +30,39 @@ struct OrderedSet<B: Backend> {
 }
 
 impl<B: Backend> OrderedSets<B> {
-    /// `orders` empty sets for `groups` groups.
+    /// `orders` empty sets for `groups` groups; at most 64 orders.
     pub(crate) fn new(orders: u32, groups: u32) -> Self {
-        Self { sets: (0..orders).map(|_| OrderedSet::new(groups)).collect() }
+        debug_assert!(orders <= u64::BITS, "{orders} orders do not fit one word");
+        Self { sets: (0..orders).map(|_| OrderedSet::new(groups)).collect(), held: B::AtomicU64::new(0) }
     }
 
     /// Adds a group; the caller holds its lock.
     pub(crate) fn insert(&self, order: u32, group: GroupNr) {
-        self.sets[usize_from_u32(order)].insert(usize_from_u32(group.raw()));
+        if self.sets[usize_from_u32(order)].insert(usize_from_u32(group.raw())) {
+            self.held.fetch_or(1 << order, Ordering::AcqRel);
+        }
     }
 
     /// Takes a group out; the caller holds its lock.
     pub(crate) fn remove(&self, order: u32, group: GroupNr) {
-        self.sets[usize_from_u32(order)].remove(usize_from_u32(group.raw()));
+        let set = &self.sets[usize_from_u32(order)];
+        if !set.remove(usize_from_u32(group.raw())) {
+            return;
+        }
+        if set.is_empty() {
+            self.held.fetch_and(!(1 << order), Ordering::AcqRel);
+        }
+        // Also when it was not empty: another remover may have seen it so before this one filled the top again.
+        if !set.is_empty() && self.held.load(Ordering::Acquire) & (1 << order) == 0 {
+            self.held.fetch_or(1 << order, Ordering::AcqRel);
+        }
+    }
+
+    /// The first order from `from` on whose set holds a group.
+    #[inline]
+    pub(crate) fn next_order(&self, from: u32) -> Option<u32> {
+        let held = self.held.load(Ordering::Acquire) & u64::MAX.checked_shl(from)?;
+        (held != 0).then(|| held.trailing_zeros())
     }
 
     /// The first group of a set in `[from, end)`.
@@ -69,34 +93,33 @@ impl<B: Backend> OrderedSet<B> {
         Self { bits, summary, top }
     }
 
-    fn insert(&self, at: usize) {
+    /// Gives whether a word at the top was empty before.
+    fn insert(&self, at: usize) -> bool {
         // Release pairs with the acquire loads of `next`: who sees a summary bit sees the bits below it.
-        if self.bits[at / 64].fetch_or(1 << (at % 64), Ordering::AcqRel) == 0
+        self.bits[at / 64].fetch_or(1 << (at % 64), Ordering::AcqRel) == 0
             && self.summary[at / 4096].fetch_or(1 << (at / 64 % 64), Ordering::AcqRel) == 0
-        {
-            self.top[at / 262_144].fetch_or(1 << (at / 4096 % 64), Ordering::AcqRel);
-        }
+            && self.top[at / 262_144].fetch_or(1 << (at / 4096 % 64), Ordering::AcqRel) == 0
     }
 
-    fn remove(&self, at: usize) {
+    /// Gives whether a bit at the top was cleared, or set again.
+    fn remove(&self, at: usize) -> bool {
         let bit = 1u64 << (at % 64);
-        if self.bits[at / 64].fetch_and(!bit, Ordering::AcqRel) & !bit == 0 {
-            self.clear_summary(at / 64);
-        }
+        self.bits[at / 64].fetch_and(!bit, Ordering::AcqRel) & !bit == 0 && self.clear_summary(at / 64)
     }
 
-    /// Clears the summary bit of an empty word, unless it was filled meanwhile.
-    fn clear_summary(&self, word: usize) {
+    /// Clears the summary bit of an empty word, unless it was filled meanwhile; as [`Self::remove`].
+    fn clear_summary(&self, word: usize) -> bool {
         let bit = 1u64 << (word % 64);
         let emptied = self.summary[word / 64].fetch_and(!bit, Ordering::AcqRel) & !bit == 0;
         if emptied {
             self.clear_top(word / 64);
         }
-        if self.bits[word].load(Ordering::Acquire) != 0
-            && self.summary[word / 64].fetch_or(bit, Ordering::AcqRel) == 0
-        {
+        let refilled = self.bits[word].load(Ordering::Acquire) != 0
+            && self.summary[word / 64].fetch_or(bit, Ordering::AcqRel) == 0;
+        if refilled {
             self.top[word / 4096].fetch_or(1 << (word / 64 % 64), Ordering::AcqRel);
         }
+        emptied || refilled
     }
 
     fn clear_top(&self, summary: usize) {
@@ -107,14 +130,12 @@ impl<B: Backend> OrderedSet<B> {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.top.iter().all(|word| word.load(Ordering::Acquire) == 0)
+    }
+
     /// The lowest member at or after `from`.
     fn next(&self, from: usize) -> Option<usize> {
-        // Most sets are empty most of the time: one load says so.
-        if let [top] = &*self.top
-            && top.load(Ordering::Acquire) == 0
-        {
-            return None;
-        }
         if let Some(at) = next_in_word(&self.bits, from) {
             return Some(at);
         }
@@ -190,6 +211,35 @@ mod tests {
                 prop_assert_eq!(next, model.range(from..).next().copied().filter(|&g| g < 299_000));
             }
             prop_assert_eq!(sets.len(0) as usize, model.len());
+        }
+
+        /// A walk over the orders looked into every empty one at each allocation.
+        #[test]
+        fn the_next_order_is_the_next_that_holds_a_group(
+            moves in prop::collection::vec((0u32..40, 0u32..14), 1..100),
+            groups in prop::sample::select(vec![40u32, 600_000]),
+        ) {
+            let sets = OrderedSets::<Native>::new(14, groups);
+            let spread = groups / 40;
+            let mut order_of = std::collections::BTreeMap::new();
+            for (group, order) in moves {
+                let nr = GroupNr::new(group * spread);
+                match order_of.insert(group, order) {
+                    Some(old) if old == order => {
+                        sets.remove(old, nr);
+                        order_of.remove(&group);
+                    }
+                    Some(old) => {
+                        sets.remove(old, nr);
+                        sets.insert(order, nr);
+                    }
+                    None => sets.insert(order, nr),
+                }
+                let held: BTreeSet<u32> = order_of.values().copied().collect();
+                for from in 0..=14 {
+                    prop_assert_eq!(sets.next_order(from), held.range(from..).next().copied());
+                }
+            }
         }
     }
 }

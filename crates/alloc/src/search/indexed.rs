@@ -13,6 +13,7 @@ use super::criteria::Criterion;
 use crate::allocator::Allocator;
 use crate::context::Context;
 use crate::error::Result;
+use crate::index::by_group::OrderedSets;
 use crate::index::{Sets, fragment_order};
 use crate::policy::slots::Sweep;
 use crate::request::RequestFlags;
@@ -97,11 +98,20 @@ impl<B: Backend> Allocator<B> {
     /// Goes through the sets of a criterion in order, each over the given ranges.
     fn sweep(&self, context: &mut Context<'_, B>, criterion: Criterion, ranges: &[Range<u32>]) -> Result<()> {
         let orders = self.table.indexes.orders();
+        let sets = match criterion {
+            Criterion::PowerOfTwo => &self.table.indexes.largest,
+            _ => &self.table.indexes.average,
+        };
+        let Sets::ByGroup(sets) = sets else { return Ok(()) };
         if criterion == Criterion::BestAvail {
             let trim = context.trim;
             for order in (trim.low..=trim.top).rev() {
                 let len = Trim::len_at(order, self.stripe);
-                self.walk_set(context, criterion, Step { order: fragment_order(len, orders), len }, ranges)?;
+                let order = fragment_order(len, orders);
+                if sets.next_order(order) != Some(order) {
+                    continue;
+                }
+                self.walk_set(context, criterion, sets, Step { order, len }, ranges)?;
                 if context.selection.status != Status::Continue {
                     return Ok(());
                 }
@@ -109,13 +119,15 @@ impl<B: Backend> Allocator<B> {
             return Ok(());
         }
         let len = context.goal.len;
-        let first =
+        let mut from =
             if criterion == Criterion::PowerOfTwo { context.order2 } else { fragment_order(len, orders) };
-        for order in first..orders {
-            self.walk_set(context, criterion, Step { order, len }, ranges)?;
+        // Asked again after each set: a visit may load a group, which enters a set then.
+        while let Some(order) = sets.next_order(from) {
+            self.walk_set(context, criterion, sets, Step { order, len }, ranges)?;
             if context.selection.status != Status::Continue {
                 return Ok(());
             }
+            from = order + 1;
         }
         Ok(())
     }
@@ -125,14 +137,10 @@ impl<B: Backend> Allocator<B> {
         &self,
         context: &mut Context<'_, B>,
         criterion: Criterion,
+        sets: &OrderedSets<B>,
         step: Step,
         ranges: &[Range<u32>],
     ) -> Result<()> {
-        let sets = match criterion {
-            Criterion::PowerOfTwo => &self.table.indexes.largest,
-            _ => &self.table.indexes.average,
-        };
-        let Sets::ByGroup(sets) = sets else { return Ok(()) };
         context.goal.len = step.len;
         for range in ranges {
             let mut from = range.start;
