@@ -14,7 +14,10 @@
 //! - `freed_merge=by-group`: freed clusters wait in their group and are found again by a set of groups, so freeing
 //!   takes no lock but the group's.
 //!
-//! **When it wins.** Many files appended in parallel: extents as long as a group allows; freeing beside allocating.
+//! **When it wins.** Many files appended in parallel, as far as it was measured: 64 writers that overlap in the lab's
+//! repeatable model and append 4 KiB at a time to 1 GiB each leave 60 extents a file (`linux-6.18` 197), writers that take
+//! turns one (`linux-6.18` one a block). What free-running threads leave is chance; nothing is claimed of it. Freeing
+//! beside allocating.
 //!
 //! **When it loses.** Files that several CPUs write into one directory lie in as many groups of its flex group, so a
 //! scan of the directory in order of names seeks between them, and small files touch more groups. A file that
