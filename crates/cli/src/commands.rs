@@ -23,6 +23,7 @@ mod progress;
 mod put;
 mod recover;
 mod rm;
+mod rotational;
 mod stat;
 mod version;
 mod volume;

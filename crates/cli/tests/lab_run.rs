@@ -110,10 +110,13 @@ fn every_option_changes_the_run_as_it_says() {
     // A smaller block makes more groups, so more free runs.
     let small = row(&["--mkfs", "-b 1024 -O ^has_journal"]);
     assert!(small["free_extents"].as_u64() > row(&[])["free_extents"].as_u64(), "{small}");
-    let timed = words("lab run fallocate2 --memory 256M --workers 1 --seconds 0.2 --policy yard --json");
+    let timed = words(
+        "lab run fallocate2 --memory 256M --workers 1 --seconds 0.2 --policy yard --interleave threads --json",
+    );
     let timed: serde_json::Value = serde_json::from_str(stdout(&blockyard(&timed)).trim()).unwrap();
     assert!((0.2..5.0).contains(&timed["seconds"].as_f64().unwrap()), "{timed}");
-    let scaled = words("lab run append64 --scale 0.001 --workers 3 --policy yard --json");
+    let scaled =
+        words("lab run append64 --scale 0.001 --workers 3 --policy yard --interleave threads --json");
     let scaled: serde_json::Value = serde_json::from_str(stdout(&blockyard(&scaled)).trim()).unwrap();
     assert_eq!(scaled["ops"], 3 * 263);
     let quiet = blockyard(&run_with(&["--quiet"]));
@@ -124,7 +127,7 @@ fn every_option_changes_the_run_as_it_says() {
 fn the_printed_tables_end_with_the_judges_and_the_seed() {
     let text = stdout(&blockyard(&run_with(&["--seed", "5"])));
     for part in
-        ["operations a second", "p99.99", "extents/file", "yard", "seed 5: the image passed our check"]
+        ["operations a second", "p99.99", "extents/file", "yard", "seed 5: all 2 images passed our check"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -146,7 +149,7 @@ fn progress_shows_on_a_terminal_only() {
         terminal(&format!("lab run fallocate2 --memory 256M --workers 1 --seconds 2.5 --policy yard {more}"))
     };
     let shown = run("");
-    assert!(shown.contains("lab run: 1 of 1: fallocate2 yard x 1 (0 %), "), "{shown}");
+    assert!(shown.contains("lab run: 1 of 2: fallocate2 yard x 1 (0 %), "), "{shown}");
     assert!(shown.contains("passed our check"), "{shown}");
     assert_eq!(run("--quiet"), "");
     let pairs = terminal("lab pairs --policy yard --workers 1 --seconds 2");
@@ -437,7 +440,7 @@ fn a_report_is_made_again_in_every_form() {
     assert_eq!(report("jsonl"), std::fs::read_to_string(Path::new(out).join("rows.jsonl")).unwrap());
     let csv = report("csv");
     assert!(
-        csv.starts_with("workload,policy,workers,cpus,interleave,seed,ops,") && csv.lines().count() == 2,
+        csv.starts_with("workload,policy,workers,cpus,interleave,seed,ops,") && csv.lines().count() == 3,
         "{csv}"
     );
     assert!(report("terminal").contains("yard"));

@@ -22,6 +22,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::copy::scaled;
+use crate::ledger::Ledger;
 use crate::row::count_as_f64;
 use crate::run::{Verdict, default_mkfs};
 use crate::target::engine::{context, unjournaled};
@@ -51,6 +52,8 @@ pub struct ClusterPlan {
     pub calls: u64,
     /// Seed.
     pub seed: u64,
+    /// Whether the allocator takes the device for one with seek times.
+    pub rotational: bool,
 }
 
 /// The calls of one kind.
@@ -85,7 +88,48 @@ pub struct ClusterRow {
     pub truncate: Calls,
 }
 
+/// What is kept of one file system.
+#[derive(Serialize, Deserialize)]
+struct Measured {
+    rows: Vec<ClusterRow>,
+    verdict: Verdict,
+}
+
+impl crate::ledger::Cell for Measured {
+    const FILE: &'static str = crate::report::CLUSTERS_FILE;
+    type Row = ClusterRow;
+
+    fn rows(&self) -> &[ClusterRow] {
+        &self.rows
+    }
+}
+
 impl ClusterPlan {
+    /// What to say where nearly nothing is read, because the bitmaps fit into what the engine keeps in memory.
+    #[must_use]
+    pub fn too_small(&self) -> Option<String> {
+        let groups = scaled(IMAGE_BYTES, self.scale) / (128 * MIB);
+        let fits = groups * 4096 <= u64_from_usize(CACHE_BYTES);
+        fits.then(|| {
+            format!(
+                "e3: the bitmaps of {groups} groups fit into the engine's {} KiB; at this --scale reads show little",
+                CACHE_BYTES >> 10
+            )
+        })
+    }
+
+    /// All that decides the plan, as text.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        format!("{self:?}")
+    }
+
+    /// All that decides one file system.
+    fn decides(&self, name: &str) -> Result<serde_json::Value> {
+        let policy = format!("{:?}", Policy::parse(&self.policy)?);
+        Ok(serde_json::json!({"workload": "e3", "name": name, "policy": policy, "plan": self.identity()}))
+    }
+
     /// Refuses what cannot work, before anything runs.
     ///
     /// # Errors
@@ -107,14 +151,32 @@ impl ClusterPlan {
 ///
 /// # Errors
 /// Those of [`ClusterPlan::check`], and of the file system.
-pub fn run(plan: &ClusterPlan, mut progress: impl FnMut(usize, &str)) -> Result<(Vec<ClusterRow>, Verdict)> {
+pub fn run(plan: &ClusterPlan, progress: impl FnMut(usize, &str)) -> Result<(Vec<ClusterRow>, Verdict)> {
+    run_kept(plan, &mut Ledger::none(), progress)
+}
+
+/// As [`run`]; what `ledger` has is not measured again, the rest is kept in it.
+///
+/// # Errors
+/// As [`run`], and when a row cannot be written.
+pub fn run_kept(
+    plan: &ClusterPlan,
+    ledger: &mut Ledger,
+    mut progress: impl FnMut(usize, &str),
+) -> Result<(Vec<ClusterRow>, Verdict)> {
     plan.check()?;
     let (mut rows, mut verdict) = (Vec::new(), Verdict::default());
     for (index, cluster_kib) in CLUSTERS.into_iter().enumerate() {
         let name = name_of(cluster_kib);
         progress(index + 1, &format!("e3 on {name}"));
-        let row = Server::open(plan, cluster_kib).and_then(|server| server.run(&mut verdict));
-        rows.push(row.with_context(|| format!("e3 on {name}"))?);
+        let measured = ledger.cell(plan.decides(&name)?, || {
+            let mut verdict = Verdict::default();
+            let row = Server::open(plan, cluster_kib)?.run(&mut verdict)?;
+            Ok(Measured { rows: vec![row], verdict })
+        });
+        let measured = measured.with_context(|| format!("e3 on {name}"))?;
+        rows.extend(measured.rows);
+        verdict.add(&measured.verdict);
     }
     Ok((rows, verdict))
 }
@@ -161,7 +223,12 @@ impl<'p> Server<'p> {
         };
         mkfs::format(&*device, &options)?;
         let policy = Policy::parse(&plan.policy)?;
-        let open = OpenOptions { cpus: 1, cache_bytes: CACHE_BYTES, ..unjournaled(policy, plan.seed) };
+        let open = OpenOptions {
+            cpus: 1,
+            cache_bytes: CACHE_BYTES,
+            rotational: plan.rotational,
+            ..unjournaled(policy, plan.seed)
+        };
         let shared: Arc<dyn BlockDevice> = Arc::<Device>::clone(&device);
         let fs = FileSystem::open(shared, open, &context(0))?;
         let random = ChaCha8Rng::seed_from_u64(plan.seed);
@@ -267,7 +334,7 @@ mod tests {
     use super::*;
 
     fn plan() -> ClusterPlan {
-        ClusterPlan { policy: "linux-6.18".into(), scale: 0.02, calls: 300, seed: 1 }
+        ClusterPlan { policy: "linux-6.18".into(), scale: 0.02, calls: 300, seed: 1, rotational: false }
     }
 
     /// The larger the cluster, the fewer bitmaps a call can need.

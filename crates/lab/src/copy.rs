@@ -20,6 +20,7 @@ use blockyard_disk::{GroupNr, InodeNr};
 use blockyard_engine::{Events, FileSystem, NewInode, OpenOptions};
 use serde::{Deserialize, Serialize};
 
+use crate::ledger::Ledger;
 use crate::map::{AllocationMap, Timeline};
 use crate::row::count_as_f64;
 use crate::run::{CellDevice, ImageSource, NamedMap, Verdict};
@@ -29,6 +30,7 @@ use crate::workload::{GIB, MIB};
 use reuse::Reuse;
 
 pub use tree::{Tree, TreeFile, scaled};
+pub(crate) use tree::{normal, whole};
 
 /// Data written between two commits at full scale: the five seconds of a mount at 256 MiB/s.
 pub const COMMIT_BYTES: u64 = 1280 * MIB;
@@ -60,6 +62,8 @@ pub struct CopyPlan {
     pub commit_bytes: u64,
     /// Seed.
     pub seed: u64,
+    /// Whether the allocator takes the device for one with seek times.
+    pub rotational: bool,
 }
 
 /// What lay on the image after one copy.
@@ -104,7 +108,7 @@ pub struct CopyRow {
 }
 
 /// What came out.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CopyOutcome {
     /// Arms in order, then copies.
     pub rows: Vec<CopyRow>,
@@ -130,7 +134,39 @@ impl CopyPlan {
             commit_bytes: (tree.bytes() / (27 * GIB).div_ceil(COMMIT_BYTES)).max(MIB),
             tree,
             seed,
+            rotational: false,
         }
+    }
+
+    /// What to say where the tree is too small for its map to show much.
+    #[must_use]
+    pub fn too_small(&self) -> Option<String> {
+        let groups = self.tree.bytes() * 818 / (27 * GIB);
+        (groups < 50).then(|| {
+            format!("copy: the image has {groups} groups, the published one 818; at this size boundaries and empty groups show little")
+        })
+    }
+
+    /// All that decides the plan, as text.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        format!("{self:?}")
+    }
+
+    /// All that decides one arm.
+    fn decides(&self, name: &str, policy: Policy) -> Result<serde_json::Value> {
+        Ok(serde_json::json!({
+            "workload": "copy",
+            "name": name,
+            "policy": format!("{policy:?}"),
+            "tree": crate::ledger::hash(&format!("{:?}", self.tree)),
+            "copies": self.copies,
+            "cpus": self.cpus,
+            "image": self.image.identity()?,
+            "rotational": self.rotational,
+            "commit_bytes": self.commit_bytes,
+            "seed": self.seed,
+        }))
     }
 
     /// Refuses what cannot work, before anything runs.
@@ -152,11 +188,32 @@ impl CopyPlan {
     }
 }
 
+impl crate::ledger::Cell for CopyOutcome {
+    const FILE: &'static str = crate::report::COPIES_FILE;
+    type Row = CopyRow;
+
+    fn rows(&self) -> &[CopyRow] {
+        &self.rows
+    }
+}
+
 /// Runs every arm; `progress` is told before each copy.
 ///
 /// # Errors
 /// Those of [`CopyPlan::check`] before anything runs; for an arm that fails, with its name.
-pub fn run(plan: &CopyPlan, mut progress: impl FnMut(usize, &str)) -> Result<CopyOutcome> {
+pub fn run(plan: &CopyPlan, progress: impl FnMut(usize, &str)) -> Result<CopyOutcome> {
+    run_kept(plan, &mut Ledger::none(), progress)
+}
+
+/// As [`run`]; arms that `ledger` has are not copied again, the others are kept in it.
+///
+/// # Errors
+/// As [`run`], and when an arm cannot be written.
+pub fn run_kept(
+    plan: &CopyPlan,
+    ledger: &mut Ledger,
+    mut progress: impl FnMut(usize, &str),
+) -> Result<CopyOutcome> {
     plan.check()?;
     let mut outcome = CopyOutcome::default();
     for (arm, name) in plan.policies.iter().enumerate() {
@@ -165,8 +222,15 @@ pub fn run(plan: &CopyPlan, mut progress: impl FnMut(usize, &str)) -> Result<Cop
             progress(part, &format!("copy {copy} under {name}"));
         };
         let policy = Policy::parse(name)?;
-        run_arm(plan, name, policy, &mut outcome, &mut begin)
-            .with_context(|| format!("copy under {name}"))?;
+        let arm = ledger.cell(plan.decides(name, policy)?, || {
+            let mut arm = CopyOutcome::default();
+            run_arm(plan, name, policy, &mut arm, &mut begin).map(|()| arm)
+        });
+        let arm = arm.with_context(|| format!("copy under {name}"))?;
+        outcome.rows.extend(arm.rows);
+        outcome.verdict.add(&arm.verdict);
+        outcome.maps.extend(arm.maps);
+        outcome.timelines.extend(arm.timelines);
     }
     Ok(outcome)
 }
@@ -255,7 +319,10 @@ impl<'a> Copier<'a> {
         let reuse = Arc::new(Reuse::default());
         let sink: Arc<dyn EventSink> = Arc::<Reuse>::clone(&reuse);
         let events = Some(Events(sink));
-        let options = OpenOptions { cpus: plan.cpus, events, ..unjournaled(policy, plan.seed) };
+        let (cpus, rotational) = (plan.cpus, plan.rotational);
+        // A machine that copies a tree keeps its inodes, and with them what policies remember of each file.
+        let inodes_max = 2 * (plan.tree.files.len() + plan.tree.directories.len()).max(8192);
+        let options = OpenOptions { cpus, rotational, events, inodes_max, ..unjournaled(policy, plan.seed) };
         let fs = FileSystem::open(device.shared(), options, &context(0))?;
         reuse.set_cluster_bytes(u64::from(fs.geometry().cluster_ratio()) << fs.geometry().block_bits());
         let groups = blockyard_disk::num::usize_from_u32(fs.geometry().groups());

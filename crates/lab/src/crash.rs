@@ -33,6 +33,8 @@ use states::Sample;
 use trial::Trial;
 use workloads::{WORKLOADS, Workload};
 
+use crate::scratch::Scratch;
+
 /// What to try.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -56,6 +58,8 @@ pub struct Plan {
     pub keep: Option<PathBuf>,
     /// Only our own recovery and checker judge.
     pub ours_only: bool,
+    /// Where images lie while they are judged; none: in memory, where that is usual.
+    pub scratch: Option<PathBuf>,
 }
 
 /// What came out for one workload.
@@ -164,7 +168,7 @@ pub fn run(
     mut done: impl FnMut(&Row),
 ) -> Result<(Vec<Row>, Judges)> {
     let (workloads, rule) = plan.parsed()?;
-    let scratch = scratch()?;
+    let scratch = scratch(plan)?;
     let judges = Judges::find(scratch.path());
     let _keeper = Keeper::start(&judges, scratch.path())?;
     let mut rows = Vec::new();
@@ -186,9 +190,12 @@ pub fn run(
 }
 
 /// A folder for images: in memory, where that is usual.
-fn scratch() -> Result<tempfile::TempDir> {
-    let builder = || tempfile::Builder::new().prefix("blockyard-crash-").to_owned();
-    builder().tempdir_in("/dev/shm").or_else(|_| builder().tempdir()).context("a folder for images")
+fn scratch(plan: &Plan) -> Result<Scratch> {
+    if let Some(folder) = &plan.scratch {
+        return Scratch::new("crash", folder);
+    }
+    let in_memory = Scratch::new("crash", std::path::Path::new("/dev/shm"));
+    in_memory.or_else(|_| Scratch::temporary("crash"))
 }
 
 /// One workload being judged.

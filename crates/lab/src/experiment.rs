@@ -35,6 +35,8 @@ pub struct Setup {
     pub repeat: u32,
     /// Seed.
     pub seed: u64,
+    /// Whether the allocator takes the device for one with seek times.
+    pub rotational: bool,
     /// The image; `None`: in memory, as large as the published one.
     pub image: Option<ImageSource>,
 }
@@ -112,6 +114,7 @@ impl Setup {
             seed: self.seed,
             beside_kernel: false,
             journal: vec![false],
+            rotational: self.rotational,
         }
     }
 }
@@ -128,6 +131,7 @@ mod tests {
             workers: Some(vec![1, 2]),
             repeat: 1,
             seed: 3,
+            rotational: false,
             image: Some(ImageSource::memory(64 << 30, 3)),
         }
     }

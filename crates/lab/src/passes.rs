@@ -5,6 +5,8 @@
 //! What a layout decides is the amount read and how far it lies apart; the second shows on a device with seeks only. The
 //! published middle column, the first allocator of ext4, is none of our policies.
 
+mod tree;
+
 use std::process::Command;
 use std::sync::Arc;
 
@@ -12,31 +14,23 @@ use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::InodeNr;
+use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::FileType;
-use blockyard_disk::num::{u64_from_usize, usize_from_u64};
-use blockyard_engine::{FileSystem, NewInode, OpenOptions, mkfs};
+use blockyard_disk::num::usize_from_u64;
+use blockyard_engine::{FileSystem, NewInode, OpenOptions, RenameMode, mkfs};
 use serde::{Deserialize, Serialize};
 
-use crate::copy::Tree;
+use crate::ledger::Ledger;
 use crate::run::{Verdict, e2fsck_program};
+use crate::scratch::Scratch;
 use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
+use tree::{Directory, HomeTree};
 
 /// Kinds of file system in the order of the columns.
 pub const KINDS: [&str; 2] = ["ext3", "ext4"];
 /// Passes of e2fsck; the last row of figures is their sum.
 pub const PASSES: usize = 5;
-/// Regular files of the published tree.
-const FILES: u64 = 263_549;
-/// Its directories.
-const DIRECTORIES: u64 = 28_022;
-/// Its symbolic links, of which [`FAST_SYMLINKS`] lie in their inodes.
-const SYMLINKS: u64 = 20_618;
-const FAST_SYMLINKS: u64 = 19_450;
-/// Its further names of files.
-const HARD_LINKS: u64 = 615;
-/// Bytes of its files: the published 4,388,697 blocks without what ext3 keeps for itself.
-const BYTES: u64 = 16 * GIB;
 /// Inodes of the published file system.
 const INODES: u64 = 2_097_152;
 /// Its size.
@@ -53,6 +47,8 @@ pub struct PassPlan {
     pub scale: f64,
     /// Seed.
     pub seed: u64,
+    /// Whether the allocator takes the device for one with seek times.
+    pub rotational: bool,
 }
 
 /// One pass of e2fsck.
@@ -89,7 +85,46 @@ pub struct PassRow {
     pub total: Pass,
 }
 
+/// What is kept of one file system.
+#[derive(Serialize, Deserialize)]
+struct Measured {
+    rows: Vec<PassRow>,
+    verdict: Verdict,
+}
+
+impl crate::ledger::Cell for Measured {
+    const FILE: &'static str = crate::report::PASSES_FILE;
+    type Row = PassRow;
+
+    fn rows(&self) -> &[PassRow] {
+        &self.rows
+    }
+}
+
 impl PassPlan {
+    /// What to say where e2fsck's whole megabytes round what is compared away.
+    #[must_use]
+    pub fn too_small(&self) -> Option<String> {
+        (self.scale < 0.1).then(|| {
+            format!(
+                "e4: e2fsck tells whole megabytes, and at --scale {} a pass reads few; compare from 0.1 up",
+                self.scale
+            )
+        })
+    }
+
+    /// All that decides the plan, as text.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        format!("{self:?}")
+    }
+
+    /// All that decides one file system.
+    fn decides(&self, name: &str) -> Result<serde_json::Value> {
+        let policy = format!("{:?}", Policy::parse(&self.policy)?);
+        Ok(serde_json::json!({"workload": "e4", "name": name, "policy": policy, "plan": self.identity()}))
+    }
+
     /// Refuses what cannot work, before anything runs.
     ///
     /// # Errors
@@ -114,18 +149,33 @@ impl PassPlan {
 ///
 /// # Errors
 /// Those of [`PassPlan::check`], of the file system, and when e2fsck is not installed or finds errors.
-pub fn run(plan: &PassPlan, mut progress: impl FnMut(usize, &str)) -> Result<(Vec<PassRow>, Verdict)> {
+pub fn run(plan: &PassPlan, progress: impl FnMut(usize, &str)) -> Result<(Vec<PassRow>, Verdict)> {
+    run_kept(plan, &mut Ledger::none(), progress)
+}
+
+/// As [`run`]; what `ledger` has is not measured again, the rest is kept in it.
+///
+/// # Errors
+/// As [`run`], and when a row cannot be written.
+pub fn run_kept(
+    plan: &PassPlan,
+    ledger: &mut Ledger,
+    mut progress: impl FnMut(usize, &str),
+) -> Result<(Vec<PassRow>, Verdict)> {
     plan.check()?;
     let program = e2fsck_program().context("e4: e2fsck tells the figures; install e2fsprogs")?;
     let (mut rows, mut verdict) = (Vec::new(), Verdict::default());
     for (index, kind) in KINDS.into_iter().enumerate() {
         progress(index + 1, &format!("e4 on {kind}"));
-        let row = fill(plan, kind).and_then(|device| {
+        let measured = ledger.cell(plan.decides(kind)?, || {
+            let mut verdict = Verdict { e2fsck_clean: Some(true), ..Verdict::default() };
+            let device = fill(plan, kind)?;
             verdict.check(&*device)?;
-            judge(plan, kind, program, &device)
+            Ok(Measured { rows: vec![judge(plan, kind, program, &device)?], verdict })
         });
-        rows.push(row.with_context(|| format!("e4 on {kind}"))?);
-        verdict.add(&Verdict { e2fsck_clean: Some(true), ..Verdict::default() });
+        let measured = measured.with_context(|| format!("e4 on {kind}"))?;
+        rows.extend(measured.rows);
+        verdict.add(&measured.verdict);
     }
     Ok((rows, verdict))
 }
@@ -137,7 +187,8 @@ fn fill(plan: &PassPlan, kind: &str) -> Result<Arc<MemoryDevice>> {
     let mut options = options.block_size(4096).identity(plan.seed, 1_700_000_000);
     options.inodes = Some(u32::try_from(plan.scaled(INODES))?);
     mkfs::format(&*device, &options)?;
-    let open = OpenOptions { cpus: 1, ..unjournaled(Policy::parse(&plan.policy)?, plan.seed) };
+    let rotational = plan.rotational;
+    let open = OpenOptions { cpus: 1, rotational, ..unjournaled(Policy::parse(&plan.policy)?, plan.seed) };
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
     let mut copy = Copy {
         fs: FileSystem::open(shared, open, &context(0))?,
@@ -155,40 +206,55 @@ struct Copy {
 }
 
 impl Copy {
+    /// Depth first, in the order of names, files of a directory before its subdirectories; further names at the end.
     fn tree(&mut self, plan: &PassPlan) -> Result<()> {
-        let tree = Tree::made_up(plan.scaled(FILES), plan.scaled(BYTES), plan.scaled(DIRECTORIES), plan.seed);
-        let count = u64_from_usize(tree.directories.len());
-        let (links, hard) = (plan.scaled(SYMLINKS), plan.scaled(HARD_LINKS));
-        let mut files = tree.files.iter().enumerate().peekable();
-        let mut made: Vec<InodeNr> = Vec::new();
-        for (number, parent) in tree.directories.iter().enumerate() {
-            let parent = parent.map_or(InodeNr::ROOT, |parent| made[parent]);
-            let directory = self.make(parent, &format!("dir{number}"), FileType::Directory)?;
-            made.push(directory);
-            let mut last = None;
-            while let Some((index, file)) = files.next_if(|(_, file)| file.directory == Some(number)) {
-                last = Some(self.file(directory, &format!("file{index}"), file.bytes)?);
+        let tree = HomeTree::new(plan);
+        let mut files = Vec::new();
+        let mut waiting = vec![(0, InodeNr::ROOT)];
+        while let Some((number, inode)) = waiting.pop() {
+            let directory = &tree.directories[number];
+            self.fill(directory, inode, &mut files)?;
+            let mut below = directory.directories.clone();
+            below.sort_by(|one, other| tree.directories[*other].name.cmp(&tree.directories[*one].name));
+            // Made when its turn comes, before what is in it.
+            waiting.extend(below.into_iter().map(|number| (number, inode)));
+            if let Some((next, parent)) = waiting.pop() {
+                let made = self.make(parent, &tree.directories[next].name, FileType::Directory)?;
+                waiting.push((next, made));
             }
-            let at = u64_from_usize(number);
-            for link in at * links / count..(at + 1) * links / count {
-                self.symlink(directory, link)?;
-            }
-            for name in at * hard / count..(at + 1) * hard / count {
-                if let Some(inode) = last {
-                    self.fs.link(&context(0), inode, directory, format!("hard{name}").as_bytes())?;
-                }
-            }
+        }
+        let every = (files.len() / usize_from_u64(tree.hard_links)).max(1);
+        for (name, (directory, file)) in (0..tree.hard_links).zip(files.iter().step_by(every)) {
+            self.fs.link(&context(0), *file, *directory, format!("hard{name}").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn fill(&self, of: &Directory, directory: InodeNr, files: &mut Vec<(InodeNr, InodeNr)>) -> Result<()> {
+        for (name, bytes) in &of.files {
+            files.push((directory, self.file(directory, name, *bytes)?));
+        }
+        for (number, length) in of.symlinks.iter().enumerate() {
+            let (name, target) = (format!("link{number:04}"), vec![b'x'; *length]);
+            self.fs.symlink(&context(0), directory, name.as_bytes(), &target)?;
+        }
+        for (number, kind) in of.special.iter().enumerate() {
+            self.make(directory, &format!("special{number:02}"), *kind)?;
         }
         Ok(())
     }
 
     fn make(&self, parent: InodeNr, name: &str, kind: FileType) -> Result<InodeNr> {
-        let new = NewInode { kind, permissions: 0o755, device: None };
+        let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
+        let device = is_device.then_some(DeviceNumber { major: 1, minor: 3 });
+        let new = NewInode { kind, permissions: 0o755, device };
         Ok(self.fs.create(&context(0), parent, name.as_bytes(), &new)?)
     }
 
+    /// As rsync makes it: under another name until it is whole.
     fn file(&self, directory: InodeNr, name: &str, bytes: u64) -> Result<InodeNr> {
-        let (ctx, inode) = (context(0), self.make(directory, name, FileType::Regular)?);
+        let early = format!(".{name}.Xy12Zw");
+        let (ctx, inode) = (context(0), self.make(directory, &early, FileType::Regular)?);
         self.fs.open_inode(inode, true)?;
         let mut at = 0;
         while at < bytes {
@@ -197,22 +263,15 @@ impl Copy {
             at += length;
         }
         self.fs.release_inode(&ctx, inode, true)?;
+        let (from, to) = ((directory, early.as_bytes()), (directory, name.as_bytes()));
+        self.fs.rename(&ctx, from, to, RenameMode::Replace)?;
         Ok(inode)
-    }
-
-    /// Targets that fit into an inode have less than 60 bytes.
-    fn symlink(&self, directory: InodeNr, number: u64) -> Result<()> {
-        let is_slow = (number + 1) * (SYMLINKS - FAST_SYMLINKS) / SYMLINKS
-            > number * (SYMLINKS - FAST_SYMLINKS) / SYMLINKS;
-        let target = vec![b'x'; if is_slow { 100 } else { 20 }];
-        self.fs.symlink(&context(0), directory, format!("link{number}").as_bytes(), &target)?;
-        Ok(())
     }
 }
 
 /// Has e2fsck tell its passes.
 fn judge(plan: &PassPlan, kind: &str, program: &str, device: &MemoryDevice) -> Result<PassRow> {
-    let folder = tempfile::tempdir().context("a folder for the image")?;
+    let folder = Scratch::temporary("e4")?;
     let image = folder.path().join("image");
     device.save(&image)?;
     let output = Command::new(program).args(["-fn", "-tt"]).arg(&image).output().context("run e2fsck")?;
@@ -291,7 +350,7 @@ mod tests {
     /// ext3 has no note of unused inodes and maps blocks one by one: e2fsck reads more.
     #[test]
     fn ext4_needs_fewer_reads_than_ext3() {
-        let plan = PassPlan { policy: "linux-6.18".into(), scale: 0.01, seed: 1 };
+        let plan = PassPlan { policy: "linux-6.18".into(), scale: 0.01, seed: 1, rotational: false };
         if e2fsck_program().is_none() {
             assert!(run(&plan, |_, _| ()).is_err());
             return;

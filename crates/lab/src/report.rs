@@ -2,7 +2,7 @@
 //!
 //! A run's folder holds `run.json` ([`Environment`]), `rows.jsonl` (one [`Row`] a line), for copies `copies.jsonl` (one
 //! [`CopyRow`] a line), for e3 `clusters.jsonl` (one [`ClusterRow`] a line), for e4
-//! `passes.jsonl` (one [`PassRow`] a line), `maps.json` and `timelines.json`; everything printed or drawn is computed from those, so a report
+//! `passes.jsonl` (one [`PassRow`] a line), `cells.jsonl` (what was measured, cell by cell: [`crate::ledger`]), `maps.json` and `timelines.json`; everything printed or drawn is computed from those, so a report
 //! can be made again later and elsewhere.
 
 pub mod clusters;
@@ -25,6 +25,7 @@ use serde::de::DeserializeOwned;
 use crate::clusters::ClusterRow;
 use crate::copy::CopyRow;
 use crate::experiment::Experiment;
+use crate::ledger::CELLS_FILE;
 use crate::map::Timeline;
 use crate::passes::PassRow;
 use crate::row::Row;
@@ -118,6 +119,28 @@ impl Run {
         write_file(&folder.join(MAPS_FILE), &serde_json::to_vec(&self.maps)?)?;
         write_file(&folder.join(TIMELINES_FILE), &serde_json::to_vec(&self.timelines)?)?;
         write_file(&folder.join(ENVIRONMENT_FILE), &serde_json::to_vec_pretty(&self.environment)?)
+    }
+
+    /// Names of the files and folders that a run's folder may hold.
+    pub(crate) fn files() -> impl Iterator<Item = &'static str> {
+        let rows = [ROWS_FILE, COPIES_FILE, CLUSTERS_FILE, PASSES_FILE, CELLS_FILE];
+        let others =
+            [ENVIRONMENT_FILE, MAPS_FILE, TIMELINES_FILE, "report.md", "rows.csv", "report.html", "maps"];
+        rows.into_iter().chain(others)
+    }
+
+    /// Empties a run's folder of everything that a run writes but for one file.
+    pub(crate) fn remove_files(folder: &Path, but: &str) -> Result<()> {
+        for path in Self::files().filter(|name| *name != but).map(|name| folder.join(name)) {
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            match removed {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| path.display().to_string());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The tables that a run is made for: those of the experiment, or all.

@@ -11,6 +11,7 @@ mod kernel;
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::Policy;
 
+use crate::ledger::{self, Ledger};
 use crate::map::AllocationMap;
 use crate::row::{Interleave, Row};
 use crate::runner::Limit;
@@ -50,6 +51,8 @@ pub struct Plan {
     /// Whether the engine writes the image's journal; without it metadata goes straight home. Both: each policy is two
     /// arms.
     pub journal: Vec<bool>,
+    /// Whether the allocator takes the device for one with seek times.
+    pub rotational: bool,
 }
 
 /// What came out of a plan.
@@ -85,16 +88,36 @@ struct Judged {
 }
 
 impl Judged {
-    /// Keeps the map of the arm's largest cell.
     fn note_map(&mut self, policy: &str, workers: u32, map: AllocationMap) {
         let title =
             format!("{}: {policy}, {}", self.workload, crate::units::counted(workers.into(), "worker"));
-        let new = NamedMap { title, policy: policy.to_owned(), workers, map };
-        match self.maps.iter_mut().find(|known| known.policy == policy) {
-            Some(known) if known.workers <= workers => *known = new,
+        self.keep_map(NamedMap { title, policy: policy.to_owned(), workers, map });
+    }
+
+    /// Keeps the map of the arm's largest cell.
+    fn keep_map(&mut self, new: NamedMap) {
+        match self.maps.iter_mut().find(|known| known.policy == new.policy) {
+            Some(known) if known.workers <= new.workers => *known = new,
             Some(_) => {}
             None => self.maps.push(new),
         }
+    }
+}
+
+/// What is kept of a cell.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct MeasuredCell {
+    rows: Vec<Row>,
+    verdict: Verdict,
+    maps: Vec<NamedMap>,
+}
+
+impl ledger::Cell for MeasuredCell {
+    const FILE: &'static str = crate::report::ROWS_FILE;
+    type Row = Row;
+
+    fn rows(&self) -> &[Row] {
+        &self.rows
     }
 }
 
@@ -181,6 +204,42 @@ impl Plan {
         arms * self.workers.len() * blockyard_disk::num::usize_from_u32(self.repeat)
     }
 
+    /// All that decides the plan, as text.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        format!("{self:?}")
+    }
+
+    /// All that decides one cell.
+    fn decides(
+        &self,
+        arm: &Arm,
+        name: &str,
+        workers: u32,
+        repeat: u32,
+        is_last: bool,
+    ) -> Result<serde_json::Value> {
+        let (policy, journal) = match arm {
+            Arm::Engine(policy, journal) => (format!("{policy:?}"), *journal),
+            Arm::Kernel => (KERNEL_ARM.to_owned(), true),
+        };
+        Ok(serde_json::json!({
+            "workload": format!("{:?}", self.workload),
+            "name": name,
+            "policy": policy,
+            "journal": journal,
+            "workers": workers,
+            "cpus": self.cpus,
+            "interleave": self.interleave.name(),
+            "image": self.image.identity()?,
+            "rotational": self.rotational,
+            "limit": format!("{:?}", self.limit),
+            "seed": self.seed,
+            "repetition": repeat,
+            "shown_to_e2fsck": is_last,
+        }))
+    }
+
     fn parsed(&self) -> Result<Vec<Policy>> {
         ensure!(!self.policies.is_empty(), "--policy: name at least one (see blockyard policy list)");
         let parsed = self.policies.iter().map(|text| {
@@ -210,7 +269,15 @@ impl Plan {
 ///
 /// # Errors
 /// Those of [`Plan::check`] before anything runs; for a cell that fails, with its name.
-pub fn run(plan: &Plan, mut progress: impl FnMut(usize, &str)) -> Result<Outcome> {
+pub fn run(plan: &Plan, progress: impl FnMut(usize, &str)) -> Result<Outcome> {
+    run_kept(plan, &mut Ledger::none(), progress)
+}
+
+/// As [`run`]; cells that `ledger` has are not measured again, the others are kept in it.
+///
+/// # Errors
+/// As [`run`], and when a cell cannot be written.
+pub fn run_kept(plan: &Plan, ledger: &mut Ledger, mut progress: impl FnMut(usize, &str)) -> Result<Outcome> {
     plan.check()?;
     let mut arms = plan.engine_arms()?;
     if plan.beside_kernel {
@@ -222,7 +289,7 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(usize, &str)) -> Result<Outcome
         Interleave::Threads => plan.workload.name(),
         other => format!("{}, {}", plan.workload.name(), other.name()),
     };
-    let mut judged = Judged { workload, ..Judged::default() };
+    let mut judged = Judged::default();
     let mut rows = Vec::new();
     for (index, (repeat, cell)) in abba(cells.len(), plan.repeat).enumerate() {
         let (arm, workers) = cells[cell];
@@ -230,13 +297,21 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(usize, &str)) -> Result<Outcome
         let title = format!("{} {name} x {workers}", plan.workload.name());
         progress(index + 1, &title);
         let is_last = index + 1 == plan.cells();
-        let row = match decides {
-            Arm::Engine(policy, journal) => {
-                Cell { plan, policy: *policy, journal: *journal, name, workers }.run(&mut judged, is_last)
-            }
-            Arm::Kernel => kernel::run(plan, workers, &mut judged),
-        };
-        rows.push(((arm, workers, repeat), row.with_context(|| plan.image.prefixed(&title))?));
+        let measured = ledger.cell(plan.decides(decides, name, workers, repeat, is_last)?, || {
+            let mut judged = Judged { workload: workload.clone(), ..Judged::default() };
+            let row = match decides {
+                Arm::Engine(policy, journal) => {
+                    Cell { plan, policy: *policy, journal: *journal, name, workers }.run(&mut judged, is_last)
+                }
+                Arm::Kernel => kernel::run(plan, workers, &mut judged),
+            };
+            let rows = vec![row?];
+            Ok(MeasuredCell { rows, verdict: judged.verdict, maps: judged.maps })
+        });
+        let measured = measured.with_context(|| plan.image.prefixed(&title))?;
+        judged.verdict.add(&measured.verdict);
+        measured.maps.into_iter().for_each(|map| judged.keep_map(map));
+        rows.extend(measured.rows.into_iter().map(|row| ((arm, workers, repeat), row)));
     }
     rows.sort_by_key(|(key, _)| *key);
     let rows = rows.into_iter().map(|(_, row)| row).collect();
@@ -260,6 +335,7 @@ mod tests {
             seed: 7,
             beside_kernel: false,
             journal: vec![false],
+            rotational: false,
         }
     }
 

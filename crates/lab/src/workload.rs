@@ -159,6 +159,20 @@ impl Workload {
         }
     }
 
+    /// What to say where the files are too small to show how the published ones are placed.
+    #[must_use]
+    pub fn too_small(&self) -> Option<String> {
+        let is_made_small = !matches!(self, Self::Fallocate2 { .. }) && self.file_size() < 8 * MIB;
+        is_made_small.then(|| {
+            format!(
+                "{}: files of {} KiB are shorter than the 8 MiB that Linux reserves ahead of one; at this --scale placement shows \
+                 little",
+                self.name(),
+                self.file_size() / KIB
+            )
+        })
+    }
+
     /// What the parent does before workers start, in its own single thread: create the files, and preallocate those
     /// of jobs that say so. Gives the workers.
     ///

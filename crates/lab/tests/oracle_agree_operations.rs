@@ -26,7 +26,7 @@ fn agree(kind: &str, mke2fs: &str, mount: &str, other: Other) -> Option<Agreemen
     };
     let ops = if full_matrix() { 4000 } else { 500 };
     let lines = make(kind, &Recipe { seed, ops, space: 64 << 20, workers: 1 }).unwrap();
-    let agreement = Session::start(scratch.path()).unwrap().compare(&plan, &lines).unwrap();
+    let agreement = Session::start().unwrap().compare(&plan, &lines).unwrap();
     println!("{kind} [{mke2fs}] [{mount}]: {}", agreement.shares.extents.text());
     assert_eq!(agreement.outcomes_differ, 0, "{kind}: {:?}", agreement.first);
     Some(agreement)

@@ -24,6 +24,7 @@ fn append64(policy: &str, interleave: Interleave, scale: f64) -> Row {
         seed: 1,
         beside_kernel: false,
         journal: vec![false],
+        rotational: false,
     };
     let mut outcome = run(&plan, |_, _| ()).unwrap();
     assert!(outcome.verdict.is_clean(), "{policy}: {}", outcome.verdict.text());
@@ -104,6 +105,7 @@ fn in_turn_the_kernel_gives_one_extent_a_block() {
         seed: 1,
         beside_kernel: true,
         journal: vec![false],
+        rotational: false,
     };
     let outcome = run(&plan, |_, _| ()).unwrap();
     assert_eq!(outcome.rows.len(), 3);

@@ -20,6 +20,7 @@ fn plan(states: usize, mutant: Option<String>) -> Plan {
         only: None,
         keep: None,
         ours_only: false,
+        scratch: None,
     }
 }
 

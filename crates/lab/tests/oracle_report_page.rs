@@ -111,6 +111,7 @@ fn measured() -> Run {
         seed: 7,
         beside_kernel: false,
         journal: vec![false],
+        rotational: false,
     };
     for interleave in [Interleave::Threads, Interleave::Overlap] {
         let outcome = run(&plan(interleave), |_, _| ()).unwrap();

@@ -7,6 +7,7 @@ mod journal;
 mod pairs;
 mod report;
 mod run;
+mod supervise;
 mod trace;
 
 use std::process::ExitCode;
@@ -44,12 +45,12 @@ impl Args {
     /// Carries the command out.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Agree(args) => args.run(output),
+            Command::Agree(args) => supervise::supervised(|| args.run(output)),
             Command::Census(args) => args.run(output),
-            Command::Crash(args) => args.run(output),
+            Command::Crash(args) => supervise::supervised(|| args.run(output)),
             Command::Journal(args) => args.run(output),
             Command::Pairs(args) => args.run(output),
-            Command::Run(args) => args.run(output),
+            Command::Run(args) => supervise::supervised(|| args.run(output)),
             Command::Report(args) => args.run(output),
             Command::Trace(args) => args.run(),
         }

@@ -16,6 +16,7 @@ use blockyard_disk::{FileType, InodeNr, Timestamp};
 use blockyard_engine::{DirEntry, Error, FileSystem, OpContext, OpenOptions};
 
 use super::progress::Progress;
+use super::rotational::Rotational;
 use super::{Output, image};
 
 /// Exit codes of the changing commands, for their help.
@@ -33,6 +34,9 @@ pub(super) struct Options {
     /// Allocation policy, with overrides (see `blockyard policy list`)
     #[arg(long, default_value = "linux-6.18", value_parser = Policy::parse)]
     policy: Policy,
+    /// Whether the device has seek times, which decides how the search for blocks begins
+    #[arg(long, value_enum, default_value = "auto")]
+    rotational: Rotational,
     /// Time that goes into changed inodes, in seconds since 1970 (default: now)
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     time: Option<i64>,
@@ -118,7 +122,8 @@ impl<'a> Volume<'a> {
         if let Some(seconds) = options.time {
             ctx.now = Timestamp { seconds, nanoseconds: 0 };
         }
-        let open = OpenOptions { policy: options.policy, cpus: 1, ..OpenOptions::default() };
+        let rotational = options.rotational.of(Some(path.file()));
+        let open = OpenOptions { policy: options.policy, rotational, cpus: 1, ..OpenOptions::default() };
         let fs = FileSystem::open(Arc::new(device), open, &ctx).map_err(|error| {
             let hint = if matches!(error, Error::Corrupt(_)) { image::DAMAGED } else { "" };
             anyhow::anyhow!("{}: {error}{hint}", path.display())

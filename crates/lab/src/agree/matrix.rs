@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use super::images::{IMAGES, ImageKind, image_kind};
+use super::kernel;
 use super::loads::{LOADS, Load, load_named};
 use super::record::{fits, record};
 use super::replay::{Agreement, replay, share};
-use super::{kernel, work};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Agreement)) -> anyhow::Result<Vec<
     if let Some(missing) = kernel::missing() {
         anyhow::bail!("cannot record decisions of the kernel here: missing {missing}");
     }
-    work::clean_leftovers(&plan.scratch);
+    crate::scratch::clean_leftovers();
     let mut results = Vec::new();
     for (row, &image) in images.iter().enumerate() {
         for (column, &load) in loads.iter().enumerate() {
@@ -133,15 +133,17 @@ fn heading() -> String {
 }
 
 fn row(text: &mut String, image: &str, load: &str, scan: &str, one: &Agreement) {
-    let of = |part| share(part, one.searches);
+    // Nothing of nothing is no share.
+    let cut = |part, whole| if whole == 0 { "-".to_owned() } else { format!("{:.3}", share(part, whole)) };
+    let of = |part| cut(part, one.searches);
     let equal = |equal: bool| if equal { "equal" } else { "differs" };
     // Writing to a string can not fail.
     let _ = writeln!(
         text,
-        "| {image} | {load} | {scan} | {} | {} | {:.3} | {:.3} | {:.3} | {:.3} | {:.3} | {} | {} | {} |",
+        "| {image} | {load} | {scan} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
         one.requests,
         one.searches,
-        one.percent(),
+        cut(one.placements, one.requests),
         of(one.criteria),
         of(one.candidates),
         of(one.groups),
@@ -206,5 +208,7 @@ mod tests {
         assert!(sum.percent() < 100.0);
         assert!(!table(&[sum]).contains("100.000 |  "));
         assert!((share(0, 0) - 100.0).abs() < f64::EPSILON);
+        let nothing = table(&[Agreement { requests: 0, ..Agreement::default() }]);
+        assert!(nothing.lines().nth(2).unwrap().contains("| 0 | 0 | - | - | - | - | - |"), "{nothing}");
     }
 }

@@ -39,7 +39,7 @@ use self::layout::Layout;
 use self::mounted::{Mounted, Played};
 use self::write_back::Quiet;
 use super::kernel::{self, run, text};
-use super::work;
+use crate::scratch::Scratch;
 use crate::trace::play::engine::EnginePlayer;
 use crate::trace::play::{Outcome, Player};
 use crate::trace::{Line, Op};
@@ -182,11 +182,11 @@ impl Session {
     ///
     /// # Errors
     /// With what is missing on this machine: root, ext4, loop devices, tracefs, a program.
-    pub fn start(scratch: &Path) -> Result<Self> {
+    pub fn start() -> Result<Self> {
         if let Some(missing) = kernel::missing() {
             bail!("cannot compare with the kernel here: missing {missing}");
         }
-        work::clean_leftovers(scratch);
+        crate::scratch::clean_leftovers();
         Ok(Self { _quiet: Quiet::start()? })
     }
 
@@ -228,7 +228,7 @@ impl Session {
             mounting(plan, &device).with_context(|| format!("start from {}", path.display()))?;
             return Ok(Arc::new(device));
         }
-        let folder = tempfile::Builder::new().prefix("blockyard-start-").tempdir_in(&plan.scratch)?;
+        let folder = Scratch::new("start", &plan.scratch)?;
         let path = folder.path().join("image");
         std::fs::File::create(&path)?.set_len(plan.size)?;
         let mut arguments = vec!["-q", "-F", "-t", "ext4", "-U", "6a6a6a6a-1111-2222-3333-444444444444"];

@@ -1,93 +1,39 @@
 //! The directory of one session on the running kernel, and all that hangs on it: an image, its loop device, where it is
-//! mounted, and a private trace instance.
+//! mounted, and a private trace instance of the directory's name.
 //!
-//! It is called `blockyard-agree-PID-*`, so that what a killed run left behind can be told apart and taken down by the
-//! next ([`clean_leftovers`]). Only devices and instances made here are touched. They are taken down in the reverse
-//! order of their making: file system, loop device, trace instance, tracefs, directory.
+//! Only devices and instances made here are touched. A [`Scratch`] takes them down, also those of a killed run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use super::kernel::{run, text};
-
-const PREFIX: &str = "blockyard-agree-";
-
-/// Takes down what runs that no longer exist left under `scratch`.
-pub(super) fn clean_leftovers(scratch: &Path) {
-    let Ok(entries) = fs::read_dir(scratch) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let pid =
-            name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            take_down(&entry.path());
-        }
-    }
-}
-
-/// Unmounts, detaches and removes everything of one work directory.
-fn take_down(directory: &Path) {
-    let inside = |name: &str| directory.join(name).to_string_lossy().into_owned();
-    try_run("umount", &[&inside("mnt")]);
-    let image = inside("image");
-    let devices = Command::new("losetup").args(["-j", &image, "-n", "-O", "NAME"]).output();
-    for device in
-        devices.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default().lines()
-    {
-        try_run("losetup", &["-d", device.trim()]);
-    }
-    if let Some(name) = directory.file_name() {
-        let _ = fs::remove_dir(directory.join("trace/instances").join(name));
-    }
-    try_run("umount", &[&inside("trace")]);
-    let _ = fs::remove_file(&image);
-    for name in ["mnt", "trace"] {
-        let _ = fs::remove_dir(directory.join(name));
-    }
-    // Not recursive: should something still be mounted inside, it stays untouched.
-    let _ = fs::remove_dir(directory);
-}
-
-/// Runs a program whose failure must not stop a clean-up.
-fn try_run(program: &str, arguments: &[&str]) {
-    let _ = Command::new(program).args(arguments).output();
-}
+use crate::scratch::Scratch;
 
 /// The directory; dropping it takes everything down.
-pub(super) struct WorkDirectory(PathBuf);
+pub(super) struct WorkDirectory(Scratch);
 
 impl WorkDirectory {
     /// Makes one under `scratch`.
     pub(super) fn new(scratch: &Path) -> Result<Self> {
-        let pid = std::process::id();
-        for number in 0..1000 {
-            let path = scratch.join(format!("{PREFIX}{pid}-{number}"));
-            match fs::create_dir(&path) {
-                Ok(()) => return Ok(Self(path)),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error).with_context(|| format!("cannot make {}", path.display())),
-            }
-        }
-        bail!("{} is full of {PREFIX} directories", scratch.display())
+        Scratch::new("agree", scratch).map(Self)
     }
 
     /// The image file, which the caller makes.
     pub(super) fn image(&self) -> PathBuf {
-        self.0.join("image")
+        self.0.path().join("image")
     }
 
     /// Where the image is mounted.
     pub(super) fn mount_point(&self) -> PathBuf {
-        self.0.join("mnt")
+        self.0.path().join("mnt")
     }
 
     /// Makes a loop device of the image; gives its name.
     pub(super) fn attach(&self, rotational: bool) -> Result<String> {
         for name in ["mnt", "trace"] {
-            fs::create_dir(self.0.join(name))?;
+            fs::create_dir(self.0.path().join(name))?;
         }
         let node = run("losetup", &["--find", "--show", text(&self.image())?])?;
         let device = node.trim().trim_start_matches("/dev/").to_owned();
@@ -98,7 +44,7 @@ impl WorkDirectory {
 
     /// The folder of the private trace instance.
     pub(super) fn instance(&self) -> PathBuf {
-        self.0.join("trace/instances").join(self.0.file_name().unwrap_or_default())
+        self.0.path().join("trace/instances").join(self.0.path().file_name().unwrap_or_default())
     }
 
     /// The file that takes markers into the trace.
@@ -109,7 +55,7 @@ impl WorkDirectory {
     /// Begins to record these events (`system/event`, or `system/event && CONDITION`) of a device, with this much trace
     /// buffer for each CPU.
     pub(super) fn observe(&self, device: &str, buffer_kib: u32, events: &[&str]) -> Result<()> {
-        run("mount", &["-t", "tracefs", "none", text(&self.0.join("trace"))?])?;
+        run("mount", &["-t", "tracefs", "none", text(&self.0.path().join("trace"))?])?;
         let instance = self.instance();
         fs::create_dir(&instance).context("cannot make a trace instance")?;
         let set = |file: &str, value: &str| {
@@ -139,11 +85,5 @@ impl WorkDirectory {
             }
         }
         Ok(fs::read_to_string(self.instance().join("trace"))?)
-    }
-}
-
-impl Drop for WorkDirectory {
-    fn drop(&mut self) {
-        take_down(&self.0);
     }
 }

@@ -51,7 +51,7 @@ impl Tree {
     /// A tree of so many files with so many bytes in all, spread over so many directories (at least one); sizes are
     /// log-normal. Files of one directory stand together.
     #[must_use]
-    pub fn made_up(files: u64, bytes: u64, directories: u64, seed: u64) -> Self {
+    fn made_up(files: u64, bytes: u64, directories: u64, seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let weights: Vec<f64> = (0..files).map(|_| (SPREAD * normal(&mut random)).exp()).collect();
         let factor = count_as_f64(bytes) / weights.iter().sum::<f64>();
@@ -98,7 +98,7 @@ impl Tree {
 }
 
 /// A draw from the standard normal distribution (Box and Muller).
-fn normal(random: &mut ChaCha8Rng) -> f64 {
+pub(crate) fn normal(random: &mut ChaCha8Rng) -> f64 {
     let (u, v): (f64, f64) = (random.random::<f64>().max(1e-300), random.random());
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
@@ -116,7 +116,7 @@ pub fn scaled(published: u64, scale: f64) -> u64 {
     clippy::cast_sign_loss,
     reason = "counts and sizes stay below 2^53 and are not negative"
 )]
-fn whole(value: f64) -> u64 {
+pub(crate) fn whole(value: f64) -> u64 {
     value as u64
 }
 

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -339,7 +340,11 @@ impl Keeper {
             return Ok(None);
         }
         let mut command = Command::new("sh");
-        command.args(["-c", KEEPER, "keeper"]).arg(folder).stdin(std::process::Stdio::piped());
+        command
+            .process_group(0)
+            .args(["-c", KEEPER, "keeper"])
+            .arg(folder)
+            .stdin(std::process::Stdio::piped());
         let quiet = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         Ok(Some(Self(quiet.spawn().context("start a shell that cleans up")?)))
     }

@@ -78,10 +78,12 @@ impl Environment {
     }
 }
 
-/// The command that this process was started with, as it can be typed again.
+/// The command that this process was started with, as it can be typed again, without what it said of an earlier run.
 #[must_use]
 pub fn command_line() -> String {
-    shell_words(std::iter::once("blockyard".into()).chain(std::env::args_os().skip(1)))
+    let of_earlier = |word: &std::ffi::OsString| word == "--resume" || word == "--force";
+    let words = std::env::args_os().skip(1).filter(|word| !of_earlier(word));
+    shell_words(std::iter::once("blockyard".into()).chain(words))
 }
 
 /// Words as a shell takes them, in one line.
@@ -129,8 +131,11 @@ fn has_moved() -> bool {
 
 /// What git says of the checkout the program was built from.
 fn git(arguments: &[&str]) -> Option<String> {
-    let output =
-        Command::new("git").args(["-C", env!("CARGO_MANIFEST_DIR")]).args(arguments).output().ok()?;
+    let output = Command::new("git")
+        .args(["--no-optional-locks", "-C", env!("CARGO_MANIFEST_DIR")])
+        .args(arguments)
+        .output()
+        .ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 

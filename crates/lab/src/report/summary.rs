@@ -15,13 +15,29 @@ pub type Column = (&'static str, fn(&Row) -> f64, fn(f64) -> String);
 #[must_use]
 pub fn tables(rows: &[Row]) -> Vec<Table> {
     let mut tables = Vec::new();
-    for (name, rows) in by_workload(rows) {
-        tables.push(throughput(&name, &rows));
-        tables.push(latency(&name, &rows));
-        tables.push(placement(&name, &rows));
+    for (name, part) in by_workload(rows) {
+        let Some(first) = part.first() else { continue };
+        let runs_as = |way| rows.iter().any(|row| row.workload == first.workload && row.interleave == way);
+        // Beside free threads it is there for its placement.
+        let is_beside = first.interleave == Interleave::Overlap && runs_as(Interleave::Threads);
+        if !is_beside {
+            tables.push(throughput(&name, &part));
+            tables.push(latency(&name, &part));
+        }
+        let mut placed = placement(&name, &part);
+        if first.interleave == Interleave::Threads && part.iter().any(|row| row.workers > 1) {
+            placed.note(if runs_as(Interleave::Overlap) { CHANCE_BESIDE } else { CHANCE });
+        }
+        tables.push(placed);
     }
     tables
 }
+
+/// Below what free-running threads left.
+const CHANCE: &str = "What free-running threads leave is chance and differs from run to run; --interleave overlap gives figures that \
+     repeat.";
+const CHANCE_BESIDE: &str = "What free-running threads leave is chance and differs from run to run; the figures that repeat are those \
+     of the next table, where all operations of a round overlap.";
 
 /// Rows that may be compared, with a name: those of one workload under one interleaving.
 #[must_use]
@@ -52,19 +68,24 @@ pub fn throughput(workload: &str, rows: &[&Row]) -> Table {
         cells.extend(workers.iter().map(|&count| {
             let cell = |value: fn(&Row) -> f64| median(rows, policy, Some(count), value);
             match (cell(|row| row.ops_per_s), cell(|row| row.ops_per_s_per_worker)) {
-                (Some(all), Some(each)) => format!("{} ({})", with_spread(&all), figure(each.median)),
+                (Some(all), Some(each)) => format!("{} ({})", with_spread(&all, figure), figure(each.median)),
                 _ => "-".to_owned(),
             }
         }));
         table.push(cells);
     }
+    note_spread(&mut table, rows);
+    table
+}
+
+/// Says what ± is, where there is any.
+fn note_spread(table: &mut Table, rows: &[&Row]) {
     if median_count(rows) > 1 {
         table.note(
             "medians; ± is half the interval that holds the true median with 95 % confidence (by order statistics), of fewer \
              than six repetitions half their range.",
         );
     }
-    table
 }
 
 /// The most repetitions of a cell.
@@ -122,11 +143,12 @@ fn by_policy_and_workers(title: &str, rows: &[&Row], columns: &[Column]) -> Tabl
             let mut cells = vec![policy.to_owned(), count.to_string()];
             cells.extend(columns.iter().map(|(_, value, written)| {
                 median(rows, policy, Some(count), *value)
-                    .map_or("-".to_owned(), |spread| written(spread.median))
+                    .map_or("-".to_owned(), |spread| with_spread(&spread, *written))
             }));
             table.push(cells);
         }
     }
+    note_spread(&mut table, rows);
     table
 }
 
@@ -184,12 +206,10 @@ fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     seen
 }
 
-fn with_spread(spread: &Spread) -> String {
-    if spread.count < 2 {
-        figure(spread.median)
-    } else {
-        format!("{} ±{:.0}%", figure(spread.median), 100.0 * spread.relative())
-    }
+/// The median, and how far repetitions lie apart where there are any.
+fn with_spread(spread: &Spread, written: fn(f64) -> String) -> String {
+    let median = written(spread.median);
+    if spread.count < 2 { median } else { format!("{median} ±{:.0}%", 100.0 * spread.relative()) }
 }
 
 #[cfg(test)]
@@ -246,6 +266,27 @@ pub(crate) mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("score") && !text.contains("KB"), "{text}");
+    }
+
+    /// Medians of what threads left stood without a spread, as if they were no chance.
+    #[test]
+    fn placement_has_its_spread_and_says_what_is_chance() {
+        let placed =
+            |extents_per_file, interleave| Row { extents_per_file, interleave, ..row("yard", 2, 1.0) };
+        let mut rows = vec![placed(1.0, Interleave::Threads), placed(3.0, Interleave::Threads)];
+        let alone = tables(&rows);
+        assert_eq!(alone.len(), 3);
+        assert_eq!(alone[2].rows[0][2], "2 ±50%");
+        assert!(
+            alone[2].notes.iter().any(|note| note.contains("--interleave overlap")),
+            "{:?}",
+            alone[2].notes
+        );
+        rows.push(placed(1.0, Interleave::Overlap));
+        let beside = tables(&rows);
+        assert_eq!(beside.len(), 4, "placement alone is shown of the overlap beside threads");
+        assert!(beside[2].notes.iter().any(|note| note.contains("next table")), "{:?}", beside[2].notes);
+        assert!(beside[3].title.contains("fallocate2, overlap: placement"), "{}", beside[3].title);
     }
 
     #[test]

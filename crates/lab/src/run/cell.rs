@@ -60,6 +60,7 @@ impl Cell<'_> {
         let options = OpenOptions {
             cpus,
             policy: self.policy,
+            rotational: self.plan.rotational,
             seed: self.plan.seed,
             journal: if self.journal { JournalUse::Journaled } else { JournalUse::Ignored },
             ..OpenOptions::default()

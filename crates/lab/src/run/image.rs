@@ -3,6 +3,7 @@
 //! Key decision: an image file is only read while cells run. `in_place` means that the changes of the one cell are
 //! written to it at the end, after the judges have passed them; so an error leaves it as it was.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -102,6 +103,17 @@ impl ImageSource {
             Self::Memory { bytes, .. } => format!("--memory {} MiB", bytes / MIB),
             Self::File { path, .. } => path.display().to_string(),
         }
+    }
+
+    /// All that decides what a cell starts from, as text: how it is made, or which state of which file it is.
+    ///
+    /// # Errors
+    /// When the file cannot be looked at.
+    pub(crate) fn identity(&self) -> Result<String> {
+        let Self::File { path, in_place } = self else { return Ok(format!("{self:?}")) };
+        let data = std::fs::metadata(path.file()).with_context(|| self.name())?;
+        let changed = (data.mtime(), data.mtime_nsec());
+        Ok(format!("{} {in_place} {} {} {changed:?}", path.display(), data.ino(), data.size()))
     }
 
     /// A device in the state that a cell starts from.

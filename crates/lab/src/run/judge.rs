@@ -6,10 +6,11 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use blockyard_device::BlockDevice;
 
+use crate::scratch::Scratch;
 use crate::units::counted;
 
 /// What the judges said.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Verdict {
     /// Errors that our checker found over all images.
     pub check_errors: u64,
@@ -75,10 +76,10 @@ impl Verdict {
     pub(crate) fn e2fsck(&mut self, save: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         let Some(program) = e2fsck_program() else { return Ok(()) };
         // The figures stand without it: where there is no room for the image, say so and go on.
-        let folder = match tempfile::tempdir() {
+        let folder = match Scratch::temporary("judge") {
             Ok(folder) => folder,
             Err(error) => {
-                self.not_shown = Some(format!("no folder for the image: {error}"));
+                self.not_shown = Some(format!("no folder for the image: {error:#}"));
                 return Ok(());
             }
         };

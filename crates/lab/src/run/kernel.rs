@@ -22,6 +22,7 @@ use super::{Judged, KERNEL_ARM, Plan};
 use crate::row::{Interleave, Row};
 use crate::runner;
 use crate::scan::ImageScan;
+use crate::scratch::Scratch;
 use crate::target::kernel::KernelTarget;
 use crate::workload::MIB;
 
@@ -146,12 +147,14 @@ struct Keeper {
     words: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     folder: PathBuf,
+    /// The folder again: what a killed keeper left is found by it.
+    _scratch: Scratch,
 }
 
 impl Keeper {
     fn start() -> Result<Self> {
-        // The keeper removes it; a guard here would look into mounted file systems.
-        let folder = tempfile::Builder::new().prefix("blockyard-lab-").tempdir()?.keep();
+        let scratch = Scratch::temporary("lab")?;
+        let folder = scratch.path().to_owned();
         let size = (available_memory() / 10 * 9).to_string();
         let mut process = Command::new("sh")
             .args(["-c", KEEPER, "blockyard-keeper"])
@@ -165,7 +168,7 @@ impl Keeper {
             .context("start a shell that mounts")?;
         let words = process.stdin.take();
         let answers = process.stdout.take().context("the keeper has an output")?;
-        let mut keeper = Self { process, words, answers: BufReader::new(answers), folder };
+        let mut keeper = Self { process, words, answers: BufReader::new(answers), folder, _scratch: scratch };
         ensure!(keeper.answer()? == "ready", "a tmpfs could not be mounted: {}", keeper.complaint());
         Ok(keeper)
     }

@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// Write the images of failures to this folder
     #[arg(long)]
     keep: Option<PathBuf>,
+    /// Folder of the images that are judged [default: /dev/shm where it exists, else the folder for temporary files]
+    #[arg(long)]
+    scratch: Option<PathBuf>,
     /// Only our own recovery and checker judge
     #[arg(long)]
     ours_only: bool,
@@ -124,6 +127,7 @@ impl Args {
             only: self.state,
             keep: self.keep,
             ours_only: self.ours_only,
+            scratch: self.scratch,
         }
     }
 }

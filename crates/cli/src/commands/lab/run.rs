@@ -9,6 +9,7 @@ use blockyard_lab::Interleave;
 use blockyard_lab::clusters::{CLUSTERS, ClusterPlan};
 use blockyard_lab::copy::{CopyPlan, Tree};
 use blockyard_lab::experiment::{Experiment, Setup};
+use blockyard_lab::ledger::{Existing, Ledger};
 use blockyard_lab::passes::{KINDS, PassPlan};
 use blockyard_lab::report::{Environment, Run, command_line};
 use blockyard_lab::run::{CAVEAT, ImageSource, KERNEL_ARM, Plan, Verdict};
@@ -18,6 +19,7 @@ use blockyard_lab::workload::Workload;
 use crate::commands::Output;
 use crate::commands::image::{device, operand};
 use crate::commands::progress::Progress;
+use crate::commands::rotational::Rotational;
 use crate::terminal;
 
 /// Each cell (a policy with a number of workers) runs on its own file system: a fresh one in memory, without root and
@@ -52,7 +54,7 @@ e4, one object a file system: workload, policy, kind, seed, scale, passes and to
 read_mib, rate_mib_s).
 
 Exit codes: 0 every image passed the check, and e2fsck where that is installed; 2 wrong usage, nothing ran; 4 a judge
-found errors; 8 failed. An image given with --image is changed only by --in-place, after the judges passed the result.")]
+found errors; 8 failed, or --out holds another run. An image given with --image is changed only by --in-place, after the judges passed the result.")]
 pub(crate) struct Args {
     /// What runs; see below
     workload: String,
@@ -68,7 +70,7 @@ pub(crate) struct Args {
     cpus: Option<u32>,
     /// How workers share time: threads (fast, not repeatable), lockstep (in turn) or overlap (in turn, but each keeps
     /// the lock of its group until all have had their turn); the last two repeat to the byte
-    /// [default: threads]
+    /// [default: threads, and overlap beside for where blocks go, which threads leave to chance]
     #[arg(long)]
     interleave: Option<String>,
     /// Size of the image in memory, with a suffix K, M, G or T [default: that of the published experiment]
@@ -78,6 +80,9 @@ pub(crate) struct Args {
     /// [default: "-b 4096"]
     #[arg(long, conflicts_with = "image", allow_hyphen_values = true)]
     mkfs: Option<String>,
+    /// Whether the device has seek times, as the allocator sees it, which decides how its search begins
+    #[arg(long, value_enum, default_value = "auto")]
+    rotational: Rotational,
     /// Run each cell on a copy-on-write view of this image or block device, which is only read
     #[arg(long, value_parser = operand())]
     image: Option<ImagePath>,
@@ -113,9 +118,16 @@ pub(crate) struct Args {
     /// Another arm: kernel runs the workload on an image on tmpfs, mounted through a loop device (root)
     #[arg(long, value_parser = [KERNEL_ARM])]
     beside: Option<String>,
-    /// Write rows, tables and the HTML page to this folder
+    /// Write rows, each as it is measured, and in the end tables and the HTML page to this folder; one that holds a run is
+    /// refused
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Go on with the run in --out: what is there is not measured again, if plan, commit and machine are the same
+    #[arg(long, requires = "out", conflicts_with_all = ["force", "in_place"])]
+    resume: bool,
+    /// Empty --out of the run that it holds
+    #[arg(long, requires = "out")]
+    force: bool,
 }
 
 /// Exit code when nothing ran because of what was asked for.
@@ -129,6 +141,19 @@ enum Work {
     Copy(CopyPlan),
     Clusters(ClusterPlan),
     Passes(PassPlan),
+}
+
+impl Work {
+    /// What to say of an experiment at a scale at which it shows little.
+    fn too_small(&self) -> Option<String> {
+        match self {
+            Self::Cells(plans, Some(_)) => plans.iter().find_map(|plan| plan.workload.too_small()),
+            Self::Cells(_, None) => None,
+            Self::Copy(plan) => plan.too_small(),
+            Self::Clusters(plan) => plan.too_small(),
+            Self::Passes(plan) => plan.too_small(),
+        }
+    }
 }
 
 impl Args {
@@ -145,21 +170,41 @@ impl Args {
         }
         let mut environment = Environment::of_this_machine(command_line(), String::new());
         environment.seed = self.seed;
+        let too_small = work.too_small();
+        let begin = |environment: &Environment, plan: String| self.ledger(environment, &plan, output);
         let (run, verdict) = match work {
             Work::Cells(plans, experiment) => {
                 environment.experiment = experiment.map(|experiment| experiment.name().to_owned());
-                run_cells(&plans, environment, output)?
+                run_cells(&plans, environment, output, begin)?
             }
-            Work::Copy(plan) => run_copy(&plan, environment, output)?,
-            Work::Clusters(plan) => run_clusters(&plan, environment, output)?,
-            Work::Passes(plan) => run_passes(&plan, environment, output)?,
+            Work::Copy(plan) => run_copy(&plan, environment, output, begin)?,
+            Work::Clusters(plan) => run_clusters(&plan, environment, output, begin)?,
+            Work::Passes(plan) => run_passes(&plan, environment, output, begin)?,
         };
         self.show(&run, &verdict, output)?;
+        if let Some(text) = too_small.filter(|_| !output.quiet) {
+            eprintln!("blockyard: note: {text}");
+        }
         if let Some(folder) = &self.out {
             run.save(folder)?;
             run.write_reports(folder)?;
         }
         Ok(if verdict.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ERRORS) })
+    }
+
+    /// Where cells are kept while they are measured, from the moment that the plan is known to work.
+    fn ledger(&self, environment: &Environment, plan: &str, output: &Output) -> Result<Ledger> {
+        let Some(folder) = &self.out else { return Ok(Ledger::none()) };
+        let existing = match (self.resume, self.force) {
+            (true, _) => Existing::Resume,
+            (_, true) => Existing::Replace,
+            _ => Existing::Refuse,
+        };
+        let ledger = Ledger::open(folder, environment, plan, existing)?;
+        if self.resume && !output.quiet {
+            eprintln!("blockyard: {}: {} cells are there", folder.display(), ledger.kept());
+        }
+        Ok(ledger)
     }
 
     fn work(&self) -> Result<Work> {
@@ -180,10 +225,27 @@ impl Args {
         }
         let (plans, experiment) = match Experiment::by_name(&self.workload) {
             Some(experiment) => (self.experiment(experiment)?, Some(experiment)),
-            None => (vec![self.plan()?], None),
+            None => (self.plans()?, None),
         };
         plans.iter().try_for_each(Plan::check_words)?;
         Ok(Work::Cells(plans, experiment))
+    }
+
+    /// The workload as it was asked for. Free threads are the default, and what they leave is chance: so the same is run with
+    /// overlapping operations beside, which repeats.
+    fn plans(&self) -> Result<Vec<Plan>> {
+        let plan = self.plan()?;
+        if self.interleave.is_some() || self.in_place {
+            return Ok(vec![plan]);
+        }
+        let overlap = Plan {
+            interleave: Interleave::Overlap,
+            limit: self.limit_of(None, plan.workload.ends_by_itself(), Interleave::Overlap)?,
+            repeat: 1,
+            beside_kernel: false,
+            ..plan.clone()
+        };
+        Ok(vec![plan, overlap])
     }
 
     /// One workload as it was asked for.
@@ -209,6 +271,7 @@ impl Args {
             seed: self.seed,
             beside_kernel: self.beside.is_some(),
             journal: self.journal(),
+            rotational: self.rotational(),
         })
     }
 
@@ -229,6 +292,7 @@ impl Args {
             workers: self.workers.clone(),
             repeat: self.repeat,
             seed: self.seed,
+            rotational: self.rotational(),
             // As large as the largest published one.
             image: image.then(|| self.image(200 << 30)).transpose()?,
         };
@@ -260,6 +324,7 @@ impl Args {
         let mut plan = CopyPlan::published(self.policies(&["linux-6.18", "rralloc-v2"]), tree, self.seed);
         plan.copies = self.copies.unwrap_or(plan.copies);
         plan.cpus = self.cpus.unwrap_or(plan.cpus);
+        plan.rotational = self.rotational();
         if let ImageSource::Memory { bytes, .. } = plan.image {
             plan.image = self.image(bytes)?;
         }
@@ -271,14 +336,16 @@ impl Args {
 
     fn clusters(&self) -> Result<ClusterPlan> {
         let calls = self.ops.unwrap_or(10_000);
-        let plan = ClusterPlan { policy: self.only_policy()?, scale: self.scale, calls, seed: self.seed };
+        let (policy, rotational) = (self.only_policy()?, self.rotational());
+        let plan = ClusterPlan { policy, scale: self.scale, calls, seed: self.seed, rotational };
         plan.check()?;
         Ok(plan)
     }
 
     fn passes(&self) -> Result<PassPlan> {
         refuse("the other workloads", &[("--ops", self.ops.is_some())])?;
-        let plan = PassPlan { policy: self.only_policy()?, scale: self.scale, seed: self.seed };
+        let (policy, rotational) = (self.only_policy()?, self.rotational());
+        let plan = PassPlan { policy, scale: self.scale, seed: self.seed, rotational };
         plan.check()?;
         Ok(plan)
     }
@@ -302,6 +369,10 @@ impl Args {
             bail!("--policy: {} takes one", self.workload)
         };
         Ok(policy.clone())
+    }
+
+    fn rotational(&self) -> bool {
+        self.rotational.of(self.image.as_ref().map(ImagePath::file))
     }
 
     fn journal(&self) -> Vec<bool> {
@@ -344,7 +415,11 @@ impl Args {
     }
 
     fn limit(&self, ends_by_itself: bool, interleave: Interleave) -> Result<Limit> {
-        let seconds = match self.seconds {
+        self.limit_of(self.seconds, ends_by_itself, interleave)
+    }
+
+    fn limit_of(&self, seconds: Option<f64>, ends_by_itself: bool, interleave: Interleave) -> Result<Limit> {
+        let seconds = match seconds {
             Some(seconds) if !(seconds > 0.0 && seconds <= 1e6) => {
                 bail!("--seconds {seconds}: give a time above 0, at most 1000000")
             }
@@ -387,19 +462,26 @@ fn refuse(whose: &str, options: &[(&str, bool)]) -> Result<()> {
     }
 }
 
-fn run_cells(plans: &[Plan], mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
+fn run_cells(
+    plans: &[Plan],
+    mut environment: Environment,
+    output: &Output,
+    begin: impl FnOnce(&Environment, String) -> Result<Ledger>,
+) -> Result<(Run, Verdict)> {
     for plan in plans {
         look_at(&plan.image)?;
         plan.check()?;
     }
     let images: Vec<String> = plans.iter().map(|plan| plan.image.description()).collect();
     environment.device = unique(images).join("; ");
+    let mut ledger = begin(&environment, plans.iter().map(Plan::identity).collect())?;
     let mut run = Run::new(environment);
     let mut verdict = Verdict::default();
     let progress = Progress::parts(output, "lab run", plans.iter().map(Plan::cells).sum());
     let mut done = 0;
     for plan in plans {
-        let outcome = blockyard_lab::run::run(plan, |cell, name| progress.begin(done + cell, name))?;
+        let told = |cell: usize, name: &str| progress.begin(done + cell, name);
+        let outcome = blockyard_lab::run::run_kept(plan, &mut ledger, told)?;
         done += plan.cells();
         run.rows.extend(outcome.rows);
         run.maps.extend(outcome.maps);
@@ -408,13 +490,19 @@ fn run_cells(plans: &[Plan], mut environment: Environment, output: &Output) -> R
     Ok((run, verdict))
 }
 
-fn run_copy(plan: &CopyPlan, mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
+fn run_copy(
+    plan: &CopyPlan,
+    mut environment: Environment,
+    output: &Output,
+    begin: impl FnOnce(&Environment, String) -> Result<Ledger>,
+) -> Result<(Run, Verdict)> {
     look_at(&plan.image)?;
     plan.check()?;
     environment.device = plan.image.description();
+    let mut ledger = begin(&environment, plan.identity())?;
     let parts = plan.policies.len() * usize::try_from(plan.copies)?;
     let progress = Progress::parts(output, "lab run", parts);
-    let outcome = blockyard_lab::copy::run(plan, |part, name| progress.begin(part, name))?;
+    let outcome = blockyard_lab::copy::run_kept(plan, &mut ledger, |part, name| progress.begin(part, name))?;
     let run = Run {
         copies: outcome.rows,
         maps: outcome.maps,
@@ -432,17 +520,31 @@ fn look_at(image: &ImageSource) -> Result<()> {
     Ok(())
 }
 
-fn run_clusters(plan: &ClusterPlan, mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
+fn run_clusters(
+    plan: &ClusterPlan,
+    mut environment: Environment,
+    output: &Output,
+    begin: impl FnOnce(&Environment, String) -> Result<Ledger>,
+) -> Result<(Run, Verdict)> {
     environment.device = "memory, one image a cluster size".to_owned();
+    let mut ledger = begin(&environment, plan.identity())?;
     let progress = Progress::parts(output, "lab run", CLUSTERS.len());
-    let (clusters, verdict) = blockyard_lab::clusters::run(plan, |part, name| progress.begin(part, name))?;
+    let (clusters, verdict) =
+        blockyard_lab::clusters::run_kept(plan, &mut ledger, |part, name| progress.begin(part, name))?;
     Ok((Run { clusters, ..Run::new(environment) }, verdict))
 }
 
-fn run_passes(plan: &PassPlan, mut environment: Environment, output: &Output) -> Result<(Run, Verdict)> {
+fn run_passes(
+    plan: &PassPlan,
+    mut environment: Environment,
+    output: &Output,
+    begin: impl FnOnce(&Environment, String) -> Result<Ledger>,
+) -> Result<(Run, Verdict)> {
     environment.device = "memory, one image a kind".to_owned();
+    let mut ledger = begin(&environment, plan.identity())?;
     let progress = Progress::parts(output, "lab run", KINDS.len());
-    let (passes, verdict) = blockyard_lab::passes::run(plan, |part, name| progress.begin(part, name))?;
+    let (passes, verdict) =
+        blockyard_lab::passes::run_kept(plan, &mut ledger, |part, name| progress.begin(part, name))?;
     Ok((Run { passes, ..Run::new(environment) }, verdict))
 }
 

@@ -36,10 +36,10 @@ impl Share {
         if self.of == 0 { 100.0 } else { self.equal as f64 * 100.0 / self.of as f64 }
     }
 
-    /// In per cent with three digits, cut, not rounded: 100 means all.
+    /// In per cent with three digits, cut, not rounded: 100 means all; `-` where there was nothing to compare.
     #[must_use]
     pub fn text(self) -> String {
-        let thousandths = (self.equal * 100_000).checked_div(self.of).unwrap_or(100_000);
+        let Some(thousandths) = (self.equal * 100_000).checked_div(self.of) else { return "-".to_owned() };
         format!("{}.{:03}", thousandths / 1000, thousandths % 1000)
     }
 }

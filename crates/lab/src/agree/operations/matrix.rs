@@ -174,7 +174,7 @@ struct Runs<'a> {
 impl Runs<'_> {
     /// Each cell waits for its turn by itself: a long measurement lets others in between.
     fn cell(&mut self, kind: &str, mount: &str) -> Result<Cell> {
-        let session = Session::start(&self.matrix.scratch)?;
+        let session = Session::start()?;
         let mut cell = Cell {
             trace: kind.to_owned(),
             image: self.image.name.to_owned(),

@@ -5,10 +5,15 @@
 //! an error or a panic, and when this process is killed, because the pipe closes with it.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::scratch::settings_note;
+
+/// `$1`: where it notes what the settings were, for whoever comes after a keeper that was killed.
+///
 /// The lock is on the settings themselves: whoever has another folder for temporary files must not take settings of rest for
 /// those to put back. Whose owner ended while it waited says "ready" to nobody, and must live to put everything back.
 const KEEPER: &str = r#"
@@ -17,23 +22,27 @@ exec 9< /proc/sys/vm || exit 1
 flock 9 || exit 1
 vm=/proc/sys/vm
 queue=/sys/devices/virtual/workqueue/writeback/cpumask
-for name in dirty_background_bytes dirty_background_ratio dirty_bytes dirty_ratio dirty_expire_centisecs \
-    dirty_writeback_centisecs; do
-    eval "$name=$(cat $vm/$name)"
-done
-cpus=$(cat $queue 2>/dev/null)
-set_pair() {
-    if [ "$2" -gt 0 ]; then echo "$2" > $vm/$1_bytes; else echo "$3" > $vm/$1_ratio; fi
+restore() {
+    while read -r file value; do echo "$value" > "$file"; done < "$1"
+    rm -f "$1"
 }
+pair() {
+    bytes=$(cat $vm/$1_bytes)
+    if [ "$bytes" -gt 0 ]; then echo "$vm/$1_bytes $bytes"; else echo "$vm/$1_ratio $(cat $vm/$1_ratio)"; fi
+}
+if [ -s "$1" ]; then restore "$1"; fi
+{
+    pair dirty
+    pair dirty_background
+    for name in dirty_expire_centisecs dirty_writeback_centisecs; do echo "$vm/$name $(cat $vm/$name)"; done
+    [ -e $queue ] && echo "$queue $(cat $queue)"
+} > "$1.new"
+mv "$1.new" "$1" || exit 1
 echo $((8 << 30)) > $vm/dirty_bytes && echo $((6 << 30)) > $vm/dirty_background_bytes &&
     echo 8640000 > $vm/dirty_expire_centisecs && echo 0 > $vm/dirty_writeback_centisecs && echo ready
-[ -n "$cpus" ] && echo 1 > $queue
+[ -e $queue ] && echo 1 > $queue
 while read -r word; do :; done
-set_pair dirty "$dirty_bytes" "$dirty_ratio"
-set_pair dirty_background "$dirty_background_bytes" "$dirty_background_ratio"
-echo "$dirty_expire_centisecs" > $vm/dirty_expire_centisecs
-echo "$dirty_writeback_centisecs" > $vm/dirty_writeback_centisecs
-[ -n "$cpus" ] && echo "$cpus" > $queue
+restore "$1"
 "#;
 
 /// The flusher rests while this lives.
@@ -51,6 +60,8 @@ impl Quiet {
     pub(super) fn start() -> Result<Self> {
         let mut process = Command::new("sh")
             .args(["-c", KEEPER, "blockyard-agree"])
+            .arg(settings_note()?)
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -86,6 +97,7 @@ mod tests {
         }
         let mut keeper = Command::new("sh")
             .args(["-c", KEEPER, "blockyard-agree"])
+            .arg(settings_note().unwrap())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

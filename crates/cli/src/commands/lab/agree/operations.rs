@@ -97,11 +97,12 @@ impl OperationArgs {
             start: self.start.clone(),
             keep: common.keep.clone(),
         };
-        let agreement = Session::start(&scratch)?.compare(&plan, &lines)?;
+        let agreement = Session::start()?.compare(&plan, &lines)?;
         if output.json {
             println!("{}", serde_json::json!(agreement));
         } else {
             show(&agreement, output.quiet);
+            self.say_limit(output);
         }
         let reached = agreement.shares.extents.percent() >= common.at_least;
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
@@ -135,7 +136,17 @@ impl OperationArgs {
         for matrix in &matrices {
             reached &= run_one(matrix, common, output)?;
         }
+        if !matrices.iter().all(|matrix| matrix.ceiling) && !output.json && !output.quiet {
+            println!("{LIMIT}");
+        }
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
+    }
+
+    /// What a comparison with the kernel can be measured by.
+    fn say_limit(&self, output: &Output) {
+        if !self.ceiling && !output.json && !output.quiet {
+            println!("{LIMIT}");
+        }
     }
 
     /// What is played on the start image first.
@@ -162,6 +173,9 @@ impl OperationArgs {
         }
     }
 }
+
+/// Printed where the kernel was not compared with itself.
+const LIMIT: &str = "The kernel itself does not repeat long mixed traces: --ceiling compares it with itself and shows by how much.";
 
 /// Operations that age the images of the report.
 const AGED: u64 = 200_000;
@@ -229,7 +243,8 @@ fn show(agreement: &Agreement, quiet: bool) {
     ];
     println!("{} lines, {} ended differently", agreement.lines, agreement.outcomes_differ);
     for (name, share) in rows {
-        println!("{name:18} {:>8} %  {} of {}", share.text(), share.equal, share.of);
+        let unit = if share.of == 0 { ' ' } else { '%' };
+        println!("{name:18} {:>8} {unit}  {} of {}", share.text(), share.equal, share.of);
     }
     if agreement.own_commits > 0 {
         println!("{} commits that the trace does not ask for", agreement.own_commits);

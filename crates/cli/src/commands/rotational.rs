@@ -1,0 +1,37 @@
+//! `--rotational`: whether the device behind an image has seek times, which decides how a search for blocks begins.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// What Linux reads from the device's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Rotational {
+    /// What a block device says; a file, or memory, has no seek times
+    Auto,
+    /// A disk with seek times: a search looks at four groups in a row before it asks an index
+    On,
+    /// An SSD: a search asks an index at once
+    Off,
+}
+
+impl Rotational {
+    /// The setting for the image at a path, or for one in memory.
+    pub(super) fn of(self, image: Option<&Path>) -> bool {
+        match self {
+            Self::On => true,
+            Self::Off => false,
+            Self::Auto => image.is_some_and(|path| says_so(path).unwrap_or(false)),
+        }
+    }
+}
+
+/// What the queue of a block device says; nothing for everything else.
+fn says_so(path: &Path) -> Option<bool> {
+    let data = std::fs::metadata(path).ok().filter(|data| data.file_type().is_block_device())?;
+    let (major, minor) = (rustix::fs::major(data.rdev()), rustix::fs::minor(data.rdev()));
+    let device = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    // A partition has the queue of its disk.
+    let queues = [device.join("queue/rotational"), device.parent()?.join("queue/rotational")];
+    let text = queues.iter().find_map(|queue| std::fs::read_to_string(queue).ok())?;
+    Some(text.trim() == "1")
+}

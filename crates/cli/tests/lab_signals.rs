@@ -1,0 +1,175 @@
+//! What ends `lab run`, `lab agree` and `lab crash` before their time leaves nothing behind: no mount, no loop device, no
+//! trace instance, no changed write-back setting, no scratch file.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+const NEEDS: [&str; 7] = ["root", "mount", "umount", "losetup", "mke2fs", "e2fsck", "kill"];
+
+/// Commands that would go on for long; `SCRATCH` is a folder.
+const COMMANDS: [&str; 3] = [
+    "lab run fallocate2 --beside kernel --policy yard --workers 1,2 --memory 256M --seconds 0.2 --repeat 50 --quiet",
+    "lab agree --level 2 --make untar --ops 20000 --mib 512 --scratch SCRATCH --quiet",
+    "lab crash --states 2000 --jobs 1 --scratch SCRATCH --quiet",
+];
+
+/// Milliseconds after which a run is interrupted: before anything is made, amid the making, amid the work.
+const MOMENTS: [u64; 10] = [5, 20, 50, 90, 140, 200, 280, 380, 500, 650];
+
+fn start(line: &str, scratch: &Path) -> Child {
+    let line = line.replace("SCRATCH", scratch.to_str().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+    command.args(line.split(' ')).env("TMPDIR", scratch);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn kill(pid: u32, signal: &str) {
+    assert!(Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().unwrap().success());
+}
+
+/// Mounts, loop devices and files below a folder; trace instances whose makers are gone.
+fn leftovers(scratch: &Path) -> Vec<String> {
+    let text = scratch.to_str().unwrap();
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mut found: Vec<String> =
+        mounts.lines().filter(|line| line.contains(text)).map(str::to_owned).collect();
+    for device in fs::read_dir("/sys/block").unwrap().flatten() {
+        let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        found.extend(backing.contains(text).then_some(backing));
+    }
+    found.extend(fs::read_dir(scratch).unwrap().flatten().map(|entry| entry.path().display().to_string()));
+    found
+}
+
+/// Names of trace instances that are the lab's and whose note is gone.
+fn orphaned_instances() -> Vec<PathBuf> {
+    let folder = tempfile::tempdir().unwrap();
+    let on =
+        |program: &str, arguments: &[&str]| Command::new(program).args(arguments).status().unwrap().success();
+    let path = folder.path().to_str().unwrap();
+    assert!(on("mount", &["-t", "tracefs", "none", path]));
+    let instances = fs::read_dir(folder.path().join("instances")).unwrap().flatten();
+    let orphaned = instances.map(|entry| PathBuf::from(entry.file_name())).filter(|name| {
+        name.to_str().unwrap().starts_with("blockyard-") && !Path::new("/run/blockyard").join(name).exists()
+    });
+    let orphaned = orphaned.collect();
+    assert!(on("umount", &[path]));
+    orphaned
+}
+
+/// The settings while no comparison changes them.
+fn settings() -> Vec<String> {
+    let folder = File::open("/proc/sys/vm").unwrap();
+    flock(&folder, FlockOperation::LockExclusive).unwrap();
+    let names = [
+        "dirty_bytes",
+        "dirty_ratio",
+        "dirty_background_bytes",
+        "dirty_background_ratio",
+        "dirty_expire_centisecs",
+        "dirty_writeback_centisecs",
+    ];
+    names.iter().map(|name| fs::read_to_string(format!("/proc/sys/vm/{name}")).unwrap()).collect()
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(30), "{what}: not within 30 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Nothing took down what an interrupted comparison or a judge had made.
+#[test]
+fn interrupted_commands_are_gone_with_all_they_made() {
+    if !blockyard_testkit::require(&NEEDS) {
+        return;
+    }
+    let before = settings();
+    for line in COMMANDS {
+        for signal in ["INT", "TERM"] {
+            for moment in MOMENTS {
+                let scratch = tempfile::tempdir().unwrap();
+                let mut child = start(line, scratch.path());
+                std::thread::sleep(Duration::from_millis(moment));
+                let has_ended = child.try_wait().unwrap();
+                assert!(has_ended.is_none(), "{line}: ended within {moment} ms");
+                kill(child.id(), signal);
+                let status = child.wait().unwrap();
+                assert!(!status.success(), "{line}: {status} although {signal} came after {moment} ms");
+                let left = leftovers(scratch.path());
+                assert!(left.is_empty(), "{line}: {signal} after {moment} ms left {left:?}");
+            }
+        }
+    }
+    assert_eq!(orphaned_instances(), Vec::<PathBuf>::new());
+    assert_eq!(settings(), before);
+}
+
+/// A killed process can take nothing down: the next start does.
+#[test]
+fn the_next_start_takes_down_what_a_killed_one_left() {
+    if !blockyard_testkit::require(&NEEDS) {
+        return;
+    }
+    let before = settings();
+    let other = tempfile::tempdir().unwrap();
+    for line in COMMANDS {
+        for moment in [100, 400, 700] {
+            let scratch = tempfile::tempdir().unwrap();
+            let mut child = start(line, scratch.path());
+            std::thread::sleep(Duration::from_millis(moment));
+            kill(child.id(), "KILL");
+            child.wait().unwrap();
+            wait_until(line, || {
+                let next = "lab run fallocate2 --policy yard --workers 1 --memory 64M --ops 1 --quiet";
+                assert!(start(next, other.path()).wait().unwrap().success());
+                leftovers(scratch.path()).is_empty()
+            });
+        }
+    }
+    assert_eq!(orphaned_instances(), Vec::<PathBuf>::new());
+    assert_eq!(settings(), before);
+}
+
+/// The keeper of the settings was killed together with everybody: the settings of rest would have stayed.
+#[test]
+fn settings_come_back_after_their_keeper_was_killed_too() {
+    if !blockyard_testkit::require(&NEEDS) {
+        return;
+    }
+    let before = settings();
+    let scratch = tempfile::tempdir().unwrap();
+    let mut child = start(COMMANDS[1], scratch.path());
+    let mut keeper = None;
+    wait_until("the keeper", || {
+        keeper = descendants(child.id()).into_iter().find(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.windows(15).any(|part| part == b"blockyard-agree")
+        });
+        keeper.is_some() && leftovers(scratch.path()).iter().any(|left| left.contains("ext4"))
+    });
+    kill(keeper.unwrap(), "KILL");
+    kill(child.id(), "KILL");
+    child.wait().unwrap();
+    wait_until("the settings are back", || {
+        let next = "lab run fallocate2 --policy yard --workers 1 --memory 64M --ops 1 --quiet";
+        assert!(start(next, scratch.path()).wait().unwrap().success());
+        settings() == before && leftovers(scratch.path()).is_empty()
+    });
+}
+
+/// Children of a process, theirs too.
+fn descendants(pid: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children: Vec<u32> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    let below: Vec<u32> = children.iter().flat_map(|child| descendants(*child)).collect();
+    [children, below].concat()
+}

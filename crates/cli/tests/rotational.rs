@@ -1,0 +1,68 @@
+//! `--rotational`, and where `put -r` leaves the blocks of directories.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use blockyard_device::FileDevice;
+use blockyard_disk::inode::FileType;
+use blockyard_engine::reader::Reader;
+
+/// Directories of the tree.
+const DIRECTORIES: usize = 1500;
+
+/// A tree whose data is more than the engine keeps in memory, so that it is written back while directories are made.
+fn tree(folder: &Path) {
+    for directory in 0..DIRECTORIES {
+        let path = folder.join(format!("d{}", directory / 25)).join(format!("e{directory}"));
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("file"), vec![b'x'; 100_000]).unwrap();
+    }
+}
+
+/// Copies the tree to a new image with these options; gives the image.
+fn put(folder: &Path, name: &str, options: &[&str]) -> String {
+    let image = folder.join(name).to_str().unwrap().to_owned();
+    let source = folder.join("tree").to_str().unwrap().to_owned();
+    let blockyard = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_blockyard")).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    blockyard(&["mkfs", &image, "2G", "--seed", "1", "--time", "1700000000", "--quiet"]);
+    blockyard(&[&["put", "-r", "--quiet", &image, &source, "/"], options].concat());
+    image
+}
+
+/// How many runs the blocks of all directories lie in.
+fn runs(image: &str) -> usize {
+    let reader = Reader::open(Arc::new(FileDevice::open_read_only(Path::new(image)).unwrap())).unwrap();
+    let mut blocks = Vec::new();
+    let mut waiting = vec![reader.root().unwrap()];
+    while let Some(directory) = waiting.pop() {
+        for extent in reader.extents(&directory) {
+            let extent = extent.unwrap();
+            blocks.extend(extent.physical.raw()..extent.physical.raw() + u64::from(extent.length));
+        }
+        for entry in reader.listed(&directory).unwrap() {
+            if entry.file_type == Some(FileType::Directory) && entry.name != b"." && entry.name != b".." {
+                waiting.push(reader.inode(entry.inode).unwrap());
+            }
+        }
+    }
+    blocks.sort_unstable();
+    1 + blocks.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count()
+}
+
+/// With seek times the search begins with a linear look at groups, which packs directories. There was no way to say so; and
+/// each file beyond the limit of dirty data had one other written, so that directories stood one by one between files.
+#[test]
+fn directories_are_packed_where_the_device_has_seek_times() {
+    let folder = tempfile::tempdir().unwrap();
+    tree(&folder.path().join("tree"));
+    // A file has no seek times unless it is said to.
+    let ssd = runs(&put(folder.path(), "ssd", &[]));
+    let disk = runs(&put(folder.path(), "disk", &["--rotational", "on"]));
+    assert!(disk <= 3 && (4..=30).contains(&ssd), "{ssd} runs without seek times, {disk} with");
+}
