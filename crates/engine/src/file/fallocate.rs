@@ -285,9 +285,10 @@ impl FileSystem {
     ) -> Result<()> {
         let size = inode.core().size;
         let page = PAGE.max(u64_from_usize(self.block_size()));
-        // A hole that reaches the end of the file goes on to the end of the page: the last block goes as a whole.
+        // A hole that goes beyond the end of the file, but not one that ends there, goes on to the end of the page: the last
+        // block goes as a whole.
         let limit = self.size_limit(inode.core().map);
-        let end = if bytes.end >= size { size.next_multiple_of(page).min(limit) } else { bytes.end };
+        let end = if bytes.end > size { size.next_multiple_of(page).min(limit) } else { bytes.end };
         let bytes = bytes.start..end;
         if bytes.start >= size {
             return self.touch_times(ctx, inode, data, Touched::Times);
