@@ -1,23 +1,29 @@
 //! The list of commands and what they share: output mode and exit codes.
 
+mod below;
 mod calendar;
 mod cat;
 mod check;
+mod chmod;
+mod chown;
 mod clock;
 mod completions;
 mod frag;
 mod get;
 mod host;
 mod image;
+mod interrupt;
 mod lab;
 mod ln;
 mod ls;
 mod map;
 mod mkdir;
 mod mkfs;
+mod mode;
 mod mounted;
 mod mv;
 mod names;
+mod owner;
 mod policy;
 mod progress;
 mod put;
@@ -25,6 +31,7 @@ mod recover;
 mod rm;
 mod rotational;
 mod stat;
+mod touch;
 mod version;
 mod volume;
 
@@ -64,6 +71,8 @@ impl From<anyhow::Error> for UsageError {
     }
 }
 
+pub(crate) use interrupt::Interrupted;
+
 /// Options that every command takes.
 #[derive(clap::Args)]
 pub(crate) struct Output {
@@ -89,6 +98,10 @@ pub(crate) enum Command {
     Cat(cat::Args),
     /// Verify an image without writing to it
     Check(check::Args),
+    /// Change permissions in an image
+    Chmod(chmod::Args),
+    /// Change owners and groups in an image
+    Chown(chown::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Show how fragmented free space and files are
@@ -121,6 +134,8 @@ pub(crate) enum Command {
     Rm(rm::Args),
     /// Show the superblock and the groups, or an inode
     Stat(stat::Args),
+    /// Set times in an image, make empty files
+    Touch(touch::Args),
     /// Show the version and the supported features
     Version(version::Args),
 }
@@ -140,11 +155,14 @@ impl Command {
             Self::Rm(args) => args.run(output),
             Self::Stat(args) => args.run(output),
             Self::Check(args) => args.run(output),
+            Self::Chmod(args) => args.run(output),
+            Self::Chown(args) => args.run(output),
             Self::Mkdir(args) => args.run(output),
             Self::Mkfs(args) => args.run(output),
             Self::Lab(args) => args.run(output),
             Self::Mv(args) => args.run(output),
             Self::Policy(args) => args.run(output),
+            Self::Touch(args) => args.run(output),
             Self::Version(args) => args.run(output),
             Self::Completions(args) => args.run(),
             Self::Man(args) => args.run(),

@@ -41,7 +41,8 @@ fn main() -> ExitCode {
             return usage::refuse(&told, &command);
         }
         eprintln!("blockyard: {told}");
-        ExitCode::from(commands::EXIT_OPERATIONAL)
+        let interrupted = error.downcast_ref::<commands::Interrupted>();
+        ExitCode::from(interrupted.map_or(commands::EXIT_OPERATIONAL, |signal| signal.exit_code()))
     });
     streams::finish(code)
 }

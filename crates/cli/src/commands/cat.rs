@@ -4,9 +4,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use blockyard_device::ImagePath;
-use blockyard_disk::FileType;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_engine::reader::Reader;
 use serde_json::json;
@@ -41,10 +40,7 @@ impl Args {
 
 fn copy(reader: &Reader, path: &[u8], json: bool, out: &mut dyn Write) -> Result<()> {
     let inode = reader.resolve(path, true)?;
-    let shown = String::from_utf8_lossy(path);
-    if inode.file_type() != FileType::Regular {
-        bail!("{shown}: not a regular file");
-    }
+    image::expect_file(&inode, path)?;
     let mut buf = vec![0; if json { 1 << 16 } else { 1 << 20 }];
     let mut offset = 0;
     while offset < inode.size() {

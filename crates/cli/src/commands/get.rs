@@ -3,7 +3,9 @@
 //! The image is only read, and not trusted: nothing is written outside DEST, links that are there are not followed, and
 //! a file appears under its name only when it is complete.
 
-use std::cell::Cell;
+mod attributes;
+mod shortage;
+
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,15 +18,19 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use blockyard_device::ImagePath;
+use blockyard_disk::inode::InodeFlags;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use blockyard_disk::{FileType, Inode, InodeMap, InodeNr};
 use blockyard_engine::reader::Reader;
 use rustix::fs::{CWD, FileType as HostType, Mode};
 use serde_json::json;
 
+use self::attributes::LeftOut;
+use self::shortage::is_full;
+use super::host::{Links, OnHost, refused};
 use super::progress::Progress;
-use super::volume::{join, last_name};
-use super::{Output, host, image, names};
+use super::volume::{join, last_name, names_directory, of_side};
+use super::{Interrupted, Output, image, interrupt, names};
 
 /// Exit codes, for the help.
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 some of it failed (each reported; the rest is done), 2 wrong usage, 8 the image \
@@ -36,7 +42,8 @@ const CHUNK: u64 = 1 << 20;
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES, after_long_help = format!("A directory given as DIR/. puts its content \
     into DEST, without the directory itself. Owners are kept when run as root, as far as the host \
-    allows; so are devices and the attributes of the system.\n\nJSON: one object a name: path (in the image), to, type, \
+    allows; so are devices and the attributes of the system. A file that cannot get its owner loses its set-id bits. \
+    Without -r a link named as PATH is followed. An empty /lost+found is left out.\n\nJSON: one object a name: path (in the image), to, type, \
     size. {}\n\n{EXIT_CODES}", names::BYTES_KEYS))]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
@@ -48,9 +55,18 @@ pub(crate) struct Args {
     /// Copy directories with all that is in them
     #[arg(short = 'r', short_alias = 'R', long)]
     recursive: bool,
+    /// Copy symbolic links named as PATH themselves (with -r always so)
+    #[arg(short = 'P', long)]
+    no_dereference: bool,
     /// Leave extended attributes out
     #[arg(long)]
     no_xattrs: bool,
+    /// Make files immutable or append-only that are so in the image; other flags are always kept where the host has them
+    #[arg(long)]
+    preserve_flags: bool,
+    /// Go on with what fits when the host is full
+    #[arg(long)]
+    keep_going: bool,
 }
 
 impl Args {
@@ -63,41 +79,39 @@ impl Args {
                 sources.iter().try_for_each(|path| to_stream(&reader, image::path_bytes(path), out))
             });
         }
-        let is_root = rustix::process::geteuid().is_root();
+        interrupt::watch()?;
         let mut copy = Copy {
             reader: &reader,
             args: &self,
             output,
-            is_root,
+            is_root: rustix::process::geteuid().is_root(),
             progress: Progress::copying(output, "get"),
             names: 0,
-            bytes: Cell::new(0),
+            bytes: 0,
             linked: HashMap::new(),
+            flags: Vec::new(),
+            left_out: LeftOut::default(),
             failures: 0,
         };
         let dest = Path::new(dest);
         if sources.len() > 1 && !dest.is_dir() {
-            bail!("{}: not a directory, and several paths go into one", dest.display());
+            return Err(refused(dest, "not a directory, and several paths go into one"));
         }
         let began = Instant::now();
         copy.expect(sources);
-        for source in sources {
+        let ended = sources.iter().try_for_each(|source| {
             let done = copy.source(image::path_bytes(source), dest);
-            copy.settle(done);
-        }
-        let (names, bytes) = (copy.names, copy.bytes.get());
-        if self.recursive && !output.json && !output.quiet {
-            copy.progress.beside(|| println!("{}", super::put::copied(names, bytes, began)));
-        }
+            copy.settle(done).map(|_| ())
+        });
+        copy.set_flags()?;
+        copy.tell_end(sources, dest, began, ended)?;
         Ok(if copy.failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
 fn to_stream(reader: &Reader, path: &[u8], out: &mut dyn Write) -> Result<()> {
     let inode = reader.resolve(path, true)?;
-    if inode.file_type() != FileType::Regular {
-        bail!("{}: not a regular file", String::from_utf8_lossy(path));
-    }
+    image::expect_file(&inode, path)?;
     let mut buf = vec![0; usize_from_u64(CHUNK)];
     let mut offset = 0;
     while offset < inode.size() {
@@ -116,9 +130,13 @@ struct Copy<'r> {
     is_root: bool,
     progress: Progress,
     names: u64,
-    bytes: Cell<u64>,
+    /// Content that was copied.
+    bytes: u64,
     /// Where inodes with several names went first.
     linked: HashMap<InodeNr, PathBuf>,
+    /// Flags to set when everything else is done: an immutable file takes nothing more.
+    flags: Vec<(PathBuf, InodeFlags)>,
+    left_out: LeftOut,
     failures: u64,
 }
 
@@ -130,50 +148,43 @@ struct Item {
 }
 
 impl Copy<'_> {
-    fn settle<T>(&mut self, done: Result<T>) -> Option<T> {
-        done.map_err(|failed| {
-            self.progress.beside(|| {
-                eprintln!("blockyard: {}: {}", self.args.image.display(), super::describe(&failed));
-            });
-            self.failures += 1;
-        })
-        .ok()
-    }
-
-    /// Tells what there is to copy. What cannot be read is reported when it is its turn.
-    fn expect(&self, sources: &[OsString]) {
-        if !self.progress.is_wanted() {
-            return;
-        }
-        let reader = self.reader;
-        let found = |source: &OsString| reader.resolve(image::path_bytes(source), false).ok();
-        let mut left: Vec<Inode> = sources.iter().filter_map(found).collect();
-        let (mut names, mut bytes, mut seen) = (0, 0, HashSet::new());
-        while let Some(inode) = left.pop() {
-            names += 1;
-            if inode.file_type() == FileType::Regular && seen.insert(inode.number()) {
-                // Holes are not copied.
-                bytes += inode.size().min(inode.sectors() * 512);
-            } else if inode.is_directory() && seen.insert(inode.number()) {
-                let Ok(entries) = reader.entries(&inode) else { continue };
-                let below = entries.flatten().filter(|entry| entry.name != b"." && entry.name != b"..");
-                left.extend(below.filter_map(|entry| reader.inode(entry.inode).ok()));
+    /// Reports what failed; what ends the work is given back: a signal, and a full host unless it is to go on.
+    fn settle<T>(&mut self, done: Result<T>) -> Result<Option<T>> {
+        match done {
+            Ok(value) => Ok(Some(value)),
+            Err(failed) if failed.is::<Interrupted>() => Err(failed),
+            Err(failed) if !self.args.keep_going && is_full(&failed) => Err(failed),
+            Err(failed) => {
+                self.report(&super::describe(&of_side(failed, &self.args.image)));
+                Ok(None)
             }
         }
-        self.progress.expect(names, bytes);
+    }
+
+    fn report(&mut self, failed: &str) {
+        self.progress.beside(|| eprintln!("blockyard: {failed}"));
+        self.failures += 1;
     }
 
     fn source(&mut self, path: &[u8], dest: &Path) -> Result<()> {
-        // The last link of a path that was asked for by name is followed only when it is all there is to copy.
-        let inode = self.reader.resolve(path, false)?;
+        let follows = !self.args.recursive && !self.args.no_dereference;
+        let inode = self.reader.resolve(path, follows)?;
+        let is_into = dest.is_dir();
+        if !is_into && !inode.is_directory() && names_directory(dest.as_os_str().as_bytes()) {
+            return Err(refused(dest, "is not a directory"));
+        }
         let to = match last_name(path) {
-            Some(name) if dest.is_dir() && name != b".." && !path.ends_with(b"/.") => {
+            Some(name) if is_into && name != b".." && !path.ends_with(b"/.") => {
                 dest.join(OsStr::from_bytes(name))
             }
             _ => dest.to_owned(),
         };
         let item = Item { path: path.to_vec(), inode, to };
         if !item.inode.is_directory() {
+            let is_special = !matches!(item.inode.file_type(), FileType::Regular | FileType::Symlink);
+            if is_special && !self.args.recursive {
+                bail!("{}: is a device, pipe or socket; add -r to copy it as one", shown(&item));
+            }
             return self.leaf(&item);
         }
         if !self.args.recursive {
@@ -184,70 +195,96 @@ impl Copy<'_> {
 
     /// A directory with all that is in it, without recursion: directories may lie in each other deeper than a stack is.
     fn tree(&mut self, root: Item) -> Result<()> {
-        let mut left = vec![root];
         let mut made = Vec::new();
+        let ended = self.walk(root, &mut made);
+        // Filling a directory changes its time, and its mode may forbid to fill it: what lies deepest comes first.
+        while let Some(item) = made.pop() {
+            let done = self.attributes(&item, &item.to).map(|()| self.done(&item));
+            self.settle(done)?;
+        }
+        ended
+    }
+
+    fn walk(&mut self, root: Item, made: &mut Vec<Item>) -> Result<()> {
+        let mut left = vec![root];
         // A damaged image can hold a directory inside itself.
         let mut seen: HashSet<InodeNr> = HashSet::new();
         while let Some(item) = left.pop() {
-            let done = if item.inode.is_directory() {
-                if !seen.insert(item.inode.number()) {
-                    bail!("{}: the directory was met before: the image is damaged", shown(&item));
-                }
-                self.enter(&item).map(|below| {
-                    left.extend(below);
-                    made.push(item);
-                })
-            } else {
-                self.leaf(&item)
-            };
-            self.settle(done);
-        }
-        // Filling a directory changes its time, and its mode may forbid to fill it: what lies deepest comes first.
-        while let Some(item) = made.pop() {
-            let done = self.attributes(&item).map(|()| self.done(&item));
-            self.settle(done);
+            if !item.inode.is_directory() {
+                let done = self.leaf(&item);
+                self.settle(done)?;
+                continue;
+            }
+            if !seen.insert(item.inode.number()) {
+                bail!("{}: the directory was met before: the image is damaged", shown(&item));
+            }
+            let entered = self.enter(&item);
+            if let Some(below) = self.settle(entered)? {
+                left.extend(below);
+                made.push(item);
+            }
         }
         Ok(())
     }
 
     /// Makes a directory, or finds the one that is there; gives what is in it, the first name last.
     fn enter(&mut self, item: &Item) -> Result<Vec<Item>> {
+        interrupt::check()?;
         match std::fs::create_dir(&item.to) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                let there =
-                    std::fs::symlink_metadata(&item.to).with_context(|| item.to.display().to_string())?;
-                if !there.is_dir() {
-                    bail!("{}: exists and is not a directory", item.to.display());
+                if !Links::Kept.metadata(&item.to)?.is_dir() {
+                    return Err(refused(&item.to, "exists and is not a directory"));
                 }
             }
-            done => done.with_context(|| item.to.display().to_string())?,
+            done => done.on_host(&item.to)?,
         }
-        let mut below = Vec::new();
+        let (mut below, mut names) = (Vec::new(), HashSet::new());
         for entry in self.reader.entries(&item.inode)? {
             let entry = entry.with_context(|| shown(item))?;
             if entry.name == b"." || entry.name == b".." {
                 continue;
             }
             let path = join(&item.path, &entry.name);
+            if !names.insert(entry.name.clone()) {
+                let text = String::from_utf8_lossy(&path);
+                self.settle::<()>(Err(anyhow::anyhow!(
+                    "{text}: the directory holds the name twice: the image is damaged; the first was copied"
+                )))?;
+                continue;
+            }
             let inode =
                 self.reader.inode(entry.inode).with_context(|| String::from_utf8_lossy(&path).into_owned());
-            if let Some(inode) = self.settle(inode) {
-                let to = item.to.join(OsStr::from_bytes(&entry.name));
-                below.push(Item { path, inode, to });
+            let Some(inode) = self.settle(inode)? else { continue };
+            if entry.name == b"lost+found" && item.inode.number() == InodeNr::ROOT && self.is_empty(&inode) {
+                self.left_out.lost_and_found = true;
+                continue;
             }
+            let to = item.to.join(OsStr::from_bytes(&entry.name));
+            below.push(Item { path, inode, to });
         }
         below.sort_by(|one, other| other.path.cmp(&one.path));
         Ok(below)
     }
 
+    /// Whether a directory is whole and has no names.
+    fn is_empty(&self, directory: &Inode) -> bool {
+        let is_dots = |name: &[u8]| name == b"." || name == b"..";
+        directory.is_directory()
+            && self
+                .reader
+                .entries(directory)
+                .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| is_dots(&entry.name))))
+    }
+
     /// Anything but a directory.
     fn leaf(&mut self, item: &Item) -> Result<()> {
+        interrupt::check()?;
         self.refuse_to_replace(item)?;
         if item.inode.links() > 1
             && let Some(first) = self.linked.get(&item.inode.number())
         {
             remove_if_there(&item.to)?;
-            std::fs::hard_link(first, &item.to).with_context(|| item.to.display().to_string())?;
+            std::fs::hard_link(first, &item.to).on_host(&item.to)?;
             self.done(item);
             return Ok(());
         }
@@ -256,12 +293,14 @@ impl Copy<'_> {
             _ if item.inode.file_type() == FileType::Symlink => {
                 let target = self.reader.symlink_target(&item.inode)?;
                 remove_if_there(&item.to)?;
-                std::os::unix::fs::symlink(OsStr::from_bytes(&target), &item.to)
-                    .with_context(|| item.to.display().to_string())?;
+                std::os::unix::fs::symlink(OsStr::from_bytes(&target), &item.to).on_host(&item.to)?;
+                self.attributes(item, &item.to)?;
             }
-            map => node(item, map)?,
+            map => {
+                node(item, map)?;
+                self.attributes(item, &item.to)?;
+            }
         }
-        self.attributes(item)?;
         if item.inode.links() > 1 {
             self.linked.insert(item.inode.number(), item.to.clone());
         }
@@ -273,41 +312,45 @@ impl Copy<'_> {
     fn refuse_to_replace(&self, item: &Item) -> Result<()> {
         let Ok(there) = std::fs::symlink_metadata(&item.to) else { return Ok(()) };
         if there.is_dir() {
-            bail!("{}: is a directory", item.to.display());
+            return Err(refused(&item.to, "is a directory"));
         }
         let is_plain = matches!(item.inode.file_type(), FileType::Regular | FileType::Symlink);
         if is_plain && !there.is_file() && !there.is_symlink() {
-            bail!("{}: is a device, pipe or socket; it is not replaced", item.to.display());
+            return Err(refused(&item.to, "is a device, pipe or socket; it is not replaced"));
         }
         image::refuse_same(&self.args.image, &item.to)
     }
 
-    /// A file: written under a name of its own beside, then renamed.
-    fn regular(&self, item: &Item) -> Result<()> {
+    /// A file: written under a name of its own beside, and renamed when it is complete with its attributes. Interrupted, it
+    /// leaves nothing.
+    fn regular(&mut self, item: &Item) -> Result<()> {
         let directory =
             item.to.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file =
-            tempfile::NamedTempFile::new_in(directory).with_context(|| directory.display().to_string())?;
-        self.content(&item.inode, file.as_file()).with_context(|| shown(item))?;
-        file.persist(&item.to).with_context(|| item.to.display().to_string())?;
+            tempfile::Builder::new().prefix(".blockyard-").tempfile_in(directory).on_host(directory)?;
+        self.content(item, file.as_file())?;
+        self.attributes(item, file.path())?;
+        file.persist(&item.to).map_err(|error| error.error).on_host(&item.to)?;
         Ok(())
     }
 
     /// The content; holes and unwritten extents stay holes.
-    fn content(&self, inode: &Inode, file: &File) -> Result<()> {
-        file.set_len(inode.size())?;
+    fn content(&mut self, item: &Item, file: &File) -> Result<()> {
+        let (inode, path) = (&item.inode, &item.to);
+        file.set_len(inode.size()).on_host(path)?;
         let mut buf = vec![0; usize_from_u64(CHUNK)];
         let mut copy = |from: u64, to: u64| -> Result<()> {
             let mut at = from;
             while at < to {
+                interrupt::check()?;
                 let wanted = usize_from_u64((to - at).min(CHUNK));
-                let length = self.reader.read(inode, at, &mut buf[..wanted])?;
+                let length = self.reader.read(inode, at, &mut buf[..wanted]).with_context(|| shown(item))?;
                 if length == 0 {
-                    bail!("the content ends at byte {at}, before the size");
+                    bail!("{}: the content ends at byte {at}, before the size", shown(item));
                 }
-                file.write_all_at(&buf[..length], at)?;
+                file.write_all_at(&buf[..length], at).on_host(path)?;
                 self.progress.add_bytes(length);
-                self.bytes.set(self.bytes.get() + u64_from_usize(length));
+                self.bytes += u64_from_usize(length);
                 at += u64_from_usize(length);
             }
             Ok(())
@@ -317,33 +360,13 @@ impl Copy<'_> {
         }
         let bits = self.reader.superblock().geometry().block_bits();
         for extent in self.reader.extents(inode) {
-            let extent = extent?;
+            let extent = extent.with_context(|| shown(item))?;
             if !extent.unwritten {
                 let from = u64_from_u32(extent.logical.raw()) << bits;
                 copy(from, (from + (u64::from(extent.length) << bits)).min(inode.size()))?;
             }
         }
         Ok(())
-    }
-
-    /// Owner, permissions, extended attributes and times.
-    fn attributes(&self, item: &Item) -> Result<()> {
-        let at = || item.to.display().to_string();
-        let raw = item.inode.slot().raw();
-        if self.is_root {
-            std::os::unix::fs::lchown(&item.to, Some(raw.uid()), Some(raw.gid())).with_context(at)?;
-        }
-        if !self.args.no_xattrs {
-            for attribute in self.reader.xattrs(&item.inode)? {
-                host::set_xattr(&item.to, &attribute.name, &attribute.value, self.is_root)
-                    .with_context(at)?;
-            }
-        }
-        if item.inode.file_type() != FileType::Symlink {
-            host::set_permissions(&item.to, item.inode.mode()).with_context(at)?;
-        }
-        let slot = item.inode.slot();
-        host::set_times(&item.to, slot.accessed(), slot.modified()).with_context(at)
     }
 
     fn done(&mut self, item: &Item) {
@@ -363,10 +386,8 @@ fn shown(item: &Item) -> String {
 
 fn remove_if_there(path: &Path) -> Result<()> {
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| path.display().to_string())
-        }
-        _ => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        done => Ok(done.on_host(path)?),
     }
 }
 
@@ -384,7 +405,5 @@ fn node(item: &Item, map: InodeMap) -> Result<()> {
         _ => bail!("{}: of a type that cannot be copied", shown(item)),
     };
     remove_if_there(&item.to)?;
-    rustix::fs::mknodat(CWD, &item.to, kind, Mode::RUSR | Mode::WUSR, device)
-        .map_err(std::io::Error::from)
-        .with_context(|| item.to.display().to_string())
+    Ok(rustix::fs::mknodat(CWD, &item.to, kind, Mode::RUSR | Mode::WUSR, device).on_host(&item.to)?)
 }

@@ -1,18 +1,64 @@
 //! Files of the host, for `put` and `get`: data without holes, extended attributes, permissions.
 
 use std::fs::{File, Metadata};
-use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use blockyard_disk::Timestamp;
 use blockyard_disk::num::{low16, u64_from_usize, usize_from_u64};
-use rustix::fs::{AtFlags, CWD, SeekFrom, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{AtFlags, CWD, IFlags, OFlags, SeekFrom, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
 /// Longest list of attribute names and longest value on Linux.
 const XATTR_MAX: usize = 1 << 16;
+
+/// What went wrong with a file of the host: no error of the image.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", path.display())]
+pub(super) struct HostError {
+    path: PathBuf,
+    error: io::Error,
+}
+
+impl HostError {
+    /// Whether the host has no more room.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self.error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+    }
+}
+
+impl From<walkdir::Error> for HostError {
+    fn from(error: walkdir::Error) -> Self {
+        let path = error.path().unwrap_or(Path::new("")).to_owned();
+        Self { path, error: error.into_io_error().unwrap_or_else(|| Errno::LOOP.into()) }
+    }
+}
+
+/// What makes a file of the host no source or destination.
+pub(super) fn refused(path: &Path, what: &str) -> anyhow::Error {
+    let error = io::Error::new(ErrorKind::InvalidInput, what.to_owned());
+    HostError { path: path.to_owned(), error }.into()
+}
+
+/// Puts the path to an error of the host.
+pub(super) trait OnHost<T> {
+    /// The error with the path it is about.
+    fn on_host(self, path: &Path) -> Result<T, HostError>;
+}
+
+impl<T, E: Into<io::Error>> OnHost<T> for Result<T, E> {
+    fn on_host(self, path: &Path) -> Result<T, HostError> {
+        self.map_err(|error| HostError { path: path.to_owned(), error: error.into() })
+    }
+}
+
+/// The host's error in a chain of causes.
+pub(super) fn host_error(error: &anyhow::Error) -> Option<&HostError> {
+    error.chain().find_map(|cause| cause.downcast_ref())
+}
 
 /// The low 12 bits of the mode.
 pub(super) fn permissions(metadata: &Metadata) -> u16 {
@@ -23,15 +69,16 @@ pub(super) fn permissions(metadata: &Metadata) -> u16 {
 /// host knows them.
 pub(super) fn for_each_data(
     file: &File,
+    path: &Path,
     buf: &mut [u8],
     mut visit: impl FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let mut at = 0;
-    while let Some((start, end)) = next_data(file, at)? {
+    while let Some((start, end)) = next_data(file, at).on_host(path)? {
         at = start;
         while at < end {
             let wanted = usize_from_u64((end - at).min(u64_from_usize(buf.len())));
-            let length = file.read_at(&mut buf[..wanted], at).context("read")?;
+            let length = file.read_at(&mut buf[..wanted], at).on_host(path)?;
             if length == 0 {
                 // It became shorter meanwhile.
                 return Ok(());
@@ -43,8 +90,52 @@ pub(super) fn for_each_data(
     Ok(())
 }
 
+/// As [`for_each_data`], but what is a hole is decided by the content: `visit` gets runs of blocks of `block` bytes that
+/// are not all zero, whatever the host knows of holes. So copies of a file give the same calls.
+pub(super) fn for_each_run_of_content(
+    file: &File,
+    path: &Path,
+    buf: &mut [u8],
+    block: usize,
+    mut visit: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let chunk = u64_from_usize(buf.len());
+    let mut at = 0;
+    while let Some((start, _)) = next_data(file, at).on_host(path)? {
+        at = start - start % chunk;
+        let mut length = 0;
+        while length < buf.len() {
+            match file.read_at(&mut buf[length..], at + u64_from_usize(length)).on_host(path)? {
+                0 => break,
+                more => length += more,
+            }
+        }
+        for run in runs_of_content(&buf[..length], block) {
+            visit(at + u64_from_usize(run.start), &buf[run])?;
+        }
+        at += chunk;
+    }
+    Ok(())
+}
+
+/// The places of blocks that are not all zero, neighbours joined.
+fn runs_of_content(bytes: &[u8], block: usize) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (index, piece) in bytes.chunks(block).enumerate() {
+        if piece.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let start = index * block;
+        match runs.last_mut() {
+            Some(last) if last.end == start => last.end += piece.len(),
+            _ => runs.push(start..start + piece.len()),
+        }
+    }
+    runs
+}
+
 /// The first stretch of data at or after a position.
-fn next_data(file: &File, from: u64) -> Result<Option<(u64, u64)>> {
+fn next_data(file: &File, from: u64) -> io::Result<Option<(u64, u64)>> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(from)) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(None),
@@ -53,63 +144,126 @@ fn next_data(file: &File, from: u64) -> Result<Option<(u64, u64)>> {
             let size = file.metadata()?.size();
             return Ok((from < size).then_some((from, size)));
         }
-        Err(errno) => return Err(io::Error::from(errno)).context("find data"),
+        Err(errno) => return Err(errno.into()),
     };
-    let end = rustix::fs::seek(file, SeekFrom::Hole(start))
-        .map_err(io::Error::from)
-        .context("find the next hole")?;
-    Ok(Some((start, end)))
+    Ok(Some((start, rustix::fs::seek(file, SeekFrom::Hole(start))?)))
 }
 
-/// Names and values of the extended attributes of a file, sorted; a link is not followed. Empty where the host has
-/// none.
-pub(super) fn xattrs(path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+/// Flags as `lsattr` shows them; `None` where the host has none.
+pub(super) fn flags(file: &File) -> Option<u32> {
+    rustix::fs::ioctl_getflags(file).ok().map(|flags| flags.bits())
+}
+
+/// Sets flags beside those that are set.
+pub(super) fn add_flags(path: &Path, flags: u32) -> io::Result<()> {
+    let file = File::options().read(true).custom_flags(NO_FOLLOW).open(path)?;
+    let before = rustix::fs::ioctl_getflags(&file)?;
+    Ok(rustix::fs::ioctl_setflags(&file, before | IFlags::from_bits_retain(flags))?)
+}
+
+/// A link is not followed, and nobody waits for the other end of a pipe.
+const NO_FOLLOW: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
+
+/// Whether a link at the end of a path stands for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Links {
+    /// It is copied.
+    Kept,
+    /// What it leads to is copied.
+    Followed,
+}
+
+impl Links {
+    /// What a path of the host is.
+    pub(super) fn metadata(self, path: &Path) -> Result<Metadata, HostError> {
+        let found = match self {
+            Self::Kept => std::fs::symlink_metadata(path),
+            Self::Followed => std::fs::metadata(path),
+        };
+        found.on_host(path)
+    }
+}
+
+/// Name and value of an extended attribute.
+type Xattr = (Vec<u8>, Vec<u8>);
+
+/// Names and values of the extended attributes of a file, sorted. Empty where the host has none.
+pub(super) fn xattrs(path: &Path, links: Links) -> Result<Vec<Xattr>, HostError> {
     let mut names = vec![0; XATTR_MAX];
-    let length = match rustix::fs::llistxattr(path, &mut names) {
-        Ok(length) => length,
+    let listed = match links {
+        Links::Kept => rustix::fs::llistxattr(path, &mut names),
+        Links::Followed => rustix::fs::listxattr(path, &mut names),
+    };
+    let length = match listed {
         Err(Errno::NOTSUP) => 0,
-        Err(errno) => return Err(io::Error::from(errno)).context("list attributes"),
+        listed => listed.on_host(path)?,
     };
     let mut found = Vec::new();
     for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let mut value = vec![0; XATTR_MAX];
-        match rustix::fs::lgetxattr(path, name, &mut value) {
-            Ok(length) => found.push((name.to_vec(), value[..length].to_vec())),
+        let read = match links {
+            Links::Kept => rustix::fs::lgetxattr(path, name, &mut value),
+            Links::Followed => rustix::fs::getxattr(path, name, &mut value),
+        };
+        match read {
             // Gone meanwhile, or listed and not to be had.
             Err(Errno::NODATA | Errno::NOTSUP) => {}
-            Err(errno) => return Err(io::Error::from(errno)).context("read an attribute"),
+            read => found.push((name.to_vec(), value[..read.on_host(path)?].to_vec())),
         }
     }
     found.sort();
     Ok(found)
 }
 
+/// Whether an attribute was set, or could not be here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    Yes,
+    No,
+}
+
 /// Sets an attribute; a link is not followed. Without root, attributes that only root may set are left out, and so are
 /// all where the host keeps none.
-pub(super) fn set_xattr(path: &Path, name: &[u8], value: &[u8], is_root: bool) -> Result<()> {
+pub(super) fn set_xattr(path: &Path, name: &[u8], value: &[u8], is_root: bool) -> Result<Kept> {
     match rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()) {
-        Err(Errno::NOTSUP) => Ok(()),
-        Err(Errno::PERM | Errno::ACCESS) if !is_root => Ok(()),
-        done => done
-            .map_err(io::Error::from)
-            .with_context(|| format!("set the attribute {}", String::from_utf8_lossy(name))),
+        Err(Errno::NOTSUP) => Ok(Kept::No),
+        Err(Errno::PERM | Errno::ACCESS) if !is_root => Ok(Kept::No),
+        done => {
+            done.on_host(path)
+                .with_context(|| format!("set the attribute {}", String::from_utf8_lossy(name)))?;
+            Ok(Kept::Yes)
+        }
     }
 }
 
 /// Sets the low 12 bits of the mode.
-pub(super) fn set_permissions(path: &Path, mode: u16) -> Result<()> {
+pub(super) fn set_permissions(path: &Path, mode: u16) -> Result<(), HostError> {
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(u32::from(mode & 0o7777));
-    std::fs::set_permissions(path, permissions).context("set permissions")
+    std::fs::set_permissions(path, permissions).on_host(path)
 }
 
 /// Sets the times of access and of the last change; a link is not followed.
-pub(super) fn set_times(path: &Path, accessed: Timestamp, modified: Timestamp) -> Result<()> {
+pub(super) fn set_times(path: &Path, accessed: Timestamp, modified: Timestamp) -> Result<(), HostError> {
     let spec = |time: Timestamp| Timespec {
         tv_sec: time.seconds,
         tv_nsec: time.nanoseconds.min(999_999_999).into(),
     };
     let times = Timestamps { last_access: spec(accessed), last_modification: spec(modified) };
-    rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
-        .map_err(io::Error::from)
-        .context("set times")
+    rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).on_host(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeroes_are_no_content() {
+        let mut bytes = vec![0; 40];
+        assert!(runs_of_content(&bytes, 8).is_empty());
+        bytes[9] = 1;
+        bytes[16] = 1;
+        bytes[39] = 1;
+        assert_eq!(runs_of_content(&bytes, 8), [8..24, 32..40]);
+        assert_eq!(runs_of_content(&bytes[..12], 8).first(), Some(&(8..12)));
+    }
 }

@@ -11,25 +11,26 @@ use anyhow::{Context, Result, bail};
 use blockyard_device::{BadOffset, BlockDevice, FileDevice, ImagePath, PartitionTable};
 use blockyard_disk::partition::Partition;
 use blockyard_disk::superblock;
+use blockyard_disk::{FileType, Inode};
 use blockyard_engine::reader::{Error, Reader};
 use blockyard_recovery::{Options, replay_into_overlay};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use rustix::fs::Access;
 
-use super::mounted;
+use super::{host, mounted};
 use crate::terminal::Guard;
 
 /// Where `s_magic` lies: byte 0x38 of the superblock, which begins at byte 1024.
 const MAGIC_AT: u64 = 1024 + 0x38;
 
-/// Exit code when a path does not exist in the image.
+/// Exit code when a path does not exist in the image, or is no file where one is needed.
 pub(super) const EXIT_NOT_FOUND: u8 = 1;
 
 /// What to do about an image that cannot be opened because it is damaged.
 pub(super) const DAMAGED: &str = "; `blockyard check -n` tells more, e2fsck repairs";
 
 /// Exit codes of the reading commands, for their help.
-pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 the path does not exist, 2 wrong usage, 8 the image cannot \
+pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 the path does not lead to what is asked for, 2 wrong usage, 8 the image cannot \
                                      be read.";
 
 /// Reads an IMAGE of the command line: a path, or `PATH?offset=BYTES`.
@@ -204,7 +205,20 @@ pub(super) fn print(
 }
 
 fn is_not_found(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(Error::NotFound(_) | Error::NotDirectory(_)))
+    error.is::<NoFile>() || matches!(error.downcast_ref(), Some(Error::NotFound(_) | Error::NotDirectory(_)))
+}
+
+/// A path leads to something, but not to a file that has content.
+#[derive(Debug, thiserror::Error)]
+#[error("not a regular file: {0}")]
+struct NoFile(String);
+
+/// Refuses what has no content.
+pub(super) fn expect_file(inode: &Inode, path: &[u8]) -> Result<()> {
+    if inode.file_type() == FileType::Regular {
+        return Ok(());
+    }
+    Err(NoFile(String::from_utf8_lossy(path).into_owned()).into())
 }
 
 /// Refuses a file that a loop device shows: what stands on it may be mounted. (Block devices are opened exclusively,
@@ -220,7 +234,7 @@ pub(super) fn refuse_in_use(image: &ImagePath) -> Result<()> {
 pub(super) fn refuse_same(image: &ImagePath, target: &Path) -> Result<()> {
     let place = |path| std::fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
     if place(target).is_some_and(|there| place(image.file()) == Some(there)) {
-        bail!("{}: is the image itself; give another name", target.display());
+        return Err(host::refused(target, "is the image itself; give another name"));
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use blockyard_device::ImagePath;
 use blockyard_engine::Error;
 use serde_json::json;
 
-use super::volume::{self, AtPath, Place, Volume, last_name};
+use super::volume::{self, AtPath, Entry, Place, Volume, last_name};
 use super::{Output, image, names};
 
 /// Arguments of `blockyard ln`.
@@ -45,8 +45,8 @@ impl Args {
 
     fn make(&self, volume: &Volume<'_>, target: &[u8], link: &[u8]) -> Result<()> {
         let place = match last_name(target) {
-            Some(name) if name != b".." => volume.destination(link, name)?,
-            _ => volume.exactly(link)?,
+            Some(name) if name != b".." => volume.destination(link, name, Entry::Other)?,
+            _ => volume.exactly(link, Entry::Other)?,
         };
         // A replacement is made beside what it replaces and then renamed over it: one of both is always there.
         let replaces = self.force && volume.find(place.parent, &place.name).at(&place.path)?.is_some();

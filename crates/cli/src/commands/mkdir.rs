@@ -9,7 +9,8 @@ use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::{Error, NewInode, SetAttributes};
 use serde_json::json;
 
-use super::volume::{self, AtPath, Owner, Volume, components};
+use super::owner::{Ids, Owner};
+use super::volume::{self, AtPath, Place, Volume, components};
 use super::{Output, image, names};
 
 /// Arguments of `blockyard mkdir`.
@@ -29,9 +30,9 @@ pub(crate) struct Args {
     /// Permissions, in octal
     #[arg(short = 'm', long, default_value = "755", value_parser = permissions)]
     mode: u16,
-    /// Owner and group
-    #[arg(long, value_name = "UID:GID", default_value = "0:0")]
-    owner: Owner,
+    /// Owner and group: USER, USER:GROUP or :GROUP, names of the image or numbers [default: 0:0]
+    #[arg(long, value_name = "OWNER")]
+    owner: Option<Owner>,
     #[command(flatten)]
     options: volume::Options,
 }
@@ -47,18 +48,20 @@ impl Args {
     /// Makes the directories.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         Volume::change(&self.image, &self.options, output, |volume| {
+            let owner = self.owner.as_ref().map_or(Ok(Ids::default()), |owner| owner.ids(volume))?;
             for path in &self.paths {
-                let done = self.make(volume, image::path_bytes(path));
+                let done = self.make(volume, image::path_bytes(path), owner);
                 volume.settle(done)?;
             }
             Ok(())
         })
     }
 
-    fn make(&self, volume: &Volume<'_>, path: &[u8]) -> Result<()> {
+    fn make(&self, volume: &Volume<'_>, path: &[u8], owner: Ids) -> Result<()> {
         if !self.parents {
             let (parent, name) = volume.parent(path)?;
-            self.one(volume, parent, name, path, self.mode)?;
+            let place = Place { parent, name: name.to_vec(), path: path.to_vec() };
+            one(volume, &place, self.mode, owner)?;
             return Ok(());
         }
         let names: Vec<&[u8]> = components(path).collect();
@@ -71,31 +74,30 @@ impl Args {
                 Err(_) => {
                     // Parents must let their owner in, as with mkdir -p.
                     let mode = if depth + 1 == names.len() { self.mode } else { 0o755 };
-                    self.one(volume, at, names[depth], &so_far, mode)?
+                    one(
+                        volume,
+                        &Place { parent: at, name: names[depth].to_vec(), path: so_far },
+                        mode,
+                        owner,
+                    )?
                 }
             };
         }
         Ok(())
     }
+}
 
-    fn one(
-        &self,
-        volume: &Volume<'_>,
-        parent: InodeNr,
-        name: &[u8],
-        path: &[u8],
-        mode: u16,
-    ) -> Result<InodeNr> {
-        let new = NewInode { kind: FileType::Directory, permissions: mode, device: None };
-        let inode = volume.fs.create(&volume.ctx, parent, name, &new).at(path)?;
-        let changes = SetAttributes {
-            permissions: Some(mode),
-            uid: Some(self.owner.uid),
-            gid: Some(self.owner.gid),
-            ..SetAttributes::default()
-        };
-        volume.fs.set_attributes(&volume.ctx, inode, &changes).at(path)?;
-        volume.json(|| names::with(json!({"inode": inode.raw()}), "path", path));
-        Ok(inode)
-    }
+fn one(volume: &Volume<'_>, place: &Place, mode: u16, owner: Ids) -> Result<InodeNr> {
+    let path = &place.path;
+    let new = NewInode { kind: FileType::Directory, permissions: mode, device: None };
+    let inode = volume.fs.create(&volume.ctx, place.parent, &place.name, &new).at(path)?;
+    let changes = SetAttributes {
+        permissions: Some(mode),
+        uid: Some(owner.uid.unwrap_or(0)),
+        gid: Some(owner.gid.unwrap_or(0)),
+        ..SetAttributes::default()
+    };
+    volume.fs.set_attributes(&volume.ctx, inode, &changes).at(path)?;
+    volume.json(|| names::with(json!({"inode": inode.raw()}), "path", path));
+    Ok(inode)
 }

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use blockyard_device::ImagePath;
-use blockyard_engine::RenameMode;
+use blockyard_engine::{Error, RenameMode};
 use serde_json::json;
 
-use super::volume::{self, AtPath, Volume, ends_in_dot, last_name};
+use super::volume::{self, AtPath, Entry, Volume, ends_in_dot, last_name, names_directory};
 use super::{Output, image, names};
 
 /// Arguments of `blockyard mv`.
@@ -53,11 +53,15 @@ impl Args {
         let Some(name) = last_name(source).filter(|name| *name != b".." && !ends_in_dot(source)) else {
             bail!("{}: cannot be moved", String::from_utf8_lossy(source));
         };
-        volume.fs.lookup(from.0, from.1).at(source)?;
+        let kind = volume.fs.lookup(from.0, from.1).and_then(|inode| volume.kind(inode)).at(source)?;
+        let entry = Entry::of(kind);
+        if names_directory(source) && entry == Entry::Other {
+            return Err(Error::NotDirectory).at(source).map_err(Into::into);
+        }
         let place = if self.exchange || self.no_target_directory {
-            volume.exactly(dest)?
+            volume.exactly(dest, entry)?
         } else {
-            volume.destination(dest, name)?
+            volume.destination(dest, name, entry)?
         };
         let mode = match (self.exchange, self.no_clobber) {
             (true, _) => RenameMode::Exchange,

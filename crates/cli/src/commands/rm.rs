@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, InodeNr};
-use blockyard_engine::DirEntry;
+use blockyard_engine::{DirEntry, Error};
 use serde_json::json;
 
 use super::progress::Progress;
@@ -73,6 +73,9 @@ impl Args {
             bail!("{}: '.' and '..' are not removed", String::from_utf8_lossy(path));
         }
         if volume.kind(inode).at(path)? != FileType::Directory {
+            if volume::names_directory(path) {
+                return Err(Error::NotDirectory).at(path).map_err(Into::into);
+            }
             return file(volume, parent, name, path);
         }
         if self.recursive {

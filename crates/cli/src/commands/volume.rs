@@ -15,9 +15,10 @@ use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, InodeNr, Timestamp};
 use blockyard_engine::{DirEntry, Error, FileSystem, OpContext, OpenOptions};
 
+use super::interrupt::Interrupted;
 use super::progress::Progress;
 use super::rotational::Rotational;
-use super::{Output, image};
+use super::{Output, UsageError, clock, host, image};
 
 /// Exit codes of the changing commands, for their help.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 some of it failed (each reported; the rest is done), 2 wrong \
@@ -37,27 +38,9 @@ pub(super) struct Options {
     /// Whether the device has seek times, which decides how the search for blocks begins
     #[arg(long, value_enum, default_value = "auto")]
     rotational: Rotational,
-    /// Time that goes into changed inodes, in seconds since 1970 (default: now)
+    /// Time that goes into changed inodes, in seconds since 1970 [default: E2FSPROGS_FAKE_TIME, SOURCE_DATE_EPOCH, or now]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
-    time: Option<i64>,
-}
-
-/// Owner and group of what is made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Owner {
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-}
-
-impl std::str::FromStr for Owner {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is not UID:GID, two numbers");
-        let (uid, gid) = text.split_once(':').ok_or_else(wrong)?;
-        let number = |text: &str| text.parse().map_err(|_| wrong());
-        Ok(Self { uid: number(uid)?, gid: number(gid)? })
-    }
+    pub(super) time: Option<i64>,
 }
 
 /// Why one name could not be worked on: the path it is about, and what is wrong.
@@ -72,6 +55,11 @@ impl NameError {
     /// Whether the path leads nowhere, and nothing else is wrong.
     pub(super) const fn is_missing(&self) -> bool {
         matches!(self.error, Error::NotFound | Error::NotDirectory)
+    }
+
+    /// Whether the image has no more room.
+    pub(super) const fn is_full(&self) -> bool {
+        matches!(self.error, Error::NoSpace | Error::NoInodes)
     }
 }
 
@@ -91,6 +79,8 @@ impl<T> AtPath<T> for blockyard_engine::Result<T> {
 pub(super) struct Volume<'a> {
     pub(super) fs: FileSystem,
     pub(super) ctx: OpContext,
+    /// The time is fixed (`--time`): nothing later goes into the image.
+    pub(super) fixed_time: Option<Timestamp>,
     image: &'a ImagePath,
     pub(super) output: &'a Output,
     /// What a command of much work shows; nothing until it sets it.
@@ -111,18 +101,20 @@ impl<'a> Volume<'a> {
         let Self { fs, ctx, progress, failures, .. } = volume;
         drop(progress);
         let closed = fs.close(&ctx).with_context(|| path.display().to_string());
-        done.with_context(|| path.display().to_string())?;
+        done.map_err(|error| of_side(error, path))?;
         closed?;
         Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     fn open(path: &'a ImagePath, options: &Options, output: &'a Output) -> Result<Self> {
+        let fixed = clock::fixed(options.time)?;
         let device = image::device(path, true)?;
-        let mut ctx = OpContext::system();
-        if let Some(seconds) = options.time {
-            ctx.now = Timestamp { seconds, nanoseconds: 0 };
-        }
-        let rotational = options.rotational.of(Some(path.file()));
+        // A fixed time means that the image is to be repeatable: then neither the thread nor the host's disk decides.
+        let ctx = match fixed {
+            Some(seconds) => OpContext::root_at(Timestamp::from_seconds(seconds)),
+            None => OpContext::system(),
+        };
+        let rotational = options.rotational.of(Some(path.file()).filter(|_| fixed.is_none()));
         let open = OpenOptions { policy: options.policy, rotational, cpus: 1, ..OpenOptions::default() };
         let fs = FileSystem::open(Arc::new(device), open, &ctx).map_err(|error| {
             let hint = if matches!(error, Error::Corrupt(_)) { image::DAMAGED } else { "" };
@@ -134,17 +126,45 @@ impl<'a> Volume<'a> {
                 path.display()
             );
         }
-        Ok(Self { fs, ctx, image: path, output, progress: Progress::none(), failures: 0 })
+        let opened = Self {
+            fs,
+            ctx,
+            fixed_time: fixed.map(Timestamp::from_seconds),
+            image: path,
+            output,
+            progress: Progress::none(),
+            failures: 0,
+        };
+        opened.with_possible_time()
+    }
+
+    /// Refuses a time that the inodes cannot hold.
+    fn with_possible_time(self) -> Result<Self> {
+        let size = self.fs.geometry().inode_size();
+        let most = if size > 128 { Timestamp::SECONDS_MAX } else { Timestamp::SECONDS_MAX_SHORT };
+        let possible = Timestamp::SECONDS_MIN..=most;
+        match self.fixed_time {
+            Some(time) if !possible.contains(&time.seconds) => {
+                let image = self.image;
+                self.fs.close(&self.ctx).with_context(|| image.display().to_string())?;
+                Err(UsageError::new(format!(
+                    "--time {}: inodes of {size} bytes hold times from {} to {most} seconds after 1970",
+                    time.seconds,
+                    Timestamp::SECONDS_MIN
+                ))
+                .into())
+            }
+            _ => Ok(self),
+        }
     }
 
     /// Counts and reports a name that failed; what ends the work (the image can no longer be written) is given back.
     pub(super) fn report(&mut self, failed: anyhow::Error) -> Result<()> {
-        if self.fs.has_failed() {
+        if self.fs.has_failed() || failed.is::<Interrupted>() {
             return Err(failed);
         }
-        self.progress.beside(|| {
-            eprintln!("blockyard: {}: {}", self.image.display(), super::describe(&failed));
-        });
+        let told = super::describe(&of_side(failed, self.image));
+        self.progress.beside(|| eprintln!("blockyard: {told}"));
         self.failures += 1;
         Ok(())
     }
@@ -172,8 +192,14 @@ impl<'a> Volume<'a> {
     }
 
     /// The inode of a path. Links in the middle are followed; at the end with `follow_last`.
+    /// A slash behind it says that it is a directory.
     pub(super) fn resolve(&self, path: &[u8], follow_last: bool) -> Result<InodeNr, NameError> {
-        self.walk(components(path).collect(), follow_last).at(path)
+        let is_directory = names_directory(path);
+        let inode = self.walk(components(path).collect(), follow_last || is_directory).at(path)?;
+        if is_directory && self.kind(inode).at(path)? != FileType::Directory {
+            return Err(Error::NotDirectory).at(path);
+        }
+        Ok(inode)
     }
 
     /// The directory that holds the last name of a path, and that name.
@@ -224,17 +250,20 @@ impl<'a> Volume<'a> {
 
     /// Where something called `name` goes when the user says `path`: into it, when it is a directory (links are
     /// followed), else there under the last name of the path.
-    pub(super) fn destination(&self, path: &[u8], name: &[u8]) -> Result<Place, NameError> {
+    pub(super) fn destination(&self, path: &[u8], name: &[u8], entry: Entry) -> Result<Place, NameError> {
         if let Ok(directory) = self.walk(components(path).collect(), true)
             && self.kind(directory).at(path)? == FileType::Directory
         {
             return Ok(Place { parent: directory, name: name.to_vec(), path: join(path, name) });
         }
-        self.exactly(path)
+        self.exactly(path, entry)
     }
 
-    /// The place that a path names, whatever is there.
-    pub(super) fn exactly(&self, path: &[u8]) -> Result<Place, NameError> {
+    /// The place that a path names, whatever is there. With a slash behind it only a directory can be there.
+    pub(super) fn exactly(&self, path: &[u8], entry: Entry) -> Result<Place, NameError> {
+        if names_directory(path) && entry == Entry::Other {
+            return Err(Error::NotDirectory).at(path);
+        }
         let (parent, name) = self.parent(path)?;
         Ok(Place { parent, name: name.to_vec(), path: path.to_vec() })
     }
@@ -268,6 +297,33 @@ impl<'a> Volume<'a> {
         })?;
         Ok(found)
     }
+}
+
+/// What is to get a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    Directory,
+    Other,
+}
+
+impl Entry {
+    /// What a type of the image is.
+    pub(super) const fn of(kind: FileType) -> Self {
+        if matches!(kind, FileType::Directory) { Self::Directory } else { Self::Other }
+    }
+}
+
+/// Whether a path ends in a slash or in `/.`, so that it can only mean a directory.
+pub(super) fn names_directory(path: &[u8]) -> bool {
+    path.ends_with(b"/") || path.ends_with(b"/.")
+}
+
+/// An error with the image before it, unless it is one of the host's files or of the usage.
+pub(super) fn of_side(error: anyhow::Error, image: &ImagePath) -> anyhow::Error {
+    if host::host_error(&error).is_some() || error.is::<UsageError>() || error.is::<Interrupted>() {
+        return error;
+    }
+    anyhow::anyhow!("{}: {}", image.display(), super::describe(&error))
 }
 
 /// Where a name is to be.
@@ -317,15 +373,6 @@ mod tests {
             [("/a/.", true), ("a/.//", true), (".", true), ("/a/.b", false), ("/./a", false), ("/", false)]
         {
             assert_eq!(ends_in_dot(path.as_bytes()), ends, "{path}");
-        }
-    }
-
-    #[test]
-    fn owners_are_two_numbers() {
-        let owner: Owner = "1000:5".parse().unwrap();
-        assert_eq!((owner.uid, owner.gid), (1000, 5));
-        for wrong in ["", "1000", "a:b", "1:-1", "4294967296:0"] {
-            assert!(wrong.parse::<Owner>().is_err(), "{wrong}");
         }
     }
 }

@@ -1,0 +1,68 @@
+//! A path of an image and all that is below it, for commands that change inodes one by one.
+//!
+//! Without recursion: directories may lie in each other deeper than a stack is, and in a damaged image in themselves.
+//! Links below a path are never followed.
+
+use std::collections::HashSet;
+
+use anyhow::Result;
+use blockyard_disk::{FileType, InodeNr};
+
+use super::volume::{AtPath, Volume, join};
+
+/// What is done to what a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// To it alone.
+    Itself,
+    /// Also to all that is below it.
+    Below,
+}
+
+/// A name that is worked on.
+pub(super) struct Named<'p> {
+    pub(super) path: &'p [u8],
+    pub(super) inode: InodeNr,
+    pub(super) kind: FileType,
+}
+
+impl Volume<'_> {
+    /// Calls `change` for the inode and, with [`Reach::Below`], for everything below it, each directory before what is in it.
+    /// What fails is reported, and the rest goes on.
+    ///
+    /// # Errors
+    /// Only what ends the work.
+    pub(super) fn each_below(
+        &mut self,
+        path: &[u8],
+        inode: InodeNr,
+        reach: Reach,
+        mut change: impl FnMut(&mut Self, &Named<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut left = vec![(path.to_vec(), inode)];
+        let mut seen = HashSet::new();
+        while let Some((path, inode)) = left.pop() {
+            let done = self.kind(inode).at(&path).map_err(anyhow::Error::from).and_then(|kind| {
+                change(self, &Named { path: &path, inode, kind })?;
+                let is_open = kind == FileType::Directory && reach == Reach::Below && seen.insert(inode);
+                if is_open { self.names_in(&path, inode) } else { Ok(Vec::new()) }
+            });
+            left.extend(self.settle(done)?.unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    /// Paths and inodes of what is in a directory, the first name last.
+    fn names_in(&self, path: &[u8], directory: InodeNr) -> Result<Vec<(Vec<u8>, InodeNr)>> {
+        let mut found = Vec::new();
+        let mut visit = |entry: blockyard_engine::DirEntry| {
+            if entry.name != b"." && entry.name != b".." {
+                found.push((join(path, &entry.name), entry.inode));
+            }
+            true
+        };
+        self.fs.read_dir(directory, 0, &mut visit).at(path)?;
+        found.sort_by(|one, other| other.cmp(one));
+        Ok(found)
+    }
+}

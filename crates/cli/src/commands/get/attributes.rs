@@ -1,0 +1,123 @@
+//! Attributes of what is copied to the host: owner, permissions, extended attributes, times, flags.
+//!
+//! What the host refuses to one who is not root is left out and told, as with cp -p; nothing is kept that would mean more
+//! on the host than in the image: a program that does not get its owner does not run as its new one.
+
+use std::os::unix::fs::{MetadataExt, lchown};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use blockyard_disk::FileType;
+use blockyard_disk::inode::InodeFlags;
+
+use super::{Copy, Item, shown};
+use crate::commands::host::{self, Kept, Links, OnHost};
+
+/// Flags that are kept where the host has them.
+const COPIED_FLAGS: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR);
+
+/// Flags that keep a file from being changed or removed: set only when asked for.
+const FIXING_FLAGS: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+
+/// What was not copied and is no failure.
+#[derive(Default)]
+pub(super) struct LeftOut {
+    pub(super) lost_and_found: bool,
+    set_id: u64,
+    attributes: u64,
+    flags: u64,
+}
+
+impl LeftOut {
+    /// One line that says what was left out, if anything was.
+    pub(super) fn text(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        if self.lost_and_found {
+            parts.push("the empty /lost+found".to_owned());
+        }
+        for (count, what) in [
+            (self.set_id, "set-id bits of files that could not get their owner"),
+            (self.attributes, "extended attributes that the host does not take"),
+            (self.flags, "immutable or append-only flags (--preserve-flags sets them)"),
+        ] {
+            if count > 0 {
+                parts.push(format!("{count} {what}"));
+            }
+        }
+        (!parts.is_empty()).then(|| format!("left out: {}", parts.join(", ")))
+    }
+}
+
+impl Copy<'_> {
+    /// Owner, permissions, extended attributes and times of what stands at `path`; flags come later.
+    pub(super) fn attributes(&mut self, item: &Item, path: &Path) -> Result<()> {
+        let owned = self.give_owner(item, path);
+        let is_lost = !matches!(owned, Ok(Kept::Yes));
+        if !self.args.no_xattrs {
+            for attribute in self.reader.xattrs(&item.inode).with_context(|| shown(item))? {
+                if host::set_xattr(path, &attribute.name, &attribute.value, self.is_root)? == Kept::No {
+                    self.left_out.attributes += 1;
+                }
+            }
+        }
+        let mut mode = item.inode.mode();
+        if is_lost && mode & 0o6000 != 0 && item.inode.file_type() != FileType::Symlink {
+            mode &= !0o6000;
+            self.left_out.set_id += 1;
+        }
+        if item.inode.file_type() != FileType::Symlink {
+            host::set_permissions(path, mode)?;
+        }
+        let slot = item.inode.slot();
+        host::set_times(path, slot.accessed(), slot.modified())?;
+        self.note_flags(item);
+        owned.map(|_| ())
+    }
+
+    /// Gives owner and group. One who is not root may do so with his own files and groups.
+    fn give_owner(&self, item: &Item, path: &Path) -> Result<Kept> {
+        let raw = item.inode.slot().raw();
+        let (uid, gid) = (raw.uid(), raw.gid());
+        let done = lchown(path, Some(uid), Some(gid));
+        if done.is_ok() || self.is_root {
+            done.on_host(path)?;
+            return Ok(Kept::Yes);
+        }
+        let _ = lchown(path, None, Some(gid));
+        let now = Links::Kept.metadata(path)?;
+        Ok(if (now.uid(), now.gid()) == (uid, gid) { Kept::Yes } else { Kept::No })
+    }
+
+    fn note_flags(&mut self, item: &Item) {
+        if !matches!(item.inode.file_type(), FileType::Regular | FileType::Directory) {
+            return;
+        }
+        let flags = item.inode.slot().raw().flags();
+        let mut wanted = flags & COPIED_FLAGS;
+        if self.args.preserve_flags {
+            wanted |= flags & FIXING_FLAGS;
+        } else if flags.intersects(FIXING_FLAGS) {
+            self.left_out.flags += 1;
+        }
+        if !wanted.is_empty() {
+            self.flags.push((item.to.clone(), wanted));
+        }
+    }
+
+    /// Sets the flags of everything, what was made last first to be complete: directories after what is in them.
+    pub(super) fn set_flags(&mut self) -> Result<()> {
+        for (path, flags) in std::mem::take(&mut self.flags) {
+            let set = host::add_flags(&path, flags.bits());
+            if flags.intersects(FIXING_FLAGS) {
+                self.settle(set.on_host(&path).map_err(Into::into))?;
+            }
+        }
+        Ok(())
+    }
+}

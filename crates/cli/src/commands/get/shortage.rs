@@ -1,0 +1,89 @@
+//! What it would take to copy everything to a host that is full, and what a run tells at its end.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Result;
+use blockyard_disk::{FileType, Inode};
+use blockyard_lab::units;
+
+use super::Copy;
+use crate::commands::host;
+use crate::commands::image::path_bytes;
+use crate::commands::put::{copied, shown_bytes};
+
+/// Whether the host has no more room.
+pub(super) fn is_full(error: &anyhow::Error) -> bool {
+    host::host_error(error).is_some_and(host::HostError::is_full)
+}
+
+impl Copy<'_> {
+    /// Tells what there is to copy. What cannot be read is reported when it is its turn.
+    pub(super) fn expect(&self, sources: &[OsString]) {
+        if self.progress.is_wanted() {
+            let (names, bytes) = self.need_of(sources);
+            self.progress.expect(names, bytes);
+        }
+    }
+
+    /// Says how the work ended: what was copied, what was left out, and when the host was full what it would take.
+    pub(super) fn tell_end(
+        &mut self,
+        sources: &[OsString],
+        dest: &Path,
+        began: Instant,
+        ended: Result<()>,
+    ) -> Result<()> {
+        let mut lines = Vec::new();
+        match ended {
+            Err(failed) if is_full(&failed) => {
+                let told = self.shortage(sources, dest);
+                self.report(&format!("{}; {told}", super::super::describe(&failed)));
+            }
+            Ok(()) if self.args.recursive => lines.push(copied(self.names, self.bytes, began)),
+            ended => ended?,
+        }
+        lines.extend(self.left_out.text());
+        if !self.output.json && !self.output.quiet {
+            self.progress.beside(|| lines.iter().for_each(|line| println!("{line}")));
+        }
+        Ok(())
+    }
+
+    fn shortage(&self, sources: &[OsString], dest: &Path) -> String {
+        let (names, bytes) = self.need_of(sources);
+        let (names, bytes) = (names.saturating_sub(self.names), bytes.saturating_sub(self.bytes));
+        let place = if dest.is_dir() { dest } else { dest.parent().unwrap_or(dest) };
+        let free = rustix::fs::statvfs(place).map_or(0, |data| data.f_bavail.saturating_mul(data.f_frsize));
+        format!(
+            "{} ({}) were copied, {names} ({}) were not; about {} more are needed (--keep-going copies what fits)",
+            units::counted(self.names, "name"),
+            shown_bytes(self.bytes),
+            shown_bytes(bytes),
+            shown_bytes(bytes.saturating_sub(free).max(1 << 16))
+        )
+    }
+
+    /// Names, and bytes of content without holes. What cannot be read counts nothing.
+    fn need_of(&self, sources: &[OsString]) -> (u64, u64) {
+        let found = |source: &OsString| self.reader.resolve(path_bytes(source), false).ok();
+        let mut left: Vec<Inode> = sources.iter().filter_map(found).collect();
+        let (mut names, mut bytes, mut seen) = (0, 0, HashSet::new());
+        while let Some(inode) = left.pop() {
+            names += 1;
+            if !seen.insert(inode.number()) {
+                continue;
+            }
+            if inode.file_type() == FileType::Regular {
+                bytes += inode.size().min(inode.sectors().saturating_mul(512));
+            } else if inode.is_directory() {
+                let Ok(entries) = self.reader.entries(&inode) else { continue };
+                let below = entries.flatten().filter(|entry| entry.name != b"." && entry.name != b"..");
+                left.extend(below.filter_map(|entry| self.reader.inode(entry.inode).ok()));
+            }
+        }
+        (names, bytes)
+    }
+}
