@@ -1,0 +1,263 @@
+//! What adversaries found at the limits of sizes, names and arguments, each in its smallest form, with one line of story.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/image.rs"]
+mod support;
+#[path = "support/trial.rs"]
+mod trial;
+
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::num::usize_from_u64;
+use blockyard_engine::{Error, Fallocate, OpContext, OpenOptions, SetAttributes, XattrMode, mkfs};
+use std::sync::Arc;
+use support::{ROOT, context, directory, file};
+use trial::{FILE, content, debugged, ext4, formatted, fresh, judge, judge_image, open_on, part};
+
+/// At the end of the largest files sums went past 32 and 64 bits: a punch that reached it panicked.
+#[test]
+fn everything_works_at_the_end_of_the_largest_files() {
+    for bits in [10, 11, 12, 16] {
+        let (device, fs) = fresh(&ext4(1 << bits), 256 << 20);
+        let inode = file(&fs, ROOT, FILE);
+        let (block, end) = (1_u64 << bits, u64::from(u32::MAX) << bits);
+        let ctx = context();
+        assert!(matches!(fs.truncate(&ctx, inode, end + 1), Err(Error::FileTooLarge)));
+        assert!(matches!(fs.write(&ctx, inode, end, &[1]), Err(Error::FileTooLarge)));
+        fs.truncate(&ctx, inode, end).unwrap();
+        fs.write(&ctx, inode, end - 10, &[5; 10]).unwrap();
+        assert_eq!(part(&fs, inode, end - 10, 20), [5; 10]);
+        fs.fsync(&ctx, inode).unwrap();
+        for what in [Fallocate::PunchHole, Fallocate::ZeroRange, Fallocate::ZeroRangeKeepSize] {
+            fs.write(&ctx, inode, end - 10, &[5; 10]).unwrap();
+            fs.fallocate(&ctx, inode, what, end - block - 5, block + 5).unwrap();
+            assert_eq!(part(&fs, inode, end - 10, 20), [0; 10], "{what:?}");
+            fs.fsync(&ctx, inode).unwrap();
+        }
+        fs.fallocate(&ctx, inode, Fallocate::AllocateKeepSize, end - 3 * block, 3 * block).unwrap();
+        let bytes = vec![6; usize_from_u64(block)];
+        fs.write_direct(&ctx, inode, end - block, &bytes).unwrap();
+        assert_eq!(part(&fs, inode, end - block, usize_from_u64(2 * block)), bytes);
+        assert!(matches!(
+            fs.fallocate(&ctx, inode, Fallocate::InsertRange, 0, block),
+            Err(Error::FileTooLarge)
+        ));
+        fs.fallocate(&ctx, inode, Fallocate::CollapseRange, 0, block).unwrap();
+        assert_eq!(part(&fs, inode, end - 2 * block, usize_from_u64(2 * block)), bytes);
+        fs.fallocate(&ctx, inode, Fallocate::InsertRange, 0, block).unwrap();
+        fs.truncate(&ctx, inode, end - 1).unwrap();
+        fs.truncate(&ctx, inode, end).unwrap();
+        assert_eq!(part(&fs, inode, end - 2, 2), [6, 0]);
+        judge(fs, &device);
+    }
+}
+
+/// The last cluster of the largest file ends behind the last block: a sum went past 32 bits.
+#[test]
+fn the_last_cluster_of_the_largest_file_is_shared() {
+    let (device, fs) = fresh(&ext4(2048).features("bigalloc").cluster_size(32 << 10), 256 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    for block in [0xffff_fffd_u64, 0xffff_fffe] {
+        fs.write(&context(), inode, block << 11, &[1; 2048]).unwrap();
+        fs.write_back_file(&context(), inode).unwrap();
+    }
+    assert_eq!(part(&fs, inode, 0xffff_fffd << 11, 4096), [1; 4096]);
+    judge(fs, &device);
+}
+
+/// Without huge_file the sectors of a file have 32 bits: sizes beyond that were taken.
+#[test]
+fn without_huge_file_files_end_where_their_sectors_can_be_counted() {
+    for (features, least, most) in
+        [("^huge_file", 2_u64 << 40, 2 << 40), ("^huge_file,^extent,^64bit", 1 << 40, 2 << 40)]
+    {
+        let (device, fs) = fresh(&ext4(4096).features(features), 64 << 20);
+        let inode = file(&fs, ROOT, FILE);
+        let fits = |size: u64| fs.truncate(&context(), inode, size).is_ok();
+        let (mut low, mut high) = (0, 1 << 44);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if fits(middle) { low = middle } else { high = middle }
+        }
+        assert!(low + 4096 >= least && low < most, "{features}: {low}");
+        fs.write(&context(), inode, low - 1, &[1]).unwrap();
+        judge(fs, &device);
+    }
+}
+
+/// The content of a file in its inode took sizes that the block map to come could not hold: its data was lost.
+#[test]
+fn a_file_in_its_inode_ends_where_its_block_map_will() {
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let source = scratch.path().join("source");
+    std::fs::write(&source, [6; 60]).unwrap();
+    let base = formatted(&ext4(1024).features("inline_data,^extent,^64bit").inode_size(256), 32 << 20);
+    let device = Arc::new(debugged(&base, scratch.path(), &[format!("write {} file", source.display())]));
+    let fs = open_on(&device, OpenOptions::default());
+    let inode = fs.lookup(ROOT, FILE).unwrap();
+    assert!(matches!(fs.write(&context(), inode, 1 << 40, &[1]), Err(Error::FileTooLarge)));
+    fs.write(&context(), inode, 1 << 30, &[1]).unwrap();
+    judge(fs, &device);
+}
+
+/// Names beyond what the kernel's calls take were stored, where nobody could list or remove them.
+#[test]
+fn names_of_attributes_end_where_the_kernels_do() {
+    let (device, fs) = fresh(&ext4(4096), 32 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    let name = |len| [b"user.", &vec![b'n'; len][..]].concat();
+    fs.set_xattr(&context(), inode, &name(250), b"1", XattrMode::Set).unwrap();
+    for refused in [name(251), Vec::new()] {
+        let set = fs.set_xattr(&context(), inode, &refused, b"1", XattrMode::Set);
+        assert_eq!(set.unwrap_err().errno(), 34);
+    }
+    judge(fs, &device);
+}
+
+/// Nanoseconds of a second and more became other seconds.
+#[test]
+fn nanoseconds_of_a_second_are_refused() {
+    let (_, fs) = fresh(&ext4(4096), 32 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    let mut time = context().now;
+    time.nanoseconds = 1_000_000_000;
+    for (accessed, modified) in [(Some(time), None), (None, Some(time))] {
+        let changes = SetAttributes { accessed, modified, ..SetAttributes::default() };
+        assert!(matches!(fs.set_attributes(&context(), inode, &changes), Err(Error::Invalid(_))));
+    }
+}
+
+/// A release too many made the count of references wrap: the file was never deleted.
+#[test]
+fn only_what_is_open_is_released() {
+    let (device, fs) = fresh(&ext4(4096), 32 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    assert!(matches!(fs.release_inode(&context(), inode, false), Err(Error::Invalid(_))));
+    fs.open_inode(inode, false).unwrap();
+    assert!(matches!(fs.release_inode(&context(), inode, true), Err(Error::Invalid(_))));
+    fs.unlink(&context(), ROOT, FILE).unwrap();
+    fs.release_inode(&context(), inode, false).unwrap();
+    assert!(fs.attributes(inode).is_err());
+    judge(fs, &device);
+}
+
+/// Plain names went into encrypted directories, where nobody can read them.
+#[test]
+fn encrypted_directories_take_no_names() {
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return;
+    }
+    let (device, fs) = fresh(&ext4(4096), 32 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    directory(&fs, ROOT, "dir");
+    fs.close(&context()).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let commands = ["feature +encrypt", "set_inode_field dir flags 0x80800"].map(str::to_owned);
+    let device = Arc::new(debugged(&device, scratch.path(), &commands));
+    let fs = open_on(&device, OpenOptions::default());
+    let dir = fs.lookup(ROOT, b"dir").unwrap();
+    assert!(matches!(fs.create(&context(), dir, b"x", &support::regular()), Err(Error::NotPermitted)));
+    assert!(matches!(fs.link(&context(), inode, dir, b"x"), Err(Error::NotPermitted)));
+    assert!(matches!(fs.symlink(&context(), dir, b"x", b"y"), Err(Error::NotPermitted)));
+}
+
+/// A direct write of nothing panicked, and one to a file that may only be appended to went where it was told.
+#[test]
+fn direct_writes_respect_append_only_files_and_may_be_empty() {
+    let (device, fs) = fresh(&ext4(4096), 32 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    assert_eq!(fs.write_direct(&context(), inode, 4096, &[]).unwrap(), 0);
+    assert_eq!(fs.attributes(inode).unwrap().size, 0);
+    fs.write_direct(&context(), inode, 0, &[1; 4096]).unwrap();
+    fs.set_flags(&context(), inode, 0x20).unwrap();
+    assert!(matches!(fs.write_direct(&context(), inode, 0, &[2; 4096]), Err(Error::NotPermitted)));
+    fs.write_direct(&context(), inode, 4096, &[2; 4096]).unwrap();
+    judge(fs, &device);
+}
+
+/// A file without a name that got one while it was deleted was both.
+#[test]
+fn a_name_and_a_deletion_do_not_meet() {
+    let (device, fs) = fresh(&ext4(1024), 32 << 20);
+    let mut named = 0;
+    for number in 0..100 {
+        let inode = fs.create_unnamed(&context(), ROOT, 0o600).unwrap();
+        fs.fallocate(&context(), inode, Fallocate::Allocate, 0, 50 << 10).unwrap();
+        let name = format!("{number}");
+        let linked = std::thread::scope(|scope| {
+            let link = scope.spawn(|| fs.link(&context(), inode, ROOT, name.as_bytes()).is_ok());
+            fs.release_inode(&context(), inode, true).unwrap();
+            link.join().unwrap()
+        });
+        assert_eq!(fs.lookup(ROOT, name.as_bytes()).is_ok(), linked);
+        if linked {
+            named += 1;
+            assert_eq!(fs.attributes(inode).unwrap().size, 50 << 10);
+            fs.unlink(&context(), ROOT, name.as_bytes()).unwrap();
+        }
+    }
+    assert!(named <= 100);
+    judge(fs, &device);
+}
+
+/// What a device held before mkfs is no part of the file system.
+#[test]
+fn garbage_under_mkfs_does_no_harm() {
+    let mut state = 0x9E37_79B9_u32;
+    let mut garbage = vec![0; 1 << 20];
+    for byte in &mut garbage {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        *byte = state.to_le_bytes()[3];
+    }
+    for (options, features, bits) in [
+        (mkfs::Options::ext2(), "", 10),
+        (mkfs::Options::ext3(), "", 12),
+        (mkfs::Options::ext4(), "", 16),
+        (mkfs::Options::ext4(), "^has_journal", 10),
+        (mkfs::Options::ext4(), "^metadata_csum,uninit_bg,^flex_bg", 12),
+        (mkfs::Options::ext4(), "bigalloc", 12),
+        (mkfs::Options::ext4(), "inline_data,ea_inode,orphan_file", 12),
+        (mkfs::Options::ext4(), "^resize_inode,meta_bg", 10),
+    ] {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        for at in (0..64 << 20).step_by(1 << 20) {
+            device.write_at(at, &garbage).unwrap();
+        }
+        mkfs::format(&*device, &options.block_size(1 << bits).features(features).identity(1, 1)).unwrap();
+        judge_image(&device);
+        let fs = open_on(&device, OpenOptions::default());
+        let inode = file(&fs, ROOT, FILE);
+        fs.write(&context(), inode, 5000, &[1; 100]).unwrap();
+        assert!(content(&fs, inode) == [vec![0; 5000], vec![1; 100]].concat(), "{features}");
+        judge(fs, &device);
+    }
+}
+
+/// The earliest time there is made the timer's subtraction overflow.
+#[test]
+fn the_timer_takes_any_time() {
+    let (_, fs) = fresh(&ext4(4096), 32 << 20);
+    let mut ctx: OpContext = context();
+    for seconds in [i64::MIN, i64::MAX] {
+        ctx.now.seconds = seconds;
+        fs.tick(&ctx).unwrap();
+    }
+}
+
+/// Half of all values in inodes had a hash that was cut at 0x7fffffff: Linux and e2fsck took them for damaged.
+#[test]
+fn hashes_of_values_have_all_their_bits() {
+    for inode_size in [128, 256] {
+        let options = ext4(4096).features("ea_inode").inode_size(inode_size);
+        let (device, fs) = fresh(&options, 64 << 20);
+        for number in 0..16 {
+            let inode = file(&fs, ROOT, format!("file{number}"));
+            fs.set_xattr(&context(), inode, b"user.large", &vec![number; 9000], XattrMode::Set).unwrap();
+            assert_eq!(fs.xattr(inode, b"user.large").unwrap(), vec![number; 9000]);
+        }
+        judge(fs, &device);
+    }
+}
