@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod coverage;
 pub mod crash;
 pub mod fill;
 pub mod images;

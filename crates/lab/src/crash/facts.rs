@@ -31,6 +31,8 @@ pub(super) enum Want {
     OneOf(Vec<Value>),
     /// A regular file that holds a beginning of these bytes, at least so many.
     Begins(Arc<[u8]>, usize),
+    /// A regular file of which each byte is as in one of these (0 behind their ends), and the size between theirs.
+    Mixed(Vec<Arc<[u8]>>),
 }
 
 /// What is found at a path.
@@ -129,6 +131,10 @@ fn check_path(tree: &Tree, path: &str, want: Option<&Want>) -> Result<(), String
             }
             _ => false,
         },
+        Some(Want::Mixed(versions)) => match node {
+            Some(Node { content: Content::Bytes(found), .. }) => is_mixed(found, versions),
+            _ => false,
+        },
     };
     if kept {
         return Ok(());
@@ -137,9 +143,22 @@ fn check_path(tree: &Tree, path: &str, want: Option<&Want>) -> Result<(), String
         Some(Want::Begins(bytes, least)) => {
             format!("{least} to {} bytes of those that were written", bytes.len())
         }
+        Some(Want::Mixed(versions)) => {
+            let sizes: Vec<usize> = versions.iter().map(|version| version.len()).collect();
+            format!("a mixture of {} versions with sizes {sizes:?}", versions.len())
+        }
         other => format!("{other:?}"),
     };
     Err(format!("/{path}: promised {wanted}; found {node:?}{}", node.map_or_else(String::new, describe)))
+}
+
+fn is_mixed(found: &[u8], versions: &[Arc<[u8]>]) -> bool {
+    let sizes = versions.iter().map(|version| version.len());
+    let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
+    let fits = |(at, byte): (usize, &u8)| {
+        versions.iter().any(|version| version.get(at).copied().unwrap_or(0) == *byte)
+    };
+    (least..=most).contains(&found.len()) && found.iter().enumerate().all(fits)
 }
 
 /// Where the content of a file begins to be something else than its own stamps.
@@ -232,6 +251,23 @@ mod tests {
         {
             let tree = Tree::from([(b"a".to_vec(), file(0, bytes))]);
             assert_eq!(begins.check(&tree, 1).is_ok(), fits, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn mixtures_have_each_byte_from_a_version() {
+        let versions = [&b"abcd"[..], b"xy"].map(Arc::from).to_vec();
+        let mixed = facts(vec![Fact::Path("a".into(), Some(Want::Mixed(versions)))]);
+        for (bytes, fits) in [
+            (&b"abcd"[..], true),
+            (b"ay\0d", true),
+            (b"xy", true),
+            (b"x", false),
+            (b"abcde", false),
+            (b"cb", false),
+        ] {
+            let tree = Tree::from([(b"a".to_vec(), file(0, bytes))]);
+            assert_eq!(mixed.check(&tree, 1).is_ok(), fits, "{bytes:?}");
         }
     }
 

@@ -100,6 +100,11 @@ impl Stage {
         self.note(Fact::Path(path.to_owned(), Some(Want::Begins(bytes.into(), least))));
     }
 
+    /// From here on each byte of the file at a path is as in one of these, and its size between theirs.
+    pub(super) fn allow_mixed(&self, path: &str, versions: &[Arc<[u8]>]) {
+        self.note(Fact::Path(path.to_owned(), Some(Want::Mixed(versions.to_vec()))));
+    }
+
     /// Nothing is promised about a path.
     pub(super) fn release(&self, path: &str) {
         self.note(Fact::Path(path.to_owned(), None));

@@ -4,6 +4,7 @@
 //! same for the same seed, and most of them note the names of the whole tree after each operation.
 
 mod data;
+mod direct;
 mod names;
 mod reuse;
 mod scenarios;
@@ -37,6 +38,10 @@ enum Kind {
     Clusters,
     /// As small, 16 MiB, for threads.
     Threads,
+    /// As small; every other handle ends its transaction.
+    Commits,
+    /// As small, inodes of so many bytes, attributes in inodes of their own.
+    Values(u32, DataMode),
 }
 
 const fn workload(
@@ -46,6 +51,11 @@ const fn workload(
     work: fn(&Stage) -> Result<()>,
 ) -> Workload {
     Workload { name, about, repeats: !matches!(kind, Kind::Threads), kind, work }
+}
+
+const fn values(name: &'static str, inode_size: u32, data: DataMode) -> Workload {
+    let about = "large attributes, with inodes and a data mode as in the name";
+    workload(name, about, Kind::Values(inode_size, data), names::values)
 }
 
 /// All workloads.
@@ -84,6 +94,31 @@ pub(super) const WORKLOADS: &[Workload] = &[
         Kind::Small,
         scenarios::all,
     ),
+    workload(
+        "direct",
+        "direct writes behind the end, into holes and into blocks allocated ahead",
+        Kind::Commits,
+        direct::alone,
+    ),
+    workload(
+        "direct-threads",
+        "three threads write directly, one commits",
+        Kind::Threads,
+        direct::beside_commits,
+    ),
+    workload("keep-size", "allocate ahead, zero, write and cut, sizes kept", Kind::Small, direct::keep_size),
+    values("values-128", 128, DataMode::Ordered),
+    values("values-256", 256, DataMode::Ordered),
+    values("values-512", 512, DataMode::Ordered),
+    values("values-1024", 1024, DataMode::Ordered),
+    values("values-128-writeback", 128, DataMode::Writeback),
+    values("values-256-writeback", 256, DataMode::Writeback),
+    values("values-512-writeback", 512, DataMode::Writeback),
+    values("values-1024-writeback", 1024, DataMode::Writeback),
+    values("values-128-journal", 128, DataMode::Journal),
+    values("values-256-journal", 256, DataMode::Journal),
+    values("values-512-journal", 512, DataMode::Journal),
+    values("values-1024-journal", 1024, DataMode::Journal),
 ];
 
 impl Workload {
@@ -115,6 +150,11 @@ impl Kind {
             Self::Threads => {
                 open.cpus = 8;
                 size = 16 << 20;
+            }
+            Self::Commits => open.commit_point_handles = 2,
+            Self::Values(inode_size, data) => {
+                mkfs = mkfs.features("ea_inode").inode_size(inode_size);
+                open.data = data;
             }
         }
         Setup { size, mkfs, open }

@@ -134,3 +134,39 @@ pub(super) fn split(stage: &Stage) -> Result<()> {
     }
     Ok(())
 }
+
+/// Attributes whose values are in inodes of their own: set, replaced by larger and smaller ones, shared, removed, and gone with
+/// their files.
+pub(super) fn values(stage: &Stage) -> Result<()> {
+    let mut random = stage.random(10);
+    let ctx = context(0);
+    stage.step()?;
+    for n in 0..220u32 {
+        let name = format!("file-{}", random.random_range(0..6));
+        let name = name.as_bytes();
+        match (tolerate(stage.fs.lookup(InodeNr::ROOT, name))?, random.random_range(0..10)) {
+            (None, _) => drop(stage.fs.create(&ctx, InodeNr::ROOT, name, &REGULAR)?),
+            (Some(_), 0) => stage.fs.unlink(&ctx, InodeNr::ROOT, name)?,
+            (Some(inode), choice) => change_value(stage, &mut random, inode, choice, n)?,
+        }
+        stage.step()?;
+        if random.random_range(0..8) == 0 {
+            stage.sync()?;
+        }
+    }
+    Ok(())
+}
+
+fn change_value(stage: &Stage, random: &mut ChaCha8Rng, inode: InodeNr, choice: u32, n: u32) -> Result<()> {
+    let attribute = format!("user.{}", random.random_range(0..3));
+    if choice < 3 {
+        tolerate(stage.fs.remove_xattr(&context(0), inode, attribute.as_bytes()))?;
+        return Ok(());
+    }
+    let length = *[20, 300, 1100, 2500, 6000].choose(random).unwrap_or(&1);
+    // Many values, so that there are hashes of all kinds; and some that are equal.
+    let seed = if choice == 3 { 0 } else { n };
+    let value: Vec<u8> = (0..length).map(|at| (seed * 31 + at / 5).to_le_bytes()[0]).collect();
+    tolerate(stage.fs.set_xattr(&context(0), inode, attribute.as_bytes(), &value, XattrMode::Set))?;
+    Ok(())
+}

@@ -11,7 +11,7 @@ use super::super::stage::{DIRECTORY, REGULAR, Stage, owner};
 use crate::target::engine::context;
 
 /// Runs `work` in `count` threads.
-fn together(count: u16, work: impl Fn(u16) -> Result<()> + Sync) -> Result<()> {
+pub(super) fn together(count: u16, work: impl Fn(u16) -> Result<()> + Sync) -> Result<()> {
     std::thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || work(number))).collect();

@@ -1,0 +1,169 @@
+//! What has been tried: operations x features x block sizes x ways, and by which test.
+//!
+//! Each test of [`TRIED`] asserts that what is said of it here is what its own tables say ([`assert_images`], [`assert_operations`]). From it
+//! comes a part of docs/testing.md ([`page`]), which names what nobody has tried.
+
+mod page;
+mod tried;
+
+pub use page::page;
+pub use tried::TRIED;
+
+use std::collections::BTreeSet;
+
+/// In which way something was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// Answers and contents are compared with a model.
+    Model,
+    /// The power is cut.
+    Crash,
+    /// Calls to the device fail.
+    Faults,
+    /// Many threads at once.
+    Threads,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Model, Self::Crash, Self::Faults, Self::Threads];
+
+    /// In one word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Crash => "crash",
+            Self::Faults => "faults",
+            Self::Threads => "threads",
+        }
+    }
+}
+
+/// All operations.
+pub const OPERATIONS: [&str; 34] = [
+    "create",
+    "mkdir",
+    "mknod",
+    "symlink",
+    "link",
+    "unlink",
+    "unlink open",
+    "tmpfile",
+    "rmdir",
+    "rename",
+    "rename exchange",
+    "rename no-replace",
+    "write",
+    "write some",
+    "append",
+    "direct write",
+    "read",
+    "truncate",
+    "allocate",
+    "allocate keep",
+    "punch",
+    "zero",
+    "zero keep",
+    "collapse",
+    "insert",
+    "set xattr",
+    "set large xattr",
+    "remove xattr",
+    "set attributes",
+    "set flags",
+    "fsync",
+    "fdatasync",
+    "sync",
+    "write back",
+];
+
+/// What images have, or how they are opened. `plain` has nothing else of these.
+pub const FEATURES: [&str; 14] = [
+    "plain",
+    "no journal",
+    "data=journal",
+    "data=writeback",
+    "bigalloc",
+    "ea_inode",
+    "inodes 128",
+    "inline data",
+    "block maps",
+    "orphan file",
+    "no checksums",
+    "folios",
+    "at once",
+    "full",
+];
+
+/// Sizes of blocks in KiB.
+pub const BLOCKS: [u32; 5] = [1, 2, 4, 16, 64];
+
+/// A kind of image of a test: its name there, the sizes of blocks in KiB that it is made with, and its features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Image(pub &'static str, pub &'static [u32], pub &'static [&'static str]);
+
+/// What a test has tried: each of its operations on each of its images.
+#[derive(Clone, Copy, Debug)]
+pub struct Tried {
+    /// By which the tables name it; tables of one test share it.
+    pub letter: char,
+    /// The test, and what part of it.
+    pub test: &'static str,
+    /// In which ways.
+    pub ways: &'static [Way],
+    /// Of [`OPERATIONS`].
+    pub operations: &'static [&'static str],
+    /// With [`BLOCKS`] and [`FEATURES`].
+    pub images: &'static [Image],
+}
+
+/// What is said of a test: all of it, or a part of it (`test: part`).
+fn said_of(test: &str) -> impl Iterator<Item = &'static Tried> {
+    TRIED.iter().filter(move |tried| tried.test.split(':').next() == Some(test))
+}
+
+/// Asserts that [`TRIED`] says of a test what its own tables say: names of images with the sizes of their blocks in bytes.
+///
+/// # Panics
+/// When it does not.
+pub fn assert_images<'a>(test: &str, images: impl IntoIterator<Item = (&'a str, u64)>) {
+    let each =
+        |Image(name, blocks, _): &'static Image| blocks.iter().map(|kib| (*name, u64::from(*kib) << 10));
+    let said: BTreeSet<(&str, u64)> =
+        said_of(test).flat_map(|tried| tried.images.iter().flat_map(each)).collect();
+    let has: BTreeSet<(&str, u64)> = images.into_iter().collect();
+    assert_eq!(said, has, "coverage/tried.rs against the images of {test}");
+}
+
+/// As [`assert_images`], of the operations.
+///
+/// # Panics
+/// When they are others.
+pub fn assert_operations<'a>(test: &str, operations: impl IntoIterator<Item = &'a str>) {
+    let said: BTreeSet<&str> = said_of(test).flat_map(|tried| tried.operations).copied().collect();
+    let has: BTreeSet<&str> = operations.into_iter().collect();
+    assert_eq!(said, has, "coverage/tried.rs against the operations of {test}");
+}
+
+/// Whether there can be such a thing at all.
+#[must_use]
+pub fn is_possible(operation: &str, feature: &str) -> bool {
+    let needs_extents = ["allocate", "allocate keep", "zero", "zero keep", "collapse", "insert"];
+    match feature {
+        "block maps" => !needs_extents.contains(&operation) && operation != "set large xattr",
+        "ea_inode" | "inodes 128" => true,
+        _ => operation != "set large xattr",
+    }
+}
+
+/// Those who tried an operation on images with a feature and a size of blocks.
+pub fn who_tried(operation: &str, feature: &str, block_kib: u32) -> impl Iterator<Item = &'static Tried> {
+    TRIED.iter().filter(move |tried| {
+        tried.operations.contains(&operation)
+            && tried
+                .images
+                .iter()
+                .any(|Image(_, blocks, features)| blocks.contains(&block_kib) && features.contains(&feature))
+    })
+}
