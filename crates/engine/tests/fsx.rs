@@ -14,7 +14,7 @@ use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
 use blockyard_ranges::Ranges;
 use blockyard_testkit::fill::pattern;
-use blockyard_testkit::{SparseBytes, e2fsck_clean, full_matrix, require, seed};
+use blockyard_testkit::{SparseBytes, coverage, e2fsck_clean, full_matrix, require, seed};
 use kinds::Kind;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -436,4 +436,23 @@ fn largest_files() {
 #[test]
 fn largest_files_of_indirect_blocks() {
     run_all(kinds::largest_indirect, 800);
+}
+
+/// docs/testing.md says which images there are.
+#[test]
+fn the_images_are_told() {
+    let kinds: [fn(u64) -> Kind; 8] = [
+        kinds::extents,
+        kinds::page_cache,
+        kinds::clusters,
+        kinds::small_clusters,
+        kinds::inline_data,
+        kinds::indirect,
+        kinds::largest,
+        kinds::largest_indirect,
+    ];
+    let each = kinds.iter().flat_map(|kind| kinds::BLOCKS.map(|block| (kind(block).name, block)));
+    let each: Vec<(String, u64)> = each.collect();
+    let names = each.iter().map(|(name, block)| (name.split(", blocks").next().unwrap(), *block));
+    coverage::assert_images("fsx", names);
 }

@@ -20,7 +20,7 @@ use blockyard_disk::Timestamp;
 use blockyard_engine::reader::Reader;
 use blockyard_engine::{FileSystem, OpContext, OpenOptions};
 use blockyard_testkit::tree::{Tree, assert_same, read_tree};
-use blockyard_testkit::{LoopMount, e2fsck_clean, fill, full_matrix, mke2fs, require, seed};
+use blockyard_testkit::{LoopMount, coverage, e2fsck_clean, fill, full_matrix, mke2fs, require, seed};
 use std::path::Path;
 use std::sync::Arc;
 use work::{Answers, Plan, Worker};
@@ -263,4 +263,15 @@ fn what_the_kernel_filled_is_read_and_changed() {
         drop(fs);
         run(&set, &device, &image, seed);
     }
+}
+
+/// docs/testing.md says which images there are. Where no size of blocks is asked for, they have 1 KiB, as images of less than
+/// 512 MiB do.
+#[test]
+fn the_sets_are_told() {
+    let block = |set: &Set| {
+        let mut words = set.options.iter().skip_while(|word| **word != "-b").skip(1);
+        words.next().map_or(1024, |size| size.parse().unwrap())
+    };
+    coverage::assert_images("oracle_matrix", SETS.iter().map(|set| (set.name, block(set))));
 }

@@ -20,7 +20,7 @@ use blockyard_engine::{
     mkfs,
 };
 use blockyard_ranges::Ranges;
-use blockyard_testkit::{SparseBytes, e2fsck_clean, full_matrix, have_tool, seed};
+use blockyard_testkit::{SparseBytes, coverage, e2fsck_clean, full_matrix, have_tool, seed};
 use kinds::Kind;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -635,4 +635,10 @@ fn every_answer_is_the_models() {
             panic!("{kind:?}, SEED={seed}: {error}");
         }
     }
+}
+
+/// docs/testing.md says which images there are.
+#[test]
+fn the_images_are_told() {
+    coverage::assert_images("oracle_model", kinds::kinds().iter().map(|kind| (kind.name, kind.block)));
 }

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use blockyard_lab::crash::{self, Plan};
-use blockyard_testkit::{full_matrix, require, seed};
+use blockyard_testkit::{coverage, full_matrix, require, seed};
 
 /// States of the sample that runs every time.
-const SAMPLE: usize = 500;
+const SAMPLE: usize = 800;
 
 fn plan(states: usize, mutant: Option<String>) -> Plan {
     Plan {
@@ -59,6 +59,12 @@ fn each_broken_rule_is_noticed() {
         }
     }
     assert!(unnoticed.is_empty(), "not noticed within {SAMPLE} states: {unnoticed:?}");
+}
+
+/// docs/testing.md says which workloads there are.
+#[test]
+fn the_workloads_are_told() {
+    coverage::assert_images("oracle_lab_crash", crash::names().map(|(name, _)| (name, 1024)));
 }
 
 /// A state is asked for by its number; one that there is not is no success.

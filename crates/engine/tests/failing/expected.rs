@@ -1,0 +1,313 @@
+//! What a directory may hold: a model of the operations, and every state that an error leaves possible.
+//!
+//! An operation that ended with an error has happened or not, so that both states stay possible; its file holds, byte by
+//! byte, what one of them has. What was not synced may be lost, too, where data could not be written or the instance ended.
+
+use super::operations::Op;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// One file of whatever kind, in one state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) body: Body,
+    pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// `moved`: how often its content was moved as a whole. Bytes from before and after such a move do not mix.
+    File {
+        bytes: Vec<u8>,
+        moved: u32,
+    },
+    Directory,
+    Symlink(usize),
+    Fifo,
+}
+
+/// What a directory holds: paths, and the nodes that they name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) names: BTreeMap<String, u32>,
+    pub(crate) nodes: BTreeMap<u32, Arc<Node>>,
+    /// The number of the next node: of the operation that makes it, so that it is the same in all states.
+    next: u32,
+}
+
+impl State {
+    pub(crate) fn node(&self, path: &str) -> Option<&Node> {
+        self.nodes.get(self.names.get(path)?).map(|node| &**node)
+    }
+
+    pub(crate) fn bytes(&self, path: &str) -> Option<&Vec<u8>> {
+        match &self.node(path)?.body {
+            Body::File { bytes, .. } => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Adds a node under a path that must be free.
+    pub(crate) fn add(&mut self, path: &str, body: Body) -> Option<()> {
+        if self.names.contains_key(path) {
+            return None;
+        }
+        self.check_parent(path)?;
+        self.names.insert(path.to_owned(), self.next);
+        self.nodes.insert(self.next, Arc::new(Node { body, xattrs: BTreeMap::new() }));
+        Some(())
+    }
+
+    /// The directory that a path is in is there.
+    pub(crate) fn check_parent(&self, path: &str) -> Option<()> {
+        let Some((parent, _)) = path.split_once('/') else { return Some(()) };
+        self.is_directory(parent)?.then_some(())
+    }
+
+    pub(crate) fn is_directory(&self, path: &str) -> Option<bool> {
+        Some(self.node(path)?.body == Body::Directory)
+    }
+
+    pub(crate) fn has_names_in(&self, path: &str) -> bool {
+        self.names.keys().any(|name| name.strip_prefix(path).is_some_and(|rest| rest.starts_with('/')))
+    }
+
+    pub(crate) fn change(&mut self, path: &str) -> Option<&mut Node> {
+        self.nodes.get_mut(self.names.get(path)?).map(Arc::make_mut)
+    }
+
+    /// The content of a file and how often it was moved.
+    pub(crate) fn file(&mut self, path: &str) -> Option<(&mut Vec<u8>, &mut u32)> {
+        match &mut self.change(path)?.body {
+            Body::File { bytes, moved } => Some((bytes, moved)),
+            _ => None,
+        }
+    }
+
+    /// Takes a name away, and the node with its last one.
+    pub(crate) fn drop_name(&mut self, path: &str) -> Option<u32> {
+        let id = self.names.remove(path)?;
+        if !self.names.values().any(|other| *other == id) {
+            self.nodes.remove(&id);
+        }
+        Some(id)
+    }
+}
+
+/// What was seen of one node.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) inode: u32,
+    pub(crate) body: Body,
+    pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// What was seen of a directory, by path.
+pub(crate) type View = BTreeMap<String, Seen>;
+
+/// How much may be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// Nothing.
+    None,
+    /// Data that was written and could not be stored.
+    Data,
+    /// Whatever was not synced.
+    All,
+}
+
+/// All that a directory may hold, by what was done and answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Expected {
+    /// The states that may be now.
+    now: Vec<State>,
+    /// All states since the last sync.
+    since_sync: Vec<State>,
+    /// Data could not be written.
+    lost_data: bool,
+    /// Nodes whose size may lie between those of the states: of operations that go piece by piece, and stopped on the way.
+    between: BTreeSet<u32>,
+    /// Operations so far.
+    noted: u32,
+    /// A write goes folio by folio.
+    by_folio: bool,
+}
+
+impl Expected {
+    /// Of an empty directory.
+    pub(crate) fn empty(by_folio: bool) -> Self {
+        let (now, since_sync) = (vec![State::default()], vec![State::default()]);
+        Self { now, since_sync, lost_data: false, between: BTreeSet::new(), noted: 0, by_folio }
+    }
+
+    /// Whether an operation can be done, whatever happened before.
+    pub(crate) fn allows(&self, op: &Op) -> bool {
+        self.now.iter().all(|state| op.after(state).is_some())
+    }
+
+    /// Notes an operation and its answer: whether it happened, or the device failed.
+    pub(crate) fn note(&mut self, op: &Op, happened: bool) {
+        self.noted += 1;
+        self.now.iter_mut().for_each(|state| state.next = self.noted);
+        let after: Vec<State> = self.now.iter().filter_map(|state| op.after(state)).collect();
+        if !happened {
+            self.lost_data |= op.stores_data();
+            if op.goes_in_pieces(self.by_folio) {
+                let ids = self.now.iter().filter_map(|state| state.names.get(op.path()));
+                self.between.extend(ids.copied().collect::<Vec<_>>());
+            }
+            self.now.extend(after.clone());
+        } else {
+            self.now = after.clone();
+        }
+        if let Op::Unnamed { name, .. } = *op {
+            // It has its name before its content is stored.
+            let mut empty = after.clone();
+            empty.iter_mut().filter_map(|state| state.file(name)).for_each(|(bytes, _)| bytes.clear());
+            self.since_sync.extend(empty);
+        }
+        self.since_sync.extend(after);
+        if happened && op.is_sync() && !self.lost_data {
+            self.note_synced();
+        }
+        assert!(!self.now.is_empty(), "{op:?} can not have succeeded");
+    }
+
+    /// As [`Self::note`], beside other threads: what a sync of theirs meets is not told to this one.
+    pub(crate) fn note_beside_others(&mut self, op: &Op, happened: bool) {
+        let since_sync = self.since_sync.clone();
+        self.note(op, happened);
+        if self.since_sync.len() < since_sync.len() {
+            self.since_sync.splice(0..0, since_sync);
+        }
+    }
+
+    /// Everything is durable.
+    pub(crate) fn note_synced(&mut self) {
+        self.since_sync = self.now.clone();
+    }
+
+    /// Data that was written before could not be stored.
+    pub(crate) fn note_lost_data(&mut self) {
+        self.lost_data = true;
+    }
+
+    /// Whether a directory is one of those that may be.
+    pub(crate) fn judge(&self, view: &View, loss: Loss) -> Result<(), String> {
+        let names: Vec<&State> = match loss {
+            Loss::None | Loss::Data => self.now.iter().collect(),
+            Loss::All => self.since_sync.iter().chain(&self.now).collect(),
+        };
+        let contents: Vec<&State> = match loss {
+            Loss::None if !self.lost_data => self.now.iter().collect(),
+            _ => self.since_sync.iter().chain(&self.now).collect(),
+        };
+        let is_loose = loss != Loss::None || self.lost_data;
+        let mut why = Vec::new();
+        for state in names {
+            match fits(state, view).and_then(|()| self.contents_fit(state, &contents, view, is_loose)) {
+                Ok(()) => return Ok(()),
+                Err(error) => why.push(error),
+            }
+        }
+        why.dedup();
+        Err(why.join("; or: ").chars().take(1500).collect())
+    }
+
+    fn contents_fit(
+        &self,
+        state: &State,
+        contents: &[&State],
+        view: &View,
+        is_loose: bool,
+    ) -> Result<(), String> {
+        for (path, id) in &state.names {
+            let versions: Vec<&Node> =
+                contents.iter().filter_map(|state| state.nodes.get(id)).map(|node| &**node).collect();
+            let bounds = (is_loose, is_loose || self.between.contains(id));
+            let seen = &view[path];
+            content_fits(&versions, &seen.body, bounds).map_err(|why| format!("{path}: {why}"))?;
+            if !versions.iter().any(|version| version.xattrs == seen.xattrs) {
+                return Err(format!("{path}: attributes {:?}", lengths(&seen.xattrs)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lengths(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<(String, usize)> {
+    xattrs.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.len())).collect()
+}
+
+/// Names, kinds, and which names are one file.
+fn fits(state: &State, view: &View) -> Result<(), String> {
+    let (wanted, found): (Vec<_>, Vec<_>) = (state.names.keys().collect(), view.keys().collect());
+    if wanted != found {
+        let missing: Vec<_> = wanted.iter().filter(|path| !found.contains(path)).collect();
+        let extra: Vec<_> = found.iter().filter(|path| !wanted.contains(path)).collect();
+        return Err(format!("missing names {missing:?}, extra ones {extra:?}"));
+    }
+    let mut inodes: BTreeMap<u32, u32> = BTreeMap::new();
+    for (path, id) in &state.names {
+        let seen = &view[path];
+        if *inodes.entry(*id).or_insert(seen.inode) != seen.inode {
+            return Err(format!("{path} is another file"));
+        }
+    }
+    let distinct: BTreeSet<u32> = inodes.values().copied().collect();
+    if distinct.len() == inodes.len() { Ok(()) } else { Err("two files are one".to_owned()) }
+}
+
+fn content_fits(
+    versions: &[&Node],
+    found: &Body,
+    (is_loose, is_between): (bool, bool),
+) -> Result<(), String> {
+    let Body::File { bytes: found, .. } = found else {
+        let same = versions.iter().any(|version| version.body == *found);
+        return if same { Ok(()) } else { Err(format!("is {found:?}")) };
+    };
+    let files: Vec<(&[u8], u32)> = versions
+        .iter()
+        .filter_map(|version| match &version.body {
+            Body::File { bytes, moved } => Some((&bytes[..], *moved)),
+            _ => None,
+        })
+        .collect();
+    let generations: BTreeSet<u32> = files.iter().map(|(_, moved)| *moved).collect();
+    let mut why = Vec::new();
+    for generation in generations {
+        let mixed: Vec<&[u8]> =
+            files.iter().filter(|(_, moved)| *moved == generation).map(|(bytes, _)| *bytes).collect();
+        // What was not stored before the move may be missing after it.
+        let lost = [vec![0; mixed[0].len()]];
+        let lost = lost.iter().map(|zeroes| &zeroes[..]).filter(|_| is_loose && generation > 0);
+        let mixed: Vec<&[u8]> = mixed.into_iter().chain(lost).collect();
+        match mix_fits(&mixed, found, is_between) {
+            Ok(()) => return Ok(()),
+            Err(error) => why.push(error),
+        }
+    }
+    Err(why.join(", or "))
+}
+
+/// Each byte is one of those that the versions have there, zeroes behind their ends.
+fn mix_fits(versions: &[&[u8]], found: &[u8], is_between: bool) -> Result<(), String> {
+    let sizes: BTreeSet<usize> = versions.iter().map(|bytes| bytes.len()).collect();
+    let (least, most) = (sizes.first().copied().unwrap_or(0), sizes.last().copied().unwrap_or(0));
+    let size = found.len();
+    if !(sizes.contains(&size) || is_between && (least..=most).contains(&size)) {
+        return Err(format!("size {size}, not one of {sizes:?}"));
+    }
+    let is_wrong = |(at, byte): &(usize, &u8)| {
+        !versions.iter().any(|version| version.get(*at).copied().unwrap_or(0) == **byte)
+    };
+    match found.iter().enumerate().find(is_wrong) {
+        None => Ok(()),
+        Some((at, byte)) => {
+            let wanted: BTreeSet<u8> =
+                versions.iter().map(|version| version.get(at).copied().unwrap_or(0)).collect();
+            Err(format!("byte {at} of {size} is {byte:#x}, not one of {wanted:x?}"))
+        }
+    }
+}
