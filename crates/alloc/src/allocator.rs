@@ -80,7 +80,7 @@ impl<B: Backend> Allocator<B> {
             policy,
             table: GroupTable::new(config, facts, indexes),
             source,
-            tunables: Tunables::new(config),
+            tunables: Tunables::new(config)?,
             locality: (0..config.cpus).map(|_| locality()).collect(),
             streams: StreamGoals::new(&policy, config.cpus, groups, config.geometry.flex_size()),
             cursors: Cursors::new(config),

@@ -49,4 +49,4 @@ pub use prealloc::inode::InodeAlloc;
 pub use request::{BlockRequest, Mapping, Neighbour, RequestFlags};
 pub use search::criteria::Criterion;
 pub use stats::{CRITERIA, GroupLine, LockCensus, MbStats, StructsSummary};
-pub use tunables::Tunable;
+pub use tunables::{ChosenTunables, Tunable};

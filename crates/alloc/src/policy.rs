@@ -1,6 +1,7 @@
 //! Policies are data: a policy names what fills each slot of the mechanism, and a preset is a name for a composition.
 //!
-//! An arm on the command line is `preset` or `preset:slot=value:slot=value`; commas part arms. Combinations that no
+//! An arm on the command line is `preset` or `preset:slot=value:slot=value`, with tunables (`mb_max_to_scan=50`) as slots;
+//! commas part arms. Combinations that no
 //! mechanism can serve are refused here, so the search never meets one.
 
 mod best_fit;
@@ -16,7 +17,8 @@ mod rralloc_v3_regular;
 pub mod slots;
 mod yard;
 
-pub use parse::PolicyError;
+use crate::tunables::ChosenTunables;
+pub use parse::{PolicyError, SlotHelp};
 use slots::{
     Accept, Advance, Busy, Choose, CursorStart, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups,
     GoalGroup, IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex,
@@ -86,6 +88,8 @@ pub struct Policy {
     pub when: When,
     /// The cursor search, where `search` asks for it.
     pub cursor: Cursor,
+    /// Run-time tunables that begin with another value than their default.
+    pub tunables: ChosenTunables,
 }
 
 /// Decisions of the cursor search.
@@ -171,4 +175,27 @@ impl Preset {
             .map_while(|line| line.strip_prefix("//!"))
             .map(|line| line.strip_prefix(' ').unwrap_or(line))
     }
+
+    /// The documentation for people: a paragraph, or an item of a list, an element; without marks of Markdown.
+    #[must_use]
+    pub fn paragraphs(&self) -> Vec<String> {
+        let mut paragraphs = vec![String::new()];
+        for line in self.documentation() {
+            let is_item = line.starts_with("- ");
+            match paragraphs.last_mut() {
+                Some(last) if !is_item && !last.is_empty() && !line.is_empty() => {
+                    last.push(' ');
+                    last.push_str(line.trim());
+                }
+                Some(last) if last.is_empty() => last.push_str(line),
+                _ => paragraphs.push(line.to_owned()),
+            }
+        }
+        paragraphs.iter().map(|text| plain(text.trim_start_matches("# "))).collect()
+    }
+}
+
+/// A text without marks of Markdown and of rustdoc.
+fn plain(text: &str) -> String {
+    text.replace("[`", "").replace("`]", "").replace("**", "").replace('`', "").trim().to_owned()
 }

@@ -7,11 +7,11 @@ use crate::config::AllocConfig;
 use crate::error::{AllocError, Result};
 
 macro_rules! tunables {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal, $default:literal;)+) => {
         /// One run-time tunable.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Tunable {
-            $($(#[$doc])* $name,)+
+            $($(#[doc = $doc])+ #[doc = concat!(" Default: ", $default, ".")] $name,)+
         }
 
         impl Tunable {
@@ -24,6 +24,18 @@ macro_rules! tunables {
                 match self { $(Self::$name => $text),+ }
             }
 
+            /// What it means, as its documentation says.
+            #[must_use]
+            pub const fn about(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc),+)),+ }
+            }
+
+            /// The default in words: some follow the geometry or the device.
+            #[must_use]
+            pub const fn default_words(self) -> &'static str {
+                match self { $(Self::$name => $default),+ }
+            }
+
             /// The tunable of this name.
             #[must_use]
             pub fn by_name(name: &str) -> Option<Self> {
@@ -34,26 +46,61 @@ macro_rules! tunables {
 }
 
 tunables! {
-    /// 1: collect the statistics of `mb_stats`. Default 0.
-    Stats = "mb_stats",
-    /// Candidates looked at before the best so far is taken. Default 200.
-    MaxToScan = "mb_max_to_scan",
-    /// Candidates after which a sufficient one is taken. Default 10.
-    MinToScan = "mb_min_to_scan",
-    /// Smallest `log2(length) + 1` for the power-of-two criterion. Default 2.
-    Order2Req = "mb_order2_req",
-    /// Files up to this many blocks are small. Default 16.
-    StreamReq = "mb_stream_req",
-    /// Clusters of a locality group's preallocation; 0 turns them off. Default 512 blocks, at least 32 clusters.
-    GroupPrealloc = "mb_group_prealloc",
-    /// Groups visited one after the other before an index is used. Default 4 on rotating devices, otherwise 0.
-    MaxLinearGroups = "mb_max_linear_groups",
-    /// Orders by which the best-available criterion may shorten a request. Default 3.
-    BestAvailMaxTrimOrder = "mb_best_avail_max_trim_order",
+    /// 1: collect the statistics of `mb_stats`.
+    Stats = "mb_stats", "0";
+    /// Candidates looked at before the best so far is taken.
+    MaxToScan = "mb_max_to_scan", "200";
+    /// Candidates after which a sufficient one is taken.
+    MinToScan = "mb_min_to_scan", "10";
+    /// Smallest `log2(length) + 1` for the power-of-two criterion.
+    Order2Req = "mb_order2_req", "2";
+    /// Files up to this many blocks are small.
+    StreamReq = "mb_stream_req", "16";
+    /// Clusters of a locality group's preallocation; 0 turns them off.
+    GroupPrealloc = "mb_group_prealloc", "512 blocks, at least 32 clusters";
+    /// Groups visited one after the other before an index is used.
+    MaxLinearGroups = "mb_max_linear_groups", "4 on rotating devices, otherwise 0";
+    /// Orders by which the best-available criterion may shorten a request.
+    BestAvailMaxTrimOrder = "mb_best_avail_max_trim_order", "3";
     /// Groups read ahead at a time.
-    Prefetch = "mb_prefetch",
+    Prefetch = "mb_prefetch", "8 flex groups; without flex groups 32 groups";
     /// Groups read ahead in one request of a cheap criterion.
-    PrefetchLimit = "mb_prefetch_limit",
+    PrefetchLimit = "mb_prefetch_limit", "4 times the default of mb_prefetch";
+}
+
+impl Tunable {
+    /// The largest value that any file system takes; each has a limit of its own for `mb_group_prealloc`, the clusters of
+    /// a group.
+    #[must_use]
+    pub const fn largest(self) -> u32 {
+        match self {
+            Self::GroupPrealloc => 8 << 16,
+            Self::BestAvailMaxTrimOrder => 64,
+            _ => u32::MAX,
+        }
+    }
+}
+
+/// Values of tunables that a policy asks for; the others have their defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChosenTunables {
+    values: [Option<u32>; Tunable::ALL.len()],
+}
+
+impl ChosenTunables {
+    /// All defaults.
+    pub const DEFAULTS: Self = Self { values: [None; Tunable::ALL.len()] };
+
+    /// The value asked for; `None` for the default.
+    #[must_use]
+    pub fn value(&self, tunable: Tunable) -> Option<u32> {
+        self.values[index(tunable)]
+    }
+
+    /// Asks for a value.
+    pub fn choose(&mut self, tunable: Tunable, value: u32) {
+        self.values[index(tunable)] = Some(value);
+    }
 }
 
 /// Values of all tunables.
@@ -64,13 +111,20 @@ pub(crate) struct Tunables<B: Backend> {
 }
 
 impl<B: Backend> Tunables<B> {
-    pub(crate) fn new(config: &AllocConfig) -> Self {
+    /// The defaults, and what the policy asks for.
+    pub(crate) fn new(config: &AllocConfig) -> Result<Self> {
         let values = Tunable::ALL.iter().map(|&tunable| B::AtomicU32::new(default(tunable, config)));
         let mut values = values;
-        Self {
+        let tunables = Self {
             values: core::array::from_fn(|_| values.next().unwrap_or_else(|| B::AtomicU32::new(0))),
             clusters_per_group: config.geometry.clusters_per_group(),
+        };
+        for &tunable in Tunable::ALL {
+            if let Some(value) = config.policy.tunables.value(tunable) {
+                tunables.set(tunable, value.into())?;
+            }
         }
+        Ok(tunables)
     }
 
     #[inline]
@@ -82,8 +136,7 @@ impl<B: Backend> Tunables<B> {
     pub(crate) fn set(&self, tunable: Tunable, value: u64) -> Result<()> {
         let max = match tunable {
             Tunable::GroupPrealloc => self.clusters_per_group,
-            Tunable::BestAvailMaxTrimOrder => 64,
-            _ => u32::MAX,
+            other => other.largest(),
         };
         if value > u64::from(max) {
             return Err(AllocError::BadTunable { name: tunable.name(), value });

@@ -12,7 +12,7 @@
 //! when data is written between them: `cp -a` of 3,258 directories with 109 syncs in between leaves them in 121 runs on
 //! Linux, in 15 with a linear prefix (`--rotational on`), and in 14 either way when data waits for one sync at the end.
 //!
-//! **Parameters.** The tunables of [`crate::Tunable`]: `mb_max_to_scan` (200 candidates), `mb_min_to_scan` (10),
+//! **Parameters.** The tunables, as overrides: `mb_max_to_scan` (200 candidates), `mb_min_to_scan` (10),
 //! `mb_order2_req` (2), `mb_stream_req` (16 blocks), `mb_group_prealloc` (512 blocks), `mb_max_linear_groups` (4
 //! groups on rotating devices, otherwise 0), `mb_best_avail_max_trim_order` (3 orders).
 
@@ -22,6 +22,7 @@ use super::slots::{
     Rotation, Scan, ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
 };
 use super::{Cursor, Policy};
+use crate::tunables::ChosenTunables;
 
 /// The composition.
 pub(super) const POLICY: Policy = Policy {
@@ -68,4 +69,5 @@ pub(super) const POLICY: Policy = Policy {
         advance_bytes: 0,
         zero_is_unset: false,
     },
+    tunables: ChosenTunables::DEFAULTS,
 };

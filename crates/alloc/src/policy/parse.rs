@@ -7,7 +7,8 @@ use super::slots::{
     GoalGroup, IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex,
     Rotation, Scan, ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
 };
-use super::{PRESETS, Policy, Preset};
+use super::{PRESETS, Policy, Preset, plain};
+use crate::tunables::Tunable;
 
 /// Why a policy text was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +42,29 @@ struct SlotText {
     name: &'static str,
     value: fn(&Policy) -> String,
     set: fn(&mut Policy, &str) -> bool,
-    known: fn() -> String,
+    about: &'static str,
+    /// Fillings with what they mean; none for a number.
+    fillings: fn() -> Vec<(&'static str, &'static str)>,
+}
+
+impl SlotText {
+    fn known(&self) -> String {
+        let names: Vec<&str> = (self.fillings)().into_iter().map(|(name, _)| name).collect();
+        if names.is_empty() { "a number".to_owned() } else { names.join(", ") }
+    }
+}
+
+/// One decision of a policy, explained for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotHelp {
+    /// The name in overrides.
+    pub name: &'static str,
+    /// What fills it.
+    pub value: String,
+    /// What it decides.
+    pub about: String,
+    /// What may fill it, each with its meaning; empty for a number.
+    pub fillings: Vec<(&'static str, String)>,
 }
 
 macro_rules! slot_text {
@@ -50,13 +73,14 @@ macro_rules! slot_text {
             name: $name,
             value: |policy| policy.$($field).+.name().to_owned(),
             set: |policy, text| $kind::by_name(text).map(|value| policy.$($field).+ = value).is_some(),
-            known: || $kind::ALL.iter().map(|value| value.name()).collect::<Vec<_>>().join(", "),
+            about: $kind::ABOUT,
+            fillings: || $kind::ALL.iter().map(|value| (value.name(), value.about())).collect(),
         }
     };
 }
 
 macro_rules! switch_text {
-    ($name:literal, $($field:ident).+) => {
+    ($name:literal, $($field:ident).+, $about:literal, $on:literal, $off:literal) => {
         SlotText {
             name: $name,
             value: |policy| if policy.$($field).+ { "on".to_owned() } else { "off".to_owned() },
@@ -65,18 +89,20 @@ macro_rules! switch_text {
                 "off" => { policy.$($field).+ = false; true }
                 _ => false,
             },
-            known: || "on, off".to_owned(),
+            about: $about,
+            fillings: || vec![("on", $on), ("off", $off)],
         }
     };
 }
 
 macro_rules! number_text {
-    ($name:literal, $($field:ident).+) => {
+    ($name:literal, $($field:ident).+, $about:literal) => {
         SlotText {
             name: $name,
             value: |policy| policy.$($field).+.to_string(),
             set: |policy, text| text.parse().map(|value| policy.$($field).+ = value).is_ok(),
-            known: || "a number".to_owned(),
+            about: $about,
+            fillings: Vec::new,
         }
     };
 }
@@ -85,7 +111,7 @@ macro_rules! number_text {
 const SLOTS: &[SlotText] = &[
     slot_text!("search", Search, search),
     slot_text!("normalise", Normalise, normalise),
-    number_text!("window", window),
+    number_text!("window", window, "Clusters of a window under normalise=window."),
     slot_text!("slots", Slots, slots),
     slot_text!("slot_lock", SlotLock, slot_lock),
     slot_text!("slot_start", SlotStart, slot_start),
@@ -115,14 +141,46 @@ const SLOTS: &[SlotText] = &[
     slot_text!("accept", Accept, cursor.accept),
     slot_text!("advance", Advance, cursor.advance),
     slot_text!("zones", Zones, cursor.zones),
-    switch_text!("sticky_inode", cursor.sticky_inode),
-    switch_text!("neighbour_first", cursor.neighbour_first),
-    switch_text!("inode_moves_cpu", cursor.inode_moves_cpu),
+    switch_text!(
+        "sticky_inode",
+        cursor.sticky_inode,
+        "Whether an inode remembers the group it last found space in.",
+        "Its next search begins there.",
+        "Every search begins at the CPU's cursor."
+    ),
+    switch_text!(
+        "neighbour_first",
+        cursor.neighbour_first,
+        "What is tried before any cursor.",
+        "The block right after the file's last one, in its own group.",
+        "The offset of that block, in the cursor's group (as published)."
+    ),
+    switch_text!(
+        "inode_moves_cpu",
+        cursor.inode_moves_cpu,
+        "Whether a hit through an inode's cursor moves the CPU's cursor.",
+        "It follows, as published: zones merge when files migrate.",
+        "It stays, so that zones stay apart."
+    ),
     slot_text!("cursor_start", CursorStart, cursor.start),
-    switch_text!("zero_is_unset", cursor.zero_is_unset),
-    number_text!("floor", cursor.floor),
-    number_text!("patience", cursor.patience),
-    number_text!("advance_bytes", cursor.advance_bytes),
+    switch_text!(
+        "zero_is_unset",
+        cursor.zero_is_unset,
+        "Whether an inode's cursor at group 0 counts as none.",
+        "It does, as published: a file cannot remember group 0.",
+        "It counts as any other."
+    ),
+    number_text!("floor", cursor.floor, "Clusters of the shortest run taken at first, under accept=floor."),
+    number_text!(
+        "patience",
+        cursor.patience,
+        "Groups passed over for runs below the floor before any length is taken."
+    ),
+    number_text!(
+        "advance_bytes",
+        cursor.advance_bytes,
+        "Bytes after which a cursor moves on, under advance=per-bytes."
+    ),
 ];
 
 fn known_presets() -> String {
@@ -130,7 +188,8 @@ fn known_presets() -> String {
 }
 
 fn known_slots() -> String {
-    SLOTS.iter().map(|slot| slot.name).collect::<Vec<_>>().join(", ")
+    let tunables = Tunable::ALL.iter().map(|tunable| tunable.name());
+    SLOTS.iter().map(|slot| slot.name).chain(tunables).collect::<Vec<_>>().join(", ")
 }
 
 impl Policy {
@@ -161,6 +220,9 @@ impl Policy {
     fn set(&mut self, part: &str) -> Result<(), PolicyError> {
         let (name, value) =
             part.split_once('=').ok_or_else(|| PolicyError::NotAnOverride(part.to_owned()))?;
+        if let Some(tunable) = Tunable::by_name(name) {
+            return self.set_tunable(tunable, value);
+        }
         let slot = SLOTS
             .iter()
             .find(|slot| slot.name == name)
@@ -168,7 +230,21 @@ impl Policy {
         if (slot.set)(self, value) {
             return Ok(());
         }
-        Err(PolicyError::UnknownValue { slot: slot.name, value: value.to_owned(), known: (slot.known)() })
+        Err(PolicyError::UnknownValue { slot: slot.name, value: value.to_owned(), known: slot.known() })
+    }
+
+    fn set_tunable(&mut self, tunable: Tunable, text: &str) -> Result<(), PolicyError> {
+        match text.parse() {
+            Ok(value) if value <= tunable.largest() => {
+                self.tunables.choose(tunable, value);
+                Ok(())
+            }
+            _ => Err(PolicyError::UnknownValue {
+                slot: tunable.name(),
+                value: text.to_owned(),
+                known: format!("numbers from 0 to {}", tunable.largest()),
+            }),
+        }
     }
 
     /// Refuses combinations that the mechanism cannot serve.
@@ -209,9 +285,20 @@ impl Policy {
         SLOTS.iter().map(|slot| (slot.name, (slot.value)(self)))
     }
 
-    /// Slot and fillings that may be asked for, in printing order.
-    pub fn known_fillings() -> impl Iterator<Item = (&'static str, String)> {
-        SLOTS.iter().map(|slot| (slot.name, (slot.known)()))
+    /// Every slot with what fills it and what that means, in printing order.
+    pub fn explained(&self) -> impl Iterator<Item = SlotHelp> {
+        SLOTS.iter().map(|slot| {
+            // The documentation of a slot begins with its name.
+            let about = plain(slot.about);
+            let about =
+                about.strip_prefix(slot.name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&about);
+            SlotHelp {
+                name: slot.name,
+                value: (slot.value)(self),
+                about: about.to_owned(),
+                fillings: (slot.fillings)().into_iter().map(|(name, about)| (name, plain(about))).collect(),
+            }
+        })
     }
 }
 
@@ -224,6 +311,14 @@ impl fmt::Display for Policy {
             let value = (slot.value)(self);
             if value != (slot.value)(&preset.policy) {
                 write!(f, ":{}={value}", slot.name)?;
+            }
+        }
+        for &tunable in Tunable::ALL {
+            match self.tunables.value(tunable) {
+                Some(value) if preset.policy.tunables.value(tunable) != Some(value) => {
+                    write!(f, ":{}={value}", tunable.name())?;
+                }
+                _ => {}
             }
         }
         Ok(())
@@ -240,6 +335,51 @@ mod tests {
         assert_eq!((policy.slots, policy.busy), (Slots::One, Busy::Wait));
         assert_eq!(policy.to_string(), "linux-6.18:slots=one:busy=wait");
         assert_eq!(Policy::parse(&policy.to_string()), Ok(policy));
+    }
+
+    /// Tunables could be set on an open file system only, so no arm could have them.
+    #[test]
+    fn tunables_are_overrides_too() {
+        let policy = Policy::parse("linux-6.18:mb_max_to_scan=50:busy=wait:mb_group_prealloc=0").unwrap();
+        assert_eq!(policy.tunables.value(Tunable::MaxToScan), Some(50));
+        assert_eq!(policy.tunables.value(Tunable::MinToScan), None);
+        assert_eq!(policy.to_string(), "linux-6.18:busy=wait:mb_max_to_scan=50:mb_group_prealloc=0");
+        assert_eq!(Policy::parse(&policy.to_string()), Ok(policy));
+        for (wrong, why) in [
+            ("yard:mb_max_to_scan=many", "numbers from 0 to 4294967295"),
+            ("yard:mb_best_avail_max_trim_order=65", "numbers from 0 to 64"),
+            ("yard:mb_max_to_scan=-1", "has no filling \"-1\""),
+            ("yard:mb_nothing=1", "mb_prefetch_limit"),
+        ] {
+            let text = Policy::parse(wrong).unwrap_err().to_string();
+            assert!(text.contains(why), "{wrong}: {text}");
+        }
+    }
+
+    /// Fillings were names without a word of what they mean, and presets were printed with the marks of rustdoc.
+    #[test]
+    fn everything_is_explained_in_plain_words() {
+        let is_plain =
+            |text: &str| !text.contains(['`', '[', ']']) && !text.contains("**") && !text.contains("crate::");
+        for preset in PRESETS {
+            for slot in preset.policy.explained() {
+                let texts = slot.fillings.iter().map(|(_, about)| about).chain([&slot.about]);
+                for text in texts {
+                    assert!(
+                        text.len() > 4 && is_plain(text),
+                        "{} {}: {text:?}",
+                        preset.policy.preset,
+                        slot.name
+                    );
+                }
+                let holds = slot.fillings.iter().any(|(name, _)| *name == slot.value);
+                assert!(holds || slot.fillings.is_empty(), "{}", slot.name);
+            }
+            assert!(preset.paragraphs().iter().all(|text| is_plain(text) && !text.starts_with('#')));
+        }
+        for tunable in Tunable::ALL {
+            assert!(!tunable.about().is_empty() && !tunable.default_words().is_empty());
+        }
     }
 
     #[test]

@@ -5,11 +5,11 @@
 
 /// Defines a slot: an enum whose values have names.
 macro_rules! slot {
-    ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)+ }) => {
-        $(#[$doc])*
+    ($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $value_doc:literal])+ $value:ident = $text:literal,)+ }) => {
+        $(#[doc = $doc])+
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum $name {
-            $($(#[$value_doc])* $value,)+
+            $($(#[doc = $value_doc])+ $value,)+
         }
 
         impl $name {
@@ -20,6 +20,15 @@ macro_rules! slot {
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$value => $text),+ }
+            }
+
+            /// What the slot decides, as its documentation says.
+            pub const ABOUT: &str = concat!($($doc),+);
+
+            /// What the filling means, as its documentation says.
+            #[must_use]
+            pub const fn about(self) -> &'static str {
+                match self { $(Self::$value => concat!($($value_doc),+)),+ }
             }
 
             /// The filling of this name.
