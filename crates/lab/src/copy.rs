@@ -21,7 +21,7 @@ use blockyard_engine::{Events, FileSystem, NewInode, OpenOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::Ledger;
-use crate::map::{AllocationMap, Timeline};
+use crate::map::Timeline;
 use crate::row::count_as_f64;
 use crate::run::{CellDevice, ImageSource, NamedMap, Verdict};
 use crate::scan::ImageScan;
@@ -243,12 +243,18 @@ fn run_arm(
     begin: &mut dyn FnMut(u32),
 ) -> Result<()> {
     let device = plan.image.device()?;
-    let mut note = |title: String, map: &AllocationMap| {
+    let mut note = |title: String, scan: &ImageScan| {
         let workers = 1;
-        outcome.maps.push(NamedMap { title, policy: name.to_owned(), workers, map: map.clone() });
+        outcome.maps.push(NamedMap {
+            title,
+            policy: name.to_owned(),
+            workers,
+            map: scan.map.clone(),
+            files: Some(scan.file_map.clone()),
+        });
     };
     let mut before = ImageScan::of(device.shared())?;
-    note(format!("copy: {name}, before"), &before.map);
+    note(format!("copy: {name}, before"), &before);
     let mut copier = Copier::open(plan, policy, &device, format!("copy: {name}, over time"))?;
     for copy in 1..=plan.copies {
         begin(copy);
@@ -256,7 +262,7 @@ fn run_arm(
         let reuse = copier.reuse.take();
         // After a sync the device holds everything. The file system stays open: cursors and goals live in memory.
         let scan = ImageScan::of(device.shared())?;
-        note(format!("copy: {name}, after copy {copy}"), &scan.map);
+        note(format!("copy: {name}, after copy {copy}"), &scan);
         let overlap = (copy > 1).then(|| scan.file_map.overlap(&before.file_map));
         outcome.rows.push(row(plan, name, copy, &scan, overlap, &reuse));
         before = scan;

@@ -151,10 +151,7 @@ mod tests {
     fn e1_has_the_published_rows_and_columns() {
         let tables = Experiment::Series.tables(&rows(Experiment::Series));
         let [contention, series, append] = &tables[..] else { panic!("three tables") };
-        assert_eq!(
-            contention.heads,
-            ["operations a second and worker", "1", "2", "4", "8", "16", "32", "64"]
-        );
+        assert_eq!(contention.heads, ["workers", "1", "2", "4", "8", "16", "32", "64"]);
         assert_eq!(
             contention.rows[0],
             [
@@ -176,13 +173,13 @@ mod tests {
         let is_whole = |(workers, share): (f64, f64)| workers == 1.0 && (share - 100.0).abs() < 1e-9;
         assert!(chart.series.iter().all(|line| is_whole(line.points[0])));
         assert_eq!(series.rows.len(), 6);
-        assert_eq!(cell(series, 0, "all: patched"), "20049 (+651%)");
-        assert_eq!(cell(series, 1, "one: patched"), "328324 (+3.7%)");
-        assert_eq!(cell(series, 3, "one: patched"), "209431 (+0.9%)");
+        assert_eq!(cell(series, 0, "all-CPU patched"), "20049 (+651%)");
+        assert_eq!(cell(series, 1, "P1 patched"), "328324 (+3.7%)");
+        assert_eq!(cell(series, 3, "P1 patched"), "209431 (+0.9%)");
         assert!(series.rows[4][0].starts_with("this machine") && cell(series, 4, "workers") == "2");
         assert_eq!(append.heads.len(), 9);
         assert_eq!(append.rows.len(), 6);
-        assert_eq!(append.rows[3][..3], ["average extents a file", "261967", "261973"]);
+        assert_eq!(append.rows[3][..3], ["average extents per file", "261967", "261973"]);
         let ours: Vec<f64> = append.rows[3][5..].iter().map(|text| text.parse().unwrap()).collect();
         assert!(ours[0] > 10.0 * ours[2] && ours[1] > 10.0 * ours[3], "{ours:?}");
         assert!(

@@ -5,12 +5,12 @@
 //! *used* when any cluster of it is, a *boundary* is a change between a used and a free square in disk order, a group
 //! is *empty* when none of its squares is used, and the overlap of two maps is the Jaccard index of their used squares.
 
+mod picture;
 mod render;
 mod timeline;
 
 use serde::{Deserialize, Serialize};
 
-pub use render::Theme;
 pub use timeline::Timeline;
 
 /// Squares in a row.

@@ -237,7 +237,7 @@ impl NamedMap {
     /// The map as an `<svg>` element.
     #[must_use]
     pub fn svg(&self) -> String {
-        self.map.svg(&self.title, crate::map::Theme::Blue, self.map.groups_per_column())
+        self.map.svg(&self.title, self.files.as_ref())
     }
 }
 

@@ -15,6 +15,7 @@ use crate::ledger::{self, Ledger};
 use crate::map::AllocationMap;
 use crate::row::{Interleave, Row};
 use crate::runner::Limit;
+use crate::scan::ImageScan;
 use crate::spread::abba;
 use crate::workload::Workload;
 use cell::Cell;
@@ -77,6 +78,9 @@ pub struct NamedMap {
     pub workers: u32,
     /// The map.
     pub map: AllocationMap,
+    /// The part of it that is content of files; a run of an earlier version did not keep it.
+    #[serde(default)]
+    pub files: Option<AllocationMap>,
 }
 
 /// What is known of the images so far.
@@ -88,10 +92,11 @@ struct Judged {
 }
 
 impl Judged {
-    fn note_map(&mut self, policy: &str, workers: u32, map: AllocationMap) {
+    fn note_map(&mut self, policy: &str, workers: u32, scan: ImageScan) {
         let title =
             format!("{}: {policy}, {}", self.workload, crate::units::counted(workers.into(), "worker"));
-        self.keep_map(NamedMap { title, policy: policy.to_owned(), workers, map });
+        let (map, files) = (scan.map, Some(scan.file_map));
+        self.keep_map(NamedMap { title, policy: policy.to_owned(), workers, map, files });
     }
 
     /// Keeps the map of the arm's largest cell.

@@ -210,6 +210,16 @@ pub fn map_of(reader: &Reader) -> Result<AllocationMap> {
     Ok(scan.map)
 }
 
+/// The map of the clusters that hold content of regular files.
+///
+/// # Errors
+/// As [`map_of`].
+pub fn map_of_files(reader: &Reader) -> Result<AllocationMap> {
+    let mut scan = ImageScan::empty(reader, FreeSpace::new(1));
+    scan.files(reader, &mut |_, _, _| Ok(()))?;
+    Ok(scan.file_map)
+}
+
 /// Called with a name (its bytes), its inode, and the records of its content.
 pub type FileVisit<'a> = dyn FnMut(&[u8], &Inode, &[Record]) -> Result<()> + 'a;
 

@@ -10,7 +10,7 @@ use blockyard_device::ImagePath;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use blockyard_disk::{Extent, Inode, InodeMap};
 use blockyard_engine::reader::Reader;
-use blockyard_lab::map::{AllocationMap, Theme};
+use blockyard_lab::map::AllocationMap;
 use blockyard_lab::units::counted;
 use serde_json::json;
 
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     image: ImagePath,
     /// File or directory; a symbolic link at its end is not followed (default: the whole image)
     path: Option<OsString>,
-    /// Write the map of the image as a picture
+    /// Write the map of the image as a picture: files apart from metadata, empty stretches left out, with a legend
     #[arg(long, value_name = "FILE", conflicts_with = "path")]
     svg: Option<PathBuf>,
 }
@@ -58,7 +58,9 @@ impl Args {
         let map = blockyard_lab::scan::map_of(reader)?;
         if let Some(path) = &self.svg {
             let title = self.image.display().to_string();
-            std::fs::write(path, map.svg(&title, Theme::Blue, map.groups_per_column()) + "\n")
+            // A damaged file cannot be told from metadata, and does not hide the rest.
+            let files = blockyard_lab::scan::map_of_files(reader).ok();
+            std::fs::write(path, map.svg(&title, files.as_ref()) + "\n")
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         if output.json {

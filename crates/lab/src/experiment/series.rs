@@ -38,9 +38,12 @@ pub(super) fn tables(rows: &[Row]) -> Vec<Table> {
 
 /// Rates over workers, each with its share of the rate of one worker: the shape.
 fn contention(rows: &[&Row]) -> Table {
-    let heads = std::iter::once("operations a second and worker".to_owned())
+    let heads = std::iter::once("workers".to_owned())
         .chain(FALLOCATE2_BASE.iter().map(|(workers, _)| workers.to_string()));
-    let mut table = Table::new("E1, fallocate2: contention over workers (share of one worker's rate)", heads);
+    let mut table = Table::new(
+        "E1, fallocate2: contention, average operations per second per worker (share of one worker's)",
+        heads,
+    );
     let mut push = |name: String, rates: Vec<Option<f64>>| {
         let one = rates[0];
         let cells = rates.iter().map(|rate| match (rate, one) {
@@ -95,10 +98,17 @@ fn rate(rows: &[&Row], arm: &str, workers: u32) -> Option<f64> {
 
 /// Before and after, with all workers and with one.
 fn series(rows: &[&Row]) -> Table {
-    let heads =
-        ["machine", "workers", "mb_optimize_scan", "all: base", "all: patched", "one: base", "one: patched"];
+    let heads = [
+        "machine",
+        "workers",
+        "mb_optimize_scan",
+        "all-CPU base",
+        "all-CPU patched",
+        "P1 base",
+        "P1 patched",
+    ];
     let mut table =
-        Table::new("E1, fallocate2: operations a second and worker, before and after the series", heads);
+        Table::new("E1, fallocate2: before and after, average operations per second per worker", heads);
     let after = |base: Option<f64>, patched: Option<f64>| match (base, patched) {
         (Some(base), Some(patched)) => format!("{patched:.0} ({})", gain(base, patched)),
         (None, Some(patched)) => format!("{patched:.0}"),
@@ -165,13 +175,13 @@ fn append64(running: &[&Row], overlapping: &[&Row]) -> Table {
             |row| count_as_f64(row.free_extents),
         ),
         (
-            "average extents a file",
+            "average extents per file",
             |column| count_as_f64(column.extents_per_file),
             false,
             |row| row.extents_per_file,
         ),
         (
-            "average size of an extent (KB)",
+            "average size per extent (KB)",
             |column| count_as_f64(column.kb_per_extent),
             false,
             |row| row.mean_extent_kb,

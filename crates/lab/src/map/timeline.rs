@@ -93,7 +93,7 @@ impl Timeline {
         let rows = self.groups.min(ROWS);
         let height = (400 / rows.max(1)).clamp(2, 12);
         let (width, bottom) = (LEFT + COLUMN * self.samples.len() + 10, TOP + height * rows);
-        let total = bottom + 44;
+        let total = bottom + 64;
         let title = crate::report::plot::escape(&self.title);
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{total}\" \
@@ -103,7 +103,7 @@ impl Timeline {
              height=\"{}\" fill=\"#f4f4f4\"/><g fill=\"{}\">",
             COLUMN * self.samples.len(),
             height * rows,
-            super::Theme::Blue.used()
+            super::picture::DATA
         );
         for sample in 0..self.samples.len() {
             let mut row = 0;
@@ -130,6 +130,23 @@ impl Timeline {
         svg
     }
 
+    /// What the shades mean, from free to full.
+    fn legend(&self, svg: &mut String, left: usize, top: usize) {
+        let shades = [(0, "free"), (3, "a quarter"), (6, "half"), (12, "full")];
+        for (index, (step, name)) in shades.into_iter().enumerate() {
+            let x = left + index * 80;
+            let opacity = if step == 0 { 0.0 } else { super::render::opacity(step) };
+            let _ = write!(
+                svg,
+                "<rect x=\"{x}\" y=\"{top}\" width=\"12\" height=\"12\" fill=\"{}\" class=\"shade\" \
+                 style=\"fill-opacity:{opacity}\" stroke=\"#888\"/><text x=\"{}\" y=\"{}\">{name}</text>",
+                super::picture::DATA,
+                x + 18,
+                top + 10
+            );
+        }
+    }
+
     fn axes(&self, svg: &mut String, (left, column): (usize, usize), (top, bottom): (usize, usize)) {
         for (at, name) in &self.marks {
             let x = left + column * at;
@@ -143,6 +160,7 @@ impl Timeline {
                 crate::report::plot::escape(name)
             );
         }
+        self.legend(svg, left, bottom + 44);
         let _ = write!(
             svg,
             "<text x=\"{left}\" y=\"{}\">time, in GiB written since the start</text>\
@@ -205,8 +223,9 @@ mod tests {
     #[test]
     fn the_picture_has_a_column_a_sample_and_an_axis() {
         let svg = timeline().svg();
-        assert_eq!(svg.matches("fill-opacity").count(), 2);
-        for part in ["<title>a&lt;b</title>", "x=\"68\"", "copy 1: 1.50 GiB", "time, in GiB"] {
+        assert_eq!(svg.matches("fill-opacity=").count(), 2);
+        for part in ["<title>a&lt;b</title>", "x=\"68\"", "copy 1: 1.50 GiB", "time, in GiB", ">half</text>"]
+        {
             assert!(svg.contains(part), "{part}: {svg}");
         }
     }

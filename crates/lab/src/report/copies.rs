@@ -13,9 +13,9 @@ pub fn table(rows: &[CopyRow]) -> Option<Table> {
     let heads = [
         "policy",
         "copy",
-        "boundaries",
+        "free/used boundaries",
         "empty groups",
-        "overlap with previous",
+        "overlap with the previous copy (Jaccard)",
         "free in long runs",
         "reuse interval p50",
         "reuse interval, mean of groups",

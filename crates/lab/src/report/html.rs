@@ -4,6 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::row::Row;
 use crate::run::NamedMap;
+use crate::units;
 
 use super::plot::{Series, bar_chart, line_chart};
 use super::{Run, Table, summary};
@@ -45,20 +46,22 @@ pub fn page(run: &Run, tables: &[Table]) -> String {
             }
             body {
                 h1 { (title) }
+                (contents(run, tables, &workloads))
+                h2 id="run" { "Run" }
                 ul { @for (name, value) in run.environment.lines() { li { (name) ": " code { (value) } } } }
+                h2 id="tables" { "Tables" }
                 @for table in tables { (table_markup(table)) }
                 @for chart in run.charts() { figure { (PreEscaped(chart.svg())) } }
                 @for (name, rows) in &workloads { (plots(name, rows)) }
                 @if !run.timelines.is_empty() {
-                    h2 { "Used space over time" }
+                    h2 id="time" { "Used space over time" }
                     p class="note" { "A row is a group, or some; time goes right. Free is pale, the darker the fuller." }
                 }
                 @for timeline in &run.timelines { figure { (PreEscaped(timeline.svg())) } }
                 @if !run.maps.is_empty() {
-                    h2 { "Allocation maps" }
+                    h2 id="maps" { "Allocation maps" }
                     p class="note" {
-                        "A row is a block group, a square 1/32 of it; groups go down, then right. Free is pale, the stronger the colour the \
-                         fuller."
+                        "Groups go down, then right; stretches without files are left out, with a line that says which groups they are."
                     }
                 }
                 div class="bars" { @for named in &run.maps { (map_markup(named)) } }
@@ -66,6 +69,35 @@ pub fn page(run: &Run, tables: &[Table]) -> String {
         }
     }
     .into_string()
+}
+
+/// What the page holds, to go there.
+fn contents(run: &Run, tables: &[Table], workloads: &[(String, Vec<&Row>)]) -> Markup {
+    let entry = |id: &str, name: &str| html! { li { a href=(format!("#{id}")) { (name) } } };
+    html! {
+        nav {
+            ul {
+                (entry("run", "Run"))
+                li {
+                    a href="#tables" { "Tables" }
+                    ul { @for table in tables { (entry(&slug(&table.title), &table.title)) } }
+                }
+                @for (name, _) in workloads { (entry(&slug(name), name)) }
+                @if !run.timelines.is_empty() { (entry("time", "Used space over time")) }
+                @if !run.maps.is_empty() {
+                    li {
+                        a href="#maps" { "Allocation maps" }
+                        ul { @for named in &run.maps { (entry(&slug(&named.title), &named.title)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A title as the name of a place in the page.
+fn slug(title: &str) -> String {
+    format!("x-{}", super::file_name(title))
 }
 
 /// A label with its unit, and the figure of a row.
@@ -84,7 +116,10 @@ fn plots(workload: &str, rows: &[&Row]) -> Markup {
     let is_one = rows.iter().all(|row| row.workers == rows[0].workers);
     let title = |label: &str| format!("{workload}: {label}");
     html! {
-        h2 { (workload) @if is_one { ", " (rows[0].workers) " workers" } }
+        h2 id=(slug(workload)) {
+            (workload) @if is_one { ", " (units::counted(rows[0].workers.into(), "worker")) }
+        }
+        @if let Some(table) = summary::compared(workload, rows) { (table_markup(&table)) }
         @if is_one {
             div class="bars" {
                 @for (label, value) in CHARTS {
@@ -128,21 +163,26 @@ fn series(rows: &[&Row], value: fn(&Row) -> f64) -> Vec<Series> {
 
 /// A map with its title as caption.
 fn map_markup(named: &NamedMap) -> Markup {
-    html! { figure class="map" { figcaption { (named.title) } (PreEscaped(named.svg())) } }
+    html! { figure class="map" id=(slug(&named.title)) { figcaption { (named.title) } (PreEscaped(named.svg())) } }
 }
 
 fn table_markup(table: &Table) -> Markup {
     let is_published = |text: &str| text.starts_with("published");
+    let filled = table.filled_columns();
     html! {
-        h3 { (table.title) }
+        h3 id=(slug(&table.title)) { (table.title) }
         div class="scroll" {
             table {
-                thead { tr { @for head in &table.heads { th class=[is_published(head).then_some("published")] { (head) } } } }
+                thead { tr { @for &column in &filled {
+                    @let head = &table.heads[column];
+                    th class=[is_published(head).then_some("published")] { (head) }
+                } } }
                 tbody {
                     @for row in &table.rows {
                         @let row_is_published = row.first().is_some_and(|name| is_published(name));
                         tr {
-                            @for (head, cell) in table.heads.iter().zip(row) {
+                            @for &column in &filled {
+                                @let (head, cell) = (&table.heads[column], &row[column]);
                                 td class=[(row_is_published || is_published(head)).then_some("published")] { (cell) }
                             }
                         }
@@ -175,7 +215,8 @@ mod tests {
         let bars = super::page(&one, &one.tables());
         assert!(bars.contains("fallocate2, 2 workers") && !bars.contains("<polyline"));
         assert_eq!(bars.matches("<svg").count(), CHARTS.len());
-        for outside in ["src=", "href=", "<script", "@import", "url("] {
+        assert_eq!(page.matches("href=").count(), page.matches("href=\"#").count(), "links stay in the page");
+        for outside in ["src=", "<script", "@import", "url("] {
             assert!(!page.contains(outside), "{outside}");
         }
     }

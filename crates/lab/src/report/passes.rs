@@ -19,7 +19,10 @@ pub fn table(rows: &[PassRow]) -> Option<Table> {
     let first = rows.first()?;
     let heads = std::iter::once("pass".to_owned())
         .chain(LAYOUTS.iter().flat_map(|layout| FIGURES.map(|figure| format!("{}: {figure}", layout.name))));
-    let title = format!("E4, e2fsck by pass: {} at scale {}", first.policy, first.scale);
+    let title = format!(
+        "E4, e2fsck by pass: time in seconds (real, user, system), data read in MB, rate in MB/s; {} at scale {}",
+        first.policy, first.scale
+    );
     let mut table = Table::new(title, heads);
     let name = |pass: usize| if pass < 5 { (pass + 1).to_string() } else { "total".to_owned() };
     for pass in 0..6 {

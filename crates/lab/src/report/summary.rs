@@ -152,6 +152,53 @@ fn by_policy_and_workers(title: &str, rows: &[&Row], columns: &[Column]) -> Tabl
     table
 }
 
+/// Figures down, policies across: the first is the baseline, the others have their difference from it. `None` for one
+/// policy alone.
+#[must_use]
+pub fn compared(workload: &str, rows: &[&Row]) -> Option<Table> {
+    let columns: [Column; 6] = [
+        ("operations/s", |row| row.ops_per_s, figure),
+        ("p99", |row| row.lat_us_p99, units::micros),
+        ("extents/file", |row| row.extents_per_file, figure),
+        ("mean extent", |row| row.mean_extent_kb, units::kib),
+        ("free extents", |row| count_as_f64(row.free_extents), figure),
+        ("locks/op", |row| row.lock_acquisitions.unwrap_or(f64::NAN), figure),
+    ];
+    let policies = policies(rows);
+    let (baseline, others) = policies.split_first().filter(|(_, others)| !others.is_empty())?;
+    let heads = ["figure".to_owned(), "workers".to_owned(), format!("baseline: {baseline}")];
+    let heads = heads.into_iter().chain(others.iter().map(|&policy| policy.to_owned()));
+    let mut table = Table::new(format!("{workload}: differences from {baseline}"), heads).with_keys(2);
+    let workers: BTreeSet<u32> = rows.iter().map(|row| row.workers).collect();
+    for (name, value, written) in columns {
+        for &count in &workers {
+            let of = |policy: &str| median(rows, policy, Some(count), value);
+            let base = of(baseline);
+            let shown =
+                |spread: Option<Spread>| spread.map_or("-".to_owned(), |spread| written(spread.median));
+            let cells = others.iter().map(|policy| match (of(policy), base) {
+                (Some(spread), Some(base)) => {
+                    format!("{} {}", written(spread.median), difference(&base, &spread))
+                }
+                (spread, _) => shown(spread),
+            });
+            table.push([name.to_owned(), count.to_string(), shown(base)].into_iter().chain(cells));
+        }
+    }
+    table.note("in brackets the difference of medians; ~ where the spreads of repetitions overlap.");
+    Some(table)
+}
+
+/// `(+31%)`; `(~+3%)` where it may be chance.
+fn difference(base: &Spread, spread: &Spread) -> String {
+    let percent = 100.0 * (spread.median / base.median - 1.0);
+    if !percent.is_finite() {
+        return String::new();
+    }
+    let overlaps = base.count > 1 && spread.count > 1 && base.low <= spread.high && spread.low <= base.high;
+    format!("({}{percent:+.0}%)", if overlaps { "~" } else { "" })
+}
+
 /// Every row as comma-separated values.
 #[must_use]
 pub fn csv(rows: &[Row]) -> String {
@@ -254,6 +301,23 @@ pub(crate) mod tests {
         assert_eq!(table.heads, ["policy", "1 worker", "2 workers"]);
         assert_eq!(table.rows[0], ["yard", "2.000 M ±50% (2.000 M)", "2.000 M (1.000 M)"]);
         assert_eq!(table.rows[1], ["linux-6.16", "500.0 k (500.0 k)", "-"]);
+    }
+
+    /// The page left it to the reader to see what a policy changes.
+    #[test]
+    fn policies_are_compared_with_the_first() {
+        let rows = [
+            row("linux-6.16", 1, 1e6),
+            row("linux-6.16", 1, 1.2e6),
+            row("yard", 1, 2e6),
+            row("yard", 1, 2.4e6),
+            row("linux-6.18", 1, 1.1e6),
+            row("linux-6.18", 1, 1.3e6),
+        ];
+        let table = compared("fallocate2", &rows.iter().collect::<Vec<_>>()).unwrap();
+        assert_eq!(table.heads, ["figure", "workers", "baseline: linux-6.16", "yard", "linux-6.18"]);
+        assert_eq!(table.rows[0], ["operations/s", "1", "1.100 M", "2.200 M (+100%)", "1.200 M (~+9%)"]);
+        assert!(compared("fallocate2", &[&rows[0]]).is_none());
     }
 
     /// `mean extent KB` had `1.792 M` below it, and a run without scores a column of `-`.

@@ -44,7 +44,7 @@ impl Cell<'_> {
         }
         let mut row = figures(plan, self.name, self.workers, cpus, &measured, &scan);
         row.count(&measured, &before, &after);
-        judged.note_map(self.name, self.workers, scan.map);
+        judged.note_map(self.name, self.workers, scan);
         if plan.image.is_in_place() {
             anyhow::ensure!(judged.verdict.is_clean(), "the image was not written: the judges found errors");
             device.commit()?;

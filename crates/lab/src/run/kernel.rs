@@ -136,7 +136,7 @@ pub(super) fn run(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row>
         .map(|(name, count)| (name, count - before.get(name).unwrap_or(&0)))
         .map(|(name, count)| (name.to_owned(), count))
         .collect();
-    judged.note_map(KERNEL_ARM, workers, scan.map);
+    judged.note_map(KERNEL_ARM, workers, scan);
     Ok(row)
 }
 
