@@ -99,7 +99,7 @@ fn a_refusal_makes_no_file() {
     assert!(
         String::from_utf8(planned.stdout)
             .unwrap()
-            .contains("would make ext4 with 65536 blocks of 1024 bytes")
+            .contains("would make ext4 of 64.0 MiB: 65536 blocks of 1024 bytes")
     );
 }
 
