@@ -138,9 +138,10 @@ impl HomeTree {
         let weights: Vec<f64> = (0..long).map(|_| (4.85 + 1.15 * normal(random)).exp().max(13.0)).collect();
         let short_bytes: u64 = short.iter().sum();
         let room = plan.scale * BLOCKS * BLOCK - crate::row::count_as_f64(short_bytes);
-        let factor = (room / weights.iter().sum::<f64>()).max(BLOCK);
+        let factor = room / weights.iter().sum::<f64>();
         let others = short.into_iter().skip(usize_from_u64(mails));
-        let sizes: Vec<u64> = weights.iter().map(|weight| whole(weight * factor)).chain(others).collect();
+        let long_file = |weight: &f64| whole((weight * factor).max(13.0 * BLOCK));
+        let sizes: Vec<u64> = weights.iter().map(long_file).chain(others).collect();
         for (number, bytes) in sizes.into_iter().enumerate() {
             let directory = random.random_range(first..self.directories.len());
             self.directories[directory].files.push((format!("file{number:06}"), bytes));
