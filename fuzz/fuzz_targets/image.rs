@@ -5,8 +5,8 @@
 use std::collections::HashSet;
 
 use blockyard_disk::{FileType, InodeNr};
-use blockyard_engine::reader::Reader;
 use blockyard_fuzz::edited_image;
+use blockyard_inspect::reader::Reader;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use blockyard_device::FileDevice;
 use blockyard_disk::inode::FileType;
-use blockyard_engine::reader::Reader;
+use blockyard_inspect::reader::Reader;
 
 /// Directories of the tree.
 const DIRECTORIES: usize = 1500;

@@ -46,7 +46,6 @@ pub mod mkfs;
 mod namespace;
 mod numbers;
 mod orphans;
-pub mod reader;
 mod space;
 mod txn;
 mod xattr;

@@ -17,8 +17,8 @@ mod work;
 
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::Timestamp;
-use blockyard_engine::reader::Reader;
 use blockyard_engine::{FileSystem, OpContext, OpenOptions};
+use blockyard_inspect::reader::Reader;
 use blockyard_testkit::tree::{Tree, assert_same, read_tree};
 use blockyard_testkit::{LoopMount, coverage, e2fsck_clean, fill, full_matrix, mke2fs, require, seed};
 use std::path::Path;

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blockyard_device::FileDevice;
-use blockyard_engine::reader::Reader;
+use blockyard_inspect::reader::Reader;
 use blockyard_testkit::tree::{Tree, assert_same, read_tree};
 use blockyard_testkit::{LoopMount, fill, full_matrix, mke2fs, require};
 

@@ -11,7 +11,7 @@ use blockyard_device::FileDevice;
 use blockyard_disk::checksum::{seal_htree, verify_orphan_block};
 use blockyard_disk::orphan_file::OrphanBlock;
 use blockyard_disk::{BlockCount, CorruptionKind, FileType, Inode};
-use blockyard_engine::reader::Reader;
+use blockyard_inspect::reader::Reader;
 use blockyard_testkit::tree::{Content, ContentHash, read_tree};
 use blockyard_testkit::{fill, mke2fs, require, run};
 

@@ -80,7 +80,7 @@ fn the_file_that_became_dirty_first_gets_the_first_blocks() {
         fs.write(&at(0), files[n], 0, &[1; 160 << 10]).unwrap();
     }
     fs.close(&at(0)).unwrap();
-    let reader = blockyard_engine::reader::Reader::open(device).unwrap();
+    let reader = blockyard_inspect::reader::Reader::open(device).unwrap();
     let place = |inode: InodeNr| {
         let inode = reader.inode(inode).unwrap();
         let first = reader.extents(&inode).next().unwrap().unwrap();

@@ -8,7 +8,7 @@ use blockyard_device::BlockDevice;
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, Geometry, GroupNr, Inode, InodeNr, bitmap};
-use blockyard_engine::reader::Reader;
+use blockyard_inspect::reader::Reader;
 
 use crate::frag::defrag::DefragTotals;
 use crate::frag::file::{Record, contiguous_runs};

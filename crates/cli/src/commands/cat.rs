@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use blockyard_device::ImagePath;
 use blockyard_disk::num::u64_from_usize;
-use blockyard_engine::reader::Reader;
+use blockyard_inspect::reader::Reader;
 use serde_json::json;
 
 use super::{Output, image, names};

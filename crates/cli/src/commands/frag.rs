@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use blockyard_device::ImagePath;
 use blockyard_disk::Inode;
-use blockyard_engine::reader::Reader;
+use blockyard_inspect::reader::Reader;
 use blockyard_lab::frag::defrag::DefragTotals;
 use blockyard_lab::frag::file::{Record, contiguous_runs, filefrag_count, filefrag_line};
 use blockyard_lab::frag::table::{self, FileTable};

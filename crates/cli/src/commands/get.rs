@@ -21,7 +21,7 @@ use blockyard_device::ImagePath;
 use blockyard_disk::inode::InodeFlags;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use blockyard_disk::{FileType, Inode, InodeMap, InodeNr};
-use blockyard_engine::reader::Reader;
+use blockyard_inspect::reader::Reader;
 use rustix::fs::{CWD, FileType as HostType, Mode};
 use serde_json::json;
 

@@ -12,7 +12,7 @@ use blockyard_device::{BadOffset, BlockDevice, FileDevice, ImagePath, PartitionT
 use blockyard_disk::partition::Partition;
 use blockyard_disk::superblock;
 use blockyard_disk::{FileType, Inode};
-use blockyard_engine::reader::{Error, Reader};
+use blockyard_inspect::reader::{Error, Reader};
 use blockyard_recovery::{Options, replay_into_overlay};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use rustix::fs::Access;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, Inode, InodeMap, InodeNr};
-use blockyard_engine::reader::{DirEntry, Error, Reader};
+use blockyard_inspect::reader::{DirEntry, Error, Reader};
 use blockyard_lab::units::counted;
 use serde_json::json;
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use blockyard_device::ImagePath;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use blockyard_disk::{Extent, Inode, InodeMap};
-use blockyard_engine::reader::Reader;
+use blockyard_inspect::reader::Reader;
 use blockyard_lab::map::AllocationMap;
 use blockyard_lab::units::counted;
 use serde_json::json;

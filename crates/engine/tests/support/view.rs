@@ -2,7 +2,7 @@
 
 use blockyard_device::FileDevice;
 use blockyard_disk::{Incompat, InodeNr};
-use blockyard_engine::reader::Reader;
+use blockyard_inspect::reader::Reader;
 use blockyard_testkit::tree::{Content, ContentHash, Node, Tree};
 use std::path::Path;
 use std::sync::Arc;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{Inode, InodeMap, InodeNr, Timestamp};
-use blockyard_engine::reader::Reader;
 use blockyard_engine::{FileSystem, OpContext};
+use blockyard_inspect::reader::Reader;
 use blockyard_testkit::tree::{Content, ContentHash, Node, Time, Tree};
 
 fn time(at: Timestamp) -> Time {

@@ -28,8 +28,8 @@ use blockyard_alloc::{Policy, Tunable};
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::Timestamp;
 use blockyard_disk::num::u32_from_usize;
-use blockyard_engine::reader::Reader;
 use blockyard_engine::{Events, FileSystem, IoEndSource, IoEnds, OpenOptions};
+use blockyard_inspect::reader::Reader;
 use serde::Serialize;
 
 use self::compare::{Difference, Shares};

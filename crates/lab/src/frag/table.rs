@@ -8,7 +8,7 @@ use anyhow::Result;
 use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
 use blockyard_disk::{Inode, InodeNr};
-use blockyard_engine::reader::Reader;
+use blockyard_inspect::reader::Reader;
 
 use super::file::{Record, expected_physical};
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_device::{BlockDevice, FileDevice, ImagePath, MemoryDevice, OverlayDevice};
 use blockyard_disk::Incompat;
-use blockyard_engine::reader::Reader;
 use blockyard_engine::{FileSystem, JournalUse, OpenOptions, mkfs};
+use blockyard_inspect::reader::Reader;
 
 use crate::target::engine::context;
 use crate::workload::MIB;

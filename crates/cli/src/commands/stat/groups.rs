@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::group_head::GroupHead;
 use blockyard_disk::{BlockNr, ClusterOffset, GroupDescriptor, GroupNr, RoCompat, Superblock, bitmap};
-use blockyard_engine::reader::{Error, Reader};
+use blockyard_inspect::reader::{Error, Reader};
 use serde_json::{Value, json};
 
 /// Prints every group.

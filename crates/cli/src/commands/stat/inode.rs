@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use blockyard_disk::{FileType, Inode, InodeMap, Timestamp};
-use blockyard_engine::reader::Reader;
+use blockyard_inspect::reader::Reader;
 use serde_json::json;
 
 use super::super::calendar::iso;

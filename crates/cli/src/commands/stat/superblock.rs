@@ -9,7 +9,7 @@ use blockyard_disk::jbd2::{self, RawJournalSuperblock};
 use blockyard_disk::mmp::RawMmp;
 use blockyard_disk::superblock::{ErrorPolicy, FsFlags, FsState, RawSuperblock};
 use blockyard_disk::{BlockNr, RoCompat, Superblock};
-use blockyard_engine::reader::{Error, Reader};
+use blockyard_inspect::reader::{Error, Reader};
 use serde_json::json;
 use zerocopy::FromBytes;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_disk::{BlockNr, ExtentNode, Inode, InodeMap, InodeNr, indirect};
-use blockyard_engine::reader::Reader;
+use blockyard_inspect::reader::Reader;
 
 /// A run of mapped blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -32,7 +32,7 @@ use blockyard_disk::{
 
 use cache::BlockCache;
 
-/// A file system opened for reading.
+/// A file system opened for reading, by one thread: another opens its own, for the price of one read.
 pub struct Reader {
     device: Arc<dyn BlockDevice>,
     superblock: Superblock,

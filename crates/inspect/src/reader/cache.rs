@@ -1,10 +1,10 @@
 //! A fixed number of metadata blocks, direct-mapped by block number: bounded memory, nothing to tune.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use blockyard_disk::BlockNr;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
-use blockyard_sync::{Mutex, rank};
 
 const SLOTS: usize = 256;
 
@@ -12,16 +12,16 @@ type Slot = Option<(BlockNr, Arc<[u8]>)>;
 
 /// Blocks read lately; a block stays until another with the same remainder comes.
 pub(super) struct BlockCache {
-    slots: Mutex<Box<[Slot]>>,
+    slots: RefCell<Box<[Slot]>>,
 }
 
 impl BlockCache {
     pub(super) fn new() -> Self {
-        Self { slots: Mutex::new(rank::LEAF, vec![None; SLOTS].into_boxed_slice()) }
+        Self { slots: RefCell::new(vec![None; SLOTS].into_boxed_slice()) }
     }
 
     pub(super) fn find(&self, number: BlockNr) -> Option<Arc<[u8]>> {
-        let slots = self.slots.lock();
+        let slots = self.slots.borrow();
         slots[slot_of(number)]
             .as_ref()
             .filter(|(held, _)| *held == number)
@@ -29,7 +29,7 @@ impl BlockCache {
     }
 
     pub(super) fn keep(&self, number: BlockNr, block: Arc<[u8]>) {
-        self.slots.lock()[slot_of(number)] = Some((number, block));
+        self.slots.borrow_mut()[slot_of(number)] = Some((number, block));
     }
 }
 
