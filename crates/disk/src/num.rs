@@ -125,3 +125,10 @@ pub const fn join32(hi: u32, lo: u32) -> u64 {
 pub const fn join16(hi: u16, lo: u16) -> u32 {
     ((hi as u32) << 16) | lo as u32
 }
+
+/// A count for arithmetic of figures; exact below 2^53.
+#[inline]
+#[must_use]
+pub const fn count_as_f64(count: u64) -> f64 {
+    count as f64
+}

@@ -13,7 +13,7 @@ use blockyard_alloc::{
     AllocConfig, AllocError, Allocator, BlockRequest, FreeContext, FreedExtent, InitMode, InodeAlloc,
     LockCensus, Neighbour, Policy, RequestFlags,
 };
-use blockyard_disk::num::u64_from_u32;
+use blockyard_disk::num::{count_as_f64, u64_from_u32};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock, TxnId};
 use blockyard_sync::{CpuSlot, LockClassFigures};
 use rand::{Rng, SeedableRng};
@@ -21,7 +21,6 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use crate::report::Table;
-use crate::row::count_as_f64;
 
 /// The arms: what is turned, and the policy.
 const ARMS: [(&str, &str); 14] = [

@@ -14,7 +14,7 @@ use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, FaultyDevice, MemoryDevice};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
-use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::num::{count_as_f64, u64_from_usize};
 use blockyard_engine::{Fallocate, FileSystem, NewInode, OpenOptions, mkfs};
 use blockyard_sync::CpuSlot;
 use rand::{Rng, SeedableRng};
@@ -23,7 +23,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::copy::scaled;
 use crate::ledger::Ledger;
-use crate::row::count_as_f64;
 use crate::run::{Verdict, default_mkfs};
 use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};

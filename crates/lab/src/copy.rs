@@ -8,6 +8,7 @@
 //! seed gives the same image.
 
 mod reuse;
+mod timeline;
 mod tree;
 
 use std::sync::Arc;
@@ -15,20 +16,19 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use blockyard_alloc::{EventSink, Policy};
 use blockyard_disk::inode::FileType;
-use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u64};
+use blockyard_disk::num::{count_as_f64, u32_from_usize, u64_from_usize, usize_from_u64};
 use blockyard_disk::{GroupNr, InodeNr};
 use blockyard_engine::{Events, FileSystem, NewInode, OpenOptions};
+use blockyard_inspect::scan::ImageScan;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::Ledger;
-use crate::map::Timeline;
-use crate::row::count_as_f64;
 use crate::run::{CellDevice, ImageSource, NamedMap, Verdict};
-use crate::scan::ImageScan;
 use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
 use reuse::Reuse;
 
+pub use timeline::Timeline;
 pub use tree::{Tree, TreeFile, scaled};
 pub(crate) use tree::{normal, whole};
 

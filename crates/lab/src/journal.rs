@@ -15,12 +15,13 @@ use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
+use blockyard_disk::num::count_as_f64;
 use blockyard_engine::{FileSystem, JournalUse, NewInode, OpenOptions, mkfs};
 use blockyard_sync::{Native, locks_taken};
 use serde::Serialize;
 
 use crate::report::Table;
-use crate::row::{Interleave, count_as_f64};
+use crate::row::Interleave;
 use crate::run::default_mkfs;
 use crate::runner::{self, Limit};
 use crate::target::engine::{EngineTarget, context};

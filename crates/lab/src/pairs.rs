@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use blockyard_alloc::pairs::{PairWorker, open};
 use blockyard_alloc::{Allocator, Policy};
+use blockyard_disk::num::count_as_f64;
+use blockyard_inspect::units::counted;
 use serde::Serialize;
-
-use crate::row::count_as_f64;
-use crate::units::counted;
 
 /// Pairs each thread makes before the clock starts.
 const WARM_UP: u64 = 2000;

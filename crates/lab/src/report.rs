@@ -23,10 +23,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::clusters::ClusterRow;
-use crate::copy::CopyRow;
+use crate::copy::{CopyRow, Timeline};
 use crate::experiment::Experiment;
 use crate::ledger::CELLS_FILE;
-use crate::map::Timeline;
 use crate::passes::PassRow;
 use crate::row::Row;
 use crate::run::NamedMap;

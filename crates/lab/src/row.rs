@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use blockyard_disk::num::count_as_f64;
 use serde::{Deserialize, Serialize};
 
 /// How the workers of a cell share time.
@@ -115,11 +116,4 @@ impl Row {
             ("score", self.score.unwrap_or(f64::NAN)),
         ]
     }
-}
-
-/// A count for arithmetic of figures; exact below 2^53.
-#[allow(clippy::as_conversions, reason = "u64 to f64 has no From; counts stay below 2^53")]
-#[must_use]
-pub fn count_as_f64(count: u64) -> f64 {
-    count as f64
 }

@@ -10,12 +10,12 @@ mod kernel;
 
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::Policy;
+use blockyard_inspect::map::AllocationMap;
+use blockyard_inspect::scan::ImageScan;
 
 use crate::ledger::{self, Ledger};
-use crate::map::AllocationMap;
 use crate::row::{Interleave, Row};
 use crate::runner::Limit;
-use crate::scan::ImageScan;
 use crate::spread::abba;
 use crate::workload::Workload;
 use cell::Cell;
@@ -93,8 +93,11 @@ struct Judged {
 
 impl Judged {
     fn note_map(&mut self, policy: &str, workers: u32, scan: ImageScan) {
-        let title =
-            format!("{}: {policy}, {}", self.workload, crate::units::counted(workers.into(), "worker"));
+        let title = format!(
+            "{}: {policy}, {}",
+            self.workload,
+            blockyard_inspect::units::counted(workers.into(), "worker")
+        );
         let (map, files) = (scan.map, Some(scan.file_map));
         self.keep_map(NamedMap { title, policy: policy.to_owned(), workers, map, files });
     }

@@ -7,9 +7,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use blockyard_disk::num::count_as_f64;
 use hdrhistogram::Histogram;
 
-use crate::row::{Interleave, count_as_f64};
+use crate::row::Interleave;
 use crate::target::Target;
 use crate::workload::{Step, Worker, Workers};
 

@@ -3,9 +3,7 @@
 //! Arms of a comparison run in ABBA order so that drift of the machine hits all alike; what is printed is the median
 //! with an interval from order statistics, never a mean of few noisy runs.
 
-use blockyard_disk::num::u64_from_usize;
-
-use crate::row::count_as_f64;
+use blockyard_disk::num::{count_as_f64, u64_from_usize};
 
 /// Median and interval of repeated measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use blockyard_check::{Finding, Options, Part, Place, Report, Watch};
 use blockyard_device::{FileDevice, ImagePath};
-use blockyard_lab::units::counted;
+use blockyard_inspect::units::counted;
 
 use super::progress::Progress;
 use super::{EXIT_OPERATIONAL, Output, image, names};

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use blockyard_device::ImagePath;
 use blockyard_disk::Inode;
+use blockyard_inspect::frag::defrag::DefragTotals;
+use blockyard_inspect::frag::file::{Record, contiguous_runs, filefrag_count, filefrag_line};
+use blockyard_inspect::frag::table::{self, FileTable};
 use blockyard_inspect::reader::Reader;
-use blockyard_lab::frag::defrag::DefragTotals;
-use blockyard_lab::frag::file::{Record, contiguous_runs, filefrag_count, filefrag_line};
-use blockyard_lab::frag::table::{self, FileTable};
-use blockyard_lab::scan::{ImageScan, Looked, ScanOptions, each_file, has_content, totals};
+use blockyard_inspect::scan::{ImageScan, Looked, ScanOptions, each_file, has_content, totals};
 use serde_json::{Value, json};
 
 use super::progress::Progress;

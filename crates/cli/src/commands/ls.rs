@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, Inode, InodeMap, InodeNr};
 use blockyard_inspect::reader::{DirEntry, Error, Reader};
-use blockyard_lab::units::counted;
+use blockyard_inspect::units::counted;
 use serde_json::json;
 
 use super::calendar::iso_minutes;

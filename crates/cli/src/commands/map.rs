@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use blockyard_device::ImagePath;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use blockyard_disk::{Extent, Inode, InodeMap};
+use blockyard_inspect::map::AllocationMap;
 use blockyard_inspect::reader::Reader;
-use blockyard_lab::map::AllocationMap;
-use blockyard_lab::units::counted;
+use blockyard_inspect::units::counted;
 use serde_json::json;
 
 use super::{Output, image};
@@ -55,11 +55,11 @@ impl Args {
     }
 
     fn whole(&self, reader: &Reader, output: &Output, out: &mut dyn Write) -> Result<()> {
-        let map = blockyard_lab::scan::map_of(reader)?;
+        let map = blockyard_inspect::scan::map_of(reader)?;
         if let Some(path) = &self.svg {
             let title = self.image.display().to_string();
             // A damaged file cannot be told from metadata, and does not hide the rest.
-            let files = blockyard_lab::scan::map_of_files(reader).ok();
+            let files = blockyard_inspect::scan::map_of_files(reader).ok();
             std::fs::write(path, map.svg(&title, files.as_ref()) + "\n")
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }

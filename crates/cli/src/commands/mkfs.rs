@@ -10,10 +10,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use blockyard_device::{BlockDevice, FileDevice, ImagePath, PartitionTable};
+use blockyard_disk::num::count_as_f64;
 use blockyard_disk::superblock::ErrorPolicy;
 use blockyard_engine::mkfs::{self, Options, Profile, Summary, Usage, UuidChoice};
-use blockyard_lab::row::count_as_f64;
-use blockyard_lab::units;
+use blockyard_inspect::units;
 
 use super::progress::{Progress, Watched};
 use super::{Output, UsageError, clock, image};

@@ -22,11 +22,10 @@ use anyhow::{Context, Result};
 use blockyard_device::ImagePath;
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::InodeFlags;
-use blockyard_disk::num::{low32, u64_from_usize};
+use blockyard_disk::num::{count_as_f64, low32, u64_from_usize};
 use blockyard_disk::{FileType, InodeNr, Timestamp};
 use blockyard_engine::{Error, NewInode, SetAttributes, XattrMode};
-use blockyard_lab::row::count_as_f64;
-use blockyard_lab::units;
+use blockyard_inspect::units;
 use serde_json::json;
 use walkdir::WalkDir;
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use blockyard_device::{BlockDevice, ImagePath, OverlayDevice};
-use blockyard_lab::units::counted;
+use blockyard_inspect::units::counted;
 use blockyard_recovery::{
     Error, JournalState, JournalStatus, OnDamage, Options, Report, Session, Unflagged, replay_to_device,
 };

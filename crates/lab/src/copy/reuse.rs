@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use blockyard_alloc::{AllocEvent, EventKind, EventSink, RequestFlags};
+use blockyard_disk::num::count_as_f64;
 use blockyard_sync::CpuSlot;
 
-use crate::row::count_as_f64;
 use crate::workload::MIB;
 
 /// Collects decisions.

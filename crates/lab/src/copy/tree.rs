@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use blockyard_disk::num::usize_from_u64;
+use blockyard_disk::num::{count_as_f64, usize_from_u64};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::row::count_as_f64;
 use crate::workload::GIB;
 
 /// Files of the published tree.

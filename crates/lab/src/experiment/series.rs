@@ -1,10 +1,12 @@
 //! E1: `fallocate2` over workers, and `append64`, before and after the series, with both scan modes.
 
+use blockyard_disk::num::count_as_f64;
+
 use super::Setup;
 use crate::published::{APPEND64, Append64, FALLOCATE2, FALLOCATE2_BASE};
 use crate::report::plot::{Chart, Series};
 use crate::report::{Table, summary};
-use crate::row::{Interleave, Row, count_as_f64};
+use crate::row::{Interleave, Row};
 use crate::run::Plan;
 
 /// Base and patched, linear and optimised, in the order of the published columns.

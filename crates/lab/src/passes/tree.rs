@@ -4,11 +4,10 @@
 //! reach, how many blocks directories have (mails have long names), and that symbolic links and special files, which pass 2
 //! looks at one by one, stand together as packages make them. Sizes and names are made up.
 
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use super::PassPlan;
 use crate::copy::{normal, whole};
@@ -137,7 +136,7 @@ impl HomeTree {
         }
         let weights: Vec<f64> = (0..long).map(|_| (4.85 + 1.15 * normal(random)).exp().max(13.0)).collect();
         let short_bytes: u64 = short.iter().sum();
-        let room = plan.scale * BLOCKS * BLOCK - crate::row::count_as_f64(short_bytes);
+        let room = plan.scale * BLOCKS * BLOCK - blockyard_disk::num::count_as_f64(short_bytes);
         let factor = room / weights.iter().sum::<f64>();
         let others = short.into_iter().skip(usize_from_u64(mails));
         let long_file = |weight: &f64| whole((weight * factor).max(13.0 * BLOCK));

@@ -1,9 +1,10 @@
 //! The table of `lab run e3`: the published rows and columns, ours beside.
 
+use blockyard_disk::num::count_as_f64;
+
 use super::table::{Table, figure};
 use crate::clusters::{Calls, ClusterRow, name_of};
 use crate::published::CLUSTERS;
-use crate::row::count_as_f64;
 
 /// Metrics down; the published file systems, then ours. `None` without rows.
 #[must_use]

@@ -1,10 +1,11 @@
 //! The table of `lab run copy`: what the maps show after each copy, published figures above ours.
 
+use blockyard_disk::num::count_as_f64;
+use blockyard_inspect::units;
+
 use super::table::{Table, figure};
 use crate::copy::CopyRow;
 use crate::published::COPY_MAPS;
-use crate::row::count_as_f64;
-use crate::units;
 
 /// Policies down by copies; `None` without rows.
 #[must_use]

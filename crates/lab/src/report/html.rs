@@ -1,13 +1,12 @@
 //! One self-contained HTML page: environment, plots, tables. No script, no outside reference.
 
+use blockyard_inspect::units;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-
-use crate::row::Row;
-use crate::run::NamedMap;
-use crate::units;
 
 use super::plot::{Series, bar_chart, line_chart};
 use super::{Run, Table, summary};
+use crate::row::Row;
+use crate::run::NamedMap;
 
 /// Light or dark as the reader's system is; published figures stand apart from ours by slant and colour.
 const STYLE: &str = "\

@@ -4,6 +4,8 @@
 
 use std::fmt::Write as _;
 
+use blockyard_inspect::xml::escape;
+
 /// One line of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
@@ -193,12 +195,6 @@ fn nice_ceiling(value: f64) -> f64 {
         .map(|step| step * power)
         .find(|&step| step >= value)
         .unwrap_or(10.0 * power)
-}
-
-/// Text made safe inside XML.
-#[must_use]
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::row::{Interleave, Row, count_as_f64};
-use crate::spread::Spread;
+use blockyard_disk::num::count_as_f64;
+use blockyard_inspect::units;
 
 use super::table::{Table, figure};
-use crate::units;
+use crate::row::{Interleave, Row};
+use crate::spread::Spread;
 
 /// A column head, the figure of a row that stands under it, and how that is written.
 pub type Column = (&'static str, fn(&Row) -> f64, fn(f64) -> String);

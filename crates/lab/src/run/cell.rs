@@ -2,12 +2,13 @@
 
 use anyhow::Result;
 use blockyard_alloc::{CRITERIA, MbStats, Policy, Tunable};
+use blockyard_disk::num::count_as_f64;
 use blockyard_engine::{FileSystem, JournalUse, OpenOptions};
+use blockyard_inspect::scan::ImageScan;
 
 use super::{Judged, Plan};
-use crate::row::{Interleave, Row, count_as_f64};
+use crate::row::{Interleave, Row};
 use crate::runner::{self, Measured};
-use crate::scan::ImageScan;
 use crate::target::engine::{EngineTarget, context};
 use crate::workload::MIB;
 

@@ -5,9 +5,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use blockyard_device::BlockDevice;
+use blockyard_inspect::units::counted;
 
 use crate::scratch::Scratch;
-use crate::units::counted;
 
 /// What the judges said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_device::FileDevice;
+use blockyard_inspect::scan::ImageScan;
 
 use super::cell::{CRITERION_NAMES, figures};
 use super::judge::e2fsck_program;
 use super::{Judged, KERNEL_ARM, Plan};
 use crate::row::{Interleave, Row};
 use crate::runner;
-use crate::scan::ImageScan;
 use crate::scratch::Scratch;
 use crate::target::kernel::KernelTarget;
 use crate::workload::MIB;

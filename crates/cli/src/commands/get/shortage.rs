@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use blockyard_disk::{FileType, Inode};
-use blockyard_lab::units;
+use blockyard_inspect::units;
 
 use super::Copy;
 use crate::commands::host;

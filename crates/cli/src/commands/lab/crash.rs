@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::num::{count_as_f64, u64_from_usize};
+use blockyard_inspect::units::{self, counted};
 use blockyard_lab::crash::{self, Judges, Plan, Row};
 use blockyard_lab::report::Table;
-use blockyard_lab::row::count_as_f64;
-use blockyard_lab::units::{self, counted};
 
 use crate::commands::Output;
 use crate::commands::progress::Progress;

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use blockyard_inspect::units;
 use blockyard_lab::pairs::{self, PairsRow};
 use blockyard_lab::report::Table;
 use blockyard_lab::report::table::figure;
-use blockyard_lab::units;
 
 use crate::commands::Output;
 use crate::commands::progress::Progress;

@@ -5,9 +5,8 @@ use std::ffi::OsString;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-use blockyard_disk::num::u64_from_u32;
-use blockyard_lab::row::count_as_f64;
-use blockyard_lab::units;
+use blockyard_disk::num::{count_as_f64, u64_from_u32};
+use blockyard_inspect::units;
 use walkdir::WalkDir;
 
 use super::Copy;

@@ -8,9 +8,9 @@ use anyhow::Result;
 use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
 use blockyard_disk::{Inode, InodeNr};
-use blockyard_inspect::reader::Reader;
 
 use super::file::{Record, expected_physical};
+use crate::reader::Reader;
 
 /// The lines that come once, before the first file.
 #[must_use]

@@ -7,11 +7,9 @@
 
 mod picture;
 mod render;
-mod timeline;
+pub mod shades;
 
 use serde::{Deserialize, Serialize};
-
-pub use timeline::Timeline;
 
 /// Squares in a row.
 pub const SQUARES_PER_GROUP: usize = 32;

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use anyhow::Result;
 use blockyard_device::BlockDevice;
 use blockyard_disk::inode::{FileType, InodeMap};
-use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{count_as_f64, u32_from_u64, u64_from_u32, u64_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, Geometry, GroupNr, Inode, InodeNr, bitmap};
-use blockyard_inspect::reader::Reader;
 
 use crate::frag::defrag::DefragTotals;
 use crate::frag::file::{Record, contiguous_runs};
 use crate::frag::free_space::FreeSpace;
 use crate::map::AllocationMap;
-use crate::row::count_as_f64;
+use crate::reader::Reader;
 
 /// What a scan saw.
 #[derive(Clone, Debug)]

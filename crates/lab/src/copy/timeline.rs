@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
-use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::num::{count_as_f64, u64_from_usize};
+use blockyard_inspect::map::shades;
+use blockyard_inspect::xml::escape;
 use serde::{Deserialize, Serialize};
 
 use crate::report::table::folded;
-use crate::row::count_as_f64;
 
 /// Most rows of a picture; more groups share rows.
 const ROWS: usize = 256;
@@ -70,7 +71,7 @@ impl Timeline {
                 let samples = first..(first + step).min(self.samples.len());
                 let sum: f64 = samples.clone().map(|sample| self.share(sample, row, rows)).sum();
                 let count = count_as_f64(u64_from_usize(samples.len()));
-                text.push(super::render::shade(sum / count));
+                text.push(shades::character(sum / count));
                 if self.marks.iter().any(|(at, _)| samples.contains(&(at - 1))) {
                     text.push('|');
                 }
@@ -94,7 +95,7 @@ impl Timeline {
         let height = (400 / rows.max(1)).clamp(2, 12);
         let (width, bottom) = (LEFT + COLUMN * self.samples.len() + 10, TOP + height * rows);
         let total = bottom + 64;
-        let title = crate::report::plot::escape(&self.title);
+        let title = escape(&self.title);
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{total}\" \
              viewBox=\"0 0 {width} {total}\" role=\"img\" font-family=\"sans-serif\" font-size=\"11\"><title>{title}</title>\
@@ -103,14 +104,14 @@ impl Timeline {
              height=\"{}\" fill=\"#f4f4f4\"/><g fill=\"{}\">",
             COLUMN * self.samples.len(),
             height * rows,
-            super::picture::DATA
+            shades::DATA
         );
         for sample in 0..self.samples.len() {
             let mut row = 0;
             while row < rows {
-                let colour = super::render::step(self.share(sample, row, rows));
+                let colour = shades::step(self.share(sample, row, rows));
                 let run = (row..rows)
-                    .take_while(|&next| super::render::step(self.share(sample, next, rows)) == colour)
+                    .take_while(|&next| shades::step(self.share(sample, next, rows)) == colour)
                     .count();
                 if colour > 0 {
                     let _ = write!(
@@ -119,7 +120,7 @@ impl Timeline {
                         LEFT + COLUMN * sample,
                         TOP + height * row,
                         height * run,
-                        super::render::opacity(colour)
+                        shades::opacity(colour)
                     );
                 }
                 row += run;
@@ -135,12 +136,12 @@ impl Timeline {
         let shades = [(0, "free"), (3, "a quarter"), (6, "half"), (12, "full")];
         for (index, (step, name)) in shades.into_iter().enumerate() {
             let x = left + index * 80;
-            let opacity = if step == 0 { 0.0 } else { super::render::opacity(step) };
+            let opacity = if step == 0 { 0.0 } else { shades::opacity(step) };
             let _ = write!(
                 svg,
                 "<rect x=\"{x}\" y=\"{top}\" width=\"12\" height=\"12\" fill=\"{}\" class=\"shade\" \
                  style=\"fill-opacity:{opacity}\" stroke=\"#888\"/><text x=\"{}\" y=\"{}\">{name}</text>",
-                super::picture::DATA,
+                shades::DATA,
                 x + 18,
                 top + 10
             );
@@ -157,7 +158,7 @@ impl Timeline {
                  <text x=\"{x}\" y=\"{}\" text-anchor=\"end\">{}: {gib:.2} GiB</text>",
                 bottom + 4,
                 bottom + 16,
-                crate::report::plot::escape(name)
+                escape(name)
             );
         }
         self.legend(svg, left, bottom + 44);

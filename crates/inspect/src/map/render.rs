@@ -1,12 +1,10 @@
-//! A map in characters for a terminal, and the steps of shade that its pictures have too.
+//! A map in characters for a terminal.
 
 use std::fmt::Write as _;
 
 use super::picture::Picture;
+use super::shades;
 use super::{AllocationMap, SQUARES_PER_GROUP};
-
-/// Characters from empty to full.
-const SHADES: [char; 6] = [' ', '.', ':', '+', '#', '@'];
 
 impl AllocationMap {
     /// Lines of text, one a group, with runs of equal rows folded into one line that says how many.
@@ -30,7 +28,7 @@ impl AllocationMap {
     }
 
     fn text_row(&self, group: usize) -> String {
-        let mut row: String = self.shares(group).into_iter().map(shade).collect();
+        let mut row: String = self.shares(group).into_iter().map(shades::character).collect();
         let width = row.chars().count();
         row.extend(std::iter::repeat_n(' ', SQUARES_PER_GROUP - width));
         row
@@ -45,38 +43,6 @@ impl AllocationMap {
     pub fn svg(&self, title: &str, files: Option<&Self>) -> String {
         Picture { title, used: self, files }.svg()
     }
-}
-
-/// Free stays blank and full is full only at exactly 1, so that the extremes can be told from almost.
-pub(super) fn shade(share: f64) -> char {
-    let step = match share {
-        s if s <= 0.0 => 0,
-        s if s >= 1.0 => 5,
-        s if s < 0.1 => 1,
-        s if s < 0.4 => 2,
-        s if s < 0.75 => 3,
-        _ => 4,
-    };
-    SHADES[step]
-}
-
-/// Steps of colour: 0 is free, anything used is at least 1, and only what is full is [`STEPS`].
-const STEPS: u8 = 12;
-
-/// The step of a used share (0..=1).
-pub(super) fn step(share: f64) -> u8 {
-    if share <= 0.0 {
-        return 0;
-    }
-    (1..STEPS)
-        .rev()
-        .find(|&step| share >= f64::from(step) / f64::from(STEPS))
-        .map_or(1, |step| if share >= 1.0 { STEPS } else { step })
-}
-
-/// How much of the colour shows, from a pale tint for anything used to 1.
-pub(super) fn opacity(step: u8) -> f64 {
-    0.25 + 0.75 * f64::from(step) / f64::from(STEPS)
 }
 
 #[cfg(test)]

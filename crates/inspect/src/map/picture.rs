@@ -5,13 +5,14 @@
 
 use std::fmt::Write as _;
 
+use blockyard_disk::num::{count_as_f64, u64_from_usize};
+
+use super::shades::{self, DATA};
 use super::{AllocationMap, SQUARES_PER_GROUP};
-use crate::report::plot::escape;
 use crate::units::counted;
-use blockyard_disk::num::u64_from_usize;
+use crate::xml::escape;
 
 /// Colours that stay apart for readers with colour vision deficiencies (Okabe and Ito).
-pub(super) const DATA: &str = "#0072b2";
 const METADATA: &str = "#d55e00";
 const BOTH: &str = "#cc79a7";
 
@@ -166,7 +167,7 @@ impl Picture<'_> {
                     x + at * side,
                     side * run.len(),
                     run[0].colour,
-                    super::render::opacity(run[0].step)
+                    shades::opacity(run[0].step)
                 );
             }
             at += run.len();
@@ -188,8 +189,8 @@ impl Picture<'_> {
             (0, _) => METADATA,
             _ => BOTH,
         };
-        let share = crate::row::count_as_f64(used) / crate::row::count_as_f64(size.max(1));
-        Ink { colour, step: super::render::step(share) }
+        let share = count_as_f64(used) / count_as_f64(size.max(1));
+        Ink { colour, step: shades::step(share) }
     }
 
     fn legend(&self, svg: &mut String, top: usize, groups_in_row: usize) {

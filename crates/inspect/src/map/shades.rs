@@ -1,0 +1,43 @@
+//! How full a square is, as a character and as a strength of colour: text and pictures have the same extremes.
+
+/// The colour of what is used. With the others of a picture it stays apart for readers with colour vision deficiencies
+/// (Okabe and Ito).
+pub const DATA: &str = "#0072b2";
+
+/// Characters from empty to full.
+const SHADES: [char; 6] = [' ', '.', ':', '+', '#', '@'];
+
+/// The character of a used share (0..=1). Free stays blank and full is full only at exactly 1, so that the extremes can be told from almost.
+#[must_use]
+pub fn character(share: f64) -> char {
+    let step = match share {
+        s if s <= 0.0 => 0,
+        s if s >= 1.0 => 5,
+        s if s < 0.1 => 1,
+        s if s < 0.4 => 2,
+        s if s < 0.75 => 3,
+        _ => 4,
+    };
+    SHADES[step]
+}
+
+/// Steps of colour: 0 is free, anything used is at least 1, and only what is full is [`STEPS`].
+const STEPS: u8 = 12;
+
+/// The step of a used share (0..=1).
+#[must_use]
+pub fn step(share: f64) -> u8 {
+    if share <= 0.0 {
+        return 0;
+    }
+    (1..STEPS)
+        .rev()
+        .find(|&step| share >= f64::from(step) / f64::from(STEPS))
+        .map_or(1, |step| if share >= 1.0 { STEPS } else { step })
+}
+
+/// How much of the colour shows, from a pale tint for anything used to 1.
+#[must_use]
+pub fn opacity(step: u8) -> f64 {
+    0.25 + 0.75 * f64::from(step) / f64::from(STEPS)
+}
