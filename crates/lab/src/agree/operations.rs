@@ -24,12 +24,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use blockyard_alloc::{Policy, Tunable};
-
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::Timestamp;
 use blockyard_disk::num::u32_from_usize;
 use blockyard_engine::{Events, FileSystem, IoEndSource, IoEnds, OpenOptions};
 use blockyard_inspect::reader::Reader;
+use blockyard_trace::{Line, Op};
 use serde::Serialize;
 
 use self::compare::{Difference, Shares};
@@ -42,7 +42,6 @@ use super::kernel::{self, run, text};
 use crate::scratch::Scratch;
 use crate::trace::play::engine::EnginePlayer;
 use crate::trace::play::{Outcome, Player};
-use crate::trace::{Line, Op};
 
 /// When the groups' bitmaps are brought into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

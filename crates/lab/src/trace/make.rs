@@ -10,10 +10,10 @@ mod trees;
 mod workers;
 
 use anyhow::{Result, bail};
+use blockyard_trace::Line;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::Line;
 use pen::Pen;
 
 /// What a made trace is about.
@@ -123,7 +123,7 @@ impl Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::Op;
+    use blockyard_trace::Op;
     use std::collections::BTreeSet;
 
     #[test]
@@ -134,8 +134,8 @@ mod tests {
             assert_eq!(lines, make(kind.name, &recipe).unwrap(), "{}", kind.name);
             assert!((1500..=3000).contains(&lines.len()), "{}: {} lines", kind.name, lines.len());
             let mut text = Vec::new();
-            crate::trace::write(&lines, &mut text).unwrap();
-            assert_eq!(crate::trace::read(text.as_slice()).unwrap(), lines, "{}", kind.name);
+            blockyard_trace::write(&lines, &mut text).unwrap();
+            assert_eq!(blockyard_trace::read(text.as_slice()).unwrap(), lines, "{}", kind.name);
             if !["fallocate2", "append64"].contains(&kind.name) {
                 assert_ne!(lines, make(kind.name, &Recipe { seed: 6, ..recipe }).unwrap(), "{}", kind.name);
             }

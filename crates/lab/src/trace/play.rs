@@ -6,8 +6,7 @@ pub mod kernel;
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-
-use super::{Line, Op};
+use blockyard_trace::{Line, Op};
 
 /// How an operation ended: success, or the errno that a program would see.
 pub type Outcome = std::result::Result<(), i32>;

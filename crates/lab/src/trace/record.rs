@@ -4,9 +4,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use blockyard_trace::{Line, Op};
 use walkdir::WalkDir;
-
-use super::{Line, Op};
 
 /// Bytes of one write of the copy.
 const PIECE: u64 = 128 << 10;

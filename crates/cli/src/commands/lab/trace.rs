@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use blockyard_lab::trace::{make, record, write};
+use blockyard_lab::trace::{make, record};
+use blockyard_trace::write;
 
 /// Traces are JSON Lines, one operation a line, on standard output.
 #[derive(clap::Args)]

@@ -10,12 +10,12 @@ use std::sync::Mutex;
 use anyhow::{Context, Result};
 use blockyard_device::MemoryDevice;
 use blockyard_disk::Timestamp;
+use blockyard_trace::Line;
 
 use super::Loading;
 use crate::agree::drain::Drain;
 use crate::agree::kernel::{run, text};
 use crate::agree::work::WorkDirectory;
-use crate::trace::Line;
 use crate::trace::play::kernel::KernelPlayer;
 use crate::trace::play::{Outcome, Player};
 

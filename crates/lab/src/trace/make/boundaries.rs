@@ -1,11 +1,11 @@
 //! Every operation that takes a range, where blocks, clusters, folios and maps have their edges.
 
 use blockyard_ranges::{Edges, Ranges};
+use blockyard_trace::Op;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::{Pen, Recipe};
-use crate::trace::Op;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -1,12 +1,12 @@
 //! Kinds about large files and ranges.
 
 use blockyard_ranges::Ranges;
+use blockyard_trace::Op;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::boundaries::ranges_up_to;
 use super::{Pen, Recipe};
-use crate::trace::Op;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

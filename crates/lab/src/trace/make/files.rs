@@ -1,13 +1,13 @@
 //! Kinds about many files: durable small ones, logs, ageing, full file systems, and everything at once.
 
 use blockyard_ranges::Ranges;
+use blockyard_trace::Op;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::boundaries::ranges_up_to;
 use super::trees::tree_file_size;
 use super::{Pen, Recipe};
-use crate::trace::Op;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::trace::{Line, Op};
+use blockyard_trace::{Line, Op};
 
 /// A trace being written.
 pub(super) struct Pen {

@@ -1,10 +1,10 @@
 //! Kinds about directory trees.
 
+use blockyard_trace::Op;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::{Pen, Recipe};
-use crate::trace::Op;
 
 /// Sizes as trees of source and documents have them: most files small, few large; bytes.
 pub(super) fn tree_file_size(rng: &mut ChaCha8Rng) -> u64 {

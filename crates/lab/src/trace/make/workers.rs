@@ -1,10 +1,9 @@
 //! Several workers in one trace: each has a trace of the same kind to itself, below a directory of its own, and they
 //! take turns in an order that the seed draws.
 
+use blockyard_trace::{Line, Op};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-
-use crate::trace::{Line, Op};
 
 /// Operations that a worker does in one turn at most.
 const TURN_MAX: usize = 8;

@@ -16,10 +16,10 @@ use blockyard_engine::{
     Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, XattrMode,
 };
 use blockyard_sync::CpuSlot;
+use blockyard_trace::content::Content;
+use blockyard_trace::{FallocateMode, Line, Op, OpenFlags};
 
 use super::{Outcome, Player, Refused};
-use crate::trace::content::Content;
-use crate::trace::{FallocateMode, Line, Op, OpenFlags};
 
 const EBADF: i32 = 9;
 const EINVAL: i32 = 22;
@@ -417,7 +417,7 @@ mod tests {
             "{\"op\":\"fsync\",\"fd\":3}\n{\"op\":\"close\",\"fd\":3}\n",
         );
         let mut player = player();
-        let lines = crate::trace::read(text.as_bytes()).unwrap();
+        let lines = blockyard_trace::read(text.as_bytes()).unwrap();
         let outcomes = play_all(&mut player, &lines).unwrap();
         assert_eq!(outcomes[..6], [Ok(()), Ok(()), Ok(()), Ok(()), Err(17), Err(20)]);
         assert_eq!(outcomes[6..], [Err(9), Err(9)], "operations on what could not be opened");

@@ -6,11 +6,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
+use blockyard_trace::content::Content;
+use blockyard_trace::{FallocateMode, Line, Op, OpenFlags};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 use super::{Outcome, Player, Refused};
-use crate::trace::content::Content;
-use crate::trace::{FallocateMode, Line, Op, OpenFlags};
 
 /// Unmounts and mounts again; gives the directory to go on in.
 pub type Remount = Box<dyn FnMut() -> Result<PathBuf>>;
@@ -215,7 +215,7 @@ mod tests {
             r#"{"op":"unlink","path":"/nothing"}"#,
             "\n"
         );
-        let lines = crate::trace::read(text.as_bytes()).unwrap();
+        let lines = blockyard_trace::read(text.as_bytes()).unwrap();
         let mut player = KernelPlayer::new(root.path(), 3, None);
         let outcomes = play_all(&mut player, &lines).unwrap();
         assert_eq!(outcomes[..5], [Ok(()); 5]);

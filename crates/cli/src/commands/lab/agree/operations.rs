@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use blockyard_lab::agree::operations::matrix::{self, Matrix, Table};
 use blockyard_lab::agree::operations::{Agreement, Loading, Other, Plan, Session};
 use blockyard_lab::report::{Environment, command_line};
-use blockyard_lab::trace::{Line, make, read};
+use blockyard_lab::trace::make;
+use blockyard_trace::{Line, read};
 
 use super::EXIT_BELOW;
 use crate::commands::Output;

@@ -25,11 +25,11 @@ impl Content {
         let mut rest = out;
         while !rest.is_empty() {
             let word = self.word(at / 8).to_le_bytes();
-            let skip = blockyard_disk::num::usize_from_u64(at % 8);
+            let skip = usize::try_from(at % 8).expect("below eight");
             let take = rest.len().min(8 - skip);
             let (now, later) = rest.split_at_mut(take);
             now.copy_from_slice(&word[skip..skip + take]);
-            at += blockyard_disk::num::u64_from_usize(take);
+            at += u64::try_from(take).expect("at most eight");
             rest = later;
         }
     }
@@ -66,7 +66,7 @@ mod tests {
         let whole = content.bytes(3, 1000);
         for cut in [1, 5, 8, 13, 999] {
             let mut parts = content.bytes(3, cut);
-            parts.extend(content.bytes(3 + blockyard_disk::num::u64_from_usize(cut), 1000 - cut));
+            parts.extend(content.bytes(3 + u64::try_from(cut).unwrap(), 1000 - cut));
             assert_eq!(parts, whole);
         }
     }

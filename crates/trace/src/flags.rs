@@ -1,0 +1,83 @@
+//! The comma lists of `open` and `fallocate`.
+
+use anyhow::{Result, bail};
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "the flags of open(2) are independent")]
+pub struct OpenFlags {
+    /// For writing too.
+    pub write: bool,
+    /// Made when missing.
+    pub create: bool,
+    /// Refused when present.
+    pub exclusive: bool,
+    /// Cut to nothing.
+    pub truncate: bool,
+    /// Writes go to the end.
+    pub append: bool,
+    /// Past the page cache.
+    pub direct: bool,
+}
+
+impl OpenFlags {
+    /// Parses the comma list of [`crate::Op::Open`].
+    ///
+    /// # Errors
+    /// Naming the word that is unknown.
+    pub fn parse(list: &str) -> Result<Self> {
+        let mut flags = Self::default();
+        for word in list.split(',').filter(|word| !word.is_empty()) {
+            match word {
+                "r" => {}
+                "rw" | "w" => flags.write = true,
+                "create" => flags.create = true,
+                "excl" => flags.exclusive = true,
+                "trunc" => flags.truncate = true,
+                "append" => flags.append = true,
+                "direct" => flags.direct = true,
+                other => bail!("open flag `{other}`: use r, rw, create, excl, trunc, append, direct"),
+            }
+        }
+        Ok(flags)
+    }
+}
+
+/// Mode of a fallocate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "the flags of fallocate(2) are independent")]
+pub struct FallocateMode {
+    /// The size stays.
+    pub keep_size: bool,
+    /// Deallocates.
+    pub punch_hole: bool,
+    /// Makes the range read as zeroes.
+    pub zero_range: bool,
+    /// Removes the range.
+    pub collapse_range: bool,
+    /// Inserts a hole.
+    pub insert_range: bool,
+}
+
+impl FallocateMode {
+    /// Parses the comma list of [`crate::Op::Fallocate`].
+    ///
+    /// # Errors
+    /// Naming the word that is unknown.
+    pub fn parse(list: &str) -> Result<Self> {
+        let mut mode = Self::default();
+        for word in list.split(',').filter(|word| !word.is_empty()) {
+            match word {
+                "keep_size" => mode.keep_size = true,
+                "punch_hole" => mode.punch_hole = true,
+                "zero_range" => mode.zero_range = true,
+                "collapse_range" => mode.collapse_range = true,
+                "insert_range" => mode.insert_range = true,
+                other => bail!(
+                    "fallocate mode `{other}`: use keep_size, punch_hole, zero_range, collapse_range, insert_range"
+                ),
+            }
+        }
+        Ok(mode)
+    }
+}

@@ -1,0 +1,25 @@
+//! Operation traces: JSON Lines, one operation a line, paths from the root of the image.
+//!
+//! ```json
+//! {"op":"mkdir","path":"/a","mode":493}
+//! {"op":"open","fd":1,"path":"/a/f","flags":"rw,create"}
+//! {"op":"pwrite","fd":1,"off":0,"len":4096}
+//! {"op":"fallocate","fd":1,"mode":"keep_size","off":0,"len":8192,"worker":1,"at":30}
+//! {"op":"sync"}
+//! ```
+//!
+//! Every line may carry `worker` (the CPU slot that acts, default 0) and `at` (seconds of virtual time, never going
+//! back; a line without it happens at the time of the line before). Content is not in a trace: it is computed from the
+//! path a file was opened by, the offset and the seed ([`content`]). An operation that fails is part of the trace:
+//! whoever replays it compares the error too.
+
+#![forbid(unsafe_code)]
+
+pub mod content;
+mod flags;
+mod operation;
+mod text;
+
+pub use flags::{FallocateMode, OpenFlags};
+pub use operation::{Line, Op};
+pub use text::{read, write};

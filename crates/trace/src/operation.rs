@@ -1,0 +1,181 @@
+//! Operations, and the lines they stand in.
+
+use serde::{Deserialize, Serialize};
+
+/// One line of a trace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// The operation.
+    #[serde(flatten)]
+    pub op: Op,
+    /// CPU slot of the worker that acts.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub worker: u32,
+    /// Virtual time in seconds since the start of the trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<u64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(worker: &u32) -> bool {
+    *worker == 0
+}
+
+const fn default_directory_mode() -> u32 {
+    0o755
+}
+
+const fn default_node_mode() -> u32 {
+    0o010_644
+}
+
+/// An operation. Offsets and lengths in bytes; `fd` is any number that the trace chose at `open`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Op {
+    /// Makes a directory.
+    Mkdir {
+        /// Where.
+        path: String,
+        /// Permission bits, 0755 unless told.
+        #[serde(default = "default_directory_mode")]
+        mode: u32,
+    },
+    /// Opens a file.
+    Open {
+        /// The number later lines call it by.
+        fd: u32,
+        /// Which.
+        path: String,
+        /// Comma list of `r`, `rw`, `create`, `excl`, `trunc`, `append`, `direct`.
+        flags: String,
+    },
+    /// Writes computed content.
+    Pwrite {
+        /// Open file.
+        fd: u32,
+        /// First byte; ignored for a file opened with `append`.
+        off: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// fallocate.
+    Fallocate {
+        /// Open file.
+        fd: u32,
+        /// Empty (also when missing), or a comma list of `keep_size`, `punch_hole`, `zero_range`, `collapse_range`,
+        /// `insert_range`.
+        #[serde(default)]
+        mode: String,
+        /// First byte.
+        off: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Sets the size.
+    Ftruncate {
+        /// Open file.
+        fd: u32,
+        /// New size.
+        len: u64,
+    },
+    /// Makes a file durable.
+    Fsync {
+        /// Open file.
+        fd: u32,
+    },
+    /// Makes a file's data durable.
+    Fdatasync {
+        /// Open file.
+        fd: u32,
+    },
+    /// Closes a file.
+    Close {
+        /// Open file.
+        fd: u32,
+    },
+    /// Removes a name that is no directory.
+    Unlink {
+        /// Which.
+        path: String,
+    },
+    /// Removes an empty directory.
+    Rmdir {
+        /// Which.
+        path: String,
+    },
+    /// Renames, replacing what is there.
+    Rename {
+        /// Old name.
+        from: String,
+        /// New name.
+        to: String,
+    },
+    /// Adds a name to an inode.
+    Link {
+        /// Existing name.
+        #[serde(alias = "from")]
+        target: String,
+        /// New name.
+        #[serde(alias = "to")]
+        path: String,
+    },
+    /// Makes a symbolic link.
+    Symlink {
+        /// What it points to.
+        target: String,
+        /// Its name.
+        path: String,
+    },
+    /// Makes a device, FIFO or socket.
+    Mknod {
+        /// Where.
+        path: String,
+        /// Type and permission bits, a FIFO with 0644 unless told.
+        #[serde(default = "default_node_mode")]
+        mode: u32,
+        /// Device number: major.
+        #[serde(default)]
+        major: u32,
+        /// Device number: minor.
+        #[serde(default)]
+        minor: u32,
+    },
+    /// Sets an extended attribute to `len` bytes of computed content.
+    Setxattr {
+        /// Of which file.
+        path: String,
+        /// Full name, such as `user.x`.
+        name: String,
+        /// Bytes of the value.
+        len: u64,
+    },
+    /// Writes everything and commits: the trace's commit point.
+    Sync,
+    /// Forgets clean caches.
+    DropCaches,
+    /// Unmounts and mounts again.
+    Remount,
+}
+
+impl Op {
+    /// The open file that the operation acts on.
+    #[must_use]
+    pub const fn file(&self) -> Option<u32> {
+        match *self {
+            Self::Pwrite { fd, .. }
+            | Self::Fallocate { fd, .. }
+            | Self::Ftruncate { fd, .. }
+            | Self::Fsync { fd }
+            | Self::Fdatasync { fd }
+            | Self::Close { fd } => Some(fd),
+            _ => None,
+        }
+    }
+}
+
+impl From<Op> for Line {
+    fn from(op: Op) -> Self {
+        Self { op, worker: 0, at: None }
+    }
+}
