@@ -4,7 +4,8 @@
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The numbers of the CPUs that the calling thread may use now, ascending.
-pub(crate) fn allowed() -> Vec<usize> {
+#[must_use]
+pub fn allowed() -> Vec<usize> {
     let Ok(mask) = sched_getaffinity(None) else {
         return vec![0];
     };
@@ -14,7 +15,10 @@ pub(crate) fn allowed() -> Vec<usize> {
 /// Keeps the calling thread on one of `allowed`: worker `n` on the `n`-th, again from the first when there are no more.
 ///
 /// A thread that cannot be pinned still does its work, and its figures are only noisier: callers may pass that over.
-pub(crate) fn stay_on(allowed: &[usize], worker: usize) -> rustix::io::Result<()> {
+///
+/// # Errors
+/// When the kernel refuses the CPU.
+pub fn stay_on(allowed: &[usize], worker: usize) -> rustix::io::Result<()> {
     let mut one = CpuSet::new();
     if let Some(&cpu) = allowed.get(worker % allowed.len().max(1)) {
         one.set(cpu);

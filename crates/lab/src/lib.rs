@@ -1,10 +1,9 @@
-//! Workloads, policies and geometries measured; agreement with the kernel.
+//! Workloads, policies and geometries measured.
 
-pub mod agree;
 pub mod census;
 pub mod clusters;
 pub mod copy;
-mod cpus;
+pub mod cpus;
 pub mod crash;
 pub mod experiment;
 pub mod journal;

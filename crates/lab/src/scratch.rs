@@ -27,7 +27,7 @@ const LOCK: &str = "lock";
 const SETTING_PLACES: [&str; 2] = ["/proc/sys/vm/", "/sys/devices/virtual/workqueue/"];
 
 /// A folder; dropping it takes down what hangs on it.
-pub(crate) struct Scratch {
+pub struct Scratch {
     path: PathBuf,
     /// Locked while this lives; none where there is no state folder.
     note: Option<(PathBuf, File)>,
@@ -38,7 +38,7 @@ impl Scratch {
     ///
     /// # Errors
     /// When it cannot be made.
-    pub(crate) fn new(what: &str, under: &Path) -> Result<Self> {
+    pub fn new(what: &str, under: &Path) -> Result<Self> {
         // As /proc/self/mountinfo will name it.
         let under = fs::canonicalize(under).with_context(|| format!("{}", under.display()))?;
         let path = under.join(new_name(what));
@@ -54,12 +54,13 @@ impl Scratch {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub(crate) fn temporary(what: &str) -> Result<Self> {
+    pub fn temporary(what: &str) -> Result<Self> {
         Self::new(what, &std::env::temp_dir())
     }
 
     /// Its path.
-    pub(crate) fn path(&self) -> &Path {
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -111,7 +112,7 @@ fn new_name(what: &str) -> String {
 ///
 /// # Errors
 /// Without a state folder.
-pub(crate) fn settings_note() -> Result<PathBuf> {
+pub fn settings_note() -> Result<PathBuf> {
     Ok(state_folder()?.join(SETTINGS))
 }
 

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use blockyard_lab::agree::matrix::{self, Plan};
-use blockyard_lab::agree::recording::Recording;
-use blockyard_lab::agree::replay::{Agreement, replay};
+use blockyard_agree::matrix::{self, Plan};
+use blockyard_agree::recording::Recording;
+use blockyard_agree::replay::{Agreement, replay};
 
 use crate::commands::Output;
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use blockyard_lab::agree::operations::matrix::{self, Matrix, Table};
-use blockyard_lab::agree::operations::{Agreement, Loading, Other, Plan, Session};
+use blockyard_agree::operations::matrix::{self, Matrix, Table};
+use blockyard_agree::operations::{Agreement, Loading, Other, Plan, Session};
 use blockyard_lab::report::{Environment, command_line};
 use blockyard_lab::trace::make;
 use blockyard_trace::{Line, read};

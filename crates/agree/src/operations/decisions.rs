@@ -14,8 +14,8 @@ use blockyard_sync::CpuSlot;
 
 use super::compare::Share;
 use super::io_ends::{Again, Conversion};
-use crate::agree::recording::Spot;
-use crate::agree::trace_text::{Record, criterion};
+use crate::recording::Spot;
+use crate::trace_text::{Record, criterion};
 
 /// One served request of the block allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use blockyard_lab::agree::matrix::{Plan, run, table, total};
+use blockyard_agree::matrix::{Plan, run, table, total};
 
 #[test]
 fn every_recorded_decision_is_ours_too() {

@@ -8,6 +8,8 @@
 //!
 //! The tracepoints are the kernel's public interface; docs/format-notes.md lists what was found by them.
 
+#![forbid(unsafe_code)]
+
 pub mod images;
 pub mod kernel;
 pub mod loads;

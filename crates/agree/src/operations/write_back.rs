@@ -9,8 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-
-use crate::scratch::settings_note;
+use blockyard_lab::scratch::settings_note;
 
 /// `$1`: where it notes what the settings were, for whoever comes after a keeper that was killed.
 ///

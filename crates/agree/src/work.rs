@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use blockyard_lab::scratch::Scratch;
 
 use super::kernel::{run, text};
-use crate::scratch::Scratch;
 
 /// The directory; dropping it takes everything down.
 pub(super) struct WorkDirectory(Scratch);

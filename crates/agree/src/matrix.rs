@@ -38,7 +38,7 @@ pub fn run(plan: &Plan, mut each: impl FnMut(&Agreement)) -> anyhow::Result<Vec<
     if let Some(missing) = kernel::missing() {
         anyhow::bail!("cannot record decisions of the kernel here: missing {missing}");
     }
-    crate::scratch::clean_leftovers();
+    blockyard_lab::scratch::clean_leftovers();
     let mut results = Vec::new();
     for (row, &image) in images.iter().enumerate() {
         for (column, &load) in loads.iter().enumerate() {

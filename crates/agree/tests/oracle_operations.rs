@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use blockyard_lab::agree::operations::{Agreement, Loading, Other, Plan, Session};
+use blockyard_agree::operations::{Agreement, Loading, Other, Plan, Session};
 use blockyard_lab::trace::make::{Recipe, make};
 use blockyard_testkit::{full_matrix, require, seed};
 

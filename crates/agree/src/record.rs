@@ -52,7 +52,7 @@ fn run_pinned(
     driver.block = 1 << session.image().block_bits;
     driver.indirect = kind.indirect();
     let work = move || -> anyhow::Result<()> {
-        crate::cpus::stay_on(&crate::cpus::allowed(), 0)?;
+        blockyard_lab::cpus::stay_on(&blockyard_lab::cpus::allowed(), 0)?;
         if kind.filled > 0 {
             loads::fill_part(&mut driver, kind.filled)?;
         }

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use blockyard_lab::trace::make::KINDS;
+
 use super::Cell;
-use crate::agree::operations::Agreement;
-use crate::trace::make::KINDS;
+use crate::operations::Agreement;
 
 /// Mounts that share a row.
 const SCAN_MODES: usize = 2;
@@ -161,8 +162,8 @@ fn sum_row<'c>(text: &mut String, words: &[&str], cells: impl Iterator<Item = &'
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agree::operations::compare::Share;
-    use crate::agree::operations::matrix::MOUNTS;
+    use crate::operations::compare::Share;
+    use crate::operations::matrix::MOUNTS;
 
     fn cell(mount: &str, equal: u64, of: u64) -> Cell {
         let mut agreement = Agreement::default();

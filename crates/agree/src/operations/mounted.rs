@@ -10,14 +10,14 @@ use std::sync::Mutex;
 use anyhow::{Context, Result};
 use blockyard_device::MemoryDevice;
 use blockyard_disk::Timestamp;
+use blockyard_lab::trace::play::kernel::KernelPlayer;
+use blockyard_lab::trace::play::{Outcome, Player};
 use blockyard_trace::Line;
 
 use super::Loading;
-use crate::agree::drain::Drain;
-use crate::agree::kernel::{run, text};
-use crate::agree::work::WorkDirectory;
-use crate::trace::play::kernel::KernelPlayer;
-use crate::trace::play::{Outcome, Player};
+use crate::drain::Drain;
+use crate::kernel::{run, text};
+use crate::work::WorkDirectory;
 
 /// Options of every mount. The inode tables stay as they are, bitmaps are read when needed, times of access are not
 /// written.
@@ -223,7 +223,7 @@ fn play(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agree::operations::decisions;
+    use crate::operations::decisions;
     use blockyard_engine::mkfs;
 
     #[test]

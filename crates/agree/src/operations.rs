@@ -29,6 +29,9 @@ use blockyard_disk::Timestamp;
 use blockyard_disk::num::u32_from_usize;
 use blockyard_engine::{Events, FileSystem, IoEndSource, IoEnds, OpenOptions};
 use blockyard_inspect::reader::Reader;
+use blockyard_lab::scratch::Scratch;
+use blockyard_lab::trace::play::engine::EnginePlayer;
+use blockyard_lab::trace::play::{Outcome, Player};
 use blockyard_trace::{Line, Op};
 use serde::Serialize;
 
@@ -39,9 +42,6 @@ use self::layout::Layout;
 use self::mounted::{Mounted, Played};
 use self::write_back::Quiet;
 use super::kernel::{self, run, text};
-use crate::scratch::Scratch;
-use crate::trace::play::engine::EnginePlayer;
-use crate::trace::play::{Outcome, Player};
 
 /// When the groups' bitmaps are brought into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -185,7 +185,7 @@ impl Session {
         if let Some(missing) = kernel::missing() {
             bail!("cannot compare with the kernel here: missing {missing}");
         }
-        crate::scratch::clean_leftovers();
+        blockyard_lab::scratch::clean_leftovers();
         Ok(Self { _quiet: Quiet::start()? })
     }
 

@@ -3,8 +3,9 @@
 //! Every load is a function of the driver's seed and operation count alone. Sizes are chosen so that each load makes
 //! one block request or a few for an operation and writes at most some 100 MiB.
 
-use super::driver::{Done, Driver, Open};
 use blockyard_ranges::Ranges;
+
+use super::driver::{Done, Driver, Open};
 
 /// A load by name.
 #[derive(Clone, Copy)]

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use blockyard_device::MemoryDevice;
+use blockyard_lab::trace::make::{KINDS, Recipe, make};
 use blockyard_trace::Line;
 
 use super::{Agreement, Loading, Other, Plan, Session};
-use crate::trace::make::{KINDS, Recipe, make};
 
 pub use table::{Table, summary};
 
