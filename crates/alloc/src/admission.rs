@@ -143,6 +143,7 @@ impl<B: Backend> Admission<B> {
         if flags.contains(RequestFlags::DELALLOC_RESERVED) {
             return Some(clusters);
         }
+        debug_assert!(clusters > 0, "admission of a request for nothing");
         let mut clusters = clusters;
         while clusters > 0 {
             let n = u64_from_u32(clusters);
@@ -157,6 +158,7 @@ impl<B: Backend> Admission<B> {
     /// A request that was admitted to `admitted` clusters has taken `taken`. Linux counts what it admits as reserved
     /// meanwhile, which shows in how far that counter lags behind.
     pub(crate) fn end_admission(&self, admitted: u32, taken: u32, flags: RequestFlags, cpu: CpuSlot) {
+        assert!(taken <= admitted, "{taken} clusters taken, {admitted} admitted");
         let (admitted, taken) = (u64_from_u32(admitted), u64_from_u32(taken));
         if flags.contains(RequestFlags::DELALLOC_RESERVED) {
             self.free.add(cpu, -taken.cast_signed());

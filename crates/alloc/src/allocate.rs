@@ -67,6 +67,10 @@ impl<B: Backend> Allocator<B> {
         let (locality, served) = self.serve(context)?;
         drop(locality);
         self.finish_request(context, served.as_ref());
+        debug_assert!(
+            served.as_ref().is_none_or(|served| (1..=clusters).contains(&served.part.len)),
+            "asked for {clusters} clusters, served another number"
+        );
         Ok(served.map(|served| self.claim(context, served.part)))
     }
 
@@ -140,6 +144,10 @@ impl<B: Backend> Allocator<B> {
                 group.unpin();
                 continue;
             };
+            debug_assert!(
+                start + asked.len <= prealloc.start + prealloc.len,
+                "{start} ends after the preallocation"
+            );
             let part = Extent { group: prealloc.group, start, len: asked.len, logical: asked.logical };
             self.park(context, prealloc, locality);
             return Ok(Some(part));
@@ -342,7 +350,7 @@ impl<B: Backend> Allocator<B> {
     ) {
         // The pin of the claim keeps the group loaded.
         let freed = self.table.lock(group, cpu).mark_free(start, count);
-        debug_assert!(freed.is_ok(), "claimed clusters were free");
+        assert!(freed.is_ok(), "clusters of a claim in group {group} were free: {freed:?}");
         self.table.group(group).unpin();
         self.admission.add_free(cpu, u64_from_u32(count));
         self.note_change(cpu);

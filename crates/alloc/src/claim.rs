@@ -33,6 +33,11 @@ impl<'a, B: Backend> Claim<'a, B> {
         cpu: CpuSlot,
         first_use: bool,
     ) -> Self {
+        let clusters = allocator.table.geometry.clusters_in_group(group);
+        assert!(
+            count > 0 && count <= clusters && start <= clusters - count,
+            "the claim {group}:{start}+{count} leaves its group of {clusters} clusters"
+        );
         Self { allocator, group, start, count, cpu, first_use, open: true }
     }
 
@@ -83,6 +88,7 @@ impl<'a, B: Backend> Claim<'a, B> {
     pub fn commit(mut self) {
         self.open = false;
         let group = self.allocator.table.group(self.group);
+        debug_assert!(group.is_loaded(), "{self:?}: the group of a claim was evicted");
         if self.first_use {
             group.clear_block_uninit();
         }

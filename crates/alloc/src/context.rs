@@ -162,6 +162,7 @@ impl<'a, B: Backend> Context<'a, B> {
 
     /// Points the goal at a block, which is inside the file system.
     pub(crate) fn set_goal(&mut self, geometry: &Geometry, block: BlockNr) {
+        assert!(geometry.contains(block), "goal {block} outside the file system");
         let (group, start) = geometry.locate(block);
         self.goal.group = group;
         self.goal.start = start.raw();

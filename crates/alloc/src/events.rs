@@ -109,6 +109,7 @@ impl<B: Backend> EventRings<B> {
     pub fn drain(&self) -> (Vec<AllocEvent>, u64) {
         let mut all = Vec::new();
         let mut lost = 0;
+        debug_assert!(!self.rings.is_empty(), "no CPU slot");
         for ring in &self.rings {
             let mut ring = ring.lock();
             let capacity = blockyard_disk::num::u64_from_usize(ring.events.len());
@@ -127,6 +128,7 @@ impl<B: Backend> EventSink for EventRings<B> {
     fn emit(&self, cpu: CpuSlot, event: &AllocEvent) {
         let mut ring = self.rings[cpu.index(self.rings.len())].lock();
         let at = ring.next;
+        debug_assert!(at < ring.events.len(), "event {at} of a ring of {}", ring.events.len());
         ring.events[at] = *event;
         ring.next = if at + 1 == ring.events.len() { 0 } else { at + 1 };
         ring.emitted += 1;

@@ -111,7 +111,7 @@ impl<B: Backend> Frees<B> {
         };
         if first {
             let pinned = guard.group.pin();
-            debug_assert!(pinned, "frees are queued in loaded groups");
+            assert!(pinned, "clusters of group {nr} were freed while it is not loaded");
         }
         match self.merge {
             FreedMerge::ByGroup => self.note_group(nr, txn, count, cpu),
@@ -157,9 +157,17 @@ impl<B: Backend> Frees<B> {
         match (self.merge, self.counting) {
             (FreedMerge::ByGroup, _) => self.pending_sharded.add(cpu, -i64::from(count)),
             (_, FreePending::Atomic) => {
-                self.pending.fetch_sub(u64_from_u32(count), Ordering::Relaxed);
+                let before = self.pending.fetch_sub(u64_from_u32(count), Ordering::Relaxed);
+                assert!(before >= u64_from_u32(count), "{count} clusters committed of {before} that waited");
             }
-            (_, FreePending::Md) => self.md.lock(cpu).pending -= u64_from_u32(count),
+            (_, FreePending::Md) => {
+                let pending = &mut self.md.lock(cpu).pending;
+                assert!(
+                    *pending >= u64_from_u32(count),
+                    "{count} clusters committed of {pending} that waited"
+                );
+                *pending -= u64_from_u32(count);
+            }
         }
     }
 }
@@ -180,6 +188,7 @@ impl Iterator for Ranges {
         }
         let group = self.next / self.per_group;
         let stop = ((group + 1) * self.per_group).min(self.end);
+        debug_assert!(stop > self.next && stop - self.next <= self.per_group, "a range leaves group {group}");
         let extent = FreedExtent {
             group: GroupNr::new(u32_from_u64(group)),
             start: u32_from_u64(self.next % self.per_group),
@@ -231,7 +240,7 @@ impl<B: Backend> Allocator<B> {
             self.check_free(&guard, extent)?;
             let group = guard.group;
             let pinned = group.pin();
-            debug_assert!(pinned, "it is loaded under this guard");
+            assert!(pinned, "group {} is loaded under this guard", extent.group);
             drop(guard);
             let cleared = clear(extent).and_then(|()| {
                 let mut guard = self.table.lock(extent.group, context.cpu);
@@ -266,6 +275,10 @@ impl<B: Backend> Allocator<B> {
     /// Refuses clusters that are free or waiting already.
     fn check_free(&self, guard: &GroupGuard<'_, B>, extent: FreedExtent) -> Result<()> {
         let FreedExtent { group, start, count } = extent;
+        debug_assert!(
+            start + count <= self.table.geometry.clusters_in_group(group),
+            "{extent:?} leaves its group"
+        );
         if guard.summary().corrupt() {
             return Err(AllocError::CorruptGroup(group));
         }
@@ -361,6 +374,7 @@ impl<B: Backend> Allocator<B> {
 impl<B: Backend> GroupGuard<'_, B> {
     /// A pending record's transaction has committed.
     fn finish_pending(&mut self, record: &std::sync::Arc<pending::Record<B>>) -> FreedExtent {
+        assert_eq!(record.group, self.nr, "a record of another group");
         let mut range = (0, 0);
         if let Some(tree) = &mut self.state.pending {
             range = tree.finish(record);
@@ -370,7 +384,11 @@ impl<B: Backend> GroupGuard<'_, B> {
             }
         }
         let marked = if range.1 > 0 { self.mark_free(range.0, range.1) } else { Ok(()) };
-        debug_assert!(marked.is_ok(), "pending clusters were free");
+        assert!(
+            marked.is_ok(),
+            "clusters of group {} that waited for a commit were free: {marked:?}",
+            self.nr
+        );
         FreedExtent { group: self.nr, start: range.0, count: range.1 }
     }
 }

@@ -165,7 +165,7 @@ impl<B: Backend> Group<B> {
     #[inline]
     pub(crate) fn unpin(&self) {
         let before = self.residency.fetch_sub(1, Ordering::Release);
-        debug_assert!(before & !(LOADED | HELD) > 0, "unpinned more often than pinned");
+        assert!(before & !(LOADED | HELD) > 0, "a group was unpinned more often than pinned");
     }
 
     /// The group's bitmap is on disk from now on.
@@ -229,6 +229,9 @@ impl<B: Backend> GroupGuard<'_, B> {
     /// Marks clusters used in core and brings figures and indexes up to date.
     #[inline]
     pub(crate) fn mark_used(&mut self, start: u32, count: u32) {
+        debug_assert!(!self.summary().corrupt(), "clusters of the corrupt group {} were handed out", self.nr);
+        debug_assert!(!self.overlaps_prealloc(start, count), "preallocated clusters were handed out");
+        debug_assert!(!self.is_pending(start, count), "clusters that wait for a commit were handed out");
         self.buddy_mut().mark_used(start, count);
         self.publish();
     }
@@ -252,6 +255,12 @@ impl<B: Backend> GroupGuard<'_, B> {
         let summary = self.group.summary();
         let stored = StoredOrders { largest: summary.largest_order(), average: summary.average_order() };
         let new = self.indexes.update(self.nr, stored, now, self.cpu);
+        debug_assert_eq!(
+            new.largest,
+            now.largest.map_or(-1, u32::cast_signed),
+            "the largest order of {}",
+            self.nr
+        );
         self.group.free.store(now.free, Ordering::Relaxed);
         self.group.fragments.store(now.fragments, Ordering::Relaxed);
         if new != stored || !summary.initialised() {
@@ -275,6 +284,13 @@ impl<B: Backend> GroupGuard<'_, B> {
 
     /// Adds a preallocation to the group's list.
     pub(crate) fn add_prealloc(&mut self, prealloc: Arc<Prealloc<B>>) {
+        assert_eq!(prealloc.group, self.nr, "a preallocation in another group's list");
+        debug_assert!(
+            self.buddy().is_some_and(|buddy| prealloc.start + prealloc.len <= buddy.clusters()
+                && buddy.next_free_in(prealloc.start, prealloc.start + prealloc.len).is_none()),
+            "a preallocation of clusters that are free, or not in group {}",
+            self.nr
+        );
         prealloc.set_place(u32_from_usize(self.state.preallocs.len()));
         self.state.preallocs.push(prealloc);
         self.note_preallocs();
@@ -282,8 +298,13 @@ impl<B: Backend> GroupGuard<'_, B> {
 
     /// Takes a deleted preallocation out of the list and gives the clusters it has left back.
     pub(crate) fn release_prealloc(&mut self, prealloc: &Prealloc<B>) -> u32 {
+        debug_assert!(
+            prealloc.glance().deleted,
+            "a preallocation that may still be taken from is given back"
+        );
         let place = usize_from_u32(prealloc.place());
-        self.state.preallocs.swap_remove(place);
+        let removed = self.state.preallocs.swap_remove(place);
+        assert!(core::ptr::eq(&raw const *removed, prealloc), "another preallocation stood at {place}");
         if let Some(moved) = self.state.preallocs.get(place) {
             moved.set_place(prealloc.place());
         }
@@ -291,7 +312,7 @@ impl<B: Backend> GroupGuard<'_, B> {
         let mut returned = 0;
         prealloc.for_each_left(|start, count| {
             let freed = self.mark_free(start, count);
-            debug_assert!(freed.is_ok(), "clusters of a preallocation were free");
+            assert!(freed.is_ok(), "clusters of a preallocation in group {} were free: {freed:?}", self.nr);
             returned += count;
         });
         returned
@@ -321,10 +342,18 @@ impl<B: Backend> GroupGuard<'_, B> {
     /// Clusters left in the preallocations of the list that lie in `[start, start + count)`.
     pub(crate) fn overlaps_prealloc(&self, start: u32, count: u32) -> bool {
         let mut overlaps = false;
-        for prealloc in &self.state.preallocs {
+        let near = |prealloc: &&Arc<Prealloc<B>>| {
+            prealloc.start < start + count && start < prealloc.start + prealloc.len
+        };
+        for prealloc in self.state.preallocs.iter().filter(near) {
             prealloc.for_each_left(|first, left| overlaps |= first < start + count && start < first + left);
         }
         overlaps
+    }
+
+    /// Whether some of `[start, start + count)` was freed and waits for its commit.
+    pub(crate) fn is_pending(&self, start: u32, count: u32) -> bool {
+        self.state.pending.as_ref().is_some_and(|tree| tree.overlap(start, count).is_some())
     }
 }
 

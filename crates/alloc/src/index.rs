@@ -53,6 +53,14 @@ impl<B: Backend> Sets<B> {
         }
     }
 
+    /// Whether a set holds a group; the caller holds the group's lock.
+    fn contains(&self, order: u32, group: GroupNr) -> bool {
+        match self {
+            Self::ByGroup(sets) => sets.contains(order, group),
+            Self::Fifo(lists) => lists.contains(order, group),
+        }
+    }
+
     /// Number of groups in a set.
     pub(crate) fn len(&self, order: u32) -> u32 {
         match self {
@@ -139,10 +147,18 @@ impl<B: Backend> Indexes<B> {
         cpu: CpuSlot,
     ) -> StoredOrders {
         let optimised = self.optimised();
-        StoredOrders {
+        debug_assert!(now.largest.is_none_or(|order| order < self.orders), "group {group}: {now:?}");
+        debug_assert_eq!(now.fragments > 0, now.free > 0, "group {group}: runs and free clusters");
+        let new = StoredOrders {
             largest: self.update_largest(group, stored.largest, now, optimised, cpu),
             average: self.update_average(group, stored.average, now, optimised, cpu),
-        }
+        };
+        debug_assert!(
+            new.average < 0 || self.average.contains(new.average.cast_unsigned(), group),
+            "group {group} is not in the set of its average order {}",
+            new.average
+        );
+        new
     }
 
     fn update_largest(
@@ -166,6 +182,10 @@ impl<B: Backend> Indexes<B> {
             self.largest.remove(stored.cast_unsigned(), group, cpu);
         }
         if optimised && new >= 0 && now.free > 0 {
+            debug_assert!(
+                !self.largest.contains(new.cast_unsigned(), group),
+                "group {group} is in the set of its largest order {new} before it got there"
+            );
             self.largest.insert(new.cast_unsigned(), group, cpu);
         }
         new
@@ -190,6 +210,10 @@ impl<B: Backend> Indexes<B> {
             return new;
         }
         if stored >= 0 {
+            debug_assert!(
+                self.average.contains(stored.cast_unsigned(), group),
+                "group {group} was lost from the set of its average order {stored}"
+            );
             self.average.remove(stored.cast_unsigned(), group, cpu);
         }
         if new >= 0 {
@@ -208,6 +232,7 @@ impl<B: Backend> Indexes<B> {
 /// the last set holds everything longer.
 #[inline]
 pub(crate) fn fragment_order(length: u32, orders: u32) -> u32 {
+    debug_assert!(orders > 0, "an index without sets");
     let top = u32::BITS - length.leading_zeros();
     top.saturating_sub(2).min(orders - 1)
 }

@@ -113,6 +113,7 @@ impl<B: Backend> InodeAllocator<B> {
         // Also after a failed search, which leaves group 0 behind: observed on Linux 6.18.
         parent.last_group = Some(choice.map_or(GroupNr::ZERO, |(group, _)| group));
         let (first, start) = choice.ok_or(InodeError::NoInodes)?;
+        debug_assert!(first.raw() < self.geometry.groups(), "the search chose group {first}");
         // One step more than there are groups: with a goal, the first group was searched from the middle. (Linux stops
         // before, and says "no space" when the only free numbers lie below a goal in its group.)
         for step in 0..=self.geometry.groups() {
@@ -258,6 +259,7 @@ impl<B: Backend> InodeAllocator<B> {
         });
         let per_group = self.geometry.inodes_per_group();
         let Some(index) = state.find_free(start, per_group, recency.as_ref()) else { return Ok(None) };
+        assert!((start..per_group).contains(&index), "inode index {index} of {start}..{per_group}");
         state.claim(index, request.directory);
         self.counts.claimed(group, request.directory, request.slot);
         Ok(Some(InodeClaim::new(self, self.geometry.inode_at(group, index), request)))
@@ -298,6 +300,7 @@ impl<B: Backend> InodeAllocator<B> {
                 return Ok(None);
             }
             if state.is_loaded() || state.synthesise(self.geometry.inodes_per_group()) {
+                debug_assert!(state.is_loaded(), "group {group} was made loaded and is not");
                 return Ok(Some(state));
             }
             let generation = state.generation();

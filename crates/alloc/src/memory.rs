@@ -101,6 +101,10 @@ impl MemoryBitmaps {
     pub fn commit<B: Backend>(&self, claim: Claim<'_, B>) -> FreedExtent {
         let extent =
             FreedExtent { group: claim.group(), start: claim.offset().raw(), count: claim.clusters() };
+        debug_assert!(
+            (extent.start..extent.start + extent.count).all(|bit| !is_set(&self.bitmap(extent.group), bit)),
+            "{claim:?} is used on disk already"
+        );
         self.write(extent.group, extent.start, extent.count, true);
         claim.commit();
         extent

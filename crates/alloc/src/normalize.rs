@@ -72,7 +72,9 @@ pub(crate) fn window(
         // The neighbours contradict the request (corrupt mapping): ask for no more than was asked.
         (start, end) = (at, at + asked);
     }
+    debug_assert!(start <= at && at < end, "[{start}, {end}) does not hold block {at}");
     blocks = end - start;
+    debug_assert!(blocks <= geometry.blocks_per_group().max(asked), "a window of {blocks} blocks");
     Window {
         logical: u32_from_u64(start),
         len: u32_from_u64(blocks.div_ceil(u64_from_u32(geometry.cluster_ratio()))).max(1),

@@ -13,7 +13,7 @@ pub(crate) mod inode;
 pub(crate) mod locality;
 
 use blockyard_disk::GroupNr;
-use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
+use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_u32, usize_from_u32};
 use blockyard_sync::{Atomic, AtomicInt, Backend, Ordering};
 
 /// Bits of the front and of the free count: enough for the 524,288 clusters of a 64 KiB bitmap.
@@ -54,6 +54,10 @@ impl State {
     }
 
     fn pack(self) -> u64 {
+        debug_assert!(
+            u64_from_u32(self.front.max(self.free)) <= COUNT_MASK,
+            "{self:?} does not fit one word"
+        );
         u64_from_u32(self.front)
             | (u64_from_u32(self.free) << FREE_SHIFT)
             | (u64_from_u32(self.users) * USER)
@@ -79,6 +83,7 @@ pub(crate) struct Prealloc<B: Backend> {
 impl<B: Backend> Prealloc<B> {
     /// A preallocation with one user, who made it.
     pub(crate) fn new(owner: Owner, group: GroupNr, start: u32, len: u32) -> Self {
+        assert!(len > 0, "a preallocation of nothing in group {group}");
         let bits = if owner == Owner::Locality { 0 } else { len };
         let state = State { front: start, free: len, users: 1, deleted: false };
         Self {
@@ -132,7 +137,7 @@ impl<B: Backend> Prealloc<B> {
 
     /// Takes `count` clusters from the front and becomes a user of a locality preallocation.
     pub(crate) fn take_front(&self, count: u32) -> Option<u32> {
-        debug_assert_eq!(self.owner, Owner::Locality);
+        debug_assert_eq!(self.owner, Owner::Locality, "taken from the front of an inode's preallocation");
         self.change(|state| {
             (!state.deleted && state.free >= count).then(|| State {
                 front: state.front + count,
@@ -154,6 +159,13 @@ impl<B: Backend> Prealloc<B> {
         if became_user.is_err() {
             return 0;
         }
+        debug_assert_ne!(self.owner, Owner::Locality, "a locality preallocation is taken from its front");
+        assert!(
+            self.start <= start && start < self.start + self.len,
+            "cluster {start} is not of the preallocation of {} at {}",
+            self.len,
+            self.start
+        );
         let first = start - self.start;
         let end = (first + count).min(self.len);
         let mut at = first;
@@ -162,8 +174,10 @@ impl<B: Backend> Prealloc<B> {
         }
         let taken = at - first;
         let users = u32::from(taken == 0);
-        let _ = self
-            .change(|state| Some(State { free: state.free - taken, users: state.users - users, ..state }));
+        let _ = self.change(|state| {
+            assert!(taken <= state.free, "{taken} clusters taken of {}", state.free);
+            Some(State { free: state.free - taken, users: state.users - users, ..state })
+        });
         taken
     }
 
@@ -175,7 +189,12 @@ impl<B: Backend> Prealloc<B> {
 
     /// Ends one use. Gives the state after it.
     pub(crate) fn put(&self) -> State {
-        match self.change(|state| Some(State { users: state.users - 1, ..state })) {
+        let end_use = |state: State| {
+            assert!(state.users > 0, "a preallocation was let go more often than it was taken from");
+            assert!(!state.deleted, "a preallocation was deleted while in use");
+            Some(State { users: state.users - 1, ..state })
+        };
+        match self.change(end_use) {
             Ok(before) | Err(before) => State { users: before.users - 1, ..before },
         }
     }
@@ -202,6 +221,10 @@ impl<B: Backend> Prealloc<B> {
         }
         let left =
             |at: u32| self.taken[usize_from_u32(at / 64)].load(Ordering::Relaxed) >> (at % 64) & 1 == 0;
+        debug_assert!(
+            !state.deleted || state.free == u32_from_usize((0..self.len).filter(|&at| left(at)).count()),
+            "{state:?}: not as many clusters are left"
+        );
         let mut at = 0;
         while at < self.len {
             let end = (at..self.len).find(|&next| !left(next)).unwrap_or(self.len);

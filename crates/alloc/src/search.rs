@@ -97,6 +97,11 @@ impl<B: Backend> Allocator<B> {
             && bits >= self.tunables.value(Tunable::Order2Req)
             && bits <= self.table.indexes.orders();
         context.order2 = if two { bits - 1 } else { 0 };
+        debug_assert!(
+            context.order2 < self.table.indexes.orders(),
+            "order {} of the indexes",
+            context.order2
+        );
         if context.flags.contains(RequestFlags::STREAM) {
             let cpu = context.request.cpu;
             let goal = self.streams.read(context.request.inode, context.inode, &self.frees.md, cpu);

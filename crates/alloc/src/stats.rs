@@ -113,6 +113,18 @@ impl<B: Backend> Stats<B> {
     }
 
     pub(crate) fn add(&self, cpu: CpuSlot, request: &RequestStats) {
+        debug_assert_eq!(request.requests[0], 1, "a request counts once");
+        let scanned: u32 = request.extents_scanned.iter().sum();
+        debug_assert!(
+            scanned <= request.extents_scanned_total[0],
+            "{scanned} candidates of the criteria, {} in all",
+            request.extents_scanned_total[0]
+        );
+        debug_assert!(
+            request.hits.iter().sum::<u32>() <= 1,
+            "a request ended at two criteria: {:?}",
+            request.hits
+        );
         self.shard(cpu).add(request);
     }
 

@@ -99,6 +99,7 @@ impl ChosenTunables {
 
     /// Asks for a value.
     pub fn choose(&mut self, tunable: Tunable, value: u32) {
+        debug_assert!(value <= tunable.largest(), "{} = {value}", tunable.name());
         self.values[index(tunable)] = Some(value);
     }
 }

@@ -78,6 +78,7 @@ impl Backup {
     /// Copies the descriptors behind the backup, and the second copies in meta groups, to the places of the first ones.
     /// `volume` was read through `overlay`. What cannot be read stays what it is.
     pub(crate) fn lay_descriptors(&self, volume: &Volume<'_>, overlay: &dyn BlockDevice) {
+        assert_eq!(self.bits, volume.geometry.block_bits(), "blocks of the backup and of the file system");
         let mut block = vec![0; 1 << self.bits];
         for index in 0..volume.desc_blocks() {
             let behind = BlockNr::new(self.block.raw() + 1 + u64_from_u32(index));

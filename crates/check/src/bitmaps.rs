@@ -29,6 +29,7 @@ pub(crate) fn check(volume: &Volume<'_>, map: &BlockMap, facts: &Facts, ledger: 
     let groups: Vec<GroupNr> = volume.geometry.all_groups().collect();
     let mut totals = Totals::default();
     let count = u64_from_usize(groups.len());
+    assert_eq!(groups.len(), facts.groups.len(), "facts of each group whose bitmaps are compared");
     let check_group = |group: GroupNr| {
         let checked = check_group(volume, map, &facts.groups[usize_from_u32(group.raw())], group);
         volume.watch.tell(Part::Groups, 1, count);
@@ -43,6 +44,9 @@ pub(crate) fn check(volume: &Volume<'_>, map: &BlockMap, facts: &Facts, ledger: 
             ledger.absorb(sink);
         }
     }
+    let (clusters, inodes) = (volume.geometry.clusters_count().raw(), volume.geometry.inodes_count());
+    assert!(totals.free_clusters <= clusters, "{} free clusters of {clusters}", totals.free_clusters);
+    assert!(totals.free_inodes <= u64_from_u32(inodes), "{} free inodes of {inodes}", totals.free_inodes);
     let mut sink = Sink::default();
     let free_blocks = totals.free_clusters << volume.geometry.cluster_ratio_bits();
     let stored = volume.sb.free_blocks_count().raw();
@@ -71,7 +75,8 @@ fn check_blocks(volume: &Volume<'_>, map: &BlockMap, nr: GroupNr, sink: &mut Sin
     let clusters = volume.geometry.clusters_in_group(nr);
     let found: Option<Vec<u64>> = map.group_words(nr).map(Iterator::collect);
     let used: u64 = found.iter().flatten().map(|word| u64_from_u32(word.count_ones())).sum();
-    let free = u64_from_u32(clusters).saturating_sub(used);
+    assert!(used <= u64_from_u32(clusters), "{used} clusters of group {nr} claimed, it has {clusters}");
+    let free = u64_from_u32(clusters) - used;
     let uninit = group.flags.contains(GroupFlags::BLOCK_UNINIT);
     if uninit {
         if used > metadata_clusters(volume, nr) {
@@ -201,6 +206,10 @@ fn check_inodes(volume: &Volume<'_>, facts: &GroupFacts, nr: GroupNr, sink: &mut
     } else if group.inode_bitmap_ok {
         compare_inode_bitmap(volume, nr, &found, sink);
     }
+    assert!(
+        directories <= used && used <= ipg,
+        "{directories} directories, {used} inodes of {ipg} in group {nr}"
+    );
     let free = u64_from_u32(ipg - used);
     let stored = u64_from_u32(group.desc.free_inodes());
     if stored != free {
@@ -251,6 +260,11 @@ struct Ranges {
 
 impl Ranges {
     fn push(&mut self, bit: u32) {
+        debug_assert!(
+            self.ranges.last().is_none_or(|&(_, last)| last < bit),
+            "bit {bit} after {:?}",
+            self.ranges.last()
+        );
         self.bits += 1;
         let full = self.ranges.len() >= RANGES_MAX;
         match self.ranges.last_mut() {
@@ -267,6 +281,11 @@ impl Differences {
     }
 
     fn between(stored: &[u8], found: &[u64], bits: u32) -> Self {
+        assert!(
+            stored.len() * 8 >= usize_from_u32(bits),
+            "{bits} bits in a bitmap of {} bytes",
+            stored.len()
+        );
         let mut differences = Self::default();
         for (index, word) in stored.chunks_exact(8).enumerate() {
             let first = blockyard_disk::num::u32_from_usize(index * 64);
@@ -300,6 +319,7 @@ fn report(sink: &mut Sink, code: Code, nr: GroupNr, ranges: &Ranges, name: impl 
         let detail = if first == last { name(first) } else { format!("{} to {}", name(first), name(last)) };
         sink.add(code, Site::group(nr).at_offset(usize_from_u32(first)), detail);
     }
+    debug_assert!(listed <= ranges.bits, "{listed} bits listed of {}", ranges.bits);
     if listed < ranges.bits {
         sink.add(code, Site::group(nr).at_offset(usize::MAX), format!("{} more", ranges.bits - listed));
     }

@@ -40,6 +40,8 @@ pub(crate) struct BlockMap {
     twice: Bits,
     any_twice: AtomicBool,
     clusters_per_group: u64,
+    /// Clusters of the file system.
+    clusters: u64,
     ratio_bits: u32,
     first: u64,
 }
@@ -47,11 +49,13 @@ pub(crate) struct BlockMap {
 impl BlockMap {
     pub(crate) fn new(geometry: &Geometry) -> Self {
         let (groups, cpg) = (geometry.groups(), geometry.clusters_per_group());
+        assert!(groups > 0 && cpg > 0, "a map of {groups} groups of {cpg} clusters");
         Self {
             found: Bits::new(groups, cpg),
             twice: Bits::new(groups, cpg),
             any_twice: AtomicBool::new(false),
             clusters_per_group: u64_from_u32(cpg),
+            clusters: geometry.clusters_count().raw(),
             ratio_bits: geometry.cluster_ratio_bits(),
             first: geometry.first_data_block().raw(),
         }
@@ -59,17 +63,20 @@ impl BlockMap {
 
     /// The cluster of a block of the file system.
     pub(crate) fn cluster(&self, block: BlockNr) -> u64 {
+        debug_assert!(block.raw() >= self.first, "block {block} lies before the first one");
         (block.raw() - self.first) >> self.ratio_bits
     }
 
     /// Calls `visit(group, word, mask)` for every word that a range of clusters touches.
     fn words(&self, cluster: u64, count: u64, mut visit: impl FnMut(usize, usize, u64)) {
         let end = cluster + count;
+        assert!(count > 0 && end <= self.clusters, "clusters {cluster}..{end} of {}", self.clusters);
         let mut at = cluster;
         while at < end {
             let (group, inside) = (at / self.clusters_per_group, at % self.clusters_per_group);
             let bit = inside % 64;
             let span = (64 - bit).min(end - at).min(self.clusters_per_group - inside);
+            debug_assert!(span > 0 && bit + span <= 64, "{span} bits from bit {bit} of a word");
             let mask = (u64::MAX >> (64 - span)) << bit;
             visit(usize_from_u64(group), usize_from_u64(inside / 64), mask);
             at += span;

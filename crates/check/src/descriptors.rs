@@ -1,7 +1,7 @@
 //! Pass 0, the group descriptors: checksums, places, flags and counts; and the backups of superblock and descriptors.
 
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
-use blockyard_disk::num::{u64_from_u32, usize_from_u64};
+use blockyard_disk::num::{u64_from_u32, usize_from_u32, usize_from_u64};
 use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{BlockCount, BlockNr, Compat, GroupNr, Incompat, RoCompat};
 use zerocopy::FromBytes;
@@ -29,6 +29,7 @@ pub(crate) fn load(volume: &mut Volume<'_>, sink: &mut Sink) -> bool {
             list.push(check_descriptor(volume, GroupNr::new(nr), raw, sink));
         }
     }
+    assert_eq!(list.len(), usize_from_u32(groups), "a descriptor of each group");
     volume.groups = list;
     let places = |group: &Group| group.block_bitmap_ok && group.inode_bitmap_ok && group.inode_table_ok;
     volume.groups.iter().all(places) && !overlap(&static_ranges(volume))
@@ -81,6 +82,7 @@ fn check_descriptor(volume: &Volume<'_>, nr: GroupNr, raw: &[u8], sink: &mut Sin
     // Where the descriptor is not to be believed the whole table is scanned, unless it may hold anything.
     let filled = !has_flags || desc.flags().contains(GroupFlags::ITABLE_ZEROED);
     let inodes_used = if doubtful && filled { ipg } else { believed };
+    assert!(believed <= inodes_used && inodes_used <= ipg, "{believed} and {inodes_used} inodes of {ipg}");
     Group { desc, flags, inodes_used, inodes_believed: believed, ..group }
 }
 
@@ -153,6 +155,11 @@ pub(crate) fn system_ranges(volume: &Volume<'_>, sink: &mut Sink) -> Vec<SystemR
         ranges.push(SystemRange { first, count: 1, group, conflict: Code::METADATA_CONFLICT });
         ranges.sort_unstable();
     }
+    debug_assert!(ranges.is_sorted(), "metadata out of order");
+    debug_assert!(
+        ranges.iter().all(|range| volume.contains_range(range.first, range.count)),
+        "metadata outside the file system"
+    );
     report_overlaps(&ranges, sink);
     ranges
 }
@@ -164,7 +171,10 @@ fn static_ranges(volume: &Volume<'_>) -> Vec<SystemRange> {
         for (first, count) in volume.backup_area(nr) {
             let last = volume.geometry.blocks_count().raw();
             let count = count.min(last.saturating_sub(first.raw()));
-            ranges.push(SystemRange { first, count, group: nr, conflict: Code::METADATA_CONFLICT });
+            // A last group of one block has no room for descriptors.
+            if count > 0 {
+                ranges.push(SystemRange { first, count, group: nr, conflict: Code::METADATA_CONFLICT });
+            }
         }
     }
     for (nr, group) in volume.geometry.all_groups().zip(&volume.groups) {

@@ -9,7 +9,7 @@ mod index;
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
 use blockyard_disk::inline_data::InlineData;
-use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::superblock::FsFlags;
 use blockyard_disk::{BlockNr, InodeNr};
 use rayon::prelude::*;
@@ -102,6 +102,13 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
         }
     }
     tree.children.sort_unstable();
+    let (walked, known) = (tree.directories.len(), all.len());
+    assert!(walked <= known, "{walked} directories walked of {known}");
+    let inodes = 1..=volume.geometry.inodes_count();
+    debug_assert!(
+        tree.children.iter().all(|name| inodes.contains(&name.child) && inodes.contains(&name.parent)),
+        "a name of a directory that cannot be"
+    );
     tree
 }
 
@@ -188,7 +195,7 @@ fn report_holes(visit: &Visit<'_, '_>, runs: &[Run], sink: &mut Sink) {
             let detail = format!("{} blocks", run.logical - next);
             sink.add(Code::DIRECTORY_BLOCK_HOLE, visit.site().at_logical(next), detail);
         }
+        debug_assert!(run.logical >= next, "the map goes back to {} from {next}", run.logical);
         next = run.logical + run.length;
     }
-    debug_assert!(u64_from_usize(usize_from_u64(next)) == next);
 }

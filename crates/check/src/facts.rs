@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, Geometry, InodeNr};
 
 use crate::map::Run;
@@ -27,6 +27,7 @@ impl Kind {
     const ORPHAN: u8 = 0x80;
 
     pub(crate) fn of_type(dirent_type: u8) -> Self {
+        debug_assert!(dirent_type < 8, "type {dirent_type} of a directory entry");
         Self(if dirent_type == 0 { 8 | Self::BAD } else { dirent_type & 7 })
     }
 
@@ -107,13 +108,15 @@ impl Policy {
     const LEN: usize = 24;
     /// Bytes at the end of a context that are of the inode's own.
     const NONCE: usize = 16;
+    /// Bytes of the longest context that is known.
+    const CONTEXT_MAX: usize = 40;
 
     /// Reads a context; `None` when it is damaged.
     pub(crate) fn of(context: &[u8]) -> Option<Self> {
         let length = match context.first()? {
             0 => return None,
             1 => 28,
-            2 => 40,
+            2 => Self::CONTEXT_MAX,
             _ => return Some(Self::Unknown),
         };
         if context.len() != length {
@@ -124,6 +127,9 @@ impl Policy {
         Some(Self::Known(policy))
     }
 }
+
+const _: () =
+    assert!(Policy::LEN == Policy::CONTEXT_MAX - Policy::NONCE, "a policy is a context without nonce");
 
 /// An inode refers to an attribute block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -212,6 +218,20 @@ impl Facts {
         if let Some(count) = self.groups[group].references.get(index) {
             // Saturation is not a concern: 2^32 references need 48 GiB of directory entries at least.
             count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Holds what was gathered to what the passes after rely on: facts of each group, of as many inodes as were scanned,
+    /// in order.
+    pub(crate) fn assert_complete(&self, groups: u32, inodes: u64) {
+        assert_eq!(self.groups.len(), usize_from_u32(groups), "facts of each group");
+        let scanned: u64 = self.groups.iter().map(|group| u64_from_usize(group.kinds.len())).sum();
+        assert_eq!(scanned, inodes, "facts of each inode that was to be scanned");
+        for group in &self.groups {
+            assert_eq!(group.kinds.len(), group.links.len(), "types and link counts of the same inodes");
+            assert_eq!(group.kinds.len(), group.references.len(), "types and references of the same inodes");
+            debug_assert!(group.directories.is_sorted_by_key(|fact| fact.inode), "directories out of order");
+            debug_assert!(group.policies.is_sorted_by_key(|entry| entry.0), "policies out of order");
         }
     }
 

@@ -132,6 +132,7 @@ impl Sink {
         } else {
             self.suppressed += 1;
         }
+        debug_assert!(self.errors <= counted(&self.findings, self.suppressed), "more errors than findings");
     }
 
     /// The first finding.
@@ -144,12 +145,18 @@ impl Sink {
         self.errors += other.errors;
         self.suppressed += other.suppressed;
         self.findings.extend(other.findings);
+        debug_assert!(self.errors <= counted(&self.findings, self.suppressed), "more errors than findings");
     }
 
     /// How many findings were errors, kept or not.
     pub(crate) fn errors(&self) -> u64 {
         self.errors
     }
+}
+
+/// Findings kept and not kept.
+fn counted(kept: &[Finding], suppressed: u64) -> u64 {
+    blockyard_disk::num::u64_from_usize(kept.len()) + suppressed
 }
 
 /// All findings of a run, with a limit on how many are kept.
@@ -173,6 +180,8 @@ impl Ledger {
         self.suppressed += sink.suppressed + blockyard_disk::num::u64_from_usize(dropped);
         self.errors += sink.errors;
         self.findings.extend(sink.findings.into_iter().take(room));
+        assert!(self.findings.len() <= Self::LIMIT, "{} findings are kept", self.findings.len());
+        assert!(self.errors <= counted(&self.findings, self.suppressed), "more errors than findings");
     }
 
     /// Notes that something could not be judged.
@@ -204,6 +213,12 @@ impl Ledger {
 
     /// The findings in their final order, how many were errors, and how many more were not kept.
     pub(crate) fn finish(mut self) -> (Vec<Finding>, u64, u64) {
+        let kept = self.findings.iter().filter(|finding| finding.is_error()).count();
+        assert!(
+            blockyard_disk::num::u64_from_usize(kept) <= self.errors,
+            "{kept} errors kept of {}",
+            self.errors
+        );
         self.findings.sort();
         (self.findings, self.errors, self.suppressed)
     }

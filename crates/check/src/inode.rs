@@ -87,6 +87,7 @@ fn is_quota(scan: &Scan<'_, '_>, inode: InodeNr) -> bool {
 pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mut GroupFacts) {
     let (_, index) = cx.scan.volume.geometry.locate_inode(cx.inode);
     let index = usize_from_u32(index);
+    assert!(index < facts.kinds.len(), "inode {} of {} that are scanned", cx.inode, facts.kinds.len());
     let role = role(cx.scan, cx.inode);
     let slot = InodeSlot::new(bytes);
     let raw = slot.raw();

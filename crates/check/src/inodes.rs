@@ -3,7 +3,7 @@
 //! Groups are done in batches, so that findings can be taken over in order with a limit on memory. A group marked
 //! INODE_UNINIT costs nothing.
 
-use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32, usize_from_u64};
+use blockyard_disk::num::{u64_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
 use rayon::prelude::*;
 
@@ -44,7 +44,7 @@ pub(crate) fn gather(scan: &Scan<'_, '_>, ledger: &mut Ledger) -> Facts {
     let groups: Vec<GroupNr> = scan.volume.geometry.all_groups().collect();
     let mut facts = Facts { groups: Vec::with_capacity(groups.len()) };
     let in_use = |group: GroupNr| u64_from_u32(scan.volume.group_of(group).inodes_used);
-    let all = groups.iter().map(|&group| in_use(group)).sum();
+    let all: u64 = groups.iter().map(|&group| in_use(group)).sum();
     let gather_group = |group: GroupNr| {
         let gathered = gather_group(scan, group);
         scan.volume.watch.tell(Part::Inodes, in_use(group), all);
@@ -58,6 +58,7 @@ pub(crate) fn gather(scan: &Scan<'_, '_>, ledger: &mut Ledger) -> Facts {
             ledger.absorb(sink);
         }
     }
+    facts.assert_complete(scan.volume.geometry.groups(), all);
     facts
 }
 
@@ -86,6 +87,8 @@ pub(crate) fn for_each_slot(
     if group.inodes_used == 0 || !group.inode_table_ok {
         return;
     }
+    let per_group = volume.geometry.inodes_per_group();
+    assert!(group.inodes_used <= per_group, "{} inodes of {per_group} in group {nr}", group.inodes_used);
     let size = u64::from(volume.geometry.inode_size());
     let per_chunk = (CHUNK / size).min(u64_from_u32(group.inodes_used));
     let table = group.desc.inode_table().raw() << volume.geometry.block_bits();
@@ -105,5 +108,5 @@ pub(crate) fn for_each_slot(
         }
         index += count;
     }
-    debug_assert!(u64_from_usize(usize_from_u32(group.inodes_used)) == index);
+    assert_eq!(index, u64_from_u32(group.inodes_used), "inodes of group {nr} looked at");
 }

@@ -138,6 +138,7 @@ fn check_superblock(volume: &Volume<'_>, runs: &[Run], blocks: u64, recover: boo
 
 /// What makes a journal unusable.
 fn verify(volume: &Volume<'_>, block: &[u8], blocks: u64) -> Result<(), String> {
+    debug_assert_eq!(block.len(), volume.block_size(), "the journal's superblock is a block");
     let (raw, _) = RawJournalSuperblock::read_from_prefix(block).expect("a block has 1024 bytes");
     let require = |ok: bool, what: String| if ok { Ok(()) } else { Err(what) };
     let kind = RawHeader::read(block).and_then(|(kind, _)| kind);

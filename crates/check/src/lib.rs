@@ -282,6 +282,8 @@ fn examine(
 
 /// Everything after the superblock and the descriptors could be read.
 fn passes(volume: &volume::Volume<'_>, ledger: &mut Ledger) {
+    let groups = blockyard_disk::num::usize_from_u32(volume.geometry.groups());
+    assert_eq!(volume.groups.len(), groups, "a descriptor of each group");
     let mut sink = Sink::default();
     descriptors::check_mmp(volume, &mut sink);
     descriptors::check_backups(volume, &mut sink);

@@ -124,6 +124,7 @@ impl<'a, 'v> Walk<'a, 'v> {
 
     /// Enters a block of the map: claims and reads it. `None` when it must not be looked at.
     fn enter(&mut self, block: BlockNr) -> Option<Vec<u8>> {
+        assert!(self.volume.contains(block), "map block {block} is outside the file system");
         let site = self.site().at_block(block);
         // The resize inode is counted as it is read; what it should hold is compared elsewhere.
         if !self.visited.insert(block.raw()) && !self.owns_metadata {
@@ -170,6 +171,11 @@ impl<'a, 'v> Walk<'a, 'v> {
 
     /// Takes a run of data blocks, all inside the file system.
     fn data(&mut self, run: Run) {
+        assert!(run.length > 0 && run.logical >= self.end, "{run:?} after logical block {}", self.end);
+        debug_assert!(
+            self.volume.contains_range(BlockNr::new(run.physical), run.length),
+            "{run:?} leaves the file system"
+        );
         self.end = self.end.max(run.logical + run.length);
         if !run.unwritten {
             self.end_written = self.end_written.max(run.logical + run.length);

@@ -138,6 +138,7 @@ fn path(names: &NameOf, inode: u32) -> Option<Vec<u8>> {
         }
     }
     let whole: &[u8] = if at == InodeNr::ROOT.raw() { b"/" } else { b"" };
+    assert!(components.len() <= COMPONENTS_MAX + 1, "a path of {} components", components.len());
     components.reverse();
     Some([whole, &components.join(&b'/')].concat())
 }

@@ -19,6 +19,8 @@ const LINKS_MAX: u32 = 65_000;
 pub(crate) fn check_connectivity(volume: &Volume<'_>, facts: &Facts, tree: &Tree, ledger: &mut Ledger) {
     let mut sink = Sink::default();
     let root = InodeNr::ROOT.raw();
+    debug_assert!(tree.directories.is_sorted_by(|a, b| a.0 < b.0), "directories out of order, or twice");
+    debug_assert!(tree.children.is_sorted(), "names of directories out of order");
     if tree.directories.binary_search_by_key(&root, |entry| entry.0).is_err() {
         sink.add(Code::NO_ROOT, Site::inode(InodeNr::ROOT), "");
     }
@@ -111,6 +113,7 @@ pub(crate) fn check_bad_blocks(volume: &Volume<'_>, facts: &Facts, ledger: &mut 
 /// Compares stored and counted links of every inode; `values` are inodes that attributes refer to.
 pub(crate) fn check_links(volume: &Volume<'_>, facts: &Facts, values: &BTreeSet<u32>, ledger: &mut Ledger) {
     for (group, nr) in facts.groups.iter().zip(volume.geometry.all_groups()) {
+        assert_eq!(group.kinds.len(), group.links.len(), "link counts of group {nr}");
         let mut sink = Sink::default();
         for (index, (kind, &stored)) in group.kinds.iter().zip(&group.links).enumerate() {
             let inode = volume.geometry.inode_at(nr, u32_from_usize(index));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::xattr;
 use blockyard_disk::{Incompat, InodeNr};
 
@@ -32,6 +33,8 @@ pub(crate) fn check(
         *counted.entry(reference.value_inode).or_default() += 1;
         check_reference(volume, facts, &inodes, reference, sink);
     }
+    let sum: u64 = counted.values().sum();
+    assert_eq!(sum, u64_from_usize(references.len()), "references counted by inode, and all of them");
     for (nr, value) in &inodes {
         let count = counted.get(nr).copied().unwrap_or(0);
         if count == 0 && !volume.incompat.contains(Incompat::EA_INODE) {

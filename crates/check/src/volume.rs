@@ -118,7 +118,7 @@ impl Volume<'_> {
 
     /// Reads one block into `buffer`.
     pub(crate) fn read_block(&self, block: BlockNr, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        debug_assert_eq!(buffer.len(), self.block_size());
+        debug_assert_eq!(buffer.len(), self.block_size(), "a buffer for block {block}");
         self.device.read_at(block.raw() << self.geometry.block_bits(), buffer)
     }
 
@@ -178,6 +178,8 @@ impl Volume<'_> {
     }
 
     pub(crate) fn descs_per_block(&self) -> u32 {
+        let fits = self.desc_size >= 32 && self.block_size().is_multiple_of(self.desc_size);
+        assert!(fits, "descriptors of {} bytes in blocks of {}", self.desc_size, self.block_size());
         blockyard_disk::num::u32_from_usize(self.block_size() / self.desc_size)
     }
 
@@ -197,6 +199,7 @@ impl Volume<'_> {
 
     /// Where the primary copy of descriptor block `index` lies.
     pub(crate) fn desc_block(&self, index: u32) -> BlockNr {
+        debug_assert!(index < self.desc_blocks(), "descriptor block {index} of {}", self.desc_blocks());
         if index < self.old_desc_blocks() {
             return self.geometry.first_data_block()
                 + self.superblock_span()

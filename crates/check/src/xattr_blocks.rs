@@ -31,6 +31,9 @@ pub(crate) fn check(
     ledger: &mut Ledger,
 ) -> Vec<ValueRef> {
     let shared: Vec<&[XattrBlockRef]> = references.chunk_by(|a, b| a.block == b.block).collect();
+    let users: usize = shared.iter().map(|users| users.len()).sum();
+    assert_eq!(users, references.len(), "every reference is of one block's");
+    debug_assert!(references.is_sorted(), "references to one block stand apart");
     let mut values = Vec::new();
     for batch in shared.chunks(BATCH) {
         let done: Vec<(Vec<ValueRef>, Sink)> = batch
@@ -51,6 +54,7 @@ pub(crate) fn check(
 
 fn check_block(volume: &Volume<'_>, users: &[XattrBlockRef], sink: &mut Sink) -> Vec<ValueRef> {
     let place = users[0].block;
+    debug_assert!(users.iter().all(|user| user.block == place), "users of another block than {place}");
     let site = Site::inode(users[0].inode).at_block(place);
     let bytes = match volume.block(place) {
         Ok(bytes) => bytes,

@@ -27,6 +27,7 @@ pub(crate) struct Md<B: Backend> {
 
 impl<B: Backend> MdState<B> {
     pub(crate) fn append(&mut self, record: Arc<Record<B>>) {
+        debug_assert!(record.count() > 0, "a record that is done goes into a list");
         self.lists[usize_from_u32(record.txn.raw() % 2)].push(record);
     }
 }

@@ -86,6 +86,7 @@ impl<B: Backend> PendingTree<B> {
     }
 
     fn link(&mut self, group: GroupNr, txn: TxnId, start: u32, count: u32) -> Arc<Record<B>> {
+        assert!(count > 0, "a record of no clusters in group {group}");
         self.linked += 1;
         let record = Arc::new(Record {
             group,
@@ -94,18 +95,41 @@ impl<B: Backend> PendingTree<B> {
             count: B::AtomicU32::new(count),
             linked: self.linked,
         });
-        self.records.insert(start, Arc::clone(&record));
+        let replaced = self.records.insert(start, Arc::clone(&record));
+        assert!(replaced.is_none(), "two records of group {group} at cluster {start}");
+        debug_assert!(self.stands_apart(&record), "the record at {start} overlaps another");
         record
     }
 
+    /// Whether a record overlaps no other.
+    fn stands_apart(&self, record: &Record<B>) -> bool {
+        let (start, end) = (record.start(), record.end());
+        let left = self.records.range(..start).next_back();
+        let right = self.records.range(start + 1..).next();
+        left.is_none_or(|(_, left)| left.end() <= start)
+            && right.is_none_or(|(_, right)| end <= right.start())
+    }
+
     fn move_to(&mut self, record: &Arc<Record<B>>, start: u32, count: u32) {
-        self.records.remove(&record.start());
+        self.remove(record);
         record.set(start, count);
         self.records.insert(start, Arc::clone(record));
+        debug_assert!(self.stands_apart(record), "the record moved to {start} overlaps another");
+    }
+
+    fn remove(&mut self, record: &Arc<Record<B>>) {
+        let removed = self.records.remove(&record.start());
+        let is_same = removed.is_some_and(|removed| Arc::ptr_eq(&removed, record));
+        assert!(
+            is_same,
+            "the record at cluster {} of group {} is not in its tree",
+            record.start(),
+            record.group
+        );
     }
 
     fn drop_record(&mut self, record: &Arc<Record<B>>) {
-        self.records.remove(&record.start());
+        self.remove(record);
         record.set(0, 0);
     }
 
@@ -156,6 +180,7 @@ impl<B: Backend> PendingTree<B> {
             }
         } else if let Some(met) = left.filter(|met| met.txn == txn && met.end() == start) {
             met.set(met.start(), met.count() + count);
+            debug_assert!(self.stands_apart(&met), "the grown record at {} overlaps another", met.start());
             return Ok(Added::Grown { unlinked: self.join(right, &met) });
         }
         Ok(Added::Linked { record: self.link(group, txn, start, count), unlinked: 0 })

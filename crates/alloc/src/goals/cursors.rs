@@ -37,6 +37,7 @@ impl<B: Backend> Cursors<B> {
             CursorStart::Remembered => remembered(0).unwrap_or(0),
             CursorStart::Seeded => start(0),
         };
+        debug_assert!((0..cpus).all(|cpu| start(cpu) < groups), "a cursor starts outside the file system");
         Self {
             rotation: policy.rotation,
             global: Mutex::new(rank::GOAL, global),
@@ -58,6 +59,7 @@ impl<B: Backend> Cursors<B> {
 
     /// Moves the caller's cursor.
     pub(crate) fn write(&self, cpu: CpuSlot, group: GroupNr) {
+        assert!(group.raw() < self.groups, "a cursor would leave the {} groups for {group}", self.groups);
         match self.rotation {
             Rotation::None => {}
             Rotation::Global => *self.global.lock_counted(&self.locks, cpu) = group.raw(),
@@ -89,6 +91,7 @@ impl<B: Backend> Cursors<B> {
 
     /// The group after `group`, wrapping.
     pub(crate) fn after(&self, group: GroupNr) -> GroupNr {
+        debug_assert!(group.raw() < self.groups, "group {group} of {}", self.groups);
         GroupNr::new(if group.raw() + 1 >= self.groups { 0 } else { group.raw() + 1 })
     }
 

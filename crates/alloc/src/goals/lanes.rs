@@ -21,6 +21,7 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
     if flex < FLEX_MIN || home >= whole_flex_groups {
         return goal;
     }
+    debug_assert!(goal.raw() < geometry.groups(), "goal group {goal} of {}", geometry.groups());
     let lanes = flex - 1;
     let flex_group = (u64_from_u32(home) + u64_from_u32(cpu.raw() / lanes)) % u64_from_u32(whole_flex_groups);
     GroupNr::new(u32_from_u64(flex_group) * flex + 1 + cpu.raw() % lanes)
@@ -28,6 +29,7 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
 
 /// `group`, or the one after it when that is a group left to metadata.
 pub(crate) fn past_metadata(group: u32, flex: u32, groups: u32) -> u32 {
+    debug_assert!(group < groups, "group {group} of {groups}");
     let left_alone = flex >= FLEX_MIN && group.is_multiple_of(flex) && group + 1 < groups;
     if left_alone { group + 1 } else { group }
 }

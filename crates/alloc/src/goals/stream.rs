@@ -24,6 +24,7 @@ pub(crate) struct StreamPlace {
 
 /// The goals of all slots.
 pub(crate) struct StreamGoals<B: Backend> {
+    groups: u32,
     kind: Slots,
     lock: SlotLock,
     /// Group in the high half, start in the low. Relaxed: readers may see an older goal.
@@ -43,7 +44,9 @@ impl<B: Backend> StreamGoals<B> {
                 past_metadata(zone, flex, groups)
             }
         };
+        debug_assert!((0..count).all(|slot| first(slot) < groups), "a goal starts outside the file system");
         Self {
+            groups,
             kind: policy.slots,
             lock: policy.slot_lock,
             slots: (0..count)
@@ -88,6 +91,7 @@ impl<B: Backend> StreamGoals<B> {
         md: &Md<B>,
         cpu: CpuSlot,
     ) {
+        debug_assert!(place.group.raw() < self.groups, "{place:?} of {} groups", self.groups);
         match self.kind {
             Slots::None => {}
             Slots::Inode => own.set_cursor(place.group),

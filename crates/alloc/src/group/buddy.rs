@@ -82,6 +82,7 @@ impl Buddy {
             hint_word: 0,
         };
         buddy.build_chunks();
+        debug_assert_eq!(buddy.contradiction(), None, "a buddy just built");
         buddy
     }
 
@@ -132,7 +133,14 @@ impl Buddy {
     #[inline]
     #[must_use]
     pub(crate) fn largest_order(&self) -> Option<u32> {
-        (0..self.orders).rev().find(|&order| self.counters[usize_from_u32(order)] > 0)
+        let largest = (0..self.orders).rev().find(|&order| self.counters[usize_from_u32(order)] > 0);
+        debug_assert_eq!(
+            largest.is_some(),
+            self.free > 0,
+            "{} free clusters, largest {largest:?}",
+            self.free
+        );
+        largest
     }
 
     /// Clusters of the group.
@@ -254,6 +262,7 @@ impl Buddy {
         while end - at < want && self.is_free(end) {
             end += 1 << self.order_from(end);
         }
+        debug_assert!(end <= self.clusters, "a chunk at {at} ends at {end}, after the group");
         end - at
     }
 
@@ -276,6 +285,7 @@ impl Buddy {
         let end = start + count;
         assert!(count > 0 && end <= self.clusters, "[{start}, {end}) leaves the group");
         debug_assert!(self.is_free(start) && self.next_used(start) >= end, "[{start}, {end}) is not free");
+        assert!(count <= self.free, "{count} clusters used of {} free ones", self.free);
         self.free -= count;
         if self.first_free == start {
             self.first_free = end;
@@ -297,6 +307,7 @@ impl Buddy {
             }
             at = chunk_end;
         }
+        debug_assert_eq!(self.counts_contradiction(), None, "after [{start}, {end}) was used");
     }
 
     /// Marks `[start, start + count)` free and merges chunks.
@@ -312,6 +323,7 @@ impl Buddy {
         if let Some(at) = self.next_free_in(start, end) {
             return Err(AlreadyFree { at });
         }
+        assert!(count <= self.clusters - self.free, "{count} clusters freed, {} are free", self.free);
         self.free += count;
         self.first_free = self.first_free.min(start);
         self.hint_word = self.hint_word.min(start / 64);
@@ -323,7 +335,37 @@ impl Buddy {
             self.add_merging(order, at);
             at += 1 << order;
         }
+        debug_assert_eq!(self.counts_contradiction(), None, "after [{start}, {end}) was freed");
         Ok(())
+    }
+
+    /// Which of the counts contradict each other: clusters in chunks, free clusters, free runs.
+    fn counts_contradiction(&self) -> Option<&'static str> {
+        let in_chunks: u32 = (0u32..).zip(self.counters()).map(|(order, count)| count << order).sum();
+        if in_chunks != self.free {
+            return Some("the chunks of all orders hold more or less than what is free");
+        }
+        let runs_fit = self.fragments <= self.free && (self.fragments > 0) == (self.free > 0);
+        (!runs_fit).then_some("runs without free clusters, or free clusters without runs")
+    }
+
+    /// What in the whole buddy contradicts the rest of it. Looks at every word.
+    fn contradiction(&self) -> Option<&'static str> {
+        let ones = |order: u32| {
+            let start = usize_from_u32(self.level_start[usize_from_u32(order)]);
+            let level = &self.words[start..usize_from_u32(self.level_end(order))];
+            level.iter().map(|word| word.count_ones()).sum::<u32>()
+        };
+        if ones(0) != self.free {
+            return Some("bits of free clusters and their count differ");
+        }
+        if (1..self.orders).any(|order| ones(order) != self.counters[usize_from_u32(order)]) {
+            return Some("bits of chunks of an order and their count differ");
+        }
+        if self.next_free(0).is_some_and(|first| first < self.first_free) {
+            return Some("a free cluster lies below the first one");
+        }
+        self.counts_contradiction()
     }
 
     /// The lowest free cluster in `[start, end)`.
@@ -391,6 +433,8 @@ impl Buddy {
 
     #[inline]
     fn set_chunk(&mut self, order: u32, at: u32) {
+        debug_assert!(at.trailing_zeros() >= order, "a chunk of order {order} at {at}");
+        debug_assert!(order == 0 || !self.has_chunk(order, at), "two chunks of order {order} at {at}");
         self.counters[usize_from_u32(order)] += 1;
         if order > 0 {
             let bit = at >> order;
@@ -400,6 +444,8 @@ impl Buddy {
 
     #[inline]
     fn remove_chunk(&mut self, order: u32, at: u32) {
+        debug_assert!(order == 0 || self.has_chunk(order, at), "no chunk of order {order} at {at}");
+        assert!(self.counters[usize_from_u32(order)] > 0, "no chunk of order {order} is left");
         self.counters[usize_from_u32(order)] -= 1;
         if order > 0 {
             let bit = at >> order;
@@ -543,6 +589,7 @@ mod tests {
                     used[range].fill(false);
                 }
                 let rebuilt = buddy_of(&used);
+                prop_assert_eq!(buddy.contradiction(), None);
                 prop_assert_eq!(visible(&buddy), visible(&rebuilt));
                 prop_assert!(buddy.first_free() <= rebuilt.first_free());
                 prop_assert_eq!(buddy.next_free(0), rebuilt.next_free(0));

@@ -73,10 +73,11 @@ impl<B: Backend> GroupTable<B> {
             let mut guard = self.lock(nr, cpu);
             if guard.buddy().is_none() && guard.state.generation == generation {
                 guard.install(&mut bitmap, self.geometry.clusters_in_group(nr), &self.geometry);
+                // Relaxed: statistics. Under the lock: an eviction, which needs it, never counts before this does.
+                let before = self.loaded.fetch_add(1, Ordering::Relaxed);
                 drop(guard);
-                // Relaxed: statistics.
                 self.built.fetch_add(1, Ordering::Relaxed);
-                if self.loaded.fetch_add(1, Ordering::Relaxed) >= self.loaded_max {
+                if before >= self.loaded_max {
                     self.evict_some(cpu, nr);
                 }
                 return Ok(());
@@ -108,9 +109,12 @@ impl<B: Backend> GroupTable<B> {
             return false;
         }
         let evicted = guard.state.loaded.take();
+        assert!(evicted.is_some(), "group {nr} counted as loaded and was not");
+        assert!(guard.state.pending.is_none(), "group {nr} was evicted with frees that wait for a commit");
         drop(guard);
         drop(evicted);
-        self.loaded.fetch_sub(1, Ordering::Relaxed);
+        let before = self.loaded.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "more groups were evicted than loaded");
         true
     }
 }
@@ -118,6 +122,8 @@ impl<B: Backend> GroupTable<B> {
 impl<B: Backend> GroupGuard<'_, B> {
     /// Makes the bitmap from the source the in-core one.
     fn install(&mut self, bitmap: &mut [u8], clusters: u32, geometry: &blockyard_disk::Geometry) {
+        assert!(self.state.loaded.is_none(), "group {} is loaded already", self.nr);
+        debug_assert!(self.state.pending.is_none(), "group {} was away while frees waited in it", self.nr);
         for prealloc in &self.state.preallocs {
             prealloc.for_each_left(|start, count| set_bits(bitmap, start, count));
         }
@@ -134,7 +140,8 @@ impl<B: Backend> GroupGuard<'_, B> {
         self.state.generation = self.state.generation.wrapping_add(1);
         self.publish();
         // Release pairs with pin: whoever sees the bit finds the bitmap under the lock.
-        self.group.residency.fetch_or(LOADED, Ordering::AcqRel);
+        let before = self.group.residency.fetch_or(LOADED, Ordering::AcqRel);
+        debug_assert_eq!(before & LOADED, 0, "group {} counted as loaded and was not", self.nr);
     }
 }
 

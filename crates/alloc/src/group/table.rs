@@ -46,6 +46,7 @@ pub(crate) struct GroupTable<B: Backend> {
 impl<B: Backend> GroupTable<B> {
     pub(crate) fn new(config: &AllocConfig, facts: &[GroupFacts], indexes: Indexes<B>) -> Self {
         let geometry = config.geometry;
+        assert_eq!(facts.len(), usize_from_u32(geometry.groups()), "facts of each group");
         let shared = (config.policy.locks == Locks::Hashed)
             .then(|| (0..HASHED_LOCKS).map(|_| CachePadded::new(Mutex::new(rank::GROUP, ()))).collect());
         // Bitmap, as much again for the orders above, and the fixed part.

@@ -32,7 +32,7 @@ struct OrderedSet<B: Backend> {
 impl<B: Backend> OrderedSets<B> {
     /// `orders` empty sets for `groups` groups; at most 64 orders.
     pub(crate) fn new(orders: u32, groups: u32) -> Self {
-        debug_assert!(orders <= u64::BITS, "{orders} orders do not fit one word");
+        assert!(orders <= u64::BITS, "{orders} orders do not fit one word");
         Self { sets: (0..orders).map(|_| OrderedSet::new(groups)).collect(), held: B::AtomicU64::new(0) }
     }
 
@@ -58,6 +58,12 @@ impl<B: Backend> OrderedSets<B> {
         }
     }
 
+    /// Whether a set holds a group; exact only under the group's lock.
+    pub(crate) fn contains(&self, order: u32, group: GroupNr) -> bool {
+        let at = usize_from_u32(group.raw());
+        self.sets[usize_from_u32(order)].bits[at / 64].load(Ordering::Relaxed) >> (at % 64) & 1 == 1
+    }
+
     /// The first order from `from` on whose set holds a group.
     #[inline]
     pub(crate) fn next_order(&self, from: u32) -> Option<u32> {
@@ -72,6 +78,7 @@ impl<B: Backend> OrderedSets<B> {
             return None;
         }
         let found = u32_from_usize(self.sets[usize_from_u32(order)].next(usize_from_u32(from))?);
+        debug_assert!(found >= from, "group {found} was found from {from} on");
         (found < end).then_some(GroupNr::new(found))
     }
 

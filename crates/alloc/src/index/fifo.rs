@@ -68,6 +68,7 @@ impl<B: Backend> FifoLists<B> {
         link.next.store(NONE, Ordering::Relaxed);
         link.list.store(order, Ordering::Relaxed);
         if ends.tail == NONE {
+            debug_assert_eq!(ends.head, NONE, "list {order} has a head and no tail");
             ends.head = nr;
         } else {
             self.link(ends.tail).next.store(nr, Ordering::Relaxed);
@@ -87,6 +88,8 @@ impl<B: Backend> FifoLists<B> {
         let mut ends = self.lists[usize_from_u32(order)].write();
         let previous = link.previous.load(Ordering::Relaxed);
         let next = link.next.load(Ordering::Relaxed);
+        debug_assert_eq!(previous == NONE, ends.head == group.raw(), "the head of list {order} and {group}");
+        debug_assert_eq!(next == NONE, ends.tail == group.raw(), "the tail of list {order} and {group}");
         if previous == NONE {
             ends.head = next;
         } else {
@@ -104,7 +107,9 @@ impl<B: Backend> FifoLists<B> {
     /// Adds to a length modulo 2^32; the list's write lock is held.
     fn change_length(&self, order: u32, by: u32) {
         let length = &self.lengths[usize_from_u32(order)];
-        length.store(length.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        let changed = length.load(Ordering::Relaxed).wrapping_add(by);
+        debug_assert!(usize_from_u32(changed) <= self.links.len(), "list {order} holds {changed} groups");
+        length.store(changed, Ordering::Relaxed);
     }
 
     /// The first group from the head that `suits`. The read lock is held over the whole walk.
@@ -127,6 +132,11 @@ impl<B: Backend> FifoLists<B> {
             at = self.link(at).next.load(Ordering::Relaxed);
         }
         None
+    }
+
+    /// Whether a list holds a group; exact only under the group's lock.
+    pub(crate) fn contains(&self, order: u32, group: GroupNr) -> bool {
+        self.link(group.raw()).list.load(Ordering::Relaxed) == order
     }
 
     pub(crate) fn len(&self, order: u32) -> u32 {

@@ -39,6 +39,7 @@ pub(super) fn all_free(bits: u32) -> Box<[u64]> {
 
 /// The bitmap in the first `bits` bits of `bytes`, which must hold them.
 pub(super) fn from_bytes(bytes: &[u8], bits: u32) -> Box<[u64]> {
+    assert!(bits > 0, "a group without inodes");
     assert!(bytes.len() >= usize_from_u32(bits.div_ceil(8)), "an inode bitmap of {} bytes", bytes.len());
     let mut words = all_free(bits);
     for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
@@ -89,6 +90,7 @@ fn next_clear(words: &[u64], start: u32, bits: u32) -> Option<u32> {
         hidden = 0;
         if clear != 0 {
             let bit = u32_from_usize(at) * 64 + clear.trailing_zeros();
+            debug_assert!(bit >= start, "bit {bit} was found from {start} on");
             return (bit < bits).then_some(bit);
         }
     }

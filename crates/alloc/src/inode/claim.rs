@@ -48,6 +48,12 @@ pub struct InodeUpdate {
 
 impl<'a, B: Backend> InodeClaim<'a, B> {
     pub(super) fn new(allocator: &'a InodeAllocator<B>, inode: InodeNr, request: &InodeRequest) -> Self {
+        let last = allocator.geometry.inodes_count();
+        assert!(
+            (allocator.config.first_inode..=last).contains(&inode.raw()),
+            "the claim on inode {inode} leaves {}..={last}",
+            allocator.config.first_inode
+        );
         Self { allocator, inode, directory: request.directory, slot: request.slot, open: true }
     }
 

@@ -84,6 +84,7 @@ impl GroupState {
     pub(super) fn evict(&mut self) -> bool {
         let evictable = self.bits.is_some() && self.claims == 0;
         if evictable {
+            assert_eq!(self.claimed_directories, 0, "claims on directories in a group without claims");
             self.bits = None;
             self.generation = self.generation.wrapping_add(1);
         }
@@ -110,6 +111,7 @@ impl GroupState {
     /// Turns a claim into a used inode. Gives whether the bitmap block must be written for the first time, and
     /// whether the inode lies where none was ever used.
     pub(super) fn commit(&mut self, index: u32, directory: bool, per_group: u32) -> (bool, bool) {
+        assert!(index < per_group, "inode index {index} of {per_group}");
         self.end_claim(directory);
         let first_use = index >= self.used_prefix(per_group);
         if first_use {
@@ -132,8 +134,10 @@ impl GroupState {
 
     fn end_claim(&mut self, directory: bool) {
         assert!(self.claims > 0 && self.bits.is_some(), "a group lost its claims");
+        assert!(!directory || self.claimed_directories > 0, "a claim on a directory ended as none began");
         self.claims -= 1;
         self.claimed_directories -= u32::from(directory);
+        debug_assert!(self.claimed_directories <= self.claims, "more claims on directories than claims");
     }
 }
 

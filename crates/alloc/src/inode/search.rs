@@ -168,6 +168,7 @@ impl<B: Backend> Search<'_, B> {
     fn first_group_with_inodes(&self, unit: FlexNr) -> Option<GroupNr> {
         let size = u64::from(self.geometry.flex_size());
         let first = u64::from(unit.raw()) * size;
+        debug_assert!(unit.raw() < self.units(), "unit {unit} of {}", self.units());
         let end = (first + size).min(u64::from(self.geometry.groups()));
         (u32_from_u64(first)..u32_from_u64(end))
             .map(GroupNr::new)
@@ -182,5 +183,6 @@ impl<B: Backend> Search<'_, B> {
 
 /// All units, from `start` around.
 fn ring(start: u32, units: u32) -> impl Iterator<Item = FlexNr> {
+    debug_assert!(start < units, "unit {start} of {units}");
     (start..units).chain(0..start).map(FlexNr::new)
 }

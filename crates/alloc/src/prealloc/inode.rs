@@ -7,7 +7,7 @@ use std::sync::Arc;
 use blockyard_disk::GroupNr;
 use blockyard_sync::{Atomic, Backend, Mutex, Native, Ordering, rank};
 
-use super::Prealloc;
+use super::{Owner, Prealloc};
 
 /// "No group" in a cursor.
 const NO_CURSOR: u32 = u32::MAX;
@@ -83,6 +83,7 @@ impl<B: Backend> InodeAlloc<B> {
         drop_deleted(&mut list);
         self.note_count(&list);
         let after = list.partition_point(|prealloc| prealloc.logical() <= logical);
+        debug_assert!(list.is_sorted_by_key(|prealloc| prealloc.logical()), "preallocations out of order");
         after.checked_sub(1).map(|at| Arc::clone(&list[at]))
     }
 
@@ -105,6 +106,7 @@ impl<B: Backend> InodeAlloc<B> {
     }
 
     pub(crate) fn insert(&self, prealloc: Arc<Prealloc<B>>) {
+        debug_assert_ne!(prealloc.owner, Owner::Locality, "an inode got a CPU slot's preallocation");
         let mut list = self.preallocs.lock();
         let at = list.partition_point(|other| other.logical() < prealloc.logical());
         list.insert(at, prealloc);

@@ -9,7 +9,7 @@ use blockyard_disk::Geometry;
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_sync::Backend;
 
-use super::Prealloc;
+use super::{Owner, Prealloc};
 
 /// Buckets by size of what is left.
 const BUCKETS: usize = 10;
@@ -69,7 +69,9 @@ impl<B: Backend> LocalityGroup<B> {
     /// Puts a preallocation with clusters left into its bucket. Gives those that the bucket lets go, which the caller
     /// must return to their groups in this order; they are deleted.
     pub(crate) fn insert(&mut self, prealloc: Arc<Prealloc<B>>) -> Vec<Arc<Prealloc<B>>> {
+        debug_assert_eq!(prealloc.owner, Owner::Locality, "a CPU slot got an inode's preallocation");
         let free = prealloc.glance().free;
+        assert!(free > 0, "a preallocation with nothing left is kept");
         let bucket = &mut self.buckets[bucket_of(free)];
         let at = bucket.iter().position(|other| other.glance().free > free).unwrap_or(bucket.len());
         bucket.insert(at, prealloc);
@@ -108,7 +110,6 @@ fn trim<B: Backend>(bucket: &mut Vec<Arc<Prealloc<B>>>) -> Vec<Arc<Prealloc<B>>>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prealloc::Owner;
     use blockyard_disk::GroupNr;
     use blockyard_sync::Native;
 

@@ -44,6 +44,7 @@ impl Selection {
     /// Counts a candidate and takes it.
     #[inline]
     pub(crate) fn take(&mut self, candidate: Extent) {
+        debug_assert!(candidate.len > 0, "a candidate of nothing");
         self.found += 1;
         self.best = candidate;
         self.status = Status::Found;

@@ -71,6 +71,7 @@ impl<B: Backend> Allocator<B> {
                 self.pick_from(context, criterion, &self.table.indexes.average, order, current)
             }),
         };
+        debug_assert!(picked.is_none_or(|group| group.raw() < context.groups), "{picked:?} may not be used");
         context.picked[criterion.index()] |= picked.is_some();
         picked
     }

@@ -13,6 +13,7 @@ fn candidate(group: GroupNr, start: u32, len: u32) -> Extent {
 
 /// Takes the lowest chunk of the smallest sufficient order.
 pub(crate) fn power_of_two(buddy: &Buddy, group: GroupNr, order2: u32, want: u32, selection: &mut Selection) {
+    debug_assert!(order2 > 0 && want <= 1 << order2, "{want} clusters of a chunk of order {order2}");
     for order in order2..u32_from_len(buddy.counters()) {
         if buddy.counters()[usize_from_u32(order)] == 0 {
             continue;
@@ -76,6 +77,7 @@ pub(crate) fn general(buddy: &Buddy, group: GroupNr, want: u32, whole_runs: bool
         }
         // A free cluster after a used one, or after the chunk offered last: a chunk starts here.
         let run = buddy.run_from(start, want);
+        debug_assert!(run <= left, "a run of {run} clusters where {left} are left");
         selection.offer(candidate(group, start, run), want);
         at = start + run;
         left = left.saturating_sub(run);

@@ -31,9 +31,11 @@ impl<B: Backend> Allocator<B> {
         let mut found = context.selection.best;
         found.len = found.len.min(context.goal.len);
         found.logical = context.goal.logical;
+        assert_eq!(found.group, guard.nr, "found in one group, claimed in another");
+        assert!(found.len > 0, "nothing was found in group {}", guard.nr);
         guard.mark_used(found.start, found.len);
         let pinned = guard.group.pin();
-        debug_assert!(pinned, "a group that was scanned is loaded");
+        assert!(pinned, "group {} was scanned and is not loaded", guard.nr);
         self.remember_success(context, found);
         let mut find = Find { found, served: found, prealloc: None };
         if context.original.len < found.len {
@@ -78,6 +80,11 @@ impl<B: Backend> Allocator<B> {
             prealloc
         };
         find.served.logical = asked.logical;
+        let (served, end) = (find.served, find.served.start + find.served.len);
+        assert!(
+            served.len > 0 && found.start <= served.start && end <= found.start + found.len,
+            "{served:?} is not part of {found:?}"
+        );
         let prealloc = Arc::new(prealloc);
         guard.add_prealloc(Arc::clone(&prealloc));
         self.stats.add_preallocated(context.request.cpu, found.len);
@@ -133,9 +140,11 @@ pub(crate) fn part_of<B: Backend>(
     len: u32,
     ratio_bits: u32,
 ) -> (u32, u32) {
+    assert!(logical >= prealloc.logical(), "block {logical} lies before its preallocation");
     let offset = u64_from_u32(logical - prealloc.logical());
     let all = u64_from_u32(prealloc.len) << ratio_bits;
     let end = all.min(offset + (u64_from_u32(len) << ratio_bits));
+    debug_assert!(offset < end, "block {logical} lies after its preallocation");
     let count = (end - offset).div_ceil(1 << ratio_bits);
     (prealloc.start + u32_from_u64(offset >> ratio_bits), u32_from_u64(count))
 }

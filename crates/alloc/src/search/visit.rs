@@ -33,6 +33,7 @@ impl<B: Backend> Allocator<B> {
         nr: GroupNr,
         criterion: Criterion,
     ) -> Result<()> {
+        debug_assert!(nr.raw() < context.groups, "group {nr} of {} that may be used", context.groups);
         self.prefetch_at(context, nr, criterion);
         let picky = criterion < Criterion::Any || context.floor.is_some();
         let skips = self.policy.busy == Busy::Skip && picky;
@@ -143,6 +144,12 @@ impl<B: Backend> Allocator<B> {
                 }
             }
         }
+        let selection = &context.selection;
+        debug_assert!(
+            selection.status != Status::Found || selection.best.group == nr,
+            "a scan of group {nr} found {:?}",
+            selection.best
+        );
         context.stats.extents_scanned[criterion.index()] += context.selection.found - found_before;
     }
 

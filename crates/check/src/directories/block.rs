@@ -78,6 +78,11 @@ pub(super) fn check(
     }
     let Ok(entries) = Entries::new(bytes, layout) else { return };
     let mut entries: Vec<Entry<'_>> = collect(entries, site, sink);
+    debug_assert!(
+        entries.iter().all(|entry| entry.at + 8 + entry.name.len() <= bytes.len()),
+        "an entry leaves its block"
+    );
+    debug_assert!(entries.is_sorted_by(|a, b| a.at < b.at), "entries out of order");
     if !visit.layout.file_types {
         for entry in entries.iter().filter(|entry| entry.inode != 0 && bytes[entry.at + 7] != 0) {
             let detail = format!("{}: {}", printable(entry.name), bytes[entry.at + 7]);

@@ -175,6 +175,7 @@ fn read_block(
     if at.levels_below == 0 {
         index.lowest.push(at.logical);
     }
+    debug_assert!(index.lowest.len() <= index.nodes.len() + 1, "more nodes above leaves than nodes");
     let first_pending = pending.len();
     for (nth, entry) in entries.iter().enumerate() {
         let low = if nth == 0 { at.bounds.low } else { entry.key & !CONTINUES };
@@ -190,7 +191,8 @@ fn read_block(
         } else if at.levels_below == 0 {
             index.leaves.insert(logical, bounds);
         } else {
-            index.nodes.insert(logical, ());
+            let earlier = index.nodes.insert(logical, ());
+            assert!(earlier.is_none(), "node {logical} is read twice");
             pending.push(Pending { logical, levels_below: at.levels_below - 1, bounds });
         }
     }

@@ -55,6 +55,10 @@ pub(super) fn check_in_inode(
     match xattr::parse_entries(area, Home::Inode) {
         Ok(entries) => {
             report_names(cx, area);
+            debug_assert!(
+                entries.iter().all(|entry| entry.at + 16 + entry.name.len() <= area.len()),
+                "an entry leaves the inode"
+            );
             found.count = entries.len();
             for entry in &entries {
                 check_entry(cx, entry, facts);

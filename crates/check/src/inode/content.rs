@@ -46,6 +46,7 @@ fn walk_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, role: Rol
         }
         walk_indirect(&mut walk, &raw.block_words());
     }
+    debug_assert!(walk.end_written <= walk.end, "written to {}, mapped to {}", walk.end_written, walk.end);
     Sums {
         runs: walk.runs,
         blocks: walk.blocks,

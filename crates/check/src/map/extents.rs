@@ -28,6 +28,7 @@ struct Node {
 
 impl Node {
     fn entry(&self, index: usize) -> &[u8] {
+        debug_assert!(index < self.entries, "entry {index} of {}", self.entries);
         &self.bytes[12 + 12 * index..24 + 12 * index]
     }
 
@@ -66,6 +67,7 @@ pub(crate) fn walk_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
             leaf_entry(walk, &extent, site, end, &mut floor);
         } else if let Some(child) = index_entry(walk, node, index, floor) {
             stack.push(child);
+            assert!(stack.len() <= usize::from(DEPTH_MAX) + 1, "{} levels of a tree", stack.len());
         }
     }
 }
@@ -102,6 +104,8 @@ fn open_node(
     if place.is_some() && verify_extent_block(walk.seed, &bytes).is_err() {
         walk.sink.add(Code::EXTENT_CHECKSUM, site, "");
     }
+    let ends = 12 + 12 * usize::from(entries);
+    assert!(ends <= bytes.len(), "{entries} entries end at byte {ends} of {}", bytes.len());
     Some(Node { bytes, entries: usize::from(entries), next: 0, depth: depth.unwrap_or(found), end, place })
 }
 

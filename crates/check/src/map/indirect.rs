@@ -96,7 +96,10 @@ fn walk_table(walk: &mut Walk<'_, '_>, joiner: &mut Joiner, word: u32, level: u3
     loop {
         if let Some((word, level, logical)) = pending.take() {
             match open_table(walk, joiner, word, level, logical) {
-                Ok(Some(table)) => stack.push(table),
+                Ok(Some(table)) => {
+                    stack.push(table);
+                    assert!(stack.len() <= 3, "{} levels of indirect blocks", stack.len());
+                }
                 Ok(None) => {}
                 Err(GivenUp) => return false,
             }
