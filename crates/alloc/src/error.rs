@@ -1,6 +1,9 @@
 //! Errors of the allocator. Running out of space is an answer, not a fault: [`NoSpace`] says what could still help.
+//!
+//! A free that contradicts the bitmaps, and a bitmap that contradicts its descriptor, are corruption of the image like
+//! any other: a [`Corruption`] with its kind and place.
 
-use blockyard_disk::GroupNr;
+use blockyard_disk::{BlockNr, Corruption, CorruptionKind, GroupNr};
 
 /// What a [`GroupSource`](crate::GroupSource) reports when it cannot give a bitmap.
 pub type SourceError = Box<dyn std::error::Error + Send + Sync + 'static>;
@@ -29,25 +32,10 @@ pub enum AllocError {
         /// What the source said.
         source: SourceError,
     },
-    /// A range was freed that is free already, waits for its commit, or lies outside the file system.
-    #[error("cluster {at} of group {group} is freed twice")]
-    DoubleFree {
-        /// The group.
-        group: GroupNr,
-        /// Offset of the first such cluster in the group.
-        at: u32,
-    },
-    /// A range that leaves the file system.
-    #[error("blocks {first}..+{count} leave the file system")]
-    OutOfRange {
-        /// First block.
-        first: u64,
-        /// Blocks.
-        count: u64,
-    },
-    /// A group whose bitmap contradicts its descriptor is not changed any more.
-    #[error("group {0} is corrupt: its bitmap contradicts its descriptor")]
-    CorruptGroup(GroupNr),
+    /// What is to be freed is free or waits for its commit already, or lies outside the file system; or the bitmap of
+    /// its group contradicts the descriptor: such a group is not changed any more.
+    #[error(transparent)]
+    Corrupt(#[from] Corruption),
     /// The request itself is impossible.
     #[error("impossible request: {0}")]
     BadRequest(&'static str),
@@ -62,6 +50,23 @@ pub enum AllocError {
         /// The refused value.
         value: u64,
     },
+}
+
+impl AllocError {
+    /// A cluster was freed that is free already, or waits for its commit.
+    pub(crate) fn freed_twice(group: GroupNr, block: BlockNr) -> Self {
+        Corruption::new(CorruptionKind::BlockBitmapContradiction).in_group(group).in_block(block).into()
+    }
+
+    /// A group whose bitmap contradicts its descriptor.
+    pub(crate) fn corrupt_group(group: GroupNr) -> Self {
+        Corruption::new(CorruptionKind::BlockBitmapContradiction).in_group(group).into()
+    }
+
+    /// Blocks were freed that are not all in the file system.
+    pub(crate) fn freed_outside(first: BlockNr) -> Self {
+        Corruption::new(CorruptionKind::FreedOutside).in_block(first).into()
+    }
 }
 
 /// Result of an allocator operation.

@@ -9,7 +9,7 @@ pub(crate) mod md;
 pub(crate) mod pending;
 
 use blockyard_disk::num::{u32_from_u64, u64_from_u32};
-use blockyard_disk::{BlockNr, GroupNr, TxnId};
+use blockyard_disk::{BlockNr, ClusterOffset, GroupNr, TxnId};
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Ordering, ShardedCounter};
 
 use crate::allocator::Allocator;
@@ -207,7 +207,7 @@ impl<B: Backend> Allocator<B> {
     /// clusters may be handed out again before this returns.
     ///
     /// # Errors
-    /// [`AllocError::OutOfRange`], [`AllocError::DoubleFree`], [`AllocError::CorruptGroup`], [`AllocError::Load`].
+    /// [`AllocError::Corrupt`], [`AllocError::Load`].
     /// A range is freed group by group: what came before the failing group stays freed.
     pub fn free(&self, first: BlockNr, blocks: u64, context: FreeContext) -> Result<u64> {
         let mut freed = 0;
@@ -261,7 +261,7 @@ impl<B: Backend> Allocator<B> {
         let end =
             first.raw().checked_add(blocks).filter(|&end| blocks > 0 && end <= total && first.raw() >= f0);
         let Some(end) = end else {
-            return Err(AllocError::OutOfRange { first: first.raw(), count: blocks });
+            return Err(AllocError::freed_outside(first));
         };
         let ratio = u64_from_u32(geometry.cluster_ratio());
         let up = |n: u64| n.div_ceil(ratio);
@@ -280,7 +280,7 @@ impl<B: Backend> Allocator<B> {
             "{extent:?} leaves its group"
         );
         if guard.summary().corrupt() {
-            return Err(AllocError::CorruptGroup(group));
+            return Err(AllocError::corrupt_group(group));
         }
         debug_assert!(
             !guard.overlaps_prealloc(start, count),
@@ -289,9 +289,13 @@ impl<B: Backend> Allocator<B> {
         let free = guard.buddy().and_then(|buddy| buddy.next_free_in(start, start + count));
         let waiting = || guard.state.pending.as_ref().and_then(|tree| tree.overlap(start, count));
         match free.or_else(waiting) {
-            Some(at) => Err(AllocError::DoubleFree { group, at }),
+            Some(at) => Err(self.freed_twice(group, at)),
             None => Ok(()),
         }
+    }
+
+    fn freed_twice(&self, group: GroupNr, at: u32) -> AllocError {
+        AllocError::freed_twice(group, self.table.geometry.block_at(group, ClusterOffset::new(at)))
     }
 
     fn free_locked(
@@ -304,7 +308,7 @@ impl<B: Backend> Allocator<B> {
             None => guard.mark_free(extent.start, extent.count),
             Some(txn) => self.frees.add(guard, txn, extent.start, extent.count, context.cpu),
         }
-        .map_err(|AlreadyFree { at }| AllocError::DoubleFree { group: extent.group, at })?;
+        .map_err(|AlreadyFree { at }| self.freed_twice(extent.group, at))?;
         guard.clear_block_uninit();
         Ok(())
     }

@@ -133,8 +133,8 @@ impl<B: Backend> InodeAllocator<B> {
     /// group's lock, and the number can be claimed again when it has returned.
     ///
     /// # Errors
-    /// [`InodeError::NotInUse`] when it is free already, [`InodeError::OutOfRange`], [`InodeError::Load`],
-    /// [`InodeError::CorruptGroup`].
+    /// [`InodeError::Corrupt`] when it is free already, reserved or beyond the last, or its group was taken out of use;
+    /// [`InodeError::Load`].
     pub fn free<R>(
         &self,
         inode: InodeNr,
@@ -143,12 +143,12 @@ impl<B: Backend> InodeAllocator<B> {
         write: impl FnOnce(&InodeUpdate) -> R,
     ) -> Result<R, InodeError> {
         if inode.raw() < self.config.first_inode || inode.raw() > self.geometry.inodes_count() {
-            return Err(InodeError::OutOfRange(inode));
+            return Err(InodeError::out_of_range(inode));
         }
         let (group, index) = self.geometry.locate_inode(inode);
-        let mut state = self.loaded(group, slot)?.ok_or(InodeError::CorruptGroup(group))?;
+        let mut state = self.loaded(group, slot)?.ok_or_else(|| InodeError::corrupt_group(group))?;
         if !state.clear(index) {
-            return Err(InodeError::NotInUse(inode));
+            return Err(InodeError::not_in_use(inode));
         }
         self.counts.freed(group, directory, slot);
         Ok(write(&self.update(inode, false, &state)))

@@ -205,6 +205,8 @@ corruption_kinds! {
     InodeBitmapChecksum "inode bitmap checksum does not match",
     /// A bit of a block bitmap is not what the owner of its cluster says, or the descriptor's count is.
     BlockBitmapContradiction "block bitmap contradicts the use of its clusters",
+    /// A map gives back blocks that are not in the file system.
+    FreedOutside "blocks to be freed leave the file system",
     /// A bit of an inode bitmap is not what its inode says, or the descriptor's count is.
     InodeBitmapContradiction "inode bitmap contradicts the use of its inodes",
 

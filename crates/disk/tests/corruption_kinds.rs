@@ -318,6 +318,7 @@ fn needs_an_image(kind: Kind) -> bool {
         || matches!(
             kind,
             Kind::IndirectLoop
+                | Kind::FreedOutside
                 | Kind::DirBlocks
                 | Kind::DirHole
                 | Kind::XattrValueInode

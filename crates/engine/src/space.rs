@@ -170,7 +170,12 @@ impl From<AllocError> for Error {
                 Ok(cause) => *cause,
                 Err(other) => Self::Refused(format!("block bitmap of group {group}: {other}")),
             },
-            other => Self::Refused(other.to_string()),
+            AllocError::Corrupt(found) => Self::Corrupt(found),
+            AllocError::BadRequest(what) => Self::Invalid(what),
+            AllocError::BadTunable { name, .. } => Self::Invalid(name),
+            AllocError::BadConfig(what) => {
+                Self::Refused(format!("impossible allocator configuration: {what}"))
+            }
         }
     }
 }
@@ -355,7 +360,10 @@ impl From<blockyard_alloc::inode::InodeError> for Error {
                 Ok(cause) => *cause,
                 Err(other) => Self::Refused(format!("inode bitmap of group {group}: {other}")),
             },
-            other => Self::Refused(other.to_string()),
+            InodeError::Corrupt(found) => Self::Corrupt(found),
+            InodeError::BadConfig(what) => {
+                Self::Refused(format!("impossible allocator configuration: {what}"))
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of inode allocation.
 
-use blockyard_disk::{GroupNr, InodeNr};
+use blockyard_disk::{Corruption, CorruptionKind, GroupNr, InodeNr};
 
 /// Why no inode was allocated or freed.
 #[derive(Debug, thiserror::Error)]
@@ -16,16 +16,28 @@ pub enum InodeError {
         /// What the source said.
         source: Box<dyn std::error::Error + Send + Sync + 'static>,
     },
-    /// An inode was freed that is free already.
-    #[error("inode {0} is freed but not in use")]
-    NotInUse(InodeNr),
-    /// A reserved inode, or one beyond the last.
-    #[error("inode {0} can not be freed: reserved, or beyond the last")]
-    OutOfRange(InodeNr),
-    /// A group that was taken out of use is not changed any more.
-    #[error("the inode bitmap of group {0} is corrupt")]
-    CorruptGroup(GroupNr),
+    /// An inode is to be freed that is free already, reserved or beyond the last; or the bitmap of its group was found
+    /// wrong: such a group is not changed any more.
+    #[error(transparent)]
+    Corrupt(#[from] Corruption),
     /// The configuration is impossible.
     #[error("impossible inode allocator configuration: {0}")]
     BadConfig(&'static str),
+}
+
+impl InodeError {
+    /// An inode was freed that is free already.
+    pub(super) fn not_in_use(inode: InodeNr) -> Self {
+        Corruption::new(CorruptionKind::InodeBitmapContradiction).in_inode(inode).into()
+    }
+
+    /// A reserved inode, or one beyond the last, was to be freed.
+    pub(super) fn out_of_range(inode: InodeNr) -> Self {
+        Corruption::new(CorruptionKind::InodeNumber).in_inode(inode).into()
+    }
+
+    /// A group whose bitmap is not to be believed.
+    pub(super) fn corrupt_group(group: GroupNr) -> Self {
+        Corruption::new(CorruptionKind::InodeBitmapContradiction).in_group(group).into()
+    }
 }

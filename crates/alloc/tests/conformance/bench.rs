@@ -8,7 +8,7 @@ use blockyard_alloc::{
     AllocError, AllocEvent, Allocator, BlockRequest, Claim, EventKind, EventRings, FreeContext, FreedExtent,
     GroupLine, InodeAlloc, Mapping, Neighbour, Policy, RequestFlags,
 };
-use blockyard_disk::{BlockCount, BlockNr, Geometry, GroupNr, InodeNr, LogicalBlock, TxnId};
+use blockyard_disk::{BlockCount, BlockNr, CorruptionKind, Geometry, GroupNr, InodeNr, LogicalBlock, TxnId};
 use blockyard_sync::CpuSlot;
 
 use crate::shapes::{CPUS, OVERHEAD, Shape};
@@ -279,7 +279,11 @@ impl Bench<'_> {
             assert_eq!(before, Some(Cell::Used));
         }
         let again = self.free_blocks(extent, context);
-        assert!(matches!(again, Err(AllocError::DoubleFree { .. })), "{again:?}");
+        let Err(AllocError::Corrupt(found)) = again else { panic!("freed twice: {again:?}") };
+        assert_eq!(
+            (found.kind, found.at.group),
+            (CorruptionKind::BlockBitmapContradiction, Some(extent.group))
+        );
     }
 
     fn free_blocks(&self, extent: FreedExtent, context: FreeContext) -> Result<u64, AllocError> {
