@@ -20,7 +20,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use crate::report::Table;
+use crate::figures::Table;
 
 /// The arms: what is turned, and the policy.
 const ARMS: [(&str, &str); 14] = [

@@ -7,7 +7,9 @@
 //! file that was truncated to nothing. A commit comes after each [`COMMIT_BYTES`] of data. No clock takes part: the same
 //! seed gives the same image.
 
+mod published;
 mod reuse;
+pub mod table;
 mod timeline;
 mod tree;
 
@@ -22,15 +24,14 @@ use blockyard_engine::{Events, FileSystem, NewInode, OpenOptions};
 use blockyard_inspect::scan::ImageScan;
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::Ledger;
+use crate::folder::ledger::Ledger;
 use crate::run::{CellDevice, ImageSource, NamedMap, Verdict};
 use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
 use reuse::Reuse;
 
 pub use timeline::Timeline;
-pub use tree::{Tree, TreeFile, scaled};
-pub(crate) use tree::{normal, whole};
+pub use tree::{Tree, TreeFile};
 
 /// Data written between two commits at full scale: the five seconds of a mount at 256 MiB/s.
 pub const COMMIT_BYTES: u64 = 1280 * MIB;
@@ -159,7 +160,7 @@ impl CopyPlan {
             "workload": "copy",
             "name": name,
             "policy": format!("{policy:?}"),
-            "tree": crate::ledger::hash(&format!("{:?}", self.tree)),
+            "tree": crate::folder::ledger::hash(&format!("{:?}", self.tree)),
             "copies": self.copies,
             "cpus": self.cpus,
             "image": self.image.identity()?,
@@ -188,7 +189,7 @@ impl CopyPlan {
     }
 }
 
-impl crate::ledger::Cell for CopyOutcome {
+impl crate::folder::ledger::Cell for CopyOutcome {
     const FILE: &'static str = crate::report::COPIES_FILE;
     type Row = CopyRow;
 

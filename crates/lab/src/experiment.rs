@@ -3,15 +3,11 @@
 //! Published rates come from other machines. They stand in rows and columns marked as published; what may be compared
 //! is how figures change with workers and policies, never a rate with a rate.
 
-mod rotation;
-mod series;
-
-use crate::report::Table;
-use crate::report::plot::Chart;
-use crate::row::{Interleave, Row};
-use crate::run::{ImageSource, Plan};
-use crate::runner::Limit;
-use crate::workload::Workload;
+use crate::figures::Table;
+use crate::figures::plot::Chart;
+use crate::figures::row::Row;
+use crate::run::{Plan, Setup};
+use crate::{e1, e2};
 
 /// A published experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,25 +16,6 @@ pub enum Experiment {
     Series,
     /// E2: round-robin allocation (February 2026), its three fio jobs. Its maps are `lab run copy`.
     Rotation,
-}
-
-/// What the cells of an experiment have in common.
-#[derive(Clone, Debug)]
-pub struct Setup {
-    /// Factor on the published file sizes.
-    pub scale: f64,
-    /// Wall-clock time of a cell that does not end by itself.
-    pub limit: Limit,
-    /// Numbers of workers of the tables over workers; `None`: the published ones.
-    pub workers: Option<Vec<u32>>,
-    /// Repetitions.
-    pub repeat: u32,
-    /// Seed.
-    pub seed: u64,
-    /// Whether the allocator takes the device for one with seek times.
-    pub rotational: bool,
-    /// The image; `None`: in memory, as large as the published one.
-    pub image: Option<ImageSource>,
 }
 
 impl Experiment {
@@ -68,8 +45,8 @@ impl Experiment {
     #[must_use]
     pub fn plans(self, setup: &Setup) -> Vec<Plan> {
         match self {
-            Self::Series => series::plans(setup),
-            Self::Rotation => rotation::plans(setup),
+            Self::Series => e1::plans(setup),
+            Self::Rotation => e2::plans(setup),
         }
     }
 
@@ -77,8 +54,8 @@ impl Experiment {
     #[must_use]
     pub fn tables(self, rows: &[Row]) -> Vec<Table> {
         match self {
-            Self::Series => series::tables(rows),
-            Self::Rotation => rotation::tables(rows),
+            Self::Series => e1::tables(rows),
+            Self::Rotation => e2::tables(rows),
         }
     }
 
@@ -86,35 +63,8 @@ impl Experiment {
     #[must_use]
     pub fn charts(self, rows: &[Row]) -> Vec<Chart> {
         match self {
-            Self::Series => vec![series::chart(rows)],
+            Self::Series => vec![e1::chart(rows)],
             Self::Rotation => Vec::new(),
-        }
-    }
-}
-
-impl Setup {
-    fn plan(&self, workload: &str, policies: &[&str], workers: &[u32], interleave: Interleave) -> Plan {
-        // Operations on files of 1 MiB are what fallocate2 is published for; only the large files are made smaller.
-        let scale = if workload == "fallocate2" { 1.0 } else { self.scale };
-        let workload = Workload::by_name(workload, scale).expect("the experiments name workloads that exist");
-        let image = self.image.clone();
-        Plan {
-            image: image.unwrap_or_else(|| ImageSource::memory(workload.published_device(), self.seed)),
-            limit: if workload.ends_by_itself() {
-                Limit { time: None, ops_per_worker: None }
-            } else {
-                self.limit
-            },
-            workload,
-            policies: policies.iter().map(|&policy| policy.to_owned()).collect(),
-            workers: workers.to_vec(),
-            cpus: None,
-            interleave,
-            repeat: self.repeat,
-            seed: self.seed,
-            beside_kernel: false,
-            journal: vec![false],
-            rotational: self.rotational,
         }
     }
 }
@@ -122,7 +72,8 @@ impl Setup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::run;
+    use crate::run::{ImageSource, run};
+    use crate::runner::Limit;
 
     fn small() -> Setup {
         Setup {

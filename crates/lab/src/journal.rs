@@ -20,8 +20,8 @@ use blockyard_engine::{FileSystem, JournalUse, NewInode, OpenOptions, mkfs};
 use blockyard_sync::{Native, locks_taken};
 use serde::Serialize;
 
-use crate::report::Table;
-use crate::row::Interleave;
+use crate::figures::Table;
+use crate::figures::row::Interleave;
 use crate::run::default_mkfs;
 use crate::runner::{self, Limit};
 use crate::target::engine::{EngineTarget, context};

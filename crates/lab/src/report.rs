@@ -5,14 +5,7 @@
 //! `passes.jsonl` (one [`PassRow`] a line), `cells.jsonl` (what was measured, cell by cell: [`crate::ledger`]), `maps.json` and `timelines.json`; everything printed or drawn is computed from those, so a report
 //! can be made again later and elsewhere.
 
-pub mod clusters;
-pub mod copies;
-pub mod environment;
-pub mod html;
-pub mod passes;
-pub mod plot;
-pub mod summary;
-pub mod table;
+mod html;
 
 use std::fs;
 use std::io::Write as _;
@@ -22,15 +15,15 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::clusters::ClusterRow;
 use crate::copy::{CopyRow, Timeline};
+use crate::e3::ClusterRow;
+use crate::e4::PassRow;
 use crate::experiment::Experiment;
-use crate::ledger::CELLS_FILE;
-use crate::passes::PassRow;
-use crate::row::Row;
+use crate::figures::row::Row;
+use crate::figures::{Table, plot, summary};
+use crate::folder::Environment;
+use crate::folder::ledger::CELLS_FILE;
 use crate::run::NamedMap;
-pub use environment::{Environment, command_line};
-pub use table::Table;
 
 /// File name of the rows in a run's folder.
 pub const ROWS_FILE: &str = "rows.jsonl";
@@ -156,9 +149,9 @@ impl Run {
     pub fn tables(&self) -> Vec<Table> {
         let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
         let mut tables = experiment.map(|experiment| experiment.tables(&self.rows)).unwrap_or_default();
-        tables.extend(copies::table(&self.copies));
-        tables.extend(clusters::table(&self.clusters));
-        tables.extend(passes::table(&self.passes));
+        tables.extend(crate::copy::table::table(&self.copies));
+        tables.extend(crate::e3::table::table(&self.clusters));
+        tables.extend(crate::e4::table::table(&self.passes));
         tables.extend(summary::tables(&self.rows));
         tables
     }
@@ -186,13 +179,13 @@ impl Run {
     pub fn csv(&self) -> String {
         let mut text = summary::csv(&self.rows);
         if !self.copies.is_empty() {
-            text.push_str(&copies::csv(&self.copies));
+            text.push_str(&crate::copy::table::csv(&self.copies));
         }
         if !self.clusters.is_empty() {
-            text.push_str(&clusters::csv(&self.clusters));
+            text.push_str(&crate::e3::table::csv(&self.clusters));
         }
         if !self.passes.is_empty() {
-            text.push_str(&passes::csv(&self.passes));
+            text.push_str(&crate::e4::table::csv(&self.passes));
         }
         text
     }

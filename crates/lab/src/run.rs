@@ -7,16 +7,17 @@ mod cell;
 mod image;
 mod judge;
 mod kernel;
+mod setup;
 
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::Policy;
 use blockyard_inspect::map::AllocationMap;
 use blockyard_inspect::scan::ImageScan;
 
-use crate::ledger::{self, Ledger};
-use crate::row::{Interleave, Row};
+use crate::figures::row::{Interleave, Row};
+use crate::figures::spread::abba;
+use crate::folder::ledger::{self, Ledger};
 use crate::runner::Limit;
-use crate::spread::abba;
 use crate::workload::Workload;
 use cell::Cell;
 
@@ -25,6 +26,7 @@ pub use image::{ImageSource, default_mkfs};
 pub use judge::Verdict;
 pub(crate) use judge::e2fsck_program;
 pub use kernel::CAVEAT;
+pub use setup::Setup;
 
 /// What to run.
 #[derive(Clone, Debug)]

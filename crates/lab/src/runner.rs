@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use blockyard_disk::num::count_as_f64;
 use hdrhistogram::Histogram;
 
-use crate::row::Interleave;
+use crate::figures::row::Interleave;
 use crate::target::Target;
 use crate::workload::{Step, Worker, Workers};
 

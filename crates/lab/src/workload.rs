@@ -7,6 +7,7 @@
 mod append;
 mod fallocate2;
 mod fio;
+pub mod scale;
 
 use anyhow::Result;
 

@@ -10,7 +10,8 @@ use std::process::Command;
 
 use blockyard_lab::Interleave;
 use blockyard_lab::copy::{self, CopyPlan, Tree};
-use blockyard_lab::report::{Environment, Run};
+use blockyard_lab::folder::Environment;
+use blockyard_lab::report::Run;
 use blockyard_lab::run::{ImageSource, Plan, run};
 use blockyard_lab::runner::Limit;
 use blockyard_lab::workload::Workload;

@@ -7,7 +7,7 @@ use blockyard_inspect::map::shades;
 use blockyard_inspect::xml::escape;
 use serde::{Deserialize, Serialize};
 
-use crate::report::table::folded;
+use crate::figures::table::folded;
 
 /// Most rows of a picture; more groups share rows.
 const ROWS: usize = 256;

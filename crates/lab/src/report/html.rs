@@ -3,9 +3,10 @@
 use blockyard_inspect::units;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::plot::{Series, bar_chart, line_chart};
-use super::{Run, Table, summary};
-use crate::row::Row;
+use super::Run;
+use crate::figures::plot::{Series, bar_chart, line_chart};
+use crate::figures::row::Row;
+use crate::figures::{Table, summary};
 use crate::run::NamedMap;
 
 /// Light or dark as the reader's system is; published figures stand apart from ours by slant and colour.
@@ -24,7 +25,7 @@ code{background:var(--code);padding:.1em .3em;overflow-wrap:anywhere}.scroll{ove
 
 /// The page of a run.
 #[must_use]
-pub fn page(run: &Run, tables: &[Table]) -> String {
+pub(super) fn page(run: &Run, tables: &[Table]) -> String {
     let workloads = summary::by_workload(&run.rows);
     let names: Vec<&str> = workloads.iter().map(|(name, _)| name.as_str()).collect();
     let what = match names.is_empty() {
@@ -196,8 +197,8 @@ fn table_markup(table: &Table) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Environment;
-    use crate::report::summary::tests::row;
+    use crate::figures::summary::tests::row;
+    use crate::folder::Environment;
 
     #[test]
     fn a_run_survives_its_folder_and_its_page_refers_to_nothing_outside() {

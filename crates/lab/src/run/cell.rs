@@ -7,7 +7,7 @@ use blockyard_engine::{FileSystem, JournalUse, OpenOptions};
 use blockyard_inspect::scan::ImageScan;
 
 use super::{Judged, Plan};
-use crate::row::{Interleave, Row};
+use crate::figures::row::{Interleave, Row};
 use crate::runner::{self, Measured};
 use crate::target::engine::{EngineTarget, context};
 use crate::workload::MIB;

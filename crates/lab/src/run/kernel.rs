@@ -20,7 +20,7 @@ use blockyard_inspect::scan::ImageScan;
 use super::cell::{CRITERION_NAMES, figures};
 use super::judge::e2fsck_program;
 use super::{Judged, KERNEL_ARM, Plan};
-use crate::row::{Interleave, Row};
+use crate::figures::row::{Interleave, Row};
 use crate::runner;
 use crate::scratch::Scratch;
 use crate::target::kernel::KernelTarget;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 use blockyard_inspect::units::{self, counted};
 use blockyard_lab::crash::{self, Judges, Plan, Row};
-use blockyard_lab::report::Table;
+use blockyard_lab::figures::Table;
 
 use crate::commands::Output;
 use crate::commands::progress::Progress;

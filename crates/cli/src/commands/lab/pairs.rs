@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use blockyard_inspect::units;
+use blockyard_lab::figures::Table;
+use blockyard_lab::figures::table::figure;
 use blockyard_lab::pairs::{self, PairsRow};
-use blockyard_lab::report::Table;
-use blockyard_lab::report::table::figure;
 
 use crate::commands::Output;
 use crate::commands::progress::Progress;

@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_device::ImagePath;
 use blockyard_lab::Interleave;
-use blockyard_lab::clusters::{CLUSTERS, ClusterPlan};
 use blockyard_lab::copy::{CopyPlan, Tree};
-use blockyard_lab::experiment::{Experiment, Setup};
-use blockyard_lab::ledger::{Existing, Ledger};
-use blockyard_lab::passes::{KINDS, PassPlan};
-use blockyard_lab::report::{Environment, Run, command_line};
+use blockyard_lab::e3::{CLUSTERS, ClusterPlan};
+use blockyard_lab::e4::{KINDS, PassPlan};
+use blockyard_lab::experiment::Experiment;
+use blockyard_lab::folder::ledger::{Existing, Ledger};
+use blockyard_lab::folder::{Environment, command_line};
+use blockyard_lab::report::Run;
+use blockyard_lab::run::Setup;
 use blockyard_lab::run::{CAVEAT, ImageSource, KERNEL_ARM, Plan, Verdict};
 use blockyard_lab::runner::Limit;
 use blockyard_lab::workload::Workload;
@@ -530,7 +532,7 @@ fn run_clusters(
     let mut ledger = begin(&environment, plan.identity())?;
     let progress = Progress::parts(output, "lab run", CLUSTERS.len());
     let (clusters, verdict) =
-        blockyard_lab::clusters::run_kept(plan, &mut ledger, |part, name| progress.begin(part, name))?;
+        blockyard_lab::e3::run_kept(plan, &mut ledger, |part, name| progress.begin(part, name))?;
     Ok((Run { clusters, ..Run::new(environment) }, verdict))
 }
 
@@ -544,7 +546,7 @@ fn run_passes(
     let mut ledger = begin(&environment, plan.identity())?;
     let progress = Progress::parts(output, "lab run", KINDS.len());
     let (passes, verdict) =
-        blockyard_lab::passes::run_kept(plan, &mut ledger, |part, name| progress.begin(part, name))?;
+        blockyard_lab::e4::run_kept(plan, &mut ledger, |part, name| progress.begin(part, name))?;
     Ok((Run { passes, ..Run::new(environment) }, verdict))
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use blockyard_agree::operations::matrix::{self, Matrix, Table};
 use blockyard_agree::operations::{Agreement, Loading, Other, Plan, Session};
-use blockyard_lab::report::{Environment, command_line};
+use blockyard_lab::folder::{Environment, command_line};
 use blockyard_lab::trace::make;
 use blockyard_trace::{Line, read};
 

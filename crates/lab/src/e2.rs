@@ -3,12 +3,14 @@
 //! The published runs had fio's default: the parent preallocates every file, one after the other, before a job starts,
 //! so nothing is allocated in parallel. The arms without preallocation are ours.
 
-use super::Setup;
-use crate::published::ROUND_ROBIN;
-use crate::report::{Table, summary};
-use crate::row::{Interleave, Row};
+mod published;
+
+use crate::figures::row::{Interleave, Row};
+use crate::figures::{Table, summary};
 use crate::run::Plan;
+use crate::run::Setup;
 use crate::workload::Workload;
+use published::ROUND_ROBIN;
 
 const JOBS: [&str; 3] = ["seqwrite", "smallfiles", "allocstress"];
 /// What the published names mean here.
@@ -19,7 +21,7 @@ fn jobs() -> impl Iterator<Item = String> {
     with.chain(JOBS.iter().map(|&job| format!("{job}:fallocate=none")))
 }
 
-pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
+pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
     let policies = POLICIES.map(|(_, policy)| policy);
     let plan = |name: String| {
         let published = Workload::by_name(&name, 1.0).map_or(1, |workload| workload.published_workers());
@@ -29,7 +31,7 @@ pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
     jobs().map(plan).collect()
 }
 
-pub(super) fn tables(rows: &[Row]) -> Vec<Table> {
+pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     let heads = [
         "job",
         "policy",

@@ -2,9 +2,9 @@
 
 use blockyard_disk::num::count_as_f64;
 
-use super::table::{Table, figure};
-use crate::clusters::{Calls, ClusterRow, name_of};
-use crate::published::CLUSTERS;
+use super::published::CLUSTERS;
+use super::{Calls, ClusterRow, name_of};
+use crate::figures::{Table, figure};
 
 /// Metrics down; the published file systems, then ours. `None` without rows.
 #[must_use]

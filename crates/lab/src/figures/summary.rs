@@ -6,8 +6,8 @@ use blockyard_disk::num::count_as_f64;
 use blockyard_inspect::units;
 
 use super::table::{Table, figure};
-use crate::row::{Interleave, Row};
-use crate::spread::Spread;
+use crate::figures::row::{Interleave, Row};
+use crate::figures::spread::Spread;
 
 /// A column head, the figure of a row that stands under it, and how that is written.
 pub type Column = (&'static str, fn(&Row) -> f64, fn(f64) -> String);

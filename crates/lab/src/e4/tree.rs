@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::PassPlan;
-use crate::copy::{normal, whole};
+use crate::workload::scale::{normal, whole};
 
 /// Regular files, of which [`LONG_FILES`] have more than the 12 blocks that an inode points to itself.
 const FILES: u64 = 263_549;

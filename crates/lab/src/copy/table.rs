@@ -3,9 +3,9 @@
 use blockyard_disk::num::count_as_f64;
 use blockyard_inspect::units;
 
-use super::table::{Table, figure};
-use crate::copy::CopyRow;
-use crate::published::COPY_MAPS;
+use super::CopyRow;
+use super::published::COPY_MAPS;
+use crate::figures::{Table, figure};
 
 /// Policies down by copies; `None` without rows.
 #[must_use]

@@ -1,13 +1,15 @@
 //! E1: `fallocate2` over workers, and `append64`, before and after the series, with both scan modes.
 
+mod published;
+
 use blockyard_disk::num::count_as_f64;
 
-use super::Setup;
-use crate::published::{APPEND64, Append64, FALLOCATE2, FALLOCATE2_BASE};
-use crate::report::plot::{Chart, Series};
-use crate::report::{Table, summary};
-use crate::row::{Interleave, Row};
+use crate::figures::plot::{Chart, Series};
+use crate::figures::row::{Interleave, Row};
+use crate::figures::{Table, summary};
 use crate::run::Plan;
+use crate::run::Setup;
+use published::{APPEND64, Append64, FALLOCATE2, FALLOCATE2_BASE};
 
 /// Base and patched, linear and optimised, in the order of the published columns.
 const ARMS: [&str; 4] = [
@@ -18,7 +20,7 @@ const ARMS: [&str; 4] = [
 ];
 const APPENDERS: u32 = 64;
 
-pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
+pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
     let published: Vec<u32> = FALLOCATE2_BASE.iter().map(|(workers, _)| *workers).collect();
     let workers = setup.workers.clone().unwrap_or(published);
     vec![
@@ -28,7 +30,7 @@ pub(super) fn plans(setup: &Setup) -> Vec<Plan> {
     ]
 }
 
-pub(super) fn tables(rows: &[Row]) -> Vec<Table> {
+pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     let of = |workload: &str, interleave| -> Vec<&Row> {
         rows.iter().filter(|row| row.workload == workload && row.interleave == interleave).collect()
     };
@@ -68,7 +70,7 @@ fn contention(rows: &[&Row]) -> Table {
 }
 
 /// The same as lines: what each worker gets as a share of what one gets alone, published and ours.
-pub(super) fn chart(rows: &[Row]) -> Chart {
+pub(crate) fn chart(rows: &[Row]) -> Chart {
     let rows: Vec<&Row> = rows
         .iter()
         .filter(|row| row.workload == "fallocate2" && row.interleave == Interleave::Threads)

@@ -6,6 +6,9 @@
 //! allocator forgets every bitmap, and the engine keeps next to no metadata; what a call then reads from the device is
 //! counted. Repeatable but for the times: these are of a device without seeks, so it is the reads that compare.
 
+mod published;
+pub mod table;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,10 +24,10 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::copy::scaled;
-use crate::ledger::Ledger;
+use crate::folder::ledger::Ledger;
 use crate::run::{Verdict, default_mkfs};
 use crate::target::engine::{context, unjournaled};
+use crate::workload::scale::scaled;
 use crate::workload::{GIB, MIB};
 
 /// Cluster sizes in KiB in the order of the published columns; none is a file system without clusters.
@@ -94,7 +97,7 @@ struct Measured {
     verdict: Verdict,
 }
 
-impl crate::ledger::Cell for Measured {
+impl crate::folder::ledger::Cell for Measured {
     const FILE: &'static str = crate::report::CLUSTERS_FILE;
     type Row = ClusterRow;
 

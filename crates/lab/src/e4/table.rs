@@ -1,8 +1,8 @@
 //! The table of `lab run e4`: the published rows and columns, then ours in the same.
 
-use super::table::{Table, figure};
-use crate::passes::{Pass, PassRow};
-use crate::published::LAYOUTS;
+use super::published::LAYOUTS;
+use super::{Pass, PassRow};
+use crate::figures::{Table, figure};
 
 const FIGURES: [&str; 5] = ["real", "user", "sys", "MB", "MB/s"];
 

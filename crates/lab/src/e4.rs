@@ -5,6 +5,8 @@
 //! What a layout decides is the amount read and how far it lies apart; the second shows on a device with seeks only. The
 //! published middle column, the first allocator of ext4, is none of our policies.
 
+mod published;
+pub mod table;
 mod tree;
 
 use std::process::Command;
@@ -20,7 +22,7 @@ use blockyard_disk::num::usize_from_u64;
 use blockyard_engine::{FileSystem, NewInode, OpenOptions, RenameMode, mkfs};
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::Ledger;
+use crate::folder::ledger::Ledger;
 use crate::run::{Verdict, e2fsck_program};
 use crate::scratch::Scratch;
 use crate::target::engine::{context, unjournaled};
@@ -92,7 +94,7 @@ struct Measured {
     verdict: Verdict,
 }
 
-impl crate::ledger::Cell for Measured {
+impl crate::folder::ledger::Cell for Measured {
     const FILE: &'static str = crate::report::PASSES_FILE;
     type Row = PassRow;
 
@@ -141,7 +143,7 @@ impl PassPlan {
     }
 
     fn scaled(&self, published: u64) -> u64 {
-        crate::copy::scaled(published, self.scale).max(1)
+        crate::workload::scale::scaled(published, self.scale).max(1)
     }
 }
 

@@ -17,7 +17,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::report::{Environment, Run};
+use crate::folder::Environment;
+use crate::report::Run;
 
 /// File name of the cells in a run's folder.
 pub const CELLS_FILE: &str = "cells.jsonl";

@@ -1,0 +1,9 @@
+//! What was measured and how it is shown: rows, medians over repetitions, tables and charts.
+
+pub mod plot;
+pub mod row;
+pub mod spread;
+pub mod summary;
+pub mod table;
+
+pub use table::{Table, figure};

@@ -1,0 +1,59 @@
+//! The plans of an experiment from what they have in common.
+
+use super::{ImageSource, Plan};
+use crate::figures::row::Interleave;
+use crate::runner::Limit;
+use crate::workload::Workload;
+
+/// What the cells of an experiment have in common.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Factor on the published file sizes.
+    pub scale: f64,
+    /// Wall-clock time of a cell that does not end by itself.
+    pub limit: Limit,
+    /// Numbers of workers of the tables over workers; `None`: the published ones.
+    pub workers: Option<Vec<u32>>,
+    /// Repetitions.
+    pub repeat: u32,
+    /// Seed.
+    pub seed: u64,
+    /// Whether the allocator takes the device for one with seek times.
+    pub rotational: bool,
+    /// The image; `None`: in memory, as large as the published one.
+    pub image: Option<ImageSource>,
+}
+
+impl Setup {
+    /// The plan of one of its workloads.
+    pub(crate) fn plan(
+        &self,
+        workload: &str,
+        policies: &[&str],
+        workers: &[u32],
+        interleave: Interleave,
+    ) -> Plan {
+        // Operations on files of 1 MiB are what fallocate2 is published for; only the large files are made smaller.
+        let scale = if workload == "fallocate2" { 1.0 } else { self.scale };
+        let workload = Workload::by_name(workload, scale).expect("the experiments name workloads that exist");
+        let image = self.image.clone();
+        Plan {
+            image: image.unwrap_or_else(|| ImageSource::memory(workload.published_device(), self.seed)),
+            limit: if workload.ends_by_itself() {
+                Limit { time: None, ops_per_worker: None }
+            } else {
+                self.limit
+            },
+            workload,
+            policies: policies.iter().map(|&policy| policy.to_owned()).collect(),
+            workers: workers.to_vec(),
+            cpus: None,
+            interleave,
+            repeat: self.repeat,
+            seed: self.seed,
+            beside_kernel: false,
+            journal: vec![false],
+            rotational: self.rotational,
+        }
+    }
+}

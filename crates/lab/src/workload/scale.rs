@@ -1,0 +1,28 @@
+//! Published numbers at a scale, and sizes drawn from a distribution.
+
+use blockyard_disk::num::count_as_f64;
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+/// A draw from the standard normal distribution (Box and Muller).
+pub(crate) fn normal(random: &mut ChaCha8Rng) -> f64 {
+    let (u, v): (f64, f64) = (random.random::<f64>().max(1e-300), random.random());
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+}
+
+/// A published number at a scale, cut to a whole one.
+#[must_use]
+pub fn scaled(published: u64, scale: f64) -> u64 {
+    whole(count_as_f64(published) * scale)
+}
+
+/// A non-negative number cut to a whole one.
+#[allow(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "counts and sizes stay below 2^53 and are not negative"
+)]
+pub(crate) fn whole(value: f64) -> u64 {
+    value as u64
+}
