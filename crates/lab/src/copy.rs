@@ -190,7 +190,7 @@ impl CopyPlan {
 }
 
 impl crate::folder::ledger::Cell for CopyOutcome {
-    const FILE: &'static str = crate::report::COPIES_FILE;
+    const FILE: &'static str = crate::folder::files::COPIES_FILE;
     type Row = CopyRow;
 
     fn rows(&self) -> &[CopyRow] {

@@ -98,7 +98,7 @@ struct Measured {
 }
 
 impl crate::folder::ledger::Cell for Measured {
-    const FILE: &'static str = crate::report::CLUSTERS_FILE;
+    const FILE: &'static str = crate::folder::files::CLUSTERS_FILE;
     type Row = ClusterRow;
 
     fn rows(&self) -> &[ClusterRow] {

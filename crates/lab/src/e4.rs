@@ -95,7 +95,7 @@ struct Measured {
 }
 
 impl crate::folder::ledger::Cell for Measured {
-    const FILE: &'static str = crate::report::PASSES_FILE;
+    const FILE: &'static str = crate::folder::files::PASSES_FILE;
     type Row = PassRow;
 
     fn rows(&self) -> &[PassRow] {

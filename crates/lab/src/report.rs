@@ -2,43 +2,29 @@
 //!
 //! A run's folder holds `run.json` ([`Environment`]), `rows.jsonl` (one [`Row`] a line), for copies `copies.jsonl` (one
 //! [`CopyRow`] a line), for e3 `clusters.jsonl` (one [`ClusterRow`] a line), for e4
-//! `passes.jsonl` (one [`PassRow`] a line), `cells.jsonl` (what was measured, cell by cell: [`crate::ledger`]), `maps.json` and `timelines.json`; everything printed or drawn is computed from those, so a report
-//! can be made again later and elsewhere.
+//! `passes.jsonl` (one [`PassRow`] a line), `cells.jsonl` (what was measured, cell by cell: [`crate::folder::ledger`]),
+//! `maps.json` and `timelines.json`; everything printed or drawn is computed from those, so a report can be made again
+//! later and elsewhere.
 
 mod html;
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use crate::copy::{CopyRow, Timeline};
-use crate::e3::ClusterRow;
-use crate::e4::PassRow;
+use crate::copy::{self, CopyRow, Timeline};
+use crate::e3::{self, ClusterRow};
+use crate::e4::{self, PassRow};
 use crate::experiment::Experiment;
 use crate::figures::row::Row;
 use crate::figures::{Table, plot, summary};
 use crate::folder::Environment;
-use crate::folder::ledger::CELLS_FILE;
+use crate::folder::files::{
+    CLUSTERS_FILE, COPIES_FILE, ENVIRONMENT_FILE, MAPS_FILE, PASSES_FILE, ROWS_FILE, TIMELINES_FILE,
+    document, json_lines, lines, write_environment, write_file,
+};
 use crate::run::NamedMap;
-
-/// File name of the rows in a run's folder.
-pub const ROWS_FILE: &str = "rows.jsonl";
-/// File name of the rows of copies.
-pub const COPIES_FILE: &str = "copies.jsonl";
-/// File name of the rows of cluster sizes.
-pub const CLUSTERS_FILE: &str = "clusters.jsonl";
-/// File name of the rows of e2fsck's passes.
-pub const PASSES_FILE: &str = "passes.jsonl";
-/// File name of the environment in a run's folder.
-pub const ENVIRONMENT_FILE: &str = "run.json";
-/// File name of the allocation maps in a run's folder.
-pub const MAPS_FILE: &str = "maps.json";
-/// File name of the maps over time.
-pub const TIMELINES_FILE: &str = "timelines.json";
 
 /// A finished run, as it lies in its folder.
 #[derive(Clone, Debug)]
@@ -110,29 +96,7 @@ impl Run {
         write_file(&folder.join(PASSES_FILE), json_lines(&self.passes)?.as_bytes())?;
         write_file(&folder.join(MAPS_FILE), &serde_json::to_vec(&self.maps)?)?;
         write_file(&folder.join(TIMELINES_FILE), &serde_json::to_vec(&self.timelines)?)?;
-        write_file(&folder.join(ENVIRONMENT_FILE), &serde_json::to_vec_pretty(&self.environment)?)
-    }
-
-    /// Names of the files and folders that a run's folder may hold.
-    pub(crate) fn files() -> impl Iterator<Item = &'static str> {
-        let rows = [ROWS_FILE, COPIES_FILE, CLUSTERS_FILE, PASSES_FILE, CELLS_FILE];
-        let others =
-            [ENVIRONMENT_FILE, MAPS_FILE, TIMELINES_FILE, "report.md", "rows.csv", "report.html", "maps"];
-        rows.into_iter().chain(others)
-    }
-
-    /// Empties a run's folder of everything that a run writes but for one file.
-    pub(crate) fn remove_files(folder: &Path, but: &str) -> Result<()> {
-        for path in Self::files().filter(|name| *name != but).map(|name| folder.join(name)) {
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            match removed {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(error).with_context(|| path.display().to_string());
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        write_environment(folder, &self.environment)
     }
 
     /// The tables that a run is made for: those of the experiment, or all.
@@ -149,9 +113,9 @@ impl Run {
     pub fn tables(&self) -> Vec<Table> {
         let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
         let mut tables = experiment.map(|experiment| experiment.tables(&self.rows)).unwrap_or_default();
-        tables.extend(crate::copy::table::table(&self.copies));
-        tables.extend(crate::e3::table::table(&self.clusters));
-        tables.extend(crate::e4::table::table(&self.passes));
+        tables.extend(copy::table::table(&self.copies));
+        tables.extend(e3::table::table(&self.clusters));
+        tables.extend(e4::table::table(&self.passes));
         tables.extend(summary::tables(&self.rows));
         tables
     }
@@ -179,13 +143,13 @@ impl Run {
     pub fn csv(&self) -> String {
         let mut text = summary::csv(&self.rows);
         if !self.copies.is_empty() {
-            text.push_str(&crate::copy::table::csv(&self.copies));
+            text.push_str(&copy::table::csv(&self.copies));
         }
         if !self.clusters.is_empty() {
-            text.push_str(&crate::e3::table::csv(&self.clusters));
+            text.push_str(&e3::table::csv(&self.clusters));
         }
         if !self.passes.is_empty() {
-            text.push_str(&crate::e4::table::csv(&self.passes));
+            text.push_str(&e4::table::csv(&self.passes));
         }
         text
     }
@@ -225,57 +189,8 @@ impl Run {
     }
 }
 
-impl NamedMap {
-    /// The map as an `<svg>` element.
-    #[must_use]
-    pub fn svg(&self) -> String {
-        self.map.svg(&self.title, self.files.as_ref())
-    }
-}
-
 /// A title as a file name without dots: letters and digits, everything else one hyphen.
 fn file_name(title: &str) -> String {
     let parts = title.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
-}
-
-fn json_lines<T: Serialize>(rows: &[T]) -> Result<String> {
-    let mut text = String::new();
-    for row in rows {
-        text.push_str(&serde_json::to_string(row)?);
-        text.push('\n');
-    }
-    Ok(text)
-}
-
-/// The rows of a file, one a line; a missing file has none.
-fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
-    let text = read(path)?;
-    let rows = text.lines().enumerate().map(|(index, line)| {
-        serde_json::from_str(line)
-            .with_context(|| format!("{} line {}: not a row", path.display(), index + 1))
-    });
-    rows.collect()
-}
-
-/// A file of one JSON document; a missing file is the empty one.
-fn document<T: DeserializeOwned + Default>(path: &Path) -> Result<T> {
-    let text = read(path)?;
-    if text.is_empty() {
-        return Ok(T::default());
-    }
-    serde_json::from_str(&text).with_context(|| format!("{}: not what lab run writes", path.display()))
-}
-
-/// The text of a file, empty when there is none: a folder of an earlier version lacks some.
-fn read(path: &Path) -> Result<String> {
-    match fs::read_to_string(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        read => read.with_context(|| format!("{}", path.display())),
-    }
-}
-
-fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = fs::File::create(path).with_context(|| format!("{}", path.display()))?;
-    file.write_all(bytes).with_context(|| format!("{}", path.display()))
 }

@@ -85,6 +85,14 @@ pub struct NamedMap {
     pub files: Option<AllocationMap>,
 }
 
+impl NamedMap {
+    /// The map as an `<svg>` element.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        self.map.svg(&self.title, self.files.as_ref())
+    }
+}
+
 /// What is known of the images so far.
 #[derive(Default)]
 struct Judged {
@@ -123,7 +131,7 @@ struct MeasuredCell {
 }
 
 impl ledger::Cell for MeasuredCell {
-    const FILE: &'static str = crate::report::ROWS_FILE;
+    const FILE: &'static str = crate::folder::files::ROWS_FILE;
     type Row = Row;
 
     fn rows(&self) -> &[Row] {

@@ -17,11 +17,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::folder::Environment;
-use crate::report::Run;
-
-/// File name of the cells in a run's folder.
-pub const CELLS_FILE: &str = "cells.jsonl";
+use super::environment::Environment;
+use super::files::{self, CELLS_FILE};
 
 /// What to do with a folder that holds a run already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +94,7 @@ impl Ledger {
             machine: format!("{}, Linux {}", environment.machine, environment.kernel),
         };
         let shown = folder.display();
-        let holds_run = Run::files().any(|name| folder.join(name).exists());
+        let holds_run = files::files().any(|name| folder.join(name).exists());
         ensure!(
             existing != Existing::Refuse || !holds_run,
             "--out {shown}: holds another run; --resume goes on with it, --force replaces it"
@@ -115,8 +112,8 @@ impl Ledger {
         } else {
             Vec::new()
         };
-        Run::remove_files(folder, CELLS_FILE)?;
-        Run::new(environment.clone()).save(folder)?;
+        files::remove_files(folder, CELLS_FILE)?;
+        files::begin(folder, environment)?;
         let program = format!("{} {}", environment.version, environment.commit);
         let mut ledger =
             Self { place: Some(Place { folder: folder.to_owned(), cells }), program, ..Self::default() };

@@ -1,0 +1,116 @@
+//! The files of a run's folder: their names, and JSON of one document or one row a line.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::environment::Environment;
+
+/// File name of the rows in a run's folder.
+pub(crate) const ROWS_FILE: &str = "rows.jsonl";
+/// File name of the rows of copies.
+pub(crate) const COPIES_FILE: &str = "copies.jsonl";
+/// File name of the rows of cluster sizes.
+pub(crate) const CLUSTERS_FILE: &str = "clusters.jsonl";
+/// File name of the rows of e2fsck's passes.
+pub(crate) const PASSES_FILE: &str = "passes.jsonl";
+/// File name of the cells.
+pub(crate) const CELLS_FILE: &str = "cells.jsonl";
+/// File name of the environment in a run's folder.
+pub(crate) const ENVIRONMENT_FILE: &str = "run.json";
+/// File name of the allocation maps in a run's folder.
+pub(crate) const MAPS_FILE: &str = "maps.json";
+/// File name of the maps over time.
+pub(crate) const TIMELINES_FILE: &str = "timelines.json";
+
+/// The files of rows, each one row a line.
+const ROWS_FILES: [&str; 4] = [ROWS_FILE, COPIES_FILE, CLUSTERS_FILE, PASSES_FILE];
+
+/// Names of the files and folders that a run's folder may hold.
+pub(super) fn files() -> impl Iterator<Item = &'static str> {
+    let others = [
+        CELLS_FILE,
+        ENVIRONMENT_FILE,
+        MAPS_FILE,
+        TIMELINES_FILE,
+        "report.md",
+        "rows.csv",
+        "report.html",
+        "maps",
+    ];
+    ROWS_FILES.into_iter().chain(others)
+}
+
+/// Empties a run's folder of everything that a run writes but for one file.
+pub(super) fn remove_files(folder: &Path, but: &str) -> Result<()> {
+    for path in files().filter(|name| *name != but).map(|name| folder.join(name)) {
+        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        match removed {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| path.display().to_string());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Writes the files of a run that has no rows yet, making the folder.
+pub(super) fn begin(folder: &Path, environment: &Environment) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+    ROWS_FILES.into_iter().try_for_each(|name| write_file(&folder.join(name), b""))?;
+    [MAPS_FILE, TIMELINES_FILE].into_iter().try_for_each(|name| write_file(&folder.join(name), b"[]"))?;
+    write_environment(folder, environment)
+}
+
+/// Writes where, when and how the run was made.
+pub(crate) fn write_environment(folder: &Path, environment: &Environment) -> Result<()> {
+    write_file(&folder.join(ENVIRONMENT_FILE), &serde_json::to_vec_pretty(environment)?)
+}
+
+/// Rows as text, one a line.
+pub(crate) fn json_lines<T: Serialize>(rows: &[T]) -> Result<String> {
+    let mut text = String::new();
+    for row in rows {
+        text.push_str(&serde_json::to_string(row)?);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// The rows of a file, one a line; a missing file has none.
+pub(crate) fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
+    let text = read(path)?;
+    let rows = text.lines().enumerate().map(|(index, line)| {
+        serde_json::from_str(line)
+            .with_context(|| format!("{} line {}: not a row", path.display(), index + 1))
+    });
+    rows.collect()
+}
+
+/// A file of one JSON document; a missing file is the empty one.
+pub(crate) fn document<T: DeserializeOwned + Default>(path: &Path) -> Result<T> {
+    let text = read(path)?;
+    if text.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_str(&text).with_context(|| format!("{}: not what lab run writes", path.display()))
+}
+
+/// The text of a file, empty when there is none: a folder of an earlier version lacks some.
+fn read(path: &Path) -> Result<String> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.with_context(|| format!("{}", path.display())),
+    }
+}
+
+/// Writes a file anew.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = fs::File::create(path).with_context(|| format!("{}", path.display()))?;
+    file.write_all(bytes).with_context(|| format!("{}", path.display()))
+}
