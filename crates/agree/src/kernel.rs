@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
+use super::command::{run, text};
 use super::images::ImageKind;
 use super::recording::{End, FORMAT, Image, Tunables};
 use super::work::WorkDirectory;
@@ -59,23 +60,6 @@ pub fn missing() -> Option<String> {
         .into_iter()
         .find(|name| !systems.lines().any(|line| line.split_whitespace().last() == Some(name)))
         .map(|name| format!("the file system {name} in the kernel"))
-}
-
-/// Runs a program; its output is the value.
-pub(super) fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new(program)
-        .args(arguments)
-        .env("LC_ALL", "C")
-        .output()
-        .with_context(|| format!("cannot start {program}"))?;
-    if !output.status.success() {
-        bail!("{program} {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-pub(super) fn text(path: &Path) -> anyhow::Result<&str> {
-    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
 /// A mounted image under observation.

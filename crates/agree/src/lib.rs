@@ -19,6 +19,7 @@ pub mod record;
 pub mod recording;
 pub mod replay;
 
+mod command;
 mod drain;
 mod driver;
 mod trace_text;

@@ -10,6 +10,7 @@
 //! that the kernel made of its own accord, and when the I/O of its write-back ended ([`io_ends`]).
 
 pub mod compare;
+pub mod conversions;
 pub mod decisions;
 pub mod io_ends;
 pub mod layout;
@@ -36,12 +37,14 @@ use blockyard_trace::{Line, Op};
 use serde::Serialize;
 
 use self::compare::{Difference, Shares};
+use self::conversions::Conversion;
 use self::decisions::{Collector, Commit, Decision, DecisionShares};
-use self::io_ends::{Conversion, Schedule};
+use self::io_ends::Schedule;
 use self::layout::Layout;
 use self::mounted::{Mounted, Played};
 use self::write_back::Quiet;
-use super::kernel::{self, run, text};
+use super::command::{run, text};
+use super::kernel;
 
 /// When the groups' bitmaps are brought into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use blockyard_lab::scratch::Scratch;
 
-use super::kernel::{run, text};
+use super::command::{run, text};
 
 /// The directory; dropping it takes everything down.
 pub(super) struct WorkDirectory(Scratch);

@@ -14,12 +14,22 @@ use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
 use blockyard_disk::num::{usize_from_u32, usize_from_u64};
 use blockyard_disk::{Compat, Incompat, InodeNr, RoCompat};
 
+use crate::block_map::BlockMap;
 use crate::code::Code;
+use crate::descriptors::SystemRange;
 use crate::facts::{DirBody, DirFact, GroupFacts, Kind, ValueInode};
 use crate::finding::{Sink, Site};
-use crate::inodes::Scan;
 use crate::map::{Budget, Claims, Run};
 use crate::superblock::{is_hidden, is_used_by_name, quota_inodes};
+use crate::volume::Volume;
+
+/// What every unit of work looks at.
+pub(crate) struct Scan<'a, 'v> {
+    pub(crate) volume: &'a Volume<'v>,
+    pub(crate) system: &'a [SystemRange],
+    pub(crate) map: &'a BlockMap,
+    pub(crate) orphans: &'a std::collections::BTreeSet<u32>,
+}
 
 /// One inode being examined: where findings and claims go.
 pub(crate) struct Examination<'a, 's, 'v> {

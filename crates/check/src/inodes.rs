@@ -10,25 +10,15 @@ use rayon::prelude::*;
 use crate::Part;
 use crate::block_map::BlockMap;
 use crate::code::Code;
-use crate::descriptors::SystemRange;
 use crate::facts::{Facts, GroupFacts};
 use crate::finding::{Ledger, Sink, Site};
-use crate::inode::{Examination, examine};
+use crate::inode::{Examination, Scan, examine};
 use crate::map::{Budget, Claims};
-use crate::volume::Volume;
 
 /// Bytes of inode table read at a time.
 const CHUNK: u64 = 1 << 20;
 /// Groups handed to the threads at a time.
 const BATCH: usize = 512;
-
-/// What every unit of work looks at.
-pub(crate) struct Scan<'a, 'v> {
-    pub(crate) volume: &'a Volume<'v>,
-    pub(crate) system: &'a [SystemRange],
-    pub(crate) map: &'a BlockMap,
-    pub(crate) orphans: &'a std::collections::BTreeSet<u32>,
-}
 
 /// Claims into the block map.
 struct MapClaims<'a>(&'a BlockMap);

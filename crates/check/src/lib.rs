@@ -39,7 +39,7 @@ pub use finding::{Finding, Site};
 
 use block_map::BlockMap;
 use finding::{Ledger, Sink};
-use inodes::Scan;
+use inode::Scan;
 use replay::Replayed;
 use superblock::Opened;
 

@@ -7,8 +7,9 @@ use crate::block_map::BlockMap;
 use crate::code::Code;
 use crate::facts::{GroupFacts, XattrBlockRef};
 use crate::finding::{Ledger, Sink, Site};
+use crate::inode::Scan;
 use crate::inode::{Examination, examine};
-use crate::inodes::{Scan, for_each_slot};
+use crate::inodes::for_each_slot;
 use crate::map::{Budget, Claims};
 use crate::xattr_blocks;
 

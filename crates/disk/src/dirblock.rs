@@ -10,6 +10,8 @@
 //!
 //! Invariant after every edit: the sum of rec_len over the entries is [`DirLayout::usable`].
 
+pub use crate::defects::DirDefect;
+
 use core::ops::Range;
 
 use crate::checksum::object;
@@ -25,59 +27,6 @@ pub const TAIL_LEN: usize = 12;
 pub const NAME_LEN_MAX: usize = 255;
 /// The file type that marks the checksum tail.
 pub const TAIL_FILE_TYPE: u8 = 0xDE;
-
-/// What is wrong with a directory block. Offsets are bytes from the start of the block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum DirDefect {
-    /// The buffer is not as long as the layout says.
-    #[error("directory block has the wrong size")]
-    BlockSize,
-    /// `rec_len` is below 12 or not a multiple of 4: the walk could stop advancing or lose alignment.
-    #[error("entry at byte {at}: impossible rec_len")]
-    RecLen {
-        /// Where the entry starts.
-        at: usize,
-    },
-    /// The entry reaches past the end of the block.
-    #[error("entry at byte {at} reaches past the end of the block")]
-    Overrun {
-        /// Where the entry starts.
-        at: usize,
-    },
-    /// The rest after this entry is too short to hold another: the last entry must end at the end.
-    #[error("entry at byte {at} leaves a remainder that no entry fits in")]
-    Remainder {
-        /// Where the entry starts.
-        at: usize,
-    },
-    /// The name does not fit in the entry.
-    #[error("entry at byte {at}: name longer than the entry")]
-    NameLen {
-        /// Where the entry starts.
-        at: usize,
-    },
-    /// A used entry without a name, or a name with NUL or `/` in it.
-    #[error("entry at byte {at}: illegal name")]
-    Name {
-        /// Where the entry starts.
-        at: usize,
-    },
-    /// The inode number is above `s_inodes_count`.
-    #[error("entry at byte {at}: inode number out of range")]
-    InodeNumber {
-        /// Where the entry starts.
-        at: usize,
-    },
-    /// `.` is missing, not first, or does not name the directory itself.
-    #[error("first entry is not `.`")]
-    Dot,
-    /// `..` is missing or not second.
-    #[error("second entry is not `..`")]
-    DotDot,
-    /// The file system keeps checksums and the block has no tail for one.
-    #[error("no checksum tail")]
-    TailMissing,
-}
 
 /// How directory blocks of one file system look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,8 @@
 
 use core::fmt;
 
-use crate::dirblock::DirDefect;
-use crate::htree::HtreeDefect;
+use crate::defects::{DirDefect, HtreeDefect, XattrDefect};
 use crate::units::{BlockNr, GroupNr, InodeNr, LogicalBlock};
-use crate::xattr::XattrDefect;
 
 /// Where a corruption was found; coordinates that do not apply are absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

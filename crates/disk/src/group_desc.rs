@@ -4,6 +4,7 @@
 //! written back from its first 32 bytes, so that no caller carries two types. Addresses and counts are split in a low
 //! and a high half; the accessors join them.
 
+mod checksum;
 mod verified;
 
 pub use verified::GroupDescriptor;

@@ -12,8 +12,10 @@
 //! Invariants of a checked array: `limit` is exactly what fits; `1 <= count <= limit`; keys never descend; every
 //! block number is in `1..blocks`.
 
+pub use crate::defects::HtreeDefect;
+
 use crate::checksum::object;
-use crate::dirblock::{self, DirDefect, DirLayout, Entries, Packer};
+use crate::dirblock::{self, DirLayout, Entries, Packer};
 use crate::dirhash::DirHasher;
 
 /// Bytes of one (hash, block) entry.
@@ -31,53 +33,6 @@ const NODE_ENTRIES_AT: usize = 8;
 const BLOCK_MASK: u32 = 0x0FFF_FFFF;
 /// Key bit: names with this hash may also be in the previous leaf.
 pub const CONTINUES: u32 = 1;
-
-/// What is wrong with an index block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum HtreeDefect {
-    /// The buffer is not as long as the layout says.
-    #[error("index block has the wrong size")]
-    BlockSize,
-    /// The root does not begin with `.` (12 bytes) and `..` up to the end of the block.
-    #[error("index root without `.` and `..` in place")]
-    RootDots,
-    /// The reserved word of the root is not zero.
-    #[error("index root: reserved field set")]
-    Reserved,
-    /// A hash version this library does not compute.
-    #[error("index root: hash version {0}")]
-    HashVersion(u8),
-    /// The info fields do not have their only length, so the entries would be elsewhere.
-    #[error("index root: info length {0}")]
-    InfoLength(u8),
-    /// The one flag of the root that must not be ignored is set.
-    #[error("index root: unknown flags {0:#04x}")]
-    Flags(u8),
-    /// More index levels than the features allow.
-    #[error("index root: {0} indirect levels")]
-    Levels(u8),
-    /// A node does not begin with a free slot over the whole block.
-    #[error("index node: not dressed as a free slot")]
-    NodeHeader,
-    /// `limit` is not what fits in the block.
-    #[error("index limit {0} is not what fits in the block")]
-    Limit(u16),
-    /// `count` is 0 or above `limit`.
-    #[error("index count {0} is zero or above the limit")]
-    Count(u16),
-    /// The key of this entry is below the one before.
-    #[error("index entry {0}: keys descend")]
-    Order(usize),
-    /// The entry points outside of the directory, or to the root.
-    #[error("index entry {0}: block outside the directory")]
-    Block(usize),
-    /// A leaf that must be split holds fewer than two names, or what it holds does not fit (it is damaged).
-    #[error("leaf cannot be split")]
-    Leaf,
-    /// A defect of the linear block below.
-    #[error(transparent)]
-    Linear(#[from] DirDefect),
-}
 
 /// What kind of index block a buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,6 +3,7 @@
 //! [`RawInode`] is the fixed part, [`RawInodeExtra`] what may follow it; [`InodeSlot`] views one whole slot of an
 //! inode table and knows which extra fields exist (`i_extra_isize` of the inode itself says so).
 
+mod checksum;
 mod raw;
 mod slot;
 mod verified;

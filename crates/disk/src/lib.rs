@@ -8,6 +8,7 @@
 
 pub mod bitmap;
 pub mod checksum;
+mod defects;
 pub mod device_number;
 pub mod dirblock;
 pub mod dirhash;

@@ -1,8 +1,9 @@
 //! The block of multiple mount protection (`s_mmp_block`): who has the file system open.
 
-use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, transmute_ref};
 
+use crate::checksum::{Checksums, compare, object};
 use crate::error::{Corruption, CorruptionKind};
 use crate::layout::on_disk;
 
@@ -38,6 +39,26 @@ pub const SEQUENCE_CLEAN: u32 = 0xFF4D_4D50;
 
 /// `mmp_seq` while a checker runs.
 pub const SEQUENCE_FSCK: u32 = 0xE24D_4D50;
+
+impl Checksums {
+    /// Compares the checksum of the MMP block.
+    ///
+    /// # Errors
+    /// [`CorruptionKind::MmpChecksum`].
+    pub fn verify_mmp(&self, mmp: &RawMmp) -> Result<(), Corruption> {
+        let matches = self
+            .fs_seed()
+            .is_none_or(|seed| mmp.mmp_checksum.get() == object::mmp(seed, transmute_ref!(mmp)));
+        compare(matches, CorruptionKind::MmpChecksum)
+    }
+
+    /// Stores the checksum of the MMP block.
+    pub fn seal_mmp(&self, mmp: &mut RawMmp) {
+        if let Some(seed) = self.fs_seed() {
+            mmp.mmp_checksum = U32::new(object::mmp(seed, transmute_ref!(mmp)));
+        }
+    }
+}
 
 impl RawMmp {
     /// The structure at the start of the MMP block, its magic checked. The checksum is compared by

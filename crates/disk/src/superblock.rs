@@ -1,6 +1,7 @@
 //! The superblock: 1024 bytes at byte 1024 of the device, with backups at the start of some groups.
 
 pub mod bounds;
+mod checksum;
 mod raw;
 mod verified;
 

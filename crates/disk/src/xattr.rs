@@ -13,6 +13,7 @@ mod acl;
 mod list;
 mod name;
 
+pub use crate::defects::XattrDefect;
 pub use acl::{acl_from_posix, acl_to_posix};
 pub use list::{Attribute, AttributeList, Value};
 pub use name::{join_name, split_name};
@@ -31,56 +32,6 @@ pub const ENTRY_HEADER_LEN: usize = 16;
 pub const VALUE_LEN_MAX: u32 = 64 * 1024;
 /// How many inodes may share one block.
 pub const REFCOUNT_MAX: u32 = 1024;
-
-/// What is wrong with an attribute list. `at` is the offset of the entry from the start of the area.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum XattrDefect {
-    /// The magic word is missing.
-    #[error("attribute magic is not 0xEA020000")]
-    Magic,
-    /// `h_blocks` of a block is not 1.
-    #[error("attribute block claims to span several blocks")]
-    Blocks,
-    /// `h_refcount` of a block is 0 or above 1024.
-    #[error("attribute block has an impossible reference count")]
-    Refcount,
-    /// An entry or the end mark does not fit in the area.
-    #[error("attribute entry at byte {at} does not fit")]
-    Entry {
-        /// Offset of the entry.
-        at: usize,
-    },
-    /// A name with NUL in it, or an entry with neither index nor name.
-    #[error("attribute entry at byte {at}: illegal name")]
-    Name {
-        /// Offset of the entry.
-        at: usize,
-    },
-    /// The value lies outside of the area.
-    #[error("attribute entry at byte {at}: value outside of its area")]
-    Value {
-        /// Offset of the entry.
-        at: usize,
-    },
-    /// The value overlaps the entries or another value.
-    #[error("attribute entry at byte {at}: value overlaps something else")]
-    Overlap {
-        /// Offset of the entry.
-        at: usize,
-    },
-    /// The same name twice.
-    #[error("attribute entry at byte {at}: duplicate name")]
-    Duplicate {
-        /// Offset of the entry.
-        at: usize,
-    },
-    /// Entries of a block out of order: a search by order would miss names.
-    #[error("attribute entry at byte {at}: out of order")]
-    Order {
-        /// Offset of the entry.
-        at: usize,
-    },
-}
 
 /// Where a list is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

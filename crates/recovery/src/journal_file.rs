@@ -1,10 +1,9 @@
-//! Where the blocks of the journal are: a map that is complete, distinct and fixed before the log is read.
+//! Finding the blocks of the journal: by its inode, or by the superblock's copy of the inode's map.
 //!
 //! The journal's inode is mapped by extents or indirect blocks. When the inode is unusable, the superblock's copy of
 //! its map and size is the second source.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use blockyard_device::BlockDevice;
 use blockyard_disk::extent::Child;
@@ -17,85 +16,12 @@ use blockyard_disk::{
 };
 
 use crate::error::{Error, Result};
+use crate::journal_map::{JournalMap, Run, read};
 use crate::metadata;
 use crate::report::JournalSource;
 
 /// `s_jnl_backup_type` when `s_jnl_blocks` holds a copy of the inode's map.
 const BACKUP_IN_SUPERBLOCK: u8 = 1;
-
-/// A run of log blocks that is contiguous on the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
-    log: u32,
-    physical: BlockNr,
-    length: u32,
-}
-
-impl Run {
-    fn end(&self) -> BlockNr {
-        self.physical + BlockCount::new(u64::from(self.length))
-    }
-}
-
-/// Where each log block is.
-#[derive(Clone, Debug)]
-pub(crate) struct JournalMap {
-    /// In the order of log blocks, without gaps from 0.
-    runs: Vec<Run>,
-    /// The same by place.
-    by_place: Vec<Run>,
-}
-
-impl JournalMap {
-    /// Every log block is the device block of the same number.
-    pub(crate) fn identity(blocks: u32) -> Self {
-        let runs = vec![Run { log: 0, physical: BlockNr::ZERO, length: blocks }];
-        Self { by_place: runs.clone(), runs }
-    }
-
-    /// Checks that the runs cover their blocks once, and sorts them by place.
-    fn new(runs: Vec<Run>) -> Result<Self, Corruption> {
-        let mut by_place = runs.clone();
-        by_place.sort_unstable_by_key(|run| run.physical);
-        match by_place.windows(2).find(|pair| pair[0].end() > pair[1].physical) {
-            Some(pair) => Err(Corruption::new(CorruptionKind::JournalMapping).in_block(pair[1].physical)),
-            None => Ok(Self { runs, by_place }),
-        }
-    }
-
-    /// Blocks that are mapped.
-    pub(crate) fn blocks(&self) -> u32 {
-        self.runs.last().map_or(0, |run| run.log + run.length)
-    }
-
-    /// The block of the device that holds a log block.
-    ///
-    /// # Panics
-    /// When the log block is beyond the map; the journal superblock's length was checked against it.
-    pub(crate) fn physical(&self, log: u32) -> BlockNr {
-        let after = self.runs.partition_point(|run| run.log <= log);
-        let run = &self.runs[after - 1];
-        assert!(log - run.log < run.length, "log block {log} is beyond the journal");
-        run.physical + BlockCount::new(u64::from(log - run.log))
-    }
-
-    /// Whether a block of the device belongs to the journal.
-    pub(crate) fn contains(&self, block: BlockNr) -> bool {
-        self.overlaps(block, BlockCount::new(1))
-    }
-
-    /// Whether one of `count` blocks belongs to the journal.
-    pub(crate) fn overlaps(&self, start: BlockNr, count: BlockCount) -> bool {
-        let end = start.checked_add(count).unwrap_or(BlockNr::new(u64::MAX));
-        let before_end = self.by_place.partition_point(|run| run.physical < end);
-        before_end > 0 && start < self.by_place[before_end - 1].end()
-    }
-
-    /// The first blocks and lengths of the contiguous runs.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = Range<BlockNr>> {
-        self.runs.iter().map(|run| run.physical..run.end())
-    }
-}
 
 /// What maps a file: the 60 bytes of `i_block`, how to read them, the size.
 struct FileMap {
@@ -301,16 +227,4 @@ impl Mapper<'_> {
 fn word(i_block: &[u8; 60], index: usize) -> u32 {
     let bytes = &i_block[index * 4..index * 4 + 4];
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
-}
-
-/// Reads `buf` at a byte offset counted from the start of a block.
-pub(crate) fn read(
-    device: &dyn BlockDevice,
-    block_size: usize,
-    block: BlockNr,
-    offset: usize,
-    buf: &mut [u8],
-) -> Result<()> {
-    let place = block.raw() * u64_from_usize(block_size) + u64_from_usize(offset);
-    Ok(device.read_at(place, buf)?)
 }

@@ -3,7 +3,7 @@
 use blockyard_disk::BlockNr;
 use blockyard_disk::jbd2::JournalSuperblock;
 
-use crate::journal_file::JournalMap;
+use crate::journal_map::JournalMap;
 use crate::session::Session;
 
 /// A journal that was found and verified, with the place of each of its blocks. Every log block is mapped, and none

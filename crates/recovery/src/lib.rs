@@ -18,6 +18,7 @@
 mod apply;
 mod error;
 mod journal_file;
+mod journal_map;
 mod journal_place;
 mod log;
 mod metadata;

@@ -6,7 +6,7 @@ use blockyard_disk::num::u64_from_usize;
 use zerocopy::IntoBytes;
 
 use crate::error::Result;
-use crate::journal_file::JournalMap;
+use crate::journal_map::JournalMap;
 
 /// A journal whose place and superblock are verified.
 pub(crate) struct Log<'a> {

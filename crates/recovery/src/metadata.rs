@@ -6,7 +6,7 @@ use blockyard_disk::group_desc::RawGroupDesc;
 use blockyard_disk::{BlockCount, BlockNr, Corruption, CorruptionKind, GroupNr, Superblock};
 
 use crate::error::Result;
-use crate::journal_file::{JournalMap, read};
+use crate::journal_map::{JournalMap, read};
 
 /// Refuses a journal that shares a block with metadata of fixed place.
 pub(crate) fn keep_off(device: &dyn BlockDevice, sb: &Superblock, map: &JournalMap) -> Result<()> {

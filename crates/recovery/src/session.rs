@@ -8,7 +8,8 @@ use blockyard_disk::{Compat, Incompat, TxnId};
 use zerocopy::FromBytes;
 
 use crate::error::{Error, Result};
-use crate::journal_file::{self, JournalMap};
+use crate::journal_file;
+use crate::journal_map::JournalMap;
 use crate::log::Log;
 use crate::options::{OnDamage, Options, Unflagged};
 use crate::plan::{self, Plan};

@@ -8,7 +8,7 @@ use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 
 use crate::atomic::{Atomic, AtomicInt, Ordering};
-use crate::held::HeldSet;
+use crate::held_set::HeldSet;
 
 pub mod native;
 #[cfg(feature = "shuttle")]

@@ -15,6 +15,7 @@ pub mod backend;
 mod condvar;
 mod counter;
 mod held;
+mod held_set;
 mod lock_class;
 mod mutex;
 #[allow(unsafe_code)]

@@ -13,7 +13,7 @@ use blockyard_disk::num::{low16, low32, u32_from_usize, u64_from_usize};
 use blockyard_sync::CpuSlot;
 
 use super::compare::Share;
-use super::io_ends::{Again, Conversion};
+use super::conversions::{Again, Conversion};
 use crate::recording::Spot;
 use crate::trace_text::{Record, criterion};
 

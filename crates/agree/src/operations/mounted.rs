@@ -15,8 +15,8 @@ use blockyard_lab::trace::play::{Outcome, Player};
 use blockyard_trace::Line;
 
 use super::Loading;
+use crate::command::{run, text};
 use crate::drain::Drain;
-use crate::kernel::{run, text};
 use crate::work::WorkDirectory;
 
 /// Options of every mount. The inode tables stay as they are, bitmaps are read when needed, times of access are not

@@ -1,12 +1,8 @@
 //! What each object's checksum covers. Every function gives the value to store and reads the object's own checksum
 //! field as the format says (as zero, or not at all); none compares.
 
-use zerocopy::IntoBytes;
-
 use super::{crc16, crc32c_raw};
-use crate::mmp::RawMmp;
 use crate::num::u64_from_usize;
-use crate::superblock::RawSuperblock;
 use crate::units::{BlockNr, GroupNr, InodeNr};
 
 /// Continues over bytes of which a field is taken as zero. A field that is not inside the bytes is not there.
@@ -23,10 +19,10 @@ pub fn inode_seed(fs_seed: u32, inode: InodeNr, generation: u32) -> u32 {
     crc32c_raw(state, &generation.to_le_bytes())
 }
 
-/// Of a superblock copy: all bytes before the field, not seeded.
+/// Of a superblock copy: all of its 1024 bytes before the field, not seeded.
 #[must_use]
-pub fn superblock(sb: &RawSuperblock) -> u32 {
-    crc32c_raw(!0, &sb.as_bytes()[..0x3FC])
+pub fn superblock(sb: &[u8; 1024]) -> u32 {
+    crc32c_raw(!0, &sb[..0x3FC])
 }
 
 /// Offset of `bg_checksum`.
@@ -121,17 +117,20 @@ pub fn xattr_block(fs_seed: u32, number: BlockNr, block: &[u8]) -> u32 {
     crc32c_with_zeroed(state, block, XATTR_BLOCK_FIELD, 4)
 }
 
+/// Bytes behind the slots of an orphan file block: magic and checksum.
+pub(crate) const ORPHAN_TAIL_LEN: usize = 8;
+
 /// Of an orphan file block: its own number, then the slots. `inode_seed` is the orphan file's.
 #[must_use]
 pub fn orphan_block(inode_seed: u32, number: BlockNr, block: &[u8]) -> u32 {
     let state = crc32c_raw(inode_seed, &number.raw().to_le_bytes());
-    crc32c_raw(state, &block[..crate::orphan_file::slots_per_block(block.len()) * 4])
+    crc32c_raw(state, &block[..(block.len() - ORPHAN_TAIL_LEN) / 4 * 4])
 }
 
-/// Of the MMP block: all bytes before the field.
+/// Of the MMP block: all of its first 1024 bytes before the field.
 #[must_use]
-pub fn mmp(fs_seed: u32, mmp: &RawMmp) -> u32 {
-    crc32c_raw(fs_seed, &mmp.as_bytes()[..0x3FC])
+pub fn mmp(fs_seed: u32, mmp: &[u8; 1024]) -> u32 {
+    crc32c_raw(fs_seed, &mmp[..0x3FC])
 }
 
 /// Of an attribute value kept in an inode.

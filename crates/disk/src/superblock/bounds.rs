@@ -6,12 +6,14 @@
 use core::fmt;
 
 use super::raw::RawSuperblock;
-use super::verified::FIRST_INODE_OLD;
 use crate::error::{Corruption, CorruptionKind, Error};
 use crate::features::{Incompat, RoCompat};
 use crate::geometry::{Geometry, GeometryFields};
 use crate::num::u64_from_u16;
 use crate::units::BlockNr;
+
+/// First ordinary inode of revision 0.
+pub(super) const FIRST_INODE_OLD: u32 = 11;
 
 /// A field of the superblock that is out of its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

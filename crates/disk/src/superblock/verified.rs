@@ -171,7 +171,7 @@ impl Superblock {
     #[must_use]
     pub fn first_inode(&self) -> InodeNr {
         InodeNr::new(if self.raw.s_rev_level.get() == 0 {
-            FIRST_INODE_OLD
+            bounds::FIRST_INODE_OLD
         } else {
             self.raw.s_first_ino.get()
         })
@@ -215,9 +215,6 @@ impl Superblock {
         self.features.ro_compat.contains(RoCompat::HUGE_FILE)
     }
 }
-
-/// First ordinary inode of revision 0.
-pub(super) const FIRST_INODE_OLD: u32 = 11;
 
 fn refuse_unreadable(raw: &RawSuperblock, features: &FeatureSet) -> Result<()> {
     let unreadable = features.incompat.difference(INCOMPAT_READABLE);

@@ -6,7 +6,7 @@ use std::sync::atomic::{self, Ordering};
 
 use super::{Backend, RawCondvar, RawMutex, RawMutexGuard, RawRwLock};
 use crate::atomic::{forward_atomic, forward_atomic_int};
-use crate::held::HeldSet;
+use crate::held_set::HeldSet;
 
 /// Threads of the operating system.
 #[derive(Clone, Copy, Debug, Default)]

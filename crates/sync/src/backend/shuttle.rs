@@ -12,7 +12,7 @@ use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockW
 
 use super::{Backend, RawCondvar, RawMutex, RawMutexGuard, RawRwLock};
 use crate::atomic::{forward_atomic, forward_atomic_int};
-use crate::held::HeldSet;
+use crate::held_set::HeldSet;
 
 /// Threads of the scheduler.
 #[derive(Clone, Copy, Debug, Default)]

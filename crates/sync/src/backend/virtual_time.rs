@@ -30,7 +30,7 @@ use generator::Gn;
 use super::Backend;
 use super::native::Native;
 use crate::atomic::Ordering;
-use crate::held::HeldSet;
+use crate::held_set::HeldSet;
 use crate::slot::CpuSlot;
 use scheduler::Scheduler;
 

@@ -25,8 +25,8 @@ impl Inventory {
             Kind::BlockBitmap | Kind::InodeBitmap => self.reseal_bitmap(structure, &bytes, image),
             Kind::Mmp => {
                 if let Some(seed) = self.checksums.fs_seed() {
-                    let mmp = FromBytes::read_from_bytes(&bytes).expect("1024 bytes");
-                    image.put(structure.at + 0x3FC, &object::mmp(seed, &mmp).to_le_bytes());
+                    let mmp = bytes.as_slice().try_into().expect("1024 bytes");
+                    image.put(structure.at + 0x3FC, &object::mmp(seed, mmp).to_le_bytes());
                 }
             }
             Kind::Inode | Kind::FreeInode => {

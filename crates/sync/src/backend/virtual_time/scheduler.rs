@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::lines::{Access, CPUS_MAX, Lines};
 use super::{Costs, CpuFigures, Report};
-use crate::held::HeldSet;
+use crate::held_set::HeldSet;
 
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Scheduler>>> = const { RefCell::new(None) };
