@@ -19,7 +19,6 @@ pub use attributes::Xattr;
 pub use directory::{DirEntries, DirEntry};
 pub use error::{Error, Result};
 pub use map::{MapWalk, Run, RunKind};
-pub use path::SYMLINKS_MAX;
 
 use std::sync::Arc;
 

@@ -7,8 +7,9 @@ use std::collections::HashSet;
 
 use anyhow::Result;
 use blockyard_disk::{FileType, InodeNr};
+use blockyard_inspect::path::join;
 
-use super::volume::{AtPath, Volume, join};
+use super::volume::{AtPath, Volume};
 
 /// What is done to what a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

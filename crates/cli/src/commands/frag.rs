@@ -10,6 +10,7 @@ use blockyard_disk::Inode;
 use blockyard_inspect::frag::defrag::DefragTotals;
 use blockyard_inspect::frag::file::{Record, contiguous_runs, filefrag_count, filefrag_line};
 use blockyard_inspect::frag::table::{self, FileTable};
+use blockyard_inspect::path::trimmed;
 use blockyard_inspect::reader::Reader;
 use blockyard_inspect::scan::{ImageScan, Looked, ScanOptions, each_file, has_content, totals};
 use serde_json::{Value, json};
@@ -134,8 +135,7 @@ impl Report<'_> {
         let mut all: DefragTotals = totals(self.reader);
         let reader = self.reader;
         let each = self.args.files || self.args.verbose;
-        let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-        each_file(reader, &path[..end], inode, &mut |path, inode, records| {
+        each_file(reader, trimmed(path), inode, &mut |path, inode, records| {
             all.add(path, records);
             if each { self.file(path, inode, records) } else { Ok(()) }
         })?;

@@ -21,6 +21,7 @@ use blockyard_device::ImagePath;
 use blockyard_disk::inode::InodeFlags;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use blockyard_disk::{FileType, Inode, InodeMap, InodeNr};
+use blockyard_inspect::path::{join, last_name, names_directory};
 use blockyard_inspect::reader::Reader;
 use rustix::fs::{CWD, FileType as HostType, Mode};
 use serde_json::json;
@@ -29,7 +30,7 @@ use self::attributes::LeftOut;
 use self::shortage::is_full;
 use super::host::{Links, OnHost, refused};
 use super::progress::Progress;
-use super::volume::{join, last_name, names_directory, of_side};
+use super::volume::of_side;
 use super::{Interrupted, Output, image, interrupt, names};
 
 /// Exit codes, for the help.

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use blockyard_device::ImagePath;
 use blockyard_engine::Error;
+use blockyard_inspect::path::last_name;
 use serde_json::json;
 
-use super::volume::{self, AtPath, Entry, Place, Volume, last_name};
+use super::volume::{self, AtPath, Entry, Place, Volume};
 use super::{Output, image, names};
 
 /// Arguments of `blockyard ln`.

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, Inode, InodeMap, InodeNr};
+use blockyard_inspect::path::trimmed;
 use blockyard_inspect::reader::{DirEntry, Error, Reader};
 use blockyard_inspect::units::counted;
 use serde_json::json;
@@ -199,12 +200,6 @@ fn print_json(path: &[u8], inode: &Inode, target: Option<&[u8]>, out: &mut dyn W
         object["device"] = json!([number.major, number.minor]);
     }
     Ok(writeln!(out, "{object}")?)
-}
-
-/// A path without slashes at its end; the root is empty.
-fn trimmed(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-    &path[..end]
 }
 
 fn or_root(path: &[u8]) -> &[u8] {

@@ -7,10 +7,11 @@ use anyhow::Result;
 use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::{Error, NewInode, SetAttributes};
+use blockyard_inspect::path::components;
 use serde_json::json;
 
 use super::owner::{Ids, Owner};
-use super::volume::{self, AtPath, Place, Volume, components};
+use super::volume::{self, AtPath, Place, Volume};
 use super::{Output, image, names};
 
 /// Arguments of `blockyard mkdir`.

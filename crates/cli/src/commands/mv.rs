@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use blockyard_device::ImagePath;
 use blockyard_engine::{Error, RenameMode};
+use blockyard_inspect::path::{ends_in_dot, last_name, names_directory};
 use serde_json::json;
 
-use super::volume::{self, AtPath, Entry, Volume, ends_in_dot, last_name, names_directory};
+use super::volume::{self, AtPath, Entry, Volume};
 use super::{Output, image, names};
 
 /// Arguments of `blockyard mv`.

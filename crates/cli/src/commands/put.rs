@@ -35,8 +35,9 @@ use self::stream::Stream;
 use super::host::{HostError, Links, OnHost, refused};
 use super::owner::{Ids, Owner};
 use super::progress::Progress;
-use super::volume::{self, AtPath, Entry, NameError, Place, Volume, join};
+use super::volume::{self, AtPath, Entry, NameError, Place, Volume};
 use super::{Output, UsageError, host, image, interrupt, names};
+use blockyard_inspect::path::join;
 
 /// Bytes copied at a time.
 const CHUNK: usize = 1 << 20;

@@ -8,10 +8,11 @@ use anyhow::{Result, bail};
 use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::{DirEntry, Error};
+use blockyard_inspect::path::{ends_in_dot, join, names_directory};
 use serde_json::json;
 
 use super::progress::Progress;
-use super::volume::{self, AtPath, NameError, Place, Volume, join};
+use super::volume::{self, AtPath, NameError, Place, Volume};
 use super::{Output, image, names};
 
 /// Arguments of `blockyard rm`.
@@ -69,11 +70,11 @@ impl Args {
             Err(error) if self.force && error.is_missing() => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        if name == b".." || volume::ends_in_dot(path) {
+        if name == b".." || ends_in_dot(path) {
             bail!("{}: '.' and '..' are not removed", String::from_utf8_lossy(path));
         }
         if volume.kind(inode).at(path)? != FileType::Directory {
-            if volume::names_directory(path) {
+            if names_directory(path) {
                 return Err(Error::NotDirectory).at(path).map_err(Into::into);
             }
             return file(volume, parent, name, path);

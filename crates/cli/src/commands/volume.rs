@@ -4,7 +4,6 @@
 //! itself: one that fails is reported and the others go on. The image is closed in order also after an error, so that
 //! it is consistent and holds everything that was done.
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use blockyard_alloc::Policy;
 use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, InodeNr, Timestamp};
 use blockyard_engine::{DirEntry, Error, FileSystem, OpContext, OpenOptions};
+use blockyard_inspect::path::{self, LastLink, Tree, components, join, names_directory};
 
 use super::interrupt::Interrupted;
 use super::progress::Progress;
@@ -24,8 +24,6 @@ use super::{Output, UsageError, clock, host, image};
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 some of it failed (each reported; the rest is done), 2 wrong \
                                      usage, 8 the image cannot be read or written.";
 
-/// Symbolic links that one path may pass, as on Linux.
-const SYMLINKS_MAX: u32 = 40;
 /// Directory entries read at a time.
 const BATCH: usize = 1024;
 
@@ -194,44 +192,15 @@ impl<'a> Volume<'a> {
     /// The inode of a path. Links in the middle are followed; at the end with `follow_last`.
     /// A slash behind it says that it is a directory.
     pub(super) fn resolve(&self, path: &[u8], follow_last: bool) -> Result<InodeNr, NameError> {
-        let is_directory = names_directory(path);
-        let inode = self.walk(components(path).collect(), follow_last || is_directory).at(path)?;
-        if is_directory && self.kind(inode).at(path)? != FileType::Directory {
-            return Err(Error::NotDirectory).at(path);
-        }
-        Ok(inode)
+        let last = if follow_last { LastLink::Follow } else { LastLink::Keep };
+        path::resolve(&Walk(&self.fs), path, last).at(path)
     }
 
     /// The directory that holds the last name of a path, and that name.
     pub(super) fn parent<'p>(&self, path: &'p [u8]) -> Result<(InodeNr, &'p [u8]), NameError> {
-        let mut names: VecDeque<&[u8]> = components(path).collect();
-        let name = names.pop_back().ok_or(Error::Invalid("the root directory itself")).at(path)?;
-        Ok((self.walk(names, true).at(path)?, name))
-    }
-
-    fn walk(&self, names: VecDeque<&[u8]>, follow_last: bool) -> blockyard_engine::Result<InodeNr> {
-        let mut left: VecDeque<Vec<u8>> = names.into_iter().map(<[u8]>::to_vec).collect();
-        let mut at = InodeNr::ROOT;
-        let mut links = 0;
-        while let Some(name) = left.pop_front() {
-            let next = self.fs.lookup(at, &name)?;
-            if self.kind(next)? != FileType::Symlink || (left.is_empty() && !follow_last) {
-                at = next;
-                continue;
-            }
-            links += 1;
-            if links > SYMLINKS_MAX {
-                return Err(Error::Invalid("too many levels of symbolic links"));
-            }
-            let target = self.fs.read_link(next)?;
-            if target.first() == Some(&b'/') {
-                at = InodeNr::ROOT;
-            }
-            for component in components(&target).rev() {
-                left.push_front(component.to_vec());
-            }
-        }
-        Ok(at)
+        let mut names = components(path);
+        let name = names.next_back().ok_or(Error::Invalid("the root directory itself")).at(path)?;
+        Ok((path::walk(&Walk(&self.fs), names, LastLink::Follow).at(path)?, name))
     }
 
     /// The type of an inode.
@@ -251,7 +220,7 @@ impl<'a> Volume<'a> {
     /// Where something called `name` goes when the user says `path`: into it, when it is a directory (links are
     /// followed), else there under the last name of the path.
     pub(super) fn destination(&self, path: &[u8], name: &[u8], entry: Entry) -> Result<Place, NameError> {
-        if let Ok(directory) = self.walk(components(path).collect(), true)
+        if let Ok(directory) = path::walk(&Walk(&self.fs), components(path), LastLink::Follow)
             && self.kind(directory).at(path)? == FileType::Directory
         {
             return Ok(Place { parent: directory, name: name.to_vec(), path: join(path, name) });
@@ -299,6 +268,38 @@ impl<'a> Volume<'a> {
     }
 }
 
+/// The tree of an open file system, for walks of paths.
+struct Walk<'a>(&'a FileSystem);
+
+impl Tree for Walk<'_> {
+    type Node = InodeNr;
+    type Error = Error;
+
+    fn root(&self) -> blockyard_engine::Result<InodeNr> {
+        Ok(InodeNr::ROOT)
+    }
+
+    fn look_up(&self, directory: &InodeNr, name: &[u8]) -> blockyard_engine::Result<InodeNr> {
+        self.0.lookup(*directory, name)
+    }
+
+    fn kind(&self, node: &InodeNr) -> blockyard_engine::Result<FileType> {
+        Ok(self.0.attributes(*node)?.kind)
+    }
+
+    fn read_link(&self, link: &InodeNr) -> blockyard_engine::Result<Vec<u8>> {
+        self.0.read_link(*link)
+    }
+
+    fn too_many_symlinks(&self) -> Error {
+        Error::Invalid("too many levels of symbolic links")
+    }
+
+    fn not_directory(&self) -> Error {
+        Error::NotDirectory
+    }
+}
+
 /// What is to get a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
@@ -311,11 +312,6 @@ impl Entry {
     pub(super) const fn of(kind: FileType) -> Self {
         if matches!(kind, FileType::Directory) { Self::Directory } else { Self::Other }
     }
-}
-
-/// Whether a path ends in a slash or in `/.`, so that it can only mean a directory.
-pub(super) fn names_directory(path: &[u8]) -> bool {
-    path.ends_with(b"/") || path.ends_with(b"/.")
 }
 
 /// An error with the image before it, unless it is one of the host's files or of the usage.
@@ -335,44 +331,4 @@ pub(super) struct Place {
     pub(super) name: Vec<u8>,
     /// The path, for messages.
     pub(super) path: Vec<u8>,
-}
-
-/// `directory/name`.
-pub(super) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
-    let end = directory.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-    [&directory[..end], b"/", name].concat()
-}
-
-/// The last name of a path; nothing for the root.
-pub(super) fn last_name(path: &[u8]) -> Option<&[u8]> {
-    components(path).next_back()
-}
-
-/// Whether the last part of a path is `.`: it names a directory from inside, which is neither moved nor removed.
-pub(super) fn ends_in_dot(path: &[u8]) -> bool {
-    path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty()) == Some(b".")
-}
-
-/// The parts of a path that name something.
-pub(super) fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
-    path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_taken_apart_and_joined() {
-        assert_eq!(components(b"//a/./b//").collect::<Vec<_>>(), [b"a", b"b"]);
-        assert_eq!(join(b"/", b"a"), b"/a");
-        assert_eq!(join(b"/x//", b"a"), b"/x/a");
-        assert_eq!(last_name(b"/a/b/"), Some(&b"b"[..]));
-        assert_eq!(last_name(b"/"), None);
-        for (path, ends) in
-            [("/a/.", true), ("a/.//", true), (".", true), ("/a/.b", false), ("/./a", false), ("/", false)]
-        {
-            assert_eq!(ends_in_dot(path.as_bytes()), ends, "{path}");
-        }
-    }
 }

@@ -32,7 +32,7 @@ pub enum Error {
     /// A directory was needed.
     #[error("not a directory: {0}")]
     NotDirectory(String),
-    /// A path passes more symbolic links than [`super::SYMLINKS_MAX`].
+    /// A path passes more symbolic links than [`crate::path::SYMLINKS_MAX`].
     #[error("too many symbolic links: {0}")]
     TooManySymlinks(String),
 }

@@ -1,0 +1,258 @@
+//! Paths: components separated by `/`, symbolic links followed inside the image.
+//!
+//! A path is taken from the image's root whether it begins with `/` or not. Work is a queue of components; a link
+//! puts its target's components in front, at most [`SYMLINKS_MAX`] times. This is the one walk of paths: it goes over
+//! whatever is a [`Tree`], so that a reader and a file system that is open for changing understand the same.
+
+use std::collections::VecDeque;
+
+use blockyard_disk::FileType;
+
+/// Symbolic links that one path may pass, as on Linux.
+pub const SYMLINKS_MAX: usize = 40;
+
+/// What can be walked: names are looked up, links are read.
+pub trait Tree {
+    /// A file, directory or link that was found.
+    type Node;
+    /// Why something was not found.
+    type Error;
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn root(&self) -> Result<Self::Node, Self::Error>;
+
+    /// What a name in `directory` stands for.
+    ///
+    /// # Errors
+    /// When there is no such name, or `directory` is none.
+    fn look_up(&self, directory: &Self::Node, name: &[u8]) -> Result<Self::Node, Self::Error>;
+
+    /// The type of a node.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn kind(&self, node: &Self::Node) -> Result<FileType, Self::Error>;
+
+    /// Where a symbolic link leads.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn read_link(&self, link: &Self::Node) -> Result<Vec<u8>, Self::Error>;
+
+    /// The error of a path that passes more links than [`SYMLINKS_MAX`].
+    fn too_many_symlinks(&self) -> Self::Error;
+
+    /// The error of a path that means a directory where there is none.
+    fn not_directory(&self) -> Self::Error;
+}
+
+/// What happens to a symbolic link at the end of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastLink {
+    /// It is followed, as those in the middle are.
+    Follow,
+    /// It is what the path names.
+    Keep,
+}
+
+/// What a path names. A slash behind it says that a directory is meant: then a link at the end is followed.
+///
+/// # Errors
+/// Those of the tree.
+pub fn resolve<T: Tree>(tree: &T, path: &[u8], last: LastLink) -> Result<T::Node, T::Error> {
+    let means_directory = names_directory(path);
+    let last = if means_directory { LastLink::Follow } else { last };
+    let found = walk(tree, components(path), last)?;
+    if means_directory && tree.kind(&found)? != FileType::Directory {
+        return Err(tree.not_directory());
+    }
+    Ok(found)
+}
+
+/// What components name, one below the other, from the root.
+///
+/// # Errors
+/// Those of the tree.
+pub fn walk<'p, T: Tree>(
+    tree: &T,
+    names: impl Iterator<Item = &'p [u8]>,
+    last: LastLink,
+) -> Result<T::Node, T::Error> {
+    let mut left: VecDeque<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+    let mut at = tree.root()?;
+    let mut links = 0;
+    while let Some(name) = left.pop_front() {
+        let next = tree.look_up(&at, &name)?;
+        let is_kept = left.is_empty() && last == LastLink::Keep;
+        if is_kept || tree.kind(&next)? != FileType::Symlink {
+            at = next;
+            continue;
+        }
+        links += 1;
+        if links > SYMLINKS_MAX {
+            return Err(tree.too_many_symlinks());
+        }
+        let target = tree.read_link(&next)?;
+        if target.first() == Some(&b'/') {
+            at = tree.root()?;
+        }
+        for component in components(&target).rev() {
+            left.push_front(component.to_vec());
+        }
+    }
+    Ok(at)
+}
+
+/// The parts of a path that name something.
+pub fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".")
+}
+
+/// Whether a path ends in a slash or in `/.`, so that it can only mean a directory.
+#[must_use]
+pub fn names_directory(path: &[u8]) -> bool {
+    path.ends_with(b"/") || path.ends_with(b"/.")
+}
+
+/// The last name of a path; nothing for the root.
+#[must_use]
+pub fn last_name(path: &[u8]) -> Option<&[u8]> {
+    components(path).next_back()
+}
+
+/// Whether the last part of a path is `.`: it names a directory from inside, which is neither moved nor removed.
+#[must_use]
+pub fn ends_in_dot(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').rfind(|part| !part.is_empty()) == Some(b".")
+}
+
+/// A path without slashes at its end; the root is empty.
+#[must_use]
+pub fn trimmed(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    &path[..end]
+}
+
+/// `directory/name`.
+#[must_use]
+pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    [trimmed(directory), b"/", name].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn paths_are_taken_apart_and_joined() {
+        assert_eq!(components(b"//a/./b//").collect::<Vec<_>>(), [b"a", b"b"]);
+        assert_eq!(join(b"/", b"a"), b"/a");
+        assert_eq!(join(b"/x//", b"a"), b"/x/a");
+        assert_eq!((trimmed(b"/"), trimmed(b"/a//")), (&b""[..], &b"/a"[..]));
+        assert_eq!(last_name(b"/a/b/"), Some(&b"b"[..]));
+        assert_eq!(last_name(b"/"), None);
+        for (path, ends) in
+            [("/a/.", true), ("a/.//", true), (".", true), ("/a/.b", false), ("/./a", false), ("/", false)]
+        {
+            assert_eq!(ends_in_dot(path.as_bytes()), ends, "{path}");
+        }
+    }
+
+    /// Nodes are full paths; what is in the map and no link is a file, `""` and what has something below it a directory.
+    struct Paths(BTreeMap<&'static str, Option<&'static str>>);
+
+    impl Tree for Paths {
+        type Node = String;
+        type Error = &'static str;
+
+        fn root(&self) -> Result<String, &'static str> {
+            Ok(String::new())
+        }
+
+        fn look_up(&self, directory: &String, name: &[u8]) -> Result<String, &'static str> {
+            if self.kind(directory)? != FileType::Directory {
+                return Err("not a directory");
+            }
+            let name = std::str::from_utf8(name).unwrap();
+            if name == ".." {
+                return Ok(directory.rsplit_once('/').map_or(String::new(), |(parent, _)| parent.to_owned()));
+            }
+            let path = format!("{directory}/{name}");
+            let is_there =
+                self.0.keys().any(|known| *known == path || known.starts_with(&format!("{path}/")));
+            is_there.then_some(path).ok_or("missing")
+        }
+
+        fn kind(&self, node: &String) -> Result<FileType, &'static str> {
+            Ok(match self.0.get(node.as_str()) {
+                Some(Some(_)) => FileType::Symlink,
+                Some(None) => FileType::Regular,
+                None => FileType::Directory,
+            })
+        }
+
+        fn read_link(&self, link: &String) -> Result<Vec<u8>, &'static str> {
+            Ok(self.0[link.as_str()].unwrap().into())
+        }
+
+        fn too_many_symlinks(&self) -> &'static str {
+            "too many links"
+        }
+
+        fn not_directory(&self) -> &'static str {
+            "not a directory"
+        }
+    }
+
+    #[test]
+    fn links_are_followed_inside_the_tree() {
+        let tree = Paths(BTreeMap::from([
+            ("/a/b/file", None),
+            ("/a/up", Some("../a/b")),
+            ("/absolute", Some("/a/up/file")),
+            ("/loop", Some("loop")),
+            ("/dots", Some("a/./b/")),
+        ]));
+        let follow = |path: &str| resolve(&tree, path.as_bytes(), LastLink::Follow);
+        let keep = |path: &str| resolve(&tree, path.as_bytes(), LastLink::Keep);
+        for (path, found) in [
+            ("", ""),
+            ("/", ""),
+            ("a//b/./file", "/a/b/file"),
+            ("/a/up/file", "/a/b/file"),
+            ("/absolute", "/a/b/file"),
+            ("/dots/../up", "/a/b"),
+        ] {
+            assert_eq!(follow(path).as_deref(), Ok(found), "{path}");
+        }
+        assert_eq!(keep("/a/up").as_deref(), Ok("/a/up"));
+        assert_eq!(keep("/a/up/").as_deref(), Ok("/a/b"), "a slash means the directory");
+        assert_eq!(keep("/loop").as_deref(), Ok("/loop"));
+        for (path, error) in [
+            ("/loop", "too many links"),
+            ("/absolute/", "not a directory"),
+            ("/a/b/file/.", "not a directory"),
+            ("/a/b/file/x", "not a directory"),
+            ("/a/c", "missing"),
+        ] {
+            assert_eq!(follow(path), Err(error), "{path}");
+        }
+    }
+
+    /// As on Linux, forty links are passed and the next is one too many.
+    #[test]
+    fn forty_links_may_be_passed() {
+        let names: Vec<&'static str> =
+            (0..=42).map(|n| &*Box::leak(format!("/{n}").into_boxed_str())).collect();
+        let mut links: BTreeMap<&str, Option<&str>> =
+            names.windows(2).map(|pair| (pair[0], Some(pair[1]))).collect();
+        links.insert(names[42], None);
+        let tree = Paths(links);
+        assert_eq!(resolve(&tree, b"/2", LastLink::Follow).as_deref(), Ok("/42"));
+        assert_eq!(resolve(&tree, b"/1", LastLink::Follow), Err("too many links"));
+    }
+}
