@@ -17,8 +17,8 @@ pub(crate) use allowance::Allowance;
 pub(crate) use buffer::{BlockKind, Buffer, Copied};
 
 use crate::Result;
+use crate::epoch::Epoch;
 use crate::numbers::{SHARDS, shard_of};
-use crate::txn::Epoch;
 use blockyard_device::BlockDevice;
 use blockyard_disk::BlockNr;
 use blockyard_sync::{Backend, CachePadded, Mutex, Native, rank};
@@ -47,6 +47,11 @@ impl<B: Backend> MetaCache<B> {
         let per_shard = (bytes_max / block_size / SHARDS).max(4);
         let shard = || CachePadded::new(Mutex::new(rank::CACHE_SHARD, Shard::new(per_shard)));
         Self { allowance, device, block_size, shards: (0..SHARDS).map(|_| shard()).collect() }
+    }
+
+    /// Bytes of a block.
+    pub(crate) const fn block_size(&self) -> usize {
+        self.block_size
     }
 
     /// What it may hold beyond its size.

@@ -12,7 +12,8 @@ mod synthesize;
 
 use crate::Result;
 use crate::cache::{BlockKind, Buffer, MetaCache};
-use crate::txn::{Epoch, Handle};
+use crate::epoch::Epoch;
+use crate::txn::Handle;
 use blockyard_device::BlockDevice;
 use blockyard_disk::group_desc::{GroupDescriptor, GroupFlags, RawGroupDesc};
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};

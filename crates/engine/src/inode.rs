@@ -9,25 +9,25 @@
 //! operations look at them. A changed inode is encoded into its table block by the commit, by the first who wants to change
 //! it again before the commit came to it, or earlier, when many wait and nobody holds it.
 
-mod attributes;
 mod dirty_files;
 mod large_directory;
 mod load;
 mod table;
 
-pub use attributes::{Attributes, SetAttributes};
 pub(crate) use large_directory::{LargeDirectory, Places};
 pub(crate) use table::InodeTable;
 
-use crate::cache::Buffer;
+use crate::cache::{Buffer, MetaCache};
 use crate::data::FileData;
 use crate::directory::{DirNames, Known, NameCache};
-use crate::orphans::OrphanNote;
-use crate::txn::{Epoch, Flushes, Handle};
+use crate::epoch::Epoch;
+use crate::groups::Groups;
+use crate::txn::{Flushes, Handle, Transactions};
 use crate::{Error, OpContext, Result};
 use blockyard_alloc::InodeAlloc;
 use blockyard_alloc::inode::InodeDirAlloc;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap, InodeSlot};
+use blockyard_disk::superblock::Superblock;
 use blockyard_disk::{Checksums, GroupNr, InodeNr};
 use blockyard_sync::{
     AtomicBool, AtomicU32, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, rank,
@@ -35,6 +35,20 @@ use blockyard_sync::{
 use dirty_files::DirtySince;
 use smallvec::SmallVec;
 use std::sync::Arc;
+
+/// Where an inode is noted; part of the inode, under its core lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrphanNote {
+    /// On the list, under this key.
+    List(u64),
+    /// In a slot of the orphan file.
+    File {
+        /// Block of the file.
+        block: usize,
+        /// Slot in the block.
+        slot: usize,
+    },
+}
 
 /// An inode in memory, shared by everybody who uses it.
 pub(crate) struct Inode {
@@ -72,6 +86,18 @@ pub(crate) struct Inode {
     names: Option<Arc<DirNames>>,
     /// What is kept of a directory while it is large.
     large: Option<Box<LargeDirectory>>,
+}
+
+/// The inodes of a volume: those in memory, and how they come from their table and get into transactions.
+pub(crate) struct Inodes {
+    pub(crate) table: InodeTable,
+    pub(crate) sb: Arc<Superblock>,
+    pub(crate) cache: Arc<MetaCache>,
+    pub(crate) groups: Arc<Groups>,
+    pub(crate) txns: Arc<Transactions>,
+    pub(crate) flushes: Arc<Flushes>,
+    /// Names of large directories that are known without their blocks.
+    pub(crate) names: Arc<NameCache>,
 }
 
 /// What encoding an inode takes beside the inode.
@@ -273,6 +299,16 @@ impl Inode {
 }
 
 impl InodeCore {
+    /// Fails when the inode was deleted while the caller waited for it.
+    pub(crate) fn check_alive(&self, number: InodeNr) -> Result<()> {
+        if self.deleted { Err(Error::StaleInode(number)) } else { Ok(()) }
+    }
+
+    /// Links.
+    pub(crate) fn links(&self) -> u16 {
+        self.slot.raw().i_links_count.get()
+    }
+
     /// The core of a raw inode whose fields were verified.
     pub(crate) fn new(
         slot: InodeSlot<SlotBytes>,

@@ -24,7 +24,7 @@ mod records;
 pub(crate) use blocks::{LogBlocks, Wanted};
 pub(crate) use committed::{Committed, HomeView};
 
-use crate::fs::BrokenRule;
+use crate::broken_rule::BrokenRule;
 use crate::txn::{DirtyMax, Flushes, Image, Journal, Prepared};
 use crate::{Error, Result};
 use blockyard_device::BlockDevice;
@@ -121,10 +121,10 @@ struct Open {
 }
 
 impl<B: Backend> LogJournal<B> {
-    /// Takes over an empty log and sets its features, durably.
+    /// Takes over an empty log; [`Journal::start`] comes before the first transaction.
     ///
     /// # Errors
-    /// Of the device; [`Error::Refused`] when the log is not empty.
+    /// [`Error::Refused`] when the log is not empty.
     pub(crate) fn open(
         devices: Devices<B>,
         committed: Arc<Committed<B>>,
@@ -137,7 +137,7 @@ impl<B: Backend> LogJournal<B> {
             return Err(Error::Refused("the journal is not empty: it must be recovered first".to_owned()));
         }
         let first = place.superblock().sequence();
-        let log = Log::open(Arc::clone(committed.log()))?;
+        let log = Log::open(Arc::clone(committed.log()));
         let len = usize_from_u32(log.ring().len());
         // As Linux: until a third of the log is in use, what a transaction freed stays out of reach.
         let in_log = limits.transaction.map_or(len / 3, |most| most.clamp(TRANSACTION_MIN, len / 4 * 3));
@@ -249,6 +249,10 @@ impl<B: Backend> LogJournal<B> {
 impl<B: Backend> Journal for LogJournal<B> {
     fn keeps_promises(&self) -> bool {
         true
+    }
+
+    fn start(&self) -> Result<()> {
+        self.ring.lock().log.write_features()
     }
 
     fn first(&self) -> TxnId {

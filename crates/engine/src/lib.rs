@@ -29,35 +29,42 @@
 
 #![forbid(unsafe_code)]
 
+mod broken_rule;
 mod cache;
 mod context;
 mod data;
+mod directories;
 mod directory;
+mod epoch;
 mod error;
 pub mod extents;
 mod file;
 mod fs;
 mod groups;
-mod indirect;
-mod inline;
 mod inode;
+mod io_ends;
 mod journal;
+mod mapping;
 pub mod mkfs;
 mod namespace;
 mod numbers;
+mod options;
 mod orphans;
+mod pool;
 mod space;
 mod txn;
+mod volume;
 mod xattr;
 
+#[doc(hidden)]
+pub use broken_rule::BrokenRule;
 pub use context::OpContext;
+pub use directories::DirEntry;
 pub use error::{Error, Result};
 pub use file::Fallocate;
-#[doc(hidden)]
-pub use fs::BrokenRule;
-pub use fs::{
-    DataMode, Events, FileSystem, IoEnd, IoEndSource, IoEnds, JournalUse, OpenOptions, Recovery, Statistics,
-};
-pub use inode::{Attributes, SetAttributes};
-pub use namespace::{DirEntry, NewInode, RenameMode};
+pub use fs::{Attributes, FileSystem, SetAttributes, Statistics};
+pub use io_ends::{IoEnd, IoEndSource, IoEnds};
+pub use namespace::RenameMode;
+pub use options::{DataMode, Events, JournalUse, OpenOptions, Recovery};
+pub use volume::NewInode;
 pub use xattr::XattrMode;

@@ -1,18 +1,50 @@
-//! Names: directories and what is done by name.
+//! Names: what is done by name.
 //!
-//! [`directory`] gives the algorithms of [`crate::directory`] their blocks; [`create`] makes inodes and [`remove`]
-//! unmakes them; [`links`] counts names; the operations in [`operations`], [`rename`] and [`symlink`] lock, check and
-//! compose.
+//! [`links`] counts names; the operations in [`operations`], [`rename`] and [`symlink`] lock, check and compose.
 
-mod create;
-mod directory;
 mod links;
 mod operations;
-mod remove;
 mod rename;
 mod symlink;
 mod unnamed;
 
-pub use create::NewInode;
-pub use directory::DirEntry;
 pub use rename::RenameMode;
+
+use crate::directories::Directories;
+use crate::file::Files;
+use crate::mapping::Mapping;
+use crate::volume::Volume;
+use crate::xattr::Xattrs;
+use blockyard_sync::{Mutex, rank};
+use std::sync::Arc;
+
+/// The names of a file system.
+pub(crate) struct Namespace {
+    volume: Arc<Volume>,
+    mapping: Arc<Mapping>,
+    files: Arc<Files>,
+    directories: Directories,
+    xattrs: Arc<Xattrs>,
+    /// Held by renames between directories, so that no tree changes under the walk to the root.
+    renames: Mutex<()>,
+}
+
+impl Namespace {
+    /// The names of a volume.
+    pub(crate) fn new(
+        volume: &Arc<Volume>,
+        mapping: &Arc<Mapping>,
+        files: &Arc<Files>,
+        directories: Directories,
+        xattrs: &Arc<Xattrs>,
+    ) -> Self {
+        Self {
+            volume: Arc::clone(volume),
+            mapping: Arc::clone(mapping),
+            files: Arc::clone(files),
+            directories,
+            xattrs: Arc::clone(xattrs),
+            renames: Mutex::new(rank::RENAME, ()),
+        }
+    }
+}

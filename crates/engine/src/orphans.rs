@@ -10,17 +10,15 @@
 //! A note names an inode in use: it is added after and removed before anything that could make that untrue, in the
 //! same handle. Adding and removing need no reading and no space, so they can not fail.
 
-mod cleanup;
 mod file;
 mod list;
 
-use crate::FileSystem;
 use crate::cache::Buffer;
-use crate::inode::{Inode, InodeCore};
+use crate::inode::{Inode, InodeCore, Inodes, OrphanNote};
 use crate::txn::Handle;
 use blockyard_disk::InodeNr;
 use blockyard_sync::{Mutex, rank};
-use file::OrphanFile;
+pub(crate) use file::OrphanFile;
 use list::List;
 use std::sync::Arc;
 
@@ -30,20 +28,6 @@ pub(crate) struct Orphans {
     kept: bool,
     list: Mutex<List<Listed>>,
     file: Option<OrphanFile>,
-}
-
-/// Where an inode is noted; part of the inode, under its core lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OrphanNote {
-    /// On the list, under this key.
-    List(u64),
-    /// In a slot of the orphan file.
-    File {
-        /// Block of the file.
-        block: usize,
-        /// Slot in the block.
-        slot: usize,
-    },
 }
 
 /// An inode of the list. Both parts stay in memory as long as it is there: a neighbour's removal changes its link.
@@ -56,26 +40,41 @@ struct Listed {
 impl Orphans {
     /// Keeps no notes.
     pub(crate) fn none() -> Self {
-        Self { kept: false, list: Mutex::new(rank::ORPHANS, List::default()), file: None }
+        Self::new(false)
     }
-}
 
-impl FileSystem {
+    /// No notes yet; `kept` says whether notes are kept.
+    pub(crate) fn new(kept: bool) -> Self {
+        Self { kept, list: Mutex::new(rank::ORPHANS, List::default()), file: None }
+    }
+
+    /// Takes over a note from the list of the image, those of older inodes first. `table` is the inode's place in its table.
+    pub(crate) fn note_listed(&self, inode: &Arc<Inode>, table: (Arc<Buffer>, usize)) {
+        let entry = Listed { inode: Arc::clone(inode), table };
+        let (key, _) = self.list.lock().push(inode.number(), entry);
+        inode.core_mut().orphan = Some(OrphanNote::List(key));
+    }
+
+    /// Notes go into this file from now on.
+    pub(crate) fn keep_file(&mut self, file: OrphanFile) {
+        self.file = Some(file);
+    }
+
     /// Notes that the inode must be deleted or truncated after a crash; nothing when it is noted already. It has
     /// joined the handle.
     pub(crate) fn add_orphan(&self, handle: &Handle<'_>, inode: &Arc<Inode>, core: &mut InodeCore) {
         debug_assert!(!core.deleted, "inode {} is gone", inode.number());
-        if !self.orphans.kept || core.orphan.is_some() {
+        if !self.kept || core.orphan.is_some() {
             return;
         }
-        let noted = self.orphans.file.as_ref().and_then(|file| file.add(handle, inode.number()));
+        let noted = self.file.as_ref().and_then(|file| file.add(handle, inode.number()));
         if noted.is_some() {
             core.orphan = noted;
             return;
         }
         let table = core.table().expect("the inode has joined the handle");
         let entry = Listed { inode: Arc::clone(inode), table };
-        let (key, older) = self.orphans.list.lock().push(inode.number(), entry);
+        let (key, older) = self.list.lock().push(inode.number(), entry);
         core.orphan = Some(OrphanNote::List(key));
         core.set_orphan_link(older);
     }
@@ -85,12 +84,12 @@ impl FileSystem {
         match core.orphan.take() {
             None => {}
             Some(OrphanNote::File { block, slot }) => {
-                if let Some(file) = &self.orphans.file {
+                if let Some(file) = &self.file {
                     file.remove(handle, block, slot);
                 }
             }
             Some(OrphanNote::List(key)) => {
-                if let Some(newer) = self.orphans.list.lock().remove(key) {
+                if let Some(newer) = self.list.lock().remove(key) {
                     handle.join(&newer.table.0);
                 }
                 core.set_orphan_link(InodeNr::ZERO);
@@ -99,15 +98,15 @@ impl FileSystem {
     }
 
     /// Brings the links of the list into the inodes, and gives its head. The gate is closed.
-    pub(crate) fn freeze_orphans(&self) -> Option<InodeNr> {
+    pub(crate) fn freeze_orphans(&self, inodes: &Inodes) -> Option<InodeNr> {
         let (head, relinked) = {
-            let mut list = self.orphans.list.lock();
+            let mut list = self.list.lock();
             (list.head(), list.take_relinked())
         };
         for (entry, older) in relinked {
             let mut core = entry.inode.core_mut_child();
             core.relink_orphan(older, entry.table);
-            self.note_relinked(&entry.inode);
+            inodes.note_relinked(&entry.inode);
         }
         head
     }

@@ -2,16 +2,19 @@
 //! meets `alloc`.
 //!
 //! A claim is taken in core by the allocator, then marked in the on-disk bitmap inside a handle
-//! ([`FileSystem::take`]), or handed back by dropping it. Freed clusters leave the on-disk bitmap at once and the
+//! ([`Space::take`]), or handed back by dropping it. Freed clusters leave the on-disk bitmap at once and the
 //! in-core one when the freeing transaction has committed.
 
 mod sources;
 
+use crate::broken_rule::BrokenRule;
 use crate::cache::{BlockKind, Buffer};
-use crate::fs::{BrokenRule, DataMode};
+use crate::groups::Groups;
 use crate::inode::Inode;
+use crate::options::DataMode;
+use crate::pool::Pool;
 use crate::txn::Handle;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::{Error, OpContext, Result};
 use blockyard_alloc::inode::{InodeAllocator, InodeClaim, InodeDirAlloc, InodeRequest};
 use blockyard_alloc::{
     AllocError, Allocator, BlockRequest, Claim, FreeContext, FreedExtent, InodeAlloc, Mapping, Neighbour,
@@ -19,22 +22,16 @@ use blockyard_alloc::{
 };
 use blockyard_disk::num::u64_from_u32;
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock, TxnId};
-use blockyard_sync::{AtomicU64, Backend, CpuSlot, Native, Ordering};
+use blockyard_sync::{AtomicU64, CpuSlot, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Commits that one request may force to get freed clusters back.
-const RETRIES_MAX: u32 = 3;
-/// Attempts to get space that was promised: others hold it for a moment only.
-const PATIENCE: u32 = 300;
-/// Attempts between which others may go on at once; after them this thread stands aside for [`PAUSE`].
-const HASTE: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// The allocators of an open file system.
 pub(crate) struct Space {
     blocks: Arc<Allocator>,
     pub(crate) inodes: InodeAllocator,
+    groups: Arc<Groups>,
+    data: DataMode,
+    broken_rule: Option<BrokenRule>,
     /// The transaction whose frees wait although it is committed; [`NONE_HELD`]. Relaxed: only who has the turn to commit
     /// uses it.
     held: AtomicU64,
@@ -68,27 +65,6 @@ pub(crate) struct Wanted {
     pub(crate) indirect: bool,
 }
 
-/// Whose clusters may be taken when space is short.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pool {
-    /// From what nobody was promised.
-    Ordinary,
-    /// From the file system's own reserve, too: for the blocks that giving space back needs.
-    Reserve,
-    /// They were promised when the data was written.
-    Promised,
-    /// As [`Pool::Promised`], but nothing of the file system's own reserve: Linux allocates ahead like this where data waits for
-    /// its place (observed on 6.18).
-    Delayed,
-}
-
-impl Pool {
-    /// Whether the file system's own reserve may be used.
-    fn has_reserve(self) -> bool {
-        matches!(self, Self::Promised | Self::Reserve)
-    }
-}
-
 /// What the clusters are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WantedFor {
@@ -101,6 +77,26 @@ pub(crate) enum WantedFor {
 }
 
 impl Wanted {
+    /// A request for one cluster without neighbours.
+    pub(crate) fn new(inode: &Inode, kind: WantedFor) -> Self {
+        Self {
+            inode: inode.number(),
+            group: inode.group(),
+            logical: 0,
+            clusters: 1,
+            goal: BlockNr::ZERO,
+            left: None,
+            right: None,
+            file_size: 0,
+            writer_open: inode.writers.load(Ordering::Relaxed) > 0,
+            kind,
+            pool: Pool::Ordinary,
+            exact: false,
+            try_goal: false,
+            indirect: false,
+        }
+    }
+
     fn request(&self, ctx: &OpContext) -> BlockRequest {
         let mut flags = match self.kind {
             WantedFor::Data => RequestFlags::DATA,
@@ -180,16 +176,10 @@ impl From<AllocError> for Error {
     }
 }
 
-impl FileSystem {
-    /// The block allocator: its counters, tunables and statistics.
-    #[must_use]
-    pub fn allocator(&self) -> &Allocator {
-        self.space.allocator()
-    }
-
+impl Space {
     /// Takes clusters in core.
     pub(crate) fn claim(&self, ctx: &OpContext, wanted: &Wanted, space: &InodeAlloc) -> Result<Claim<'_>> {
-        Ok(self.space.blocks.allocate(&wanted.request(ctx), space)?)
+        Ok(self.blocks.allocate(&wanted.request(ctx), space)?)
     }
 
     /// The last writer has closed a file: what was preallocated for it is given back.
@@ -202,7 +192,7 @@ impl FileSystem {
 
     /// Gives back what was preallocated for a file. The caller holds the content lock.
     pub(crate) fn discard_preallocations(&self, ctx: &OpContext, inode: &Inode) {
-        self.space.blocks.discard_inode_preallocations(&inode.space, ctx.cpu);
+        self.blocks.discard_inode_preallocations(&inode.space, ctx.cpu);
     }
 
     /// Marks a claim as used on disk.
@@ -223,8 +213,8 @@ impl FileSystem {
     ) -> Result<()> {
         let blocks = self.groups.blocks_in(clusters);
         let context = FreeContext { cpu: handle.slot(), ..FreeContext::default() };
-        let at_once = is_data && self.options().data == DataMode::Writeback;
-        if at_once || self.breaks(BrokenRule::EarlyRelease) {
+        let at_once = is_data && self.data == DataMode::Writeback;
+        if at_once || self.broken_rule == Some(BrokenRule::EarlyRelease) {
             let mut at = first;
             let clear = |extent: FreedExtent| {
                 let part = self.groups.blocks_in(extent.count);
@@ -232,11 +222,11 @@ impl FileSystem {
                 at = BlockNr::new(at.raw() + part);
                 cleared
             };
-            return self.space.blocks.free_with(first, blocks, context, clear).map(drop);
+            return self.blocks.free_with(first, blocks, context, clear).map(drop);
         }
         // In core first: should the allocator have to load the group, it must see the clusters used.
         let context = FreeContext { txn: Some(handle.tid()), ..context };
-        self.space.blocks.free(first, blocks, context)?;
+        self.blocks.free(first, blocks, context)?;
         self.groups.mark_free(handle, first, blocks)
     }
 
@@ -258,8 +248,8 @@ impl FileSystem {
     /// Frees a metadata block with its cluster: forgotten and revoked.
     pub(crate) fn free_metadata_block(&self, handle: &Handle<'_>, block: BlockNr) -> Result<()> {
         handle.forget(block);
-        let ratio = u64_from_u32(self.geometry().cluster_ratio());
-        let offset = (block.raw() - self.geometry().first_data_block().raw()) % ratio;
+        let ratio = u64_from_u32(self.groups.geometry().cluster_ratio());
+        let offset = (block.raw() - self.groups.geometry().first_data_block().raw()) % ratio;
         self.free_clusters(handle, BlockNr::new(block.raw() - offset), 1, false)
     }
 
@@ -270,7 +260,7 @@ impl FileSystem {
         }
         let mut flags = privileges(ctx);
         flags.set(RequestFlags::USE_RESERVED, pool.has_reserve());
-        Ok(self.space.blocks.reserve_delayed(clusters, flags, ctx.cpu)?)
+        Ok(self.blocks.reserve_delayed(clusters, flags, ctx.cpu)?)
     }
 
     /// Ends reservations: their clusters were allocated, or are not needed.
@@ -278,62 +268,7 @@ impl FileSystem {
         if clusters == 0 {
             return;
         }
-        self.space.blocks.release_delayed(clusters, ctx.cpu);
-    }
-
-    /// After [`Error::NoSpace`]: commits when freed clusters wait for that, at most three times. Outside a handle. Where
-    /// Linux is followed it is also tried again, without a commit, while a cluster could be claimed.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`] when nothing is left to wait for.
-    pub(crate) fn retry_after_commit(&self, ctx: &OpContext, tries: &mut u32) -> Result<()> {
-        if *tries >= RETRIES_MAX {
-            return Err(Error::NoSpace);
-        }
-        *tries += 1;
-        if self.space.blocks.pending_clusters() > 0 {
-            return self.commit_to_retry(ctx);
-        }
-        let may_fit = self.options().follow_page_cache && self.space.blocks.has_room(1, privileges(ctx));
-        if may_fit { Ok(()) } else { Err(Error::NoSpace) }
-    }
-
-    /// Runs a step of write-back until it finds the space that it was promised: that may be preallocated for another
-    /// file, about to come back from a claim, or freed in the running transaction. Outside a handle.
-    ///
-    /// # Errors
-    /// Those of `step`. [`Error::NoSpace`] means that more was promised than can be had: in a sound image that is a bug,
-    /// in a damaged one free clusters may lie in groups whose bitmaps can not be used.
-    pub(crate) fn patiently<T>(&self, ctx: &OpContext, mut step: impl FnMut() -> Result<T>) -> Result<T> {
-        let patience = match self.options().follow_page_cache {
-            // By Linux's rules the write sees to retries, or nothing was promised to the mapping.
-            true if self.places_as_linux() => 0,
-            true => RETRIES_MAX,
-            false => PATIENCE,
-        };
-        let mut tries = 0;
-        loop {
-            match step() {
-                Err(Error::NoSpace) if tries < patience && self.space.blocks.free_clusters().free > 0 => {}
-                other => return other,
-            }
-            tries += 1;
-            if self.space.blocks.pending_clusters() > 0 {
-                self.commit_to_retry(ctx)?;
-            } else if tries < HASTE {
-                Native::yield_now();
-            } else {
-                std::thread::sleep(PAUSE);
-            }
-        }
-    }
-
-    fn commit_to_retry(&self, ctx: &OpContext) -> Result<()> {
-        self.commit_point(ctx)?;
-        if let Some(ends) = &self.options().io_ends {
-            ends.0.committed();
-        }
-        Ok(())
+        self.blocks.release_delayed(clusters, ctx.cpu);
     }
 
     /// Claims an inode number for a child of a directory.
@@ -342,12 +277,12 @@ impl FileSystem {
         request: &InodeRequest,
         parent: &mut InodeDirAlloc,
     ) -> Result<InodeClaim<'_>> {
-        Ok(self.space.inodes.allocate(request, parent)?)
+        Ok(self.inodes.allocate(request, parent)?)
     }
 }
 
 /// What of the reserves the caller may use.
-fn privileges(ctx: &OpContext) -> RequestFlags {
+pub(crate) fn privileges(ctx: &OpContext) -> RequestFlags {
     if ctx.privileged { RequestFlags::USE_ROOT } else { RequestFlags::empty() }
 }
 

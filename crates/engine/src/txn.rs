@@ -29,39 +29,13 @@ pub(crate) use journal::{DirtyMax, Image, Journal, NullJournal, Prepared};
 pub(crate) use turn::{MyTurn, Turn};
 
 use crate::cache::{Allowance, BlockKind, Buffer};
+use crate::epoch::Epoch;
 use blockyard_disk::num::{high32, join32, low32, u64_from_usize, usize_from_u64};
 use blockyard_disk::{BlockNr, InodeNr, TxnId};
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Mutex, Native, Ordering, rank};
 use credits::Credits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// The time between two commits that wrote something, by which changes are marked; 0 marks what is unchanged.
-///
-/// What is marked with the running epoch may simply be changed. What is marked with an older one belongs to the commit
-/// that is going on, which may not have copied it yet: whoever wants to change it first sets the old state aside, where
-/// the commit finds it. There is one commit at a time, so one place for the old state is enough.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Epoch(u32);
-
-impl Epoch {
-    /// Marks what is unchanged since it was last written.
-    pub(crate) const NONE: Self = Self(0);
-
-    /// The mark as a number.
-    pub(crate) const fn raw(self) -> u32 {
-        self.0
-    }
-
-    /// The mark from its number.
-    pub(crate) const fn from_raw(raw: u32) -> Self {
-        Self(raw)
-    }
-
-    fn next(self) -> Self {
-        Self(self.0.wrapping_add(1).max(1))
-    }
-}
 
 /// One CPU slot's list of changed buffers.
 type DirtyList<B> = CachePadded<Mutex<Vec<Arc<Buffer<B>>>, B>>;
@@ -140,7 +114,7 @@ impl<B: Backend> Transactions<B> {
     /// The transaction and the epoch that new handles join. Acquire pairs with the release in [`Self::switch`].
     fn now(&self) -> (TxnId, Epoch) {
         let running = self.running.load(Ordering::Acquire);
-        (TxnId::new(low32(running)), Epoch(high32(running)))
+        (TxnId::new(low32(running)), Epoch::from_raw(high32(running)))
     }
 
     /// The transaction that new handles join.

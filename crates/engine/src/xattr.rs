@@ -4,13 +4,16 @@
 //! changes. A shared block is copied before it is changed. Where the image has `ea_inode`, values that fit neither place go
 //! into inodes of their own ([`values`]).
 
+mod deletion;
 mod values;
 
 use crate::cache::{BlockKind, Buffer};
+use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
 use crate::space::{Wanted, WantedFor};
 use crate::txn::Handle;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::volume::Volume;
+use crate::{Error, OpContext, Result};
 use blockyard_disk::inline_data::{XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::usize_from_u32;
@@ -53,21 +56,29 @@ fn attribute_name(name: &[u8]) -> Result<(u8, &[u8])> {
     split_name(name).ok_or(Error::NotSupported("attributes of this prefix"))
 }
 
+/// The extended attributes of inodes. Deleting an inode gives up its attributes, and giving up attributes deletes inodes that hold
+/// values: both stand here.
+pub(crate) struct Xattrs {
+    volume: Arc<Volume>,
+    files: Arc<Files>,
+}
+
 /// The attributes of one inode, by place.
 struct Places {
     in_inode: AttributeList,
     block: Option<(Arc<Buffer>, AttributeList)>,
 }
 
-impl FileSystem {
-    /// The value of an attribute; `name` with its prefix (`user.x`). Access control lists in their portable form.
-    ///
-    /// # Errors
-    /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, [`Error::Range`] for a name of no byte or more than
-    /// 255 with its prefix, corruption, device.
-    pub fn xattr(&self, inode: InodeNr, name: &[u8]) -> Result<Vec<u8>> {
+impl Xattrs {
+    /// The attributes of a volume's inodes.
+    pub(crate) fn new(volume: &Arc<Volume>, files: &Arc<Files>) -> Self {
+        Self { volume: Arc::clone(volume), files: Arc::clone(files) }
+    }
+
+    /// See [`crate::FileSystem::xattr`].
+    pub(crate) fn xattr(&self, inode: InodeNr, name: &[u8]) -> Result<Vec<u8>> {
         let (index, rest) = attribute_name(name)?;
-        let inode = self.inode(inode)?;
+        let inode = self.volume.inodes.inode(inode)?;
         let _shared = inode.read();
         let value = {
             let core = inode.core();
@@ -86,21 +97,18 @@ impl FileSystem {
             Value::Bytes(bytes) => bytes,
             Value::Inode { inode: holder, size, .. } => {
                 let mut bytes = vec![0; usize_from_u32(size).min(VALUE_MAX)];
-                let holder = self.inode(InodeNr::new(holder))?;
+                let holder = self.volume.inodes.inode(InodeNr::new(holder))?;
                 let content = holder.read_value();
-                self.read_content(&holder, &content, &holder.core_child(), 0, &mut bytes)?;
+                self.files.read_content(&holder, &content, &holder.core_child(), 0, &mut bytes)?;
                 bytes
             }
         };
         if ACLS.contains(&index) { acl_to_posix(&bytes).ok_or_else(|| damaged(&inode)) } else { Ok(bytes) }
     }
 
-    /// The names of all attributes, with their prefixes.
-    ///
-    /// # Errors
-    /// As [`FileSystem::xattr`].
-    pub fn xattr_names(&self, inode: InodeNr) -> Result<Vec<Vec<u8>>> {
-        let inode = self.inode(inode)?;
+    /// See [`crate::FileSystem::xattr_names`].
+    pub(crate) fn xattr_names(&self, inode: InodeNr) -> Result<Vec<Vec<u8>>> {
+        let inode = self.volume.inodes.inode(inode)?;
         let _shared = inode.read();
         let core = inode.core();
         core.check_alive(inode.number())?;
@@ -110,13 +118,8 @@ impl FileSystem {
         Ok(shown.filter_map(|attribute| join_name(attribute.index, &attribute.name)).collect())
     }
 
-    /// Sets an attribute.
-    ///
-    /// # Errors
-    /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::NoSpace`] when it fits neither place,
-    /// [`Error::Range`] for a value above 64 KiB or a name beyond 255 bytes, [`Error::NotPermitted`] for immutable files,
-    /// [`Error::NotSupported`] for unknown prefixes. Nothing has changed then.
-    pub fn set_xattr(
+    /// See [`crate::FileSystem::set_xattr`].
+    pub(crate) fn set_xattr(
         &self,
         ctx: &OpContext,
         inode: InodeNr,
@@ -155,7 +158,7 @@ impl FileSystem {
         bytes: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        let owner = self.inode(inode)?;
+        let owner = self.volume.inodes.inode(inode)?;
         if owner.core().map == InodeMap::FastSymlink {
             // Its blocks must stay 0: e2fsck 1.47 takes the target for a block map else. (Linux does it all the same.)
             return Err(Error::NoSpace);
@@ -177,11 +180,8 @@ impl FileSystem {
         set
     }
 
-    /// Removes an attribute.
-    ///
-    /// # Errors
-    /// [`Error::NoAttribute`], and as [`FileSystem::set_xattr`].
-    pub fn remove_xattr(&self, ctx: &OpContext, inode: InodeNr, name: &[u8]) -> Result<()> {
+    /// See [`crate::FileSystem::remove_xattr`].
+    pub(crate) fn remove_xattr(&self, ctx: &OpContext, inode: InodeNr, name: &[u8]) -> Result<()> {
         let (index, rest) = attribute_name(name)?;
         self.change_xattrs(ctx, inode, (index, rest), None, XattrMode::Replace)
     }
@@ -197,10 +197,10 @@ impl FileSystem {
         if (index, name) == (XATTR_INDEX, XATTR_NAME) {
             return Err(Error::NotSupported("changing system.data"));
         }
-        let inode = self.inode(inode)?;
+        let inode = self.volume.inodes.inode(inode)?;
         let alone = inode.write();
         let held = self.value_inodes(&inode, &inode.core())?;
-        let handle = self.begin(ctx, CREDITS + held.credits())?;
+        let handle = self.volume.begin(ctx, CREDITS + held.credits())?;
         let mut core = inode.core_mut();
         core.check_alive(inode.number())?;
         if core.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
@@ -226,7 +226,7 @@ impl FileSystem {
         let (new, fresh) = new.unzip();
         let added = new.as_ref().map_or(0, |new| self.value_blocks(&new.value));
         let area = self.place_attribute(&core, &mut in_inode, &mut in_block, new)?;
-        self.join_inode(&handle, &inode, &mut core)?;
+        self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
         let mut unused = Vec::new();
         if old_list != in_block {
             unused =
@@ -238,7 +238,7 @@ impl FileSystem {
             self.adopt_value(&handle, &core, value)?;
         }
         let removed = old.as_ref().map_or(0, |old| self.value_blocks(&old.value));
-        core.add_blocks(added - removed, self.geometry().block_bits());
+        core.add_blocks(added - removed, self.volume.geometry().block_bits());
         let area_at = core.slot.bytes().len() - area.len();
         core.slot.bytes_mut()[area_at..].copy_from_slice(&area);
         core.slot.set_changed(ctx.now);
@@ -272,7 +272,7 @@ impl FileSystem {
             return Ok(area);
         }
         in_block.set(new);
-        if !in_block.write_block(&mut vec![0; self.block_size()], 1) {
+        if !in_block.write_block(&mut vec![0; self.volume.block_size()], 1) {
             return Err(Error::NoSpace);
         }
         write(in_inode).ok_or(Error::NoSpace)
@@ -311,11 +311,14 @@ impl FileSystem {
             if old.is_some() { self.release_attribute_block(handle, core, held)? } else { Vec::new() };
         if inode.kind() == FileType::Regular && (old.is_some() || fresh.is_some()) {
             // What the inode occupies changes, as when data is placed or freed.
-            self.note_dirtied(ctx, inode);
+            self.files.note_dirtied(ctx, inode);
         }
         if let Some(block) = fresh {
             core.slot.raw_mut().set_file_acl(block);
-            core.add_blocks(self.groups.blocks_in(1).cast_signed(), self.geometry().block_bits());
+            core.add_blocks(
+                self.volume.groups.blocks_in(1).cast_signed(),
+                self.volume.geometry().block_bits(),
+            );
         }
         Ok(unused)
     }
@@ -327,10 +330,15 @@ impl FileSystem {
         inode: &Arc<Inode>,
         list: &AttributeList,
     ) -> Result<BlockNr> {
-        let goal = self.geometry().group_first_block(inode.group());
+        let goal = self.volume.geometry().group_first_block(inode.group());
         let wanted = Wanted { goal, ..Wanted::new(inode, WantedFor::Metadata) };
-        let (block, buffer) =
-            self.new_metadata_block(ctx, handle, &wanted, &inode.space, BlockKind::Attributes)?;
+        let (block, buffer) = self.volume.space.new_metadata_block(
+            ctx,
+            handle,
+            &wanted,
+            &inode.space,
+            BlockKind::Attributes,
+        )?;
         let written = buffer.write(|bytes| list.write_block(bytes, 1));
         debug_assert!(written, "the list was found to fit");
         Ok(block)
@@ -347,7 +355,7 @@ impl FileSystem {
         if block == BlockNr::ZERO {
             return Ok(None);
         }
-        self.groups.reserve_bitmaps(handle, block, 1)?;
+        self.volume.groups.reserve_bitmaps(handle, block, 1)?;
         self.attribute_block(block).map(Some)
     }
 
@@ -378,10 +386,10 @@ impl FileSystem {
                 .read(|bytes| AttributeList::parse(bytes, Home::Block))
                 .map_err(|defect| Corruption::new(defect.into()).in_block(block))?;
             unused = self.drop_values(handle, held, values_of(&list))?;
-            self.apply(self.free_metadata_block(handle, block))?;
+            self.volume.apply(self.volume.space.free_metadata_block(handle, block))?;
         }
         core.slot.raw_mut().set_file_acl(BlockNr::ZERO);
-        core.add_blocks(-self.groups.blocks_in(1).cast_signed(), self.geometry().block_bits());
+        core.add_blocks(-self.volume.groups.blocks_in(1).cast_signed(), self.volume.geometry().block_bits());
         Ok(unused)
     }
 
@@ -405,11 +413,11 @@ impl FileSystem {
     }
 
     fn attribute_block(&self, number: BlockNr) -> Result<Arc<Buffer>> {
-        self.cache.read(number, BlockKind::Attributes, |bytes| self.check_block(number, bytes))
+        self.volume.cache.read(number, BlockKind::Attributes, |bytes| self.check_block(number, bytes))
     }
 
     fn check_block(&self, number: BlockNr, bytes: &[u8]) -> Result<()> {
-        self.sb.checksums().verify_xattr_block(number, bytes)?;
+        self.volume.sb.checksums().verify_xattr_block(number, bytes)?;
         let found = BlockHeader::read(bytes);
         found.map(drop).map_err(|defect| Corruption::new(defect.into()).in_block(number).into())
     }

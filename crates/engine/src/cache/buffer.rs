@@ -2,8 +2,8 @@
 
 use crate::Result;
 use crate::directory::LeafNames;
+use crate::epoch::Epoch;
 use crate::extents::NodeBlock;
-use crate::txn::Epoch;
 use blockyard_disk::checksum::{Checksums, seal_dir_leaf, seal_extent_block, seal_htree, seal_orphan_block};
 use blockyard_disk::htree::IndexKind;
 use blockyard_disk::{BlockNr, GroupNr};

@@ -4,20 +4,21 @@
 //! reserves all that it and its mapping can need before it changes anything, which no file system with Linux's rules
 //! can promise. What was observed is in docs/format-notes.md, "When space gets short".
 
-use super::allocate::How;
 use super::part::Part;
 use super::truncate::Why;
 use super::write_back::RUN_CREDITS;
 use crate::data::{CachedAs, FileData};
+use crate::file::Files;
 use crate::inode::Inode;
-use crate::space::Pool;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::mapping::How;
+use crate::pool::Pool;
+use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 use std::sync::Arc;
 
-impl FileSystem {
+impl Files {
     /// Writes folio after folio until one does not fit; gives the number of bytes that went.
     ///
     /// # Errors
@@ -50,9 +51,9 @@ impl FileSystem {
         data: &mut FileData,
         folio: Part<'_>,
     ) -> Result<()> {
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         // As in Linux this is asked once, however often it is tried again.
-        let delays = self.delays_allocation() && !self.leaves_delayed_allocation(ctx, inode, data)?;
+        let delays = self.volume.delays_allocation() && !self.leaves_delayed_allocation(ctx, inode, data)?;
         let mut tries = 0;
         loop {
             let old_size = inode.core().size;
@@ -66,7 +67,7 @@ impl FileSystem {
                 self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(old_size))?;
             }
             self.end_io_beside(ctx, inode, data)?;
-            self.retry_after_commit(ctx, &mut tries)?;
+            self.volume.retry_after_commit(ctx, &mut tries)?;
         }
     }
 
@@ -80,16 +81,24 @@ impl FileSystem {
         blocks: Range<u32>,
         size: u64,
     ) -> Result<()> {
-        let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << self.geometry().block_bits())));
+        let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << self.volume.geometry().block_bits())));
         for logical in blocks.start..end.max(blocks.start) {
-            if !self.delays_allocation() || data.block(logical).is_some() || data.unconverted.covers(logical)
+            if !self.volume.delays_allocation()
+                || data.block(logical).is_some()
+                || data.unconverted.covers(logical)
             {
                 continue;
             }
-            let Some(extent) = self.lookup_block(inode, &inode.core(), logical)?.found else { break };
+            let Some(extent) = self.mapping.lookup_block(inode, &inode.core(), logical)?.found else { break };
             if extent.unwritten {
                 data.note_kind(logical, CachedAs::Unwritten);
-                self.add_dirty(ctx, inode, data, logical, vec![0; self.block_size()].into_boxed_slice());
+                self.add_dirty(
+                    ctx,
+                    inode,
+                    data,
+                    logical,
+                    vec![0; self.volume.block_size()].into_boxed_slice(),
+                );
             }
         }
         Ok(())
@@ -103,13 +112,13 @@ impl FileSystem {
         delays: bool,
         folio: Part<'_>,
     ) -> Result<()> {
-        let blocks = folio.blocks(self.geometry().block_bits());
-        if self.delays_allocation() && !delays {
+        let blocks = folio.blocks(self.volume.geometry().block_bits());
+        if self.volume.delays_allocation() && !delays {
             self.place_now(ctx, inode, blocks.clone(), data)?;
         }
         self.note_cached(inode, data, blocks)?;
         self.write_piece(ctx, inode, data, folio)?;
-        if self.delays_allocation() {
+        if self.volume.delays_allocation() {
             return Ok(());
         }
         let written = self.write_back(ctx, inode, data);
@@ -128,7 +137,7 @@ impl FileSystem {
         inode: &Arc<Inode>,
         data: &mut FileData,
     ) -> Result<bool> {
-        let room = self.allocator().room();
+        let room = self.volume.space.allocator().room();
         if room.wants_write_back() {
             self.write_back_beside(ctx, inode, data)?;
         }
@@ -158,19 +167,19 @@ impl FileSystem {
     }
 
     fn place_block(&self, ctx: &OpContext, inode: &Arc<Inode>, logical: u32, how: How) -> Result<()> {
-        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
         let mut core = inode.core_mut();
-        self.join_inode(&handle, inode, &mut core)?;
-        let here = self.lookup_block(inode, &core, logical)?;
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+        let here = self.mapping.lookup_block(inode, &core, logical)?;
         if here.found.is_none() {
-            let plan = self.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
+            let plan = self.mapping.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
             if !how.unwritten {
                 // Block maps can not say that a block reads as zeroes: what was there before would show.
-                let block_size = u64_from_usize(self.block_size());
-                self.device.write_zeroes(plan.extent.physical * block_size, block_size)?;
-                inode.note_written(&self.flushes);
+                let block_size = u64_from_usize(self.volume.block_size());
+                self.volume.device.write_zeroes(plan.extent.physical * block_size, block_size)?;
+                inode.note_written(&self.volume.flushes);
             }
-            self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+            self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
             inode.note_remapped(&handle);
         }
         Ok(())
@@ -185,9 +194,9 @@ impl FileSystem {
         clusters: &[u32],
     ) -> Result<()> {
         for (done, &cluster) in clusters.iter().enumerate() {
-            if let Err(error) = self.reserve(ctx, 1, Pool::Ordinary) {
+            if let Err(error) = self.volume.space.reserve(ctx, 1, Pool::Ordinary) {
                 let made = clusters[..done].iter().filter(|&&cluster| data.take_reservation(cluster)).count();
-                self.unreserve(ctx, u64_from_usize(made));
+                self.volume.space.unreserve(ctx, u64_from_usize(made));
                 return Err(error);
             }
             data.note_reserved(cluster);
@@ -200,7 +209,7 @@ impl FileSystem {
         let core = inode.core();
         for logical in blocks {
             if data.block(logical).is_none() {
-                let here = self.lookup_block(inode, &core, logical)?;
+                let here = self.mapping.lookup_block(inode, &core, logical)?;
                 self.note_lookup(data, &core, &here, logical);
                 data.holes.forget(logical..logical + 1);
                 let kind = match here.found {
@@ -242,12 +251,12 @@ mod tests {
         assert!(matches!(full, Err(Error::NoSpace)), "{full:?}");
         let refused = fs.write(&ctx, inode, 4 << 12, &[7; 4 << 12]);
         assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
-        let file = fs.inode(inode).unwrap();
+        let file = fs.volume.inodes.inode(inode).unwrap();
         let waiting = file.read().runs_in(0..100);
         assert!(matches!(&waiting[..], [one] if *one == (4..5)), "{waiting:?}");
         fs.fsync(&ctx, inode).unwrap();
         let state =
-            |logical| fs.lookup_block(&file, &file.core(), logical).unwrap().found.map(|e| e.unwritten);
+            |logical| fs.files.mapping.lookup_block(&file, &file.core(), logical).unwrap().found.map(|e| e.unwritten);
         assert_eq!([3, 4, 5].map(state), [Some(true), Some(false), None]);
         let mut bytes = [1; 5 << 12];
         assert_eq!(fs.read(&ctx, inode, 0, &mut bytes).unwrap(), 5 << 12);

@@ -9,24 +9,21 @@
 
 use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
+use crate::file::Files;
 use crate::inode::Inode;
-use crate::space::Pool;
-use crate::{FileSystem, IoEnd, OpContext, Result};
+use crate::pool::Pool;
+use crate::{IoEnd, OpContext, Result};
 use std::ops::Range;
 use std::sync::Arc;
 
-impl FileSystem {
+impl Files {
     /// Whether somebody tells when I/O ends.
     pub(super) fn is_told_of_io(&self) -> bool {
-        self.options().io_ends.is_some() && self.delays_allocation()
+        self.volume.options().io_ends.is_some() && self.volume.delays_allocation()
     }
 
-    /// Converts what has ended its I/O by now, where [`OpenOptions::io_ends`](crate::OpenOptions::io_ends) tells; otherwise
-    /// nothing is left to convert.
-    ///
-    /// # Errors
-    /// As [`FileSystem::fsync`].
-    pub fn end_io(&self, ctx: &OpContext) -> Result<()> {
+    /// See [`crate::FileSystem::end_io`].
+    pub(crate) fn end_io(&self, ctx: &OpContext) -> Result<()> {
         while let Some(ended) = self.next_ended() {
             self.end_other(ctx, &ended)?;
         }
@@ -57,7 +54,7 @@ impl FileSystem {
             return Ok(());
         }
         self.end_io(ctx)?;
-        for inode in self.inodes.all() {
+        for inode in self.volume.inodes.table.all() {
             let mut data = inode.write();
             self.convert_all(ctx, &inode, &mut data)?;
         }
@@ -66,26 +63,26 @@ impl FileSystem {
 
     /// Tells who knows of I/O how far write-back has come.
     pub(super) fn note_piece_mapped(&self) {
-        if let Some(ends) = &self.options().io_ends {
+        if let Some(ends) = &self.volume.options().io_ends {
             ends.0.mapped();
         }
     }
 
     /// Tells who knows of I/O that a write has placed a block at once, or failed to.
     pub(super) fn note_block_placed(&self) {
-        if let Some(ends) = &self.options().io_ends {
+        if let Some(ends) = &self.volume.options().io_ends {
             ends.0.placed();
         }
     }
 
     fn next_ended(&self) -> Option<IoEnd> {
-        let ends = self.options().io_ends.as_ref().filter(|_| self.delays_allocation())?;
+        let ends = self.volume.options().io_ends.as_ref().filter(|_| self.volume.delays_allocation())?;
         ends.0.next()
     }
 
     /// A piece of a file that nobody uses now; of others it is converted later.
     fn end_other(&self, ctx: &OpContext, ended: &IoEnd) -> Result<()> {
-        let Ok(inode) = self.inode(ended.inode) else { return Ok(()) };
+        let Ok(inode) = self.volume.inodes.inode(ended.inode) else { return Ok(()) };
         let Some(mut data) = inode.try_write() else { return Ok(()) };
         let ctx = ctx.on(ended.cpu);
         self.convert_range(&ctx, &inode, &mut data, &ended.blocks)
@@ -99,7 +96,7 @@ impl FileSystem {
     /// Whose clusters a split takes where blocks have their place already. Linux asks for them as for any other, with the file
     /// system's own reserve (observed on 6.18), which shows in how far its counters lag behind.
     pub(super) fn pool_to_convert(&self) -> Pool {
-        if self.options().follow_page_cache { Pool::Reserve } else { Pool::Promised }
+        if self.volume.options().follow_page_cache { Pool::Reserve } else { Pool::Promised }
     }
 
     /// Converts what of a range waits for it; after the last piece the size on disk may be what users see.
@@ -113,12 +110,13 @@ impl FileSystem {
         let mut pieces = data.unconverted.take(range).into_iter().peekable();
         let is_last = pieces.peek().is_some() && data.unconverted.is_empty() && data.is_empty();
         while let Some(piece) = pieces.next() {
-            let converted = self.patiently(ctx, || {
-                let handle = self.begin(ctx, RUN_CREDITS)?;
+            let converted = self.volume.patiently(ctx, || {
+                let handle = self.volume.begin(ctx, RUN_CREDITS)?;
                 handle.set_pool(self.pool_to_convert());
                 let mut core = inode.core_mut();
-                self.join_inode(&handle, inode, &mut core)?;
-                self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
+                self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+                self.mapping
+                    .edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
                 self.raise_disk_size(&mut core, piece.end);
                 inode.note_remapped(&handle);
                 Ok(())

@@ -7,31 +7,32 @@
 //! Blocks become written and the size covers them in one handle, after the device has their data: at no commit does
 //! written data lie behind the end. What the end covers before its data is there reads as zeroes.
 
-use super::allocate::How;
 use super::part::Part;
-use super::store::ExtentStore;
 use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::Tree;
+use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
-use crate::space::Pool;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::mapping::ExtentStore;
+use crate::mapping::How;
+use crate::pool::Pool;
+use crate::{Error, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 use std::sync::Arc;
 
-impl FileSystem {
-    /// Writes at byte `offset` to the device at once; gives the number of bytes that went when space ran out. Offset and
-    /// length are whole blocks. The mapping is durable after [`FileSystem::fsync`] only.
-    ///
-    /// Files that are not mapped by extents, or log their data, are written as by [`FileSystem::write_some`].
-    ///
-    /// # Errors
-    /// As [`FileSystem::write_some`]; [`Error::Invalid`] for parts of blocks.
-    pub fn write_direct(&self, ctx: &OpContext, inode: InodeNr, offset: u64, bytes: &[u8]) -> Result<usize> {
-        let block_size = u64_from_usize(self.block_size());
+impl Files {
+    /// See [`crate::FileSystem::write_direct`].
+    pub(crate) fn write_direct(
+        &self,
+        ctx: &OpContext,
+        inode: InodeNr,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize> {
+        let block_size = u64_from_usize(self.volume.block_size());
         if !offset.is_multiple_of(block_size) || !u64_from_usize(bytes.len()).is_multiple_of(block_size) {
             return Err(Error::Invalid("a direct write of parts of blocks"));
         }
@@ -51,14 +52,14 @@ impl FileSystem {
         self.leave_inline(ctx, &file, &mut data)?;
         let by_blocks = {
             let core = file.core();
-            core.map != InodeMap::Extents || self.logs_data(&file, &core)
+            core.map != InodeMap::Extents || self.mapping.logs_data(&file, &core)
         };
         if by_blocks {
             drop(data);
             return self.write_some(ctx, inode, offset, bytes);
         }
         let all = Part { offset, bytes };
-        let blocks = all.blocks(self.geometry().block_bits());
+        let blocks = all.blocks(self.volume.geometry().block_bits());
         self.note_dirtied(ctx, &file);
         let whole = self.folios_of(&data, &blocks);
         self.write_back_range(ctx, &file, &mut data, whole)?;
@@ -79,15 +80,15 @@ impl FileSystem {
         let converted = self.convert_written(ctx, &file, blocks.start..at);
         let timed = self.note_written(ctx, &file, 0);
         written.and(converted).and(timed)?;
-        Ok(usize_from_u64(u64_from_u32(at - blocks.start) << self.geometry().block_bits()))
+        Ok(usize_from_u64(u64_from_u32(at - blocks.start) << self.volume.geometry().block_bits()))
     }
 
     /// The blocks of all folios that a range touches: they are written back as a whole.
     fn folios_of(&self, data: &FileData, blocks: &Range<u32>) -> Range<u32> {
-        if !self.options().follow_page_cache || blocks.is_empty() {
+        if !self.volume.options().follow_page_cache || blocks.is_empty() {
             return blocks.clone();
         }
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         data.folios.around(blocks.start, bits).start..data.folios.around(blocks.end - 1, bits).end
     }
 
@@ -100,14 +101,14 @@ impl FileSystem {
         all: Part<'_>,
         range: Range<u32>,
     ) -> Result<u32> {
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         let from = u64_from_u32(range.start) << bits;
         let behind_end = from >= inode.core().size;
         let mut tries = 0;
         loop {
             let here = {
                 let core = inode.core();
-                let here = self.lookup_block(inode, &core, range.start)?;
+                let here = self.mapping.lookup_block(inode, &core, range.start)?;
                 self.note_lookup(data, &core, &here, range.start);
                 here
             };
@@ -119,7 +120,7 @@ impl FileSystem {
                     self.edit_unwritten(ctx, inode, |tree| tree.separate(&piece))?;
                 }
                 self.write_at_place(all, piece.clone(), physical)?;
-                inode.note_written(&self.flushes);
+                inode.note_written(&self.volume.flushes);
                 if extent.unwritten && behind_end {
                     self.make_written(ctx, inode, piece.end, |tree| tree.initialise(piece.clone()))?;
                 } else if !extent.unwritten {
@@ -129,29 +130,30 @@ impl FileSystem {
             }
             let how = How { unwritten: !behind_end, pool: Pool::Ordinary, exact: false };
             let wanted = (range.start, range.end - range.start);
-            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let handle = self.volume.begin(ctx, RUN_CREDITS)?;
             let mut core = inode.core_mut();
-            self.join_inode(&handle, inode, &mut core)?;
-            let mapped = self.plan_blocks(ctx, inode, &core, &here, wanted, how).and_then(|mut plan| {
-                let piece = range.start..range.start + plan.extent.len;
-                self.write_at_place(all, piece.clone(), plan.extent.physical)?;
-                // Like what is cut out of an unwritten extent.
-                plan.apart = !behind_end;
-                self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
-                if behind_end {
-                    self.raise_size(&mut core, piece.end);
-                }
-                Ok(piece)
-            });
+            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+            let mapped =
+                self.mapping.plan_blocks(ctx, inode, &core, &here, wanted, how).and_then(|mut plan| {
+                    let piece = range.start..range.start + plan.extent.len;
+                    self.write_at_place(all, piece.clone(), plan.extent.physical)?;
+                    // Like what is cut out of an unwritten extent.
+                    plan.apart = !behind_end;
+                    self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+                    if behind_end {
+                        self.raise_size(&mut core, piece.end);
+                    }
+                    Ok(piece)
+                });
             drop(core);
             drop(handle);
             match mapped {
                 Ok(piece) => {
                     data.holes.forget(piece.clone());
-                    inode.note_written(&self.flushes);
+                    inode.note_written(&self.volume.flushes);
                     return Ok(piece.end);
                 }
-                Err(Error::NoSpace) => self.retry_after_commit(ctx, &mut tries)?,
+                Err(Error::NoSpace) => self.volume.retry_after_commit(ctx, &mut tries)?,
                 Err(error) => return Err(error),
             }
         }
@@ -159,7 +161,7 @@ impl FileSystem {
 
     /// The size, as users see it and on disk, covers the blocks before `end`. The inode has joined a handle.
     fn raise_size(&self, core: &mut InodeCore, end: u32) {
-        let end = u64_from_u32(end) << self.geometry().block_bits();
+        let end = u64_from_u32(end) << self.volume.geometry().block_bits();
         core.size = core.size.max(end);
         let on_disk = core.slot.raw().size().max(end);
         core.slot.raw_mut().set_size(on_disk);
@@ -167,12 +169,12 @@ impl FileSystem {
 
     /// [`Self::raise_size`] over blocks that were written and mapped before.
     fn cover(&self, ctx: &OpContext, inode: &Arc<Inode>, end: u32) -> Result<()> {
-        if u64_from_u32(end) << self.geometry().block_bits() <= inode.core().slot.raw().size() {
+        if u64_from_u32(end) << self.volume.geometry().block_bits() <= inode.core().slot.raw().size() {
             return Ok(());
         }
-        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
         let mut core = inode.core_mut();
-        self.join_inode(&handle, inode, &mut core)?;
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         self.raise_size(&mut core, end);
         inode.note_remapped(&handle);
         Ok(())
@@ -196,11 +198,11 @@ impl FileSystem {
         end: u32,
         edit: impl FnOnce(&mut Tree<'_, ExtentStore<'_>>) -> Result<()>,
     ) -> Result<()> {
-        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
         handle.set_pool(Pool::Reserve);
         let mut core = inode.core_mut();
-        self.join_inode(&handle, inode, &mut core)?;
-        self.edit_tree(ctx, &handle, inode, &mut core, edit)?;
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+        self.mapping.edit_tree(ctx, &handle, inode, &mut core, edit)?;
         self.raise_size(&mut core, end);
         inode.note_remapped(&handle);
         Ok(())
@@ -210,7 +212,7 @@ impl FileSystem {
     fn convert_written(&self, ctx: &OpContext, inode: &Arc<Inode>, range: Range<u32>) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
-            let Some(extent) = self.lookup_block(inode, &inode.core(), at)?.found else { break };
+            let Some(extent) = self.mapping.lookup_block(inode, &inode.core(), at)?.found else { break };
             let piece = at..extent.end().min(range.end);
             at = piece.end;
             if extent.unwritten {
@@ -222,8 +224,8 @@ impl FileSystem {
 
     /// Writes the blocks `piece` of a write to their place.
     fn write_at_place(&self, all: Part<'_>, piece: Range<u32>, physical: u64) -> Result<()> {
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         let bytes = all.within(u64_from_u32(piece.start) << bits..u64_from_u32(piece.end) << bits).bytes;
-        Ok(self.device.write_at(physical << bits, bytes)?)
+        Ok(self.volume.device.write_at(physical << bits, bytes)?)
     }
 }

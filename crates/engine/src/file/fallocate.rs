@@ -1,13 +1,14 @@
 //! `fallocate`: allocating ahead, punching, zeroing, collapsing and inserting.
 
-use super::allocate::How;
 use super::truncate::{FREE_CREDITS, Why};
 use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::UNWRITTEN_MAX;
+use crate::file::Files;
 use crate::inode::Inode;
-use crate::space::Pool;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::mapping::How;
+use crate::pool::Pool;
+use crate::{Error, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
@@ -60,13 +61,9 @@ fn piece_end(delayed: &[Range<u32>], at: u32, end: u32) -> u32 {
     next.map_or(end, |run| if run.start <= at { run.end } else { run.start.min(end) })
 }
 
-impl FileSystem {
-    /// Changes the allocation of `len` bytes at byte `offset`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for an empty range or one that is not aligned where it must be; [`Error::NotSupported`] for
-    /// indirect-mapped files where unwritten extents are needed; [`Error::NoSpace`]; as [`FileSystem::write`].
-    pub fn fallocate(
+impl Files {
+    /// See [`crate::FileSystem::fallocate`].
+    pub(crate) fn fallocate(
         &self,
         ctx: &OpContext,
         inode: InodeNr,
@@ -164,7 +161,7 @@ impl FileSystem {
                 }
                 Err(Error::NoSpace) => {
                     self.end_io_beside(ctx, inode, data)?;
-                    self.retry_after_commit(ctx, &mut tries)?;
+                    self.volume.retry_after_commit(ctx, &mut tries)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -184,9 +181,9 @@ impl FileSystem {
         (Ahead { keep, zero }, how): (Ahead, How),
     ) -> Result<Option<u32>> {
         let at = range.start;
-        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
         let mut core = inode.core_mut();
-        let here = self.lookup_block(inode, &core, at)?;
+        let here = self.mapping.lookup_block(inode, &core, at)?;
         let waits = here.found.is_none() && data.block(at).is_some();
         let how = How { pool: self.pool_ahead(waits), ..how };
         handle.set_pool(how.pool);
@@ -205,24 +202,25 @@ impl FileSystem {
         if !self.promise_entries(ctx, inode, &core, data, entries) {
             return Ok(None);
         }
-        self.join_inode(&handle, inode, &mut core)?;
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         // As in Linux fdatasync, too, has something to commit, even where all was there.
         inode.note_remapped(&handle);
         let done = if let Some(extent) = here.found {
             if zero && !extent.unwritten {
-                self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(at..most, true))?;
+                self.mapping
+                    .edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(at..most, true))?;
             }
             most
         } else {
-            let plan = self.plan_blocks(ctx, inode, &core, &here, (at, most - at), how)?;
+            let plan = self.mapping.plan_blocks(ctx, inode, &core, &here, (at, most - at), how)?;
             let done = plan.extent.end();
-            self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+            self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
             self.end_reservations(ctx, data, &(at..done));
             data.holes.forget(at..done);
             self.note_dirtied(ctx, inode);
             done
         };
-        let reached = (u64::from(done) << self.geometry().block_bits()).min(size);
+        let reached = (u64::from(done) << self.volume.geometry().block_bits()).min(size);
         if !keep && reached > core.size {
             core.set_size(reached);
         }
@@ -233,23 +231,23 @@ impl FileSystem {
 
     /// Whose clusters allocating ahead may take: by Linux's rules those that were reserved, where data waits for its place.
     fn pool_ahead(&self, waits: bool) -> Pool {
-        if waits && self.options().follow_page_cache { Pool::Delayed } else { Pool::Ordinary }
+        if waits && self.volume.options().follow_page_cache { Pool::Delayed } else { Pool::Ordinary }
     }
 
     /// The blocks that a range of bytes touches.
     fn touched_blocks(&self, bytes: &Range<u64>) -> (u32, u32) {
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         (u32_from_u64(bytes.start >> bits), u32_from_u64(bytes.end.div_ceil(1 << bits)))
     }
 
     fn bytes_of(&self, blocks: &Range<u32>) -> Range<u64> {
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         u64::from(blocks.start) << bits..u64::from(blocks.end) << bits
     }
 
     /// The blocks that lie wholly inside a range of bytes.
     fn whole_blocks(&self, bytes: &Range<u64>) -> Range<u32> {
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         let first = u32_from_u64(bytes.start.div_ceil(1 << bits));
         first..u32_from_u64(bytes.end >> bits).max(first)
     }
@@ -262,7 +260,7 @@ impl FileSystem {
         data: &mut FileData,
         bytes: &Range<u64>,
     ) -> Result<()> {
-        let block = u64_from_usize(self.block_size());
+        let block = u64_from_usize(self.volume.block_size());
         let end = bytes.end.min(inode.core().size);
         let head_end = bytes.start.next_multiple_of(block);
         let tail_start = head_end.max(bytes.end - bytes.end % block);
@@ -284,7 +282,7 @@ impl FileSystem {
         bytes: Range<u64>,
     ) -> Result<()> {
         let size = inode.core().size;
-        let page = PAGE.max(u64_from_usize(self.block_size()));
+        let page = PAGE.max(u64_from_usize(self.volume.block_size()));
         // A hole that goes beyond the end of the file, but not one that ends there, goes on to the end of the page: the last
         // block goes as a whole.
         let limit = self.size_limit(inode.core().map);
@@ -298,7 +296,7 @@ impl FileSystem {
         if !whole.is_empty() {
             self.forget_pages(data, self.bytes_of(&whole));
             self.free_range(ctx, inode, data, whole.clone(), Why::Hole)?;
-            if self.options().follow_page_cache {
+            if self.volume.options().follow_page_cache {
                 data.holes.remember(whole);
             }
         }
@@ -316,8 +314,8 @@ impl FileSystem {
         let (whole, all) = (self.whole_blocks(&bytes), bytes.clone());
         let (first, end) = self.touched_blocks(&bytes);
         let delayed = data.runs_in(first..end);
-        let aligned =
-            u64_from_u32(whole.end - whole.start) << self.geometry().block_bits() == bytes.end - bytes.start;
+        let aligned = u64_from_u32(whole.end - whole.start) << self.volume.geometry().block_bits()
+            == bytes.end - bytes.start;
         // As in Linux: with blocks that the range touches in part everything is allocated before anything is converted,
         // otherwise both happen from extent to extent.
         let ahead = Ahead { keep, zero: aligned };
@@ -356,7 +354,7 @@ impl FileSystem {
         }
         // What moves must have its place. As in Linux the folios at the ends of the range are written whole.
         let blocks = self.whole_blocks(&bytes);
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         self.promise_for_change(ctx, inode, data, 2)?;
         let (first, behind) = (data.folios.around(blocks.start, bits), data.folios.around(blocks.end, bits));
         self.write_back_range(ctx, inode, data, first)?;
@@ -368,10 +366,10 @@ impl FileSystem {
         let mut end = blocks.end;
         // The last blocks go with the move: a range that one transaction can free is removed whole, or not at all.
         let (handle, mut core) = loop {
-            let handle = self.begin(ctx, shift.credits + FREE_CREDITS)?;
+            let handle = self.volume.begin(ctx, shift.credits + FREE_CREDITS)?;
             handle.set_pool(Pool::Reserve);
             let mut core = inode.core_mut();
-            self.join_inode(&handle, inode, &mut core)?;
+            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             end = self.free_mapped(ctx, &handle, inode, &mut core, blocks.start..end, shift.credits)?;
             if end == blocks.start {
                 break (handle, core);
@@ -380,9 +378,10 @@ impl FileSystem {
         self.forget_dirty(data, blocks.clone());
         data.holes.forget(blocks.start..u32::MAX);
         let size = core.size - (bytes.end - bytes.start);
-        let shifted =
-            self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.collapse(blocks.clone(), |_| {}));
-        self.apply(shifted)?;
+        let shifted = self
+            .mapping
+            .edit_tree(ctx, &handle, inode, &mut core, |tree| tree.collapse(blocks.clone(), |_| {}));
+        self.volume.apply(shifted)?;
         core.set_size(size);
         core.slot.set_modified(ctx.now);
         core.slot.set_changed(ctx.now);
@@ -409,25 +408,25 @@ impl FileSystem {
             return Err(Error::FileTooLarge);
         }
         let blocks = self.whole_blocks(&bytes);
-        let first = data.folios.around(blocks.start, self.geometry().block_bits());
+        let first = data.folios.around(blocks.start, self.volume.geometry().block_bits());
         self.promise_for_change(ctx, inode, data, 2)?;
         self.write_back_from(ctx, inode, data, first.start)?;
         self.convert_all(ctx, inode, data)?;
         self.forget_pages(data, bytes.start..u64::MAX);
-        self.discard_preallocations(ctx, inode);
+        self.volume.space.discard_preallocations(ctx, inode);
         let shift = self.prepare_shift(inode, blocks.start)?;
-        let handle = self.begin(ctx, shift.credits)?;
+        let handle = self.volume.begin(ctx, shift.credits)?;
         let mut core = inode.core_mut();
-        let last = self.lookup_block(inode, &core, u32::MAX - 1)?;
+        let last = self.mapping.lookup_block(inode, &core, u32::MAX - 1)?;
         if last.found.or(last.left).is_some_and(|e| {
             u64_from_u32(e.end()) + u64_from_u32(blocks.end - blocks.start) > u64_from_u32(u32::MAX)
         }) {
             return Err(Error::FileTooLarge);
         }
-        self.join_inode(&handle, inode, &mut core)?;
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         self.remember_gaps(data, &core);
         data.holes.forget(blocks.start..u32::MAX);
-        self.edit_tree(ctx, &handle, inode, &mut core, |tree| {
+        self.mapping.edit_tree(ctx, &handle, inode, &mut core, |tree| {
             tree.open_hole(blocks.start, blocks.end - blocks.start)
         })?;
         core.set_size(size + len);
@@ -437,7 +436,7 @@ impl FileSystem {
     }
 
     fn check_cluster_aligned(&self, bytes: &Range<u64>) -> Result<()> {
-        let cluster = u64_from_usize(self.block_size()) << self.geometry().cluster_ratio_bits();
+        let cluster = u64_from_usize(self.volume.block_size()) << self.volume.geometry().cluster_ratio_bits();
         let aligned = bytes.start.is_multiple_of(cluster) && bytes.end.is_multiple_of(cluster);
         if aligned { Ok(()) } else { Err(Error::Invalid("the range is not aligned to clusters")) }
     }
@@ -456,9 +455,9 @@ impl FileSystem {
                 return Ok(());
             }
         }
-        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
         let mut core = inode.core_mut();
-        self.join_inode(&handle, inode, &mut core)?;
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         if touched == Touched::Content {
             inode.note_remapped(&handle);
         }

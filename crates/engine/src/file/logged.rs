@@ -1,16 +1,15 @@
 //! File data that goes through the journal: all of it under [`DataMode::Journal`], otherwise that of inodes with the
 //! flag. Its blocks are metadata buffers: read from the cache, revoked when they are freed.
 
-use super::allocate::Plan;
 use super::write_back::RUN_CREDITS;
 use crate::cache::BlockKind;
 use crate::data::FileData;
-use crate::fs::DataMode;
-use crate::inode::{Inode, InodeCore};
-use crate::space::Pool;
-use crate::{FileSystem, OpContext, Result};
+use crate::file::Files;
+use crate::inode::Inode;
+use crate::mapping::Plan;
+use crate::pool::Pool;
+use crate::{OpContext, Result};
 use blockyard_disk::BlockNr;
-use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::num::{usize_from_u32, usize_from_u64};
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,19 +17,7 @@ use std::sync::Arc;
 /// Blocks of data that one handle logs at most: a small part of the smallest journal's transactions.
 pub(super) const LOGGED_MAX: u32 = 32;
 
-impl FileSystem {
-    /// Whether the data of a file goes through the journal.
-    pub(crate) fn logs_data(&self, inode: &Inode, core: &InodeCore) -> bool {
-        let wanted =
-            self.options().data == DataMode::Journal || core.flags().contains(InodeFlags::JOURNAL_DATA);
-        wanted && inode.kind() == FileType::Regular && self.journal.keeps_promises()
-    }
-
-    /// Whether the blocks of an inode are metadata to the journal: those of directories and symbolic links, and logged data.
-    pub(super) fn holds_metadata(&self, inode: &Inode, core: &InodeCore) -> bool {
-        inode.kind() != FileType::Regular || self.logs_data(inode, core)
-    }
-
+impl Files {
     /// Maps a piece of dirty blocks as `plan` says, or makes it written, and logs its data, in one transaction.
     pub(super) fn log_piece(
         &self,
@@ -40,14 +27,15 @@ impl FileSystem {
         (piece, physical): (Range<u32>, u64),
         (plan, unwritten): (Option<Plan<'_>>, bool),
     ) -> Result<()> {
-        let handle = self.begin(ctx, RUN_CREDITS + usize_from_u32(piece.end - piece.start))?;
+        let handle = self.volume.begin(ctx, RUN_CREDITS + usize_from_u32(piece.end - piece.start))?;
         handle.set_pool(Pool::Promised);
         let mut core = inode.core_mut();
-        self.join_inode(&handle, inode, &mut core)?;
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         if let Some(plan) = plan {
-            self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+            self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
         } else if unwritten {
-            self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
+            self.mapping
+                .edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
         }
         for (block, logical) in (physical..).zip(piece.clone()) {
             let Some(bytes) = data.block(logical) else { continue };
@@ -60,11 +48,11 @@ impl FileSystem {
 
     /// Fills `buf` from logged blocks, from byte `inside` of block `physical` on.
     pub(super) fn read_logged(&self, physical: u64, inside: usize, buf: &mut [u8]) -> Result<()> {
-        let block_size = self.block_size();
+        let block_size = self.volume.block_size();
         let (mut block, mut inside, mut done) = (physical, inside, 0);
         while done < buf.len() {
             let n = (block_size - inside).min(buf.len() - done);
-            let buffer = self.cache.read(BlockNr::new(block), BlockKind::Plain, |_| Ok(()))?;
+            let buffer = self.volume.cache.read(BlockNr::new(block), BlockKind::Plain, |_| Ok(()))?;
             buffer.read(|bytes| buf[done..done + n].copy_from_slice(&bytes[inside..inside + n]));
             (block, inside, done) = (block + 1, 0, done + n);
         }
@@ -79,9 +67,9 @@ impl FileSystem {
         physical: u64,
         bytes: Range<usize>,
     ) -> Result<()> {
-        let handle = self.begin(ctx, 2)?;
+        let handle = self.volume.begin(ctx, 2)?;
         let mut core = inode.core_mut();
-        self.join_inode(&handle, inode, &mut core)?;
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         let buffer = handle.read_for_write(BlockNr::new(physical), BlockKind::Plain, |_| Ok(()))?;
         buffer.write(|into| into[bytes].fill(0));
         inode.note_remapped(&handle);
@@ -90,7 +78,7 @@ impl FileSystem {
 
     /// Where a byte range of one block lies in it.
     pub(super) fn inside_block(&self, bytes: &Range<u64>) -> Range<usize> {
-        let start = usize_from_u64(bytes.start) % self.block_size();
+        let start = usize_from_u64(bytes.start) % self.volume.block_size();
         start..start + usize_from_u64(bytes.end - bytes.start)
     }
 }

@@ -3,10 +3,11 @@
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
+use crate::FileSystem;
 use crate::data::FileData;
 use crate::extents::blocks_for_entries;
 use crate::inode::{Inode, InodeCore};
-use crate::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+use crate::{Error, Fallocate, NewInode, OpContext, OpenOptions, mkfs};
 use blockyard_device::MemoryDevice;
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::{InodeNr, Timestamp};
@@ -36,13 +37,13 @@ fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore, data: &FileData) -> 
     let (mut clusters, mut behind, mut amid) = (Vec::new(), 0, 0);
     let mut last = None;
     for logical in data.runs_in(0..u32::MAX).into_iter().flatten() {
-        let here = fs.lookup_block(inode, core, logical).unwrap();
+        let here = fs.files.mapping.lookup_block(inode, core, logical).unwrap();
         let goes_on = last.replace((logical, here.found.is_some())) == Some((logical.wrapping_sub(1), false));
         match here.found {
             Some(extent) => amid += usize::from(extent.unwritten) * 2,
             None => {
                 let cluster = logical >> bits;
-                if !clusters.contains(&cluster) && !fs.cluster_is_mapped(inode, core, cluster).unwrap() {
+                if !clusters.contains(&cluster) && !fs.files.mapping.cluster_is_mapped(inode, core, cluster).unwrap() {
                     clusters.push(cluster);
                 }
                 let same_cluster = bits > 0 && !logical.is_multiple_of(1 << bits);
@@ -58,7 +59,7 @@ fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore, data: &FileData) -> 
 /// Compares what every file was promised with what it needs, and all promises with what is free.
 fn check(fs: &FileSystem, what: &str) {
     let mut promised = 0;
-    for inode in fs.inodes.all() {
+    for inode in fs.volume.inodes.table.all() {
         let (data, core) = (inode.read(), inode.core());
         let mapping = data.promised_to_mapping();
         promised += data.reserved_len() as u64 + mapping;
@@ -66,7 +67,7 @@ fn check(fs: &FileSystem, what: &str) {
         assert_eq!(data.reserved_in(0..u32::MAX), clusters, "{what}: clusters of inode {}", inode.number());
         if core.map == InodeMap::Extents {
             // Runs over one unwritten extent are counted block by block here.
-            let least = blocks_for_entries(core.root(), fs.block_size(), behind, amid.min(1));
+            let least = blocks_for_entries(core.root(), fs.volume.block_size(), behind, amid.min(1));
             assert!(mapping >= least, "{what}: inode {}: {mapping} of {least}", inode.number());
             assert!(data.reserved_len() + data.inserts() >= behind, "{what}: entries of {}", inode.number());
         }
@@ -74,7 +75,7 @@ fn check(fs: &FileSystem, what: &str) {
     let figures = fs.allocator().free_clusters();
     assert_eq!(figures.delayed, promised, "{what}: promises of all files");
     assert!(figures.free >= figures.delayed, "{what}: {figures:?}");
-    assert_eq!(figures.free, fs.groups.totals().free_clusters, "{what}: free clusters");
+    assert_eq!(figures.free, fs.volume.groups.totals().free_clusters, "{what}: free clusters");
 }
 
 struct Run {
@@ -95,9 +96,9 @@ impl Run {
         let files = (0..FILES).map(|n| make(format!("file{n}"))).collect();
         // Little stays free, and that in pieces.
         let filler = make("filler".to_owned());
-        let unit = (fs.block_size() as u64) << fs.geometry().cluster_ratio_bits();
+        let unit = (fs.volume.block_size() as u64) << fs.geometry().cluster_ratio_bits();
         let left = 60 + seed % 200;
-        let free = fs.statistics().blocks_available * fs.block_size() as u64 / unit;
+        let free = fs.statistics().blocks_available * fs.volume.block_size() as u64 / unit;
         let bytes = vec![1; unit as usize];
         for n in 0..free.saturating_sub(left / 2) {
             fs.write(&ctx, filler, n * unit, &bytes).unwrap();

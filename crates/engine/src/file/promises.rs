@@ -15,10 +15,11 @@ use super::logged::LOGGED_MAX;
 use super::write_back::RUN_MAX;
 use crate::data::FileData;
 use crate::extents::blocks_for_entries;
-use crate::indirect::blocks_for_arrays;
+use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
-use crate::space::Pool;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::mapping::indirect::blocks_for_arrays;
+use crate::pool::Pool;
+use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use std::ops::Range;
@@ -35,7 +36,7 @@ struct Wants {
     blocks: usize,
 }
 
-impl FileSystem {
+impl Files {
     /// Promises space to blocks that are about to become dirty; all or nothing. Where there is none, data is written
     /// back, which shows what it really takes; this file's first.
     ///
@@ -49,7 +50,9 @@ impl FileSystem {
         blocks: &Range<u32>,
     ) -> Result<()> {
         match self.promise_at_once(ctx, inode, data, blocks) {
-            Err(Error::NoSpace) if self.space.delayed_clusters() > 0 && !self.options().follow_page_cache => {
+            Err(Error::NoSpace)
+                if self.volume.space.delayed_clusters() > 0 && !self.volume.options().follow_page_cache =>
+            {
                 self.write_back(ctx, inode, data)?;
                 // What others can not have written is told to who syncs them.
                 drop(self.write_back_others(ctx, || false));
@@ -71,8 +74,8 @@ impl FileSystem {
         blocks: &Range<u32>,
     ) -> Result<bool> {
         let clusters = u64_from_usize(self.wants(inode, &inode.core(), data, blocks)?.clusters.len());
-        match self.reserve(ctx, clusters, Pool::Ordinary) {
-            Ok(()) => self.unreserve(ctx, clusters),
+        match self.volume.space.reserve(ctx, clusters, Pool::Ordinary) {
+            Ok(()) => self.volume.space.unreserve(ctx, clusters),
             Err(Error::NoSpace) => return Ok(false),
             Err(error) => return Err(error),
         }
@@ -88,8 +91,8 @@ impl FileSystem {
     ) -> Result<()> {
         let core = inode.core();
         let wants = self.wants(inode, &core, data, blocks)?;
-        if self.options().follow_page_cache {
-            let delays = self.delays_allocation();
+        if self.volume.options().follow_page_cache {
+            let delays = self.volume.delays_allocation();
             return if delays { self.reserve_as_linux(ctx, data, &wants.clusters) } else { Ok(()) };
         }
         self.note_promise(ctx, inode, &core, data, &wants, Pool::Ordinary)
@@ -105,7 +108,7 @@ impl FileSystem {
         pool: Pool,
     ) -> Result<()> {
         let mapping = self.missing_for_mapping(inode, core, data, wants);
-        self.reserve(ctx, u64_from_usize(wants.clusters.len()) + mapping, pool)?;
+        self.volume.space.reserve(ctx, u64_from_usize(wants.clusters.len()) + mapping, pool)?;
         wants.clusters.iter().for_each(|&cluster| data.note_reserved(cluster));
         data.note_promised_to_mapping(mapping, wants.inserts);
         Ok(())
@@ -116,7 +119,7 @@ impl FileSystem {
         let mut wants = Wants { blocks: usize_from_u32(blocks.end - blocks.start), ..Wants::default() };
         let mut logical = blocks.start;
         while logical < blocks.end {
-            let here = self.lookup_block(inode, core, logical)?;
+            let here = self.mapping.lookup_block(inode, core, logical)?;
             if let Some(extent) = here.found {
                 // The middle of an unwritten extent is written: what is left on both sides stays.
                 wants.inserts += if extent.unwritten && data.block(logical).is_none() { 2 } else { 0 };
@@ -141,11 +144,11 @@ impl FileSystem {
         (hole, part): (Range<u32>, Range<u32>),
         wants: &mut Wants,
     ) -> Result<()> {
-        let bits = self.geometry().cluster_ratio_bits();
+        let bits = self.volume.geometry().cluster_ratio_bits();
         let amid = hole.end < u32::MAX;
         for cluster in part.start >> bits..((part.end - 1) >> bits) + 1 {
             let blocks = blocks_of(cluster, bits);
-            let owned = bits > 0 && self.cluster_is_mapped(inode, core, cluster)?;
+            let owned = bits > 0 && self.mapping.cluster_is_mapped(inode, core, cluster)?;
             if !owned && !data.is_reserved(cluster) {
                 wants.clusters.push(cluster);
                 wants.inserts += usize::from(amid);
@@ -164,7 +167,7 @@ impl FileSystem {
         match core.map {
             InodeMap::Extents => {}
             InodeMap::Indirect => {
-                return blocks_for_arrays(self.geometry().block_bits(), data, &wants.clusters);
+                return blocks_for_arrays(self.volume.geometry().block_bits(), data, &wants.clusters);
             }
             // A file that leaves its inode begins with an empty map, which has room.
             _ => return 0,
@@ -174,17 +177,17 @@ impl FileSystem {
         if data.is_amid() {
             inserts += std::mem::take(&mut appended);
         }
-        if inserts > 0 || self.geometry().cluster_ratio() > 1 {
+        if inserts > 0 || self.volume.geometry().cluster_ratio() > 1 {
             // Runs are mapped in pieces that may meet inside of a cluster or of an unwritten extent.
             inserts += (data.len() + wants.blocks) / self.piece_max(inode, core);
         }
-        blocks_for_entries(core.root(), self.block_size(), appended, inserts)
+        blocks_for_entries(core.root(), self.volume.block_size(), appended, inserts)
             .saturating_sub(data.promised_to_mapping())
     }
 
     /// Blocks of a run that are mapped as one piece, at least.
     fn piece_max(&self, inode: &Inode, core: &InodeCore) -> usize {
-        usize_from_u32(if self.logs_data(inode, core) { LOGGED_MAX } else { RUN_MAX })
+        usize_from_u32(if self.mapping.logs_data(inode, core) { LOGGED_MAX } else { RUN_MAX })
     }
 
     /// Promises what a change of the mapping by something else than write-back, which adds `entries` to it, may cost the
@@ -215,7 +218,7 @@ impl FileSystem {
         data: &mut FileData,
         entries: usize,
     ) -> bool {
-        if data.is_empty() || self.options().follow_page_cache {
+        if data.is_empty() || self.volume.options().follow_page_cache {
             return true;
         }
         data.note_amid();
@@ -235,7 +238,7 @@ impl FileSystem {
         data: &mut FileData,
         range: &Range<u32>,
     ) -> Result<()> {
-        let bits = self.geometry().cluster_ratio_bits();
+        let bits = self.volume.geometry().cluster_ratio_bits();
         if bits == 0 || data.is_empty() {
             return Ok(());
         }
@@ -247,7 +250,7 @@ impl FileSystem {
             if !left_over || data.is_reserved(cluster) {
                 continue;
             }
-            if self.reserve(ctx, 1, Pool::Reserve).is_err() {
+            if self.volume.space.reserve(ctx, 1, Pool::Reserve).is_err() {
                 return self.write_back(ctx, inode, data);
             }
             data.note_reserved(cluster);
@@ -257,10 +260,10 @@ impl FileSystem {
 
     /// The clusters of blocks that were just mapped need no reservation any more.
     pub(crate) fn end_reservations(&self, ctx: &OpContext, data: &mut FileData, blocks: &Range<u32>) {
-        let bits = self.geometry().cluster_ratio_bits();
+        let bits = self.volume.geometry().cluster_ratio_bits();
         let clusters = blocks.start >> bits..((blocks.end - 1) >> bits) + 1;
         let ended = clusters.filter(|&cluster| data.take_reservation(cluster)).count();
-        self.unreserve(ctx, u64_from_usize(ended));
+        self.volume.space.unreserve(ctx, u64_from_usize(ended));
     }
 
     /// Blocks of a range were dropped: ends the reservations of clusters without dirty blocks, and of those at its ends
@@ -272,26 +275,26 @@ impl FileSystem {
         data: &mut FileData,
         range: &Range<u32>,
     ) {
-        let bits = self.geometry().cluster_ratio_bits();
+        let bits = self.volume.geometry().cluster_ratio_bits();
         let clusters = range.start >> bits..((range.end - 1) >> bits) + 1;
         let mut ended = 0;
         for cluster in data.reserved_in(clusters.clone()) {
             let is_border = bits > 0 && (cluster == clusters.start || cluster + 1 == clusters.end);
             // Where the mapping can not be read the reservation stays until the data is written or dropped.
-            let is_mapped = || self.cluster_is_mapped(inode, &inode.core(), cluster).unwrap_or(false);
+            let is_mapped = || self.mapping.cluster_is_mapped(inode, &inode.core(), cluster).unwrap_or(false);
             let needed = data.first_in(blocks_of(cluster, bits)).is_some() && !(is_border && is_mapped());
             if !needed && data.take_reservation(cluster) {
                 ended += 1;
             }
         }
-        self.unreserve(ctx, ended);
+        self.volume.space.unreserve(ctx, ended);
         self.settle_mapping_promise(ctx, data);
     }
 
     /// Gives back what was promised to the mapping when no data waits any more.
     pub(crate) fn settle_mapping_promise(&self, ctx: &OpContext, data: &mut FileData) {
         let clusters = data.take_mapping_promise();
-        self.unreserve(ctx, clusters);
+        self.volume.space.unreserve(ctx, clusters);
     }
 }
 

@@ -1,19 +1,23 @@
 //! Reading file content.
 
 use crate::data::FileData;
+use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::{Error, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u32, usize_from_u64};
 
-impl FileSystem {
-    /// Reads at byte `offset` into `buf`; gives the number of bytes, less than asked only at the end of the file.
-    ///
-    /// # Errors
-    /// [`Error::IsDirectory`], [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
-    pub fn read(&self, _ctx: &OpContext, inode: InodeNr, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let inode = self.inode(inode)?;
+impl Files {
+    /// See [`crate::FileSystem::read`].
+    pub(crate) fn read(
+        &self,
+        _ctx: &OpContext,
+        inode: InodeNr,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        let inode = self.volume.inodes.inode(inode)?;
         match inode.kind() {
             FileType::Regular => {}
             FileType::Directory => return Err(Error::IsDirectory),
@@ -44,8 +48,8 @@ impl FileSystem {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
-        let bits = self.geometry().block_bits();
-        let block_size = self.block_size();
+        let bits = self.volume.geometry().block_bits();
+        let block_size = self.volume.block_size();
         let (mut at, end) = (offset, offset + u64_from_usize(buf.len()));
         while at < end {
             let logical = u32_from_u64(at >> bits);
@@ -62,13 +66,17 @@ impl FileSystem {
             let most = next_dirty.map_or(blocks_left, |dirty| dirty - logical);
             // What waits for its conversion is there although the mapping says zeroes.
             let most = most.min(data.unconverted.alike_until(logical) - logical);
-            let mapped = self.map_block(inode, core, logical, most)?;
+            let mapped = self.mapping.map_block(inode, core, logical, most)?;
             let n = (usize_from_u32(mapped.len) * block_size - inside).min(usize_from_u64(end - at));
             let part = &mut buf[here..here + n];
             let readable = !mapped.unwritten || data.unconverted.covers(logical);
             match mapped.physical.filter(|_| readable) {
-                Some(physical) if self.logs_data(inode, core) => self.read_logged(physical, inside, part)?,
-                Some(physical) => self.device.read_at((physical << bits) + u64_from_usize(inside), part)?,
+                Some(physical) if self.mapping.logs_data(inode, core) => {
+                    self.read_logged(physical, inside, part)?
+                }
+                Some(physical) => {
+                    self.volume.device.read_at((physical << bits) + u64_from_usize(inside), part)?
+                }
                 None => part.fill(0),
             }
             at += u64_from_usize(n);

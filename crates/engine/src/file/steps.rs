@@ -1,11 +1,12 @@
 //! Changes of long ranges, cut or sized to what a transaction holds.
 
-use super::store::ExtentStore;
 use super::write_back::RUN_CREDITS;
 use crate::cache::Buffer;
 use crate::extents::{self, HeldNodes};
+use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::mapping::ExtentStore;
+use crate::{Error, OpContext, Result};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub(crate) struct Shift {
     _nodes: HeldNodes<Arc<Buffer>>,
 }
 
-impl FileSystem {
+impl Files {
     /// Makes the mapped blocks of a range unwritten, in as many handles as it takes. After a crash in between, the
     /// beginning of the range reads as zeroes.
     pub(crate) fn mark_unwritten(
@@ -30,9 +31,9 @@ impl FileSystem {
     ) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
-            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let handle = self.volume.begin(ctx, RUN_CREDITS)?;
             let mut core = inode.core_mut();
-            self.join_inode(&handle, inode, &mut core)?;
+            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             let mut end = at;
             for extents in 0..EXTENTS_MAX {
                 // Each extent may be the only one of its leaf; the rest is for the ends of the range, which may split.
@@ -41,7 +42,7 @@ impl FileSystem {
                 }
                 end = self.extent_end(inode, &core, end)?.min(range.end);
             }
-            self.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(at..end, true))?;
+            self.mapping.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(at..end, true))?;
             at = end;
         }
         Ok(())
@@ -49,7 +50,7 @@ impl FileSystem {
 
     /// Where the extent or hole at `at` ends.
     fn extent_end(&self, inode: &Inode, core: &InodeCore, at: u32) -> Result<u32> {
-        let here = self.lookup_block(inode, core, at)?;
+        let here = self.mapping.lookup_block(inode, core, at)?;
         Ok(match (here.found, here.right) {
             (Some(extent), _) => extent.end(),
             (None, Some(right)) => right.logical,
@@ -64,8 +65,8 @@ impl FileSystem {
     /// [`Error::NotSupported`] when the journal is too small for that many.
     pub(crate) fn prepare_shift(&self, inode: &Inode, from: u32) -> Result<Shift> {
         let core = inode.core();
-        let store = ExtentStore::reader(self, inode, core.seed);
-        let most = self.journal.blocks_max();
+        let store = ExtentStore::reader(&self.mapping, inode, core.seed);
+        let most = self.volume.journal.blocks_max();
         let nodes = extents::hold_from(core.root(), &store, from, most)?;
         // The nodes above the leaves are few: one for each 80 leaves at most, on at most four levels.
         let credits = RUN_CREDITS + nodes.leaves() + nodes.leaves() / 40;

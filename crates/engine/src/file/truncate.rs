@@ -4,10 +4,11 @@ use super::fallocate::Touched;
 use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::{Extent, Lookup};
+use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
-use crate::space::Pool;
+use crate::pool::Pool;
 use crate::txn::{Handle, REVOKES_PER_CREDIT};
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, InodeNr};
@@ -33,12 +34,9 @@ pub(crate) enum Why {
     Hole,
 }
 
-impl FileSystem {
-    /// Sets a file's size. What is cut off is freed; what is added reads as zeroes.
-    ///
-    /// # Errors
-    /// As [`FileSystem::write`].
-    pub fn truncate(&self, ctx: &OpContext, inode: InodeNr, size: u64) -> Result<()> {
+impl Files {
+    /// See [`crate::FileSystem::truncate`].
+    pub(crate) fn truncate(&self, ctx: &OpContext, inode: InodeNr, size: u64) -> Result<()> {
         let inode = self.writable_file(inode)?;
         let mut data = inode.write();
         inode.core().check_alive(inode.number())?;
@@ -62,7 +60,7 @@ impl FileSystem {
         if inode.core().map == InodeMap::Inline {
             return self.truncate_inline(ctx, inode, data, size);
         }
-        let keep = u32_from_u64(size.div_ceil(u64_from_usize(self.block_size())));
+        let keep = u32_from_u64(size.div_ceil(u64_from_usize(self.volume.block_size())));
         let old_size = inode.core().size;
         self.note_dirtied(ctx, inode);
         if size == 0 {
@@ -73,9 +71,9 @@ impl FileSystem {
             self.finish_truncation(ctx, inode, data)?;
             self.zero_behind_end(ctx, inode, data)?;
             // As in Linux, what was allocated ahead behind the old end stays, and so do preallocations.
-            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let handle = self.volume.begin(ctx, RUN_CREDITS)?;
             let mut core = inode.core_mut();
-            self.join_inode(&handle, inode, &mut core)?;
+            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             inode.note_remapped(&handle);
             self.set_new_size(ctx, &mut core, data, size);
             return Ok(());
@@ -102,7 +100,8 @@ impl FileSystem {
             core.slot.set_changed(ctx.now);
         }
         // The size on disk falls now, and rises over dirty blocks only when they are written.
-        let dirty = data.first_in(0..u32::MAX).map(|first| u64::from(first) << self.geometry().block_bits());
+        let dirty =
+            data.first_in(0..u32::MAX).map(|first| u64::from(first) << self.volume.geometry().block_bits());
         core.size = size;
         let on_disk = dirty.map_or(size, |dirty| size.min(dirty.max(core.slot.raw().size())));
         core.slot.raw_mut().set_size(on_disk);
@@ -110,15 +109,15 @@ impl FileSystem {
 
     /// Where the page cache is followed: what Linux learns when it zeroes the rest of the block that will hold the new end.
     fn note_tail(&self, inode: &Inode, data: &mut FileData, size: u64) -> Result<()> {
-        let block_size = u64_from_usize(self.block_size());
-        if !self.options().follow_page_cache || size.is_multiple_of(block_size) {
+        let block_size = u64_from_usize(self.volume.block_size());
+        if !self.volume.options().follow_page_cache || size.is_multiple_of(block_size) {
             return Ok(());
         }
         data.folios.note_page(size);
         let logical = u32_from_u64(size / block_size);
         if data.block(logical).is_none() {
             let core = inode.core();
-            let here = self.lookup_block(inode, &core, logical)?;
+            let here = self.mapping.lookup_block(inode, &core, logical)?;
             self.note_lookup(data, &core, &here, logical);
         }
         Ok(())
@@ -133,7 +132,7 @@ impl FileSystem {
         data: &mut FileData,
         bytes: Range<u64>,
     ) -> Result<()> {
-        let (size, bits) = (inode.core().size, self.geometry().block_bits());
+        let (size, bits) = (inode.core().size, self.volume.geometry().block_bits());
         if bytes.end <= size {
             return Ok(());
         }
@@ -155,7 +154,7 @@ impl FileSystem {
             }
             core.size
         };
-        let keep = u32_from_u64(size.div_ceil(u64_from_usize(self.block_size())));
+        let keep = u32_from_u64(size.div_ceil(u64_from_usize(self.volume.block_size())));
         self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(size))
     }
 
@@ -169,20 +168,23 @@ impl FileSystem {
         data: &mut FileData,
     ) -> Result<()> {
         let size = inode.core().size;
-        let end = size.next_multiple_of(u64_from_usize(self.block_size()));
+        let end = size.next_multiple_of(u64_from_usize(self.volume.block_size()));
         if size == end {
             return Ok(());
         }
         self.zero_waiting_tail(data, size);
-        let here =
-            self.lookup_block(inode, &inode.core(), u32_from_u64(size >> self.geometry().block_bits()))?;
+        let here = self.mapping.lookup_block(
+            inode,
+            &inode.core(),
+            u32_from_u64(size >> self.volume.geometry().block_bits()),
+        )?;
         self.zero_in_place(ctx, inode, data, size..end, here)
     }
 
     /// Zeroes what a block that waits holds behind a size that lies in it.
     fn zero_waiting_tail(&self, data: &mut FileData, size: u64) {
-        let inside = usize_from_u64(size % u64_from_usize(self.block_size()));
-        if let Some(block) = data.block_mut(u32_from_u64(size >> self.geometry().block_bits()))
+        let inside = usize_from_u64(size % u64_from_usize(self.volume.block_size()));
+        if let Some(block) = data.block_mut(u32_from_u64(size >> self.volume.geometry().block_bits()))
             && inside > 0
         {
             block[inside..].fill(0);
@@ -191,15 +193,17 @@ impl FileSystem {
 
     /// A size or the end of a range lies inside a block: Linux brings in its page to zero a part of it.
     pub(crate) fn note_edge(&self, data: &mut FileData, byte: u64) {
-        if self.options().follow_page_cache && !byte.is_multiple_of(u64_from_usize(self.block_size())) {
+        if self.volume.options().follow_page_cache
+            && !byte.is_multiple_of(u64_from_usize(self.volume.block_size()))
+        {
             data.folios.note_page(byte);
         }
     }
 
     /// Drops pages from what is known of the page cache.
     pub(crate) fn forget_pages(&self, data: &mut FileData, bytes: Range<u64>) {
-        if self.options().follow_page_cache {
-            data.drop_folios(bytes, self.geometry().block_bits());
+        if self.volume.options().follow_page_cache {
+            data.drop_folios(bytes, self.volume.geometry().block_bits());
         }
     }
 
@@ -212,8 +216,8 @@ impl FileSystem {
         data: &mut FileData,
         bytes: Range<u64>,
     ) -> Result<()> {
-        let logical = u32_from_u64(bytes.start >> self.geometry().block_bits());
-        if self.options().follow_page_cache {
+        let logical = u32_from_u64(bytes.start >> self.volume.geometry().block_bits());
+        if self.volume.options().follow_page_cache {
             data.folios.note_page(bytes.start);
         }
         let inside = self.inside_block(&bytes);
@@ -223,7 +227,7 @@ impl FileSystem {
         }
         let here = {
             let core = inode.core();
-            let here = self.lookup_block(inode, &core, logical)?;
+            let here = self.mapping.lookup_block(inode, &core, logical)?;
             self.note_lookup(data, &core, &here, logical);
             here
         };
@@ -239,20 +243,22 @@ impl FileSystem {
         bytes: Range<u64>,
         here: Lookup,
     ) -> Result<()> {
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         let logical = u32_from_u64(bytes.start >> bits);
         debug_assert_eq!(bytes.start >> bits, (bytes.end - 1) >> bits, "bytes of one block");
         let inside = self.inside_block(&bytes);
         let is_written = |extent: &Extent| !extent.unwritten || data.unconverted.covers(logical);
         let Some(extent) = here.found.filter(is_written) else { return Ok(()) };
         let physical = extent.physical + u64::from(logical - extent.logical);
-        let logged = self.logs_data(inode, &inode.core());
+        let logged = self.mapping.logs_data(inode, &inode.core());
         if logged {
             return self.zero_logged(ctx, inode, physical, inside);
         }
         self.note_dirtied(ctx, inode);
-        self.device.write_at((physical << bits) + u64_from_usize(inside.start), &vec![0; inside.len()])?;
-        inode.note_written(&self.flushes);
+        self.volume
+            .device
+            .write_at((physical << bits) + u64_from_usize(inside.start), &vec![0; inside.len()])?;
+        inode.note_written(&self.volume.flushes);
         Ok(())
     }
 
@@ -279,14 +285,14 @@ impl FileSystem {
         let mut end = range.end;
         let mut first = true;
         loop {
-            let handle = self.begin(ctx, FREE_CREDITS)?;
+            let handle = self.volume.begin(ctx, FREE_CREDITS)?;
             if why == Why::Hole {
                 // For the node of a split.
                 handle.set_pool(Pool::Reserve);
             }
             let mut core = inode.core_mut();
             let start = self.reserve_removal(&handle, inode, &core, range.start..end, 0)?;
-            self.join_inode(&handle, inode, &mut core)?;
+            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             if let (Why::NewSize(size), true) = (why, first) {
                 if size != core.size {
                     inode.note_remapped(&handle);
@@ -300,14 +306,14 @@ impl FileSystem {
             first = false;
             let is_last = start.is_none_or(|start| start <= range.start);
             if truncates && !is_last {
-                self.add_orphan(&handle, inode, &mut core);
+                self.volume.orphans.add_orphan(&handle, inode, &mut core);
             }
             if let Some(start) = start {
                 self.note_dirtied(ctx, inode);
-                let removed = self.remove_and_free(ctx, &handle, inode, &mut core, start..end);
+                let removed = self.mapping.remove_and_free(ctx, &handle, inode, &mut core, start..end);
                 if removed.is_err() && truncates {
                     // This handle's changes stay: after a crash the rest goes.
-                    self.add_orphan(&handle, inode, &mut core);
+                    self.volume.orphans.add_orphan(&handle, inode, &mut core);
                 }
                 removed?;
                 data.unconverted.take(&(start..end));
@@ -319,7 +325,7 @@ impl FileSystem {
             if is_last {
                 core.unfinished &= !truncates;
                 if truncates && core.links() > 0 {
-                    self.remove_orphan(&handle, &mut core);
+                    self.volume.orphans.remove_orphan(&handle, &mut core);
                 }
                 break;
             }
@@ -355,7 +361,7 @@ impl FileSystem {
             self.promise_at_borders(ctx, inode, data, range)?;
         }
         data.holes.forget(range.clone());
-        self.discard_preallocations(ctx, inode);
+        self.volume.space.discard_preallocations(ctx, inode);
         Ok(())
     }
 
@@ -365,7 +371,7 @@ impl FileSystem {
         self.forget_dirty(data, all.clone());
         data.holes.forget(all.clone());
         data.unconverted.take(&all);
-        self.discard_preallocations(ctx, inode);
+        self.volume.space.discard_preallocations(ctx, inode);
         self.settle_reservations(ctx, inode, data, &all);
     }
 
@@ -386,7 +392,7 @@ impl FileSystem {
         let Some(start) = self.reserve_removal(handle, inode, core, range.clone(), beside)? else {
             return Ok(range.start);
         };
-        self.remove_and_free(ctx, handle, inode, core, start..range.end)?;
+        self.mapping.remove_and_free(ctx, handle, inode, core, start..range.end)?;
         Ok(start)
     }
 
@@ -402,9 +408,9 @@ impl FileSystem {
         beside: usize,
     ) -> Result<Option<u32>> {
         if core.map == InodeMap::Indirect {
-            return self.reserve_indirect_removal(handle, core, range);
+            return self.mapping.reserve_indirect_removal(handle, core, range);
         }
-        let is_metadata = self.holds_metadata(inode, core);
+        let is_metadata = self.mapping.holds_metadata(inode, core);
         let mut start = range.end;
         let mut revoked = 0;
         for extents in 0..EXTENTS_MAX {
@@ -416,11 +422,15 @@ impl FileSystem {
             if start <= range.start {
                 return Ok((range.start < range.end).then_some(range.start));
             }
-            let here = self.lookup_block(inode, core, start - 1)?;
+            let here = self.mapping.lookup_block(inode, core, start - 1)?;
             let Some(extent) = here.found.or(here.left).filter(|extent| extent.end() > range.start) else {
                 return Ok((start < range.end).then_some(range.start));
             };
-            self.groups.reserve_bitmaps(handle, BlockNr::new(extent.physical), u64::from(extent.len))?;
+            self.volume.groups.reserve_bitmaps(
+                handle,
+                BlockNr::new(extent.physical),
+                u64::from(extent.len),
+            )?;
             debug_assert!(extent.logical < start, "a walk to the left");
             let end = start.min(extent.end());
             start = extent.logical.max(range.start);

@@ -1,10 +1,11 @@
 //! Writing: into the dirty blocks, with space reserved first.
 
 use super::part::Part;
+use crate::broken_rule::BrokenRule;
 use crate::data::FileData;
-use crate::fs::BrokenRule;
+use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
 use blockyard_disk::{Incompat, InodeNr, indirect};
@@ -22,14 +23,9 @@ const CREDITS: usize = 2;
 /// Blocks by their number, as they were before a write of parts of them.
 type Edges = SmallVec<[(u32, Box<[u8]>); 2]>;
 
-impl FileSystem {
-    /// Writes all of `bytes` at byte `offset`, past the end too; a gap reads as zeroes. The data is durable after
-    /// [`FileSystem::fsync`] or [`FileSystem::sync`].
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`], before anything changed unless the data fits and its mapping does not; [`Error::FileTooLarge`], [`Error::NotPermitted`],
-    /// [`Error::IsDirectory`], [`Error::ReadOnly`], and those of reading.
-    pub fn write(&self, ctx: &OpContext, inode: InodeNr, offset: u64, bytes: &[u8]) -> Result<()> {
+impl Files {
+    /// See [`crate::FileSystem::write`].
+    pub(crate) fn write(&self, ctx: &OpContext, inode: InodeNr, offset: u64, bytes: &[u8]) -> Result<()> {
         let inode = self.writable_file(inode)?;
         let mut data = inode.write();
         if inode.core().flags().contains(InodeFlags::APPEND) && offset != inode.core().size {
@@ -38,22 +34,24 @@ impl FileSystem {
         self.write_locked(ctx, &inode, &mut data, offset, bytes).and_then(|done| all_or_none(done, bytes))
     }
 
-    /// As [`FileSystem::write`], but of what does not fit as a whole the beginning is written that does; gives the
-    /// number of bytes.
-    ///
-    /// # Errors
-    /// As [`FileSystem::write`]; [`Error::NoSpace`] when nothing fits.
-    pub fn write_some(&self, ctx: &OpContext, inode: InodeNr, offset: u64, bytes: &[u8]) -> Result<usize> {
+    /// See [`crate::FileSystem::write_some`].
+    pub(crate) fn write_some(
+        &self,
+        ctx: &OpContext,
+        inode: InodeNr,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize> {
         let inode = self.writable_file(inode)?;
         let mut data = inode.write();
         if inode.core().flags().contains(InodeFlags::APPEND) && offset != inode.core().size {
             return Err(Error::NotPermitted);
         }
         match self.write_locked(ctx, &inode, &mut data, offset, bytes) {
-            Err(Error::NoSpace) if !self.options().follow_page_cache => {}
+            Err(Error::NoSpace) if !self.volume.options().follow_page_cache => {}
             other => return other,
         }
-        let block_size = self.block_size();
+        let block_size = self.volume.block_size();
         let mut done = 0;
         while done < bytes.len() {
             let at = offset + u64_from_usize(done);
@@ -67,11 +65,8 @@ impl FileSystem {
         Ok(done)
     }
 
-    /// Writes all of `bytes` at the end of the file; gives the offset where they went.
-    ///
-    /// # Errors
-    /// As [`FileSystem::write`].
-    pub fn append(&self, ctx: &OpContext, inode: InodeNr, bytes: &[u8]) -> Result<u64> {
+    /// See [`crate::FileSystem::append`].
+    pub(crate) fn append(&self, ctx: &OpContext, inode: InodeNr, bytes: &[u8]) -> Result<u64> {
         let inode = self.writable_file(inode)?;
         let mut data = inode.write();
         let offset = inode.core().size;
@@ -81,8 +76,8 @@ impl FileSystem {
 
     /// A regular file that may be changed.
     pub(crate) fn writable_file(&self, inode: InodeNr) -> Result<Arc<Inode>> {
-        self.check_writable()?;
-        let inode = self.inode(inode)?;
+        self.volume.check_writable()?;
+        let inode = self.volume.inodes.inode(inode)?;
         match inode.kind() {
             FileType::Regular => {}
             FileType::Directory => return Err(Error::IsDirectory),
@@ -117,17 +112,17 @@ impl FileSystem {
         }
         self.leave_inline(ctx, inode, data)?;
         let all = Part { offset, bytes };
-        if self.options().follow_page_cache {
+        if self.volume.options().follow_page_cache {
             return self.write_by_folio(ctx, inode, data, all);
         }
         // In pieces, so that a write larger than the limit of dirty data can be written back on the way.
-        let most = u64_from_usize((self.options().dirty_data_bytes / 2).max(1 << 20));
+        let most = u64_from_usize((self.volume.options().dirty_data_bytes / 2).max(1 << 20));
         let mut at = offset;
         while at < end {
             let piece = all.within(at..end.min(at + most));
             self.make_data_room(ctx, inode, data, piece.bytes.len())?;
             self.write_piece_or_parts(ctx, inode, data, piece)?;
-            if !self.delays_allocation() {
+            if !self.volume.delays_allocation() {
                 self.write_back(ctx, inode, data)?;
             }
             at = piece.end();
@@ -148,7 +143,7 @@ impl FileSystem {
             Err(Error::NoSpace) => {}
             other => return other,
         }
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         let (most, end) = (PART_BLOCKS << bits, piece.end());
         if end - piece.offset <= most || !self.data_fits(ctx, inode, data, &piece.blocks(bits))? {
             return Err(Error::NoSpace);
@@ -170,8 +165,8 @@ impl FileSystem {
         data: &mut FileData,
         piece: Part<'_>,
     ) -> Result<()> {
-        let block_size = self.block_size();
-        let blocks = piece.blocks(self.geometry().block_bits());
+        let block_size = self.volume.block_size();
+        let blocks = piece.blocks(self.volume.geometry().block_bits());
         self.prepare_growth(ctx, inode, data, piece.range())?;
         self.promise(ctx, inode, data, &blocks)?;
         let edges = self.read_edges(inode, data, piece.range()).and_then(|edges| {
@@ -208,13 +203,14 @@ impl FileSystem {
 
     /// The clean blocks at the ends of a range of bytes that a write does not cover whole.
     fn read_edges(&self, inode: &Inode, data: &FileData, bytes: Range<u64>) -> Result<Edges> {
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         let core = inode.core();
         let mut edges = Edges::new();
         for edge in [bytes.start, bytes.end - 1] {
             let logical = u32_from_u64(edge >> bits);
             let start = u64::from(logical) << bits;
-            let covered = bytes.start <= start && start + u64_from_usize(self.block_size()) <= bytes.end;
+            let covered =
+                bytes.start <= start && start + u64_from_usize(self.volume.block_size()) <= bytes.end;
             let is_known = edges.iter().any(|(known, _)| *known == logical);
             if !covered && !is_known && data.block(logical).is_none() {
                 edges.push((logical, self.read_block(inode, data, &core, logical)?));
@@ -231,8 +227,8 @@ impl FileSystem {
         core: &InodeCore,
         logical: u32,
     ) -> Result<Box<[u8]>> {
-        let bits = self.geometry().block_bits();
-        let mut block = vec![0; self.block_size()].into_boxed_slice();
+        let bits = self.volume.geometry().block_bits();
+        let mut block = vec![0; self.volume.block_size()].into_boxed_slice();
         let start = u64::from(logical) << bits;
         if start < core.size {
             let valid = usize_from_u64((core.size - start).min(u64_from_usize(block.len())));
@@ -244,7 +240,7 @@ impl FileSystem {
     /// The inode changed in a way that puts it at the end of Linux's list of files to write back, if it is not on it.
     /// Only write-back of everything takes it off: a file that fsync wrote keeps its place (observed on 6.18).
     pub(crate) fn note_dirtied(&self, ctx: &OpContext, inode: &Inode) {
-        self.inodes.note_dirty_data(inode, ctx.now.seconds);
+        self.volume.inodes.table.note_dirty_data(inode, ctx.now.seconds);
     }
 
     /// Adds a dirty block; the first one sets the file's place in the order of write-back.
@@ -269,13 +265,13 @@ impl FileSystem {
                 return Ok(());
             }
         }
-        let handle = self.begin(ctx, CREDITS)?;
+        let handle = self.volume.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();
-        self.join_inode(&handle, inode, &mut core)?;
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         let size = core.size.max(end);
-        let follows = self.options().follow_page_cache && self.size_may_follow(inode, &core, size)?;
+        let follows = self.volume.options().follow_page_cache && self.size_may_follow(inode, &core, size)?;
         core.size = size;
-        if self.breaks(BrokenRule::SizeBeforeData) {
+        if self.volume.breaks(BrokenRule::SizeBeforeData) {
             core.set_size(size);
         } else if follows {
             core.set_size(size);
@@ -289,20 +285,21 @@ impl FileSystem {
     /// Whether the block in which a file of `size` bytes ends has its place and is written: Linux then raises the size on disk
     /// with the write (observed on 6.18), so that write-back has nothing to commit.
     fn size_may_follow(&self, inode: &Inode, core: &InodeCore, size: u64) -> Result<bool> {
-        if !self.delays_allocation() || size == core.slot.raw().size() {
+        if !self.volume.delays_allocation() || size == core.slot.raw().size() {
             return Ok(false);
         }
-        let last = u32_from_u64((size - 1) >> self.geometry().block_bits());
-        Ok(self.lookup_block(inode, core, last)?.found.is_some_and(|extent| !extent.unwritten))
+        let last = u32_from_u64((size - 1) >> self.volume.geometry().block_bits());
+        Ok(self.mapping.lookup_block(inode, core, last)?.found.is_some_and(|extent| !extent.unwritten))
     }
 
     /// Largest size of a file that is mapped this way. Without huge_file the count of its 512-byte sectors, pointer arrays
     /// included, has 32 bits.
     pub(crate) fn size_limit(&self, map: InodeMap) -> u64 {
-        let bits = self.geometry().block_bits();
-        let counted = if self.sb.has_huge_file() { u64::MAX } else { u64::from(u32::MAX) >> (bits - 9) };
+        let bits = self.volume.geometry().block_bits();
+        let counted =
+            if self.volume.sb.has_huge_file() { u64::MAX } else { u64::from(u32::MAX) >> (bits - 9) };
         // Where there are no extents, what leaves its inode gets a block map.
-        let extents = self.sb.features().incompat.contains(Incompat::EXTENTS);
+        let extents = self.volume.sb.features().incompat.contains(Incompat::EXTENTS);
         let blocks = match map {
             map if map == InodeMap::Indirect || (map == InodeMap::Inline && !extents) => {
                 let arrays = indirect::arrays_of(bits, counted.min(indirect::blocks_max(bits)));

@@ -3,15 +3,16 @@
 //! Runs go in ascending order of logical block, at most 2048 blocks at a time (mballoc.md 3.6). It happens when it is
 //! asked for: fsync, sync, close, or when dirty data passes its limit.
 
-use super::allocate::{How, Plan};
 use super::logged::LOGGED_MAX;
-use super::store::ExtentStore;
 use super::write::lower;
 use crate::data::FileData;
 use crate::extents::{Lookup, Tree};
+use crate::file::Files;
 use crate::inode::Inode;
-use crate::space::Pool;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::mapping::ExtentStore;
+use crate::mapping::{How, Plan};
+use crate::pool::Pool;
+use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::{low32, u64_from_usize, usize_from_u32};
 use blockyard_disk::{InodeNr, TxnId};
@@ -52,34 +53,25 @@ struct Target<'a> {
     unwritten: bool,
 }
 
-impl FileSystem {
-    /// Makes a file durable: its data and its inode, with all that changed in the file system before the inode did last; so
-    /// its own name when it is new. Other names and files that changed since then may be lost in a crash, as on Linux:
-    /// [`FileSystem::sync`] is for them.
-    ///
-    /// # Errors
-    /// [`crate::Error::Device`], [`crate::Error::ReadOnly`]; [`crate::Error::LostData`] once, when data of this file
-    /// could not be written since the last call. Space was reserved when the data was written.
-    pub fn fsync(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
-        let inode = self.inode(inode)?;
+impl Files {
+    /// See [`crate::FileSystem::fsync`].
+    pub(crate) fn fsync(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
+        let inode = self.volume.inodes.inode(inode)?;
         self.make_durable(ctx, &inode, &inode.changed_in)
     }
 
-    /// As [`FileSystem::fsync`], without what is not needed to find the content again: times and modes may be older.
-    ///
-    /// # Errors
-    /// As [`FileSystem::fsync`].
-    pub fn fdatasync(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
-        let inode = self.inode(inode)?;
+    /// See [`crate::FileSystem::fdatasync`].
+    pub(crate) fn fdatasync(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
+        let inode = self.volume.inodes.inode(inode)?;
         self.make_durable(ctx, &inode, &inode.remapped_in)
     }
 
     /// Writes back, commits the transaction that `changed` names (see [`Inode::changed_in`]) if it is not durable, and
     /// flushes what no commit has flushed.
     fn make_durable(&self, ctx: &OpContext, inode: &Arc<Inode>, changed: &AtomicU64) -> Result<()> {
-        if self.is_read_only() {
-            self.note_failure(ctx);
-            return self.check_writable();
+        if self.volume.is_read_only() {
+            self.volume.note_failure(ctx);
+            return self.volume.check_writable();
         }
         {
             let mut data = inode.write();
@@ -91,45 +83,32 @@ impl FileSystem {
             return Err(Error::LostData(inode.number()));
         }
         if let Some(tid) = changed.load(Ordering::Relaxed).checked_sub(1) {
-            self.commit_through(ctx, TxnId::new(low32(tid)))?;
+            self.volume.commit_through(ctx, TxnId::new(low32(tid)))?;
         }
-        self.flushes.cover(inode.written.load(Ordering::Relaxed))
+        self.volume.flushes.cover(inode.written.load(Ordering::Relaxed))
     }
 
-    /// Writes a file's dirty data and maps it, without waiting for a commit: what the timer of a mount does.
-    ///
-    /// # Errors
-    /// As [`FileSystem::fsync`].
-    pub fn write_back_file(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
-        let inode = self.inode(inode)?;
+    /// See [`crate::FileSystem::write_back_file`].
+    pub(crate) fn write_back_file(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
+        let inode = self.volume.inodes.inode(inode)?;
         let mut data = inode.write();
         self.write_back(ctx, &inode, &mut data)
     }
 
-    /// Writes the dirty data of all files, in the order in which it became dirty. What one file can not have written
-    /// is also told to its next fsync, and does not keep the others back.
-    ///
-    /// # Errors
-    /// The first one; as [`FileSystem::fsync`].
-    pub fn write_back_all(&self, ctx: &OpContext) -> Result<()> {
+    /// See [`crate::FileSystem::write_back_all`].
+    pub(crate) fn write_back_all(&self, ctx: &OpContext) -> Result<()> {
         self.write_back_until(ctx, i64::MAX)
     }
 
-    /// What the timer of a mount does, at the caller's time: writes back data that has been dirty for
-    /// [`OpenOptions::data_expires_seconds`](crate::OpenOptions::data_expires_seconds), and commits a transaction that
-    /// is [`OpenOptions::commit_interval_seconds`](crate::OpenOptions::commit_interval_seconds) old. Nothing calls it
-    /// but its user: an instance has no thread of its own.
-    ///
-    /// # Errors
-    /// As [`FileSystem::write_back_all`] and [`FileSystem::sync`].
-    pub fn tick(&self, ctx: &OpContext) -> Result<()> {
-        self.check_writable()?;
+    /// See [`crate::FileSystem::tick`].
+    pub(crate) fn tick(&self, ctx: &OpContext) -> Result<()> {
+        self.volume.check_writable()?;
         let written = self.write_back_until(
             ctx,
-            ctx.now.seconds.saturating_sub(i64::from(self.options().data_expires_seconds)),
+            ctx.now.seconds.saturating_sub(i64::from(self.volume.options().data_expires_seconds)),
         );
-        if self.is_commit_due(ctx) {
-            self.commit_if(ctx, || self.is_commit_due(ctx))?;
+        if self.volume.is_commit_due(ctx) {
+            self.volume.commit_if(ctx, || self.volume.is_commit_due(ctx))?;
         }
         written
     }
@@ -155,7 +134,7 @@ impl FileSystem {
     ) -> Result<()> {
         let written = self.write_back_with(ctx, inode, data, busy);
         if written.is_ok() {
-            self.inodes.note_clean_data(inode);
+            self.volume.inodes.table.note_clean_data(inode);
             if !data.is_empty() {
                 self.note_dirtied(ctx, inode);
             }
@@ -164,14 +143,12 @@ impl FileSystem {
         written
     }
 
-    /// Forgets what is remembered of clean data, as a machine that drops its caches does: where the page cache is followed
-    /// ([`OpenOptions::follow_page_cache`](crate::OpenOptions::follow_page_cache)) its folios and the holes that were seen; elsewhere
-    /// nothing is. Files that somebody uses now keep theirs.
-    pub fn drop_caches(&self) {
-        for inode in self.inodes.all() {
+    /// See [`crate::FileSystem::drop_caches`].
+    pub(crate) fn drop_caches(&self) {
+        for inode in self.volume.inodes.table.all() {
             if let Some(mut data) = inode.try_write() {
                 let is_unused = inode.opens.load(Ordering::Relaxed) == 0;
-                data.drop_caches(self.geometry().block_bits(), is_unused);
+                data.drop_caches(self.volume.geometry().block_bits(), is_unused);
             }
         }
     }
@@ -180,7 +157,7 @@ impl FileSystem {
     /// becomes dirty meanwhile.
     fn dirty_files(&self, seconds: i64) -> Vec<Arc<Inode>> {
         let is_due = |inode: &Arc<Inode>| inode.dirty_since.get().is_some_and(|(_, at)| at <= seconds);
-        self.inodes.dirty_files().filter(is_due).collect()
+        self.volume.inodes.table.dirty_files().filter(is_due).collect()
     }
 
     /// Where `more` bytes do not fit under the limit, writes back until a share of the limit is free beside them
@@ -192,7 +169,7 @@ impl FileSystem {
         data: &mut FileData,
         more: usize,
     ) -> Result<()> {
-        let limit = u64_from_usize(self.options().dirty_data_bytes);
+        let limit = u64_from_usize(self.volume.options().dirty_data_bytes);
         let is_over = |limit| self.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
         if !is_over(limit) {
             return Ok(());
@@ -210,10 +187,10 @@ impl FileSystem {
     /// the memory.
     pub(super) fn write_back_others(&self, ctx: &OpContext, enough: impl Fn() -> bool) -> Result<()> {
         let mut refused = Ok(());
-        for other in self.inodes.dirty_files() {
+        for other in self.volume.inodes.table.dirty_files() {
             let Some(mut data) = other.try_write() else { continue };
             let written = self.write_back_listed(ctx, &other, &mut data, Busy::Await);
-            self.check_writable()?;
+            self.volume.check_writable()?;
             if enough() {
                 return Ok(());
             }
@@ -238,7 +215,7 @@ impl FileSystem {
             } else if let Some(mut data) = other.try_write() {
                 drop(self.write_back_listed(ctx, &other, &mut data, Busy::PassOver));
             }
-            self.check_writable()?;
+            self.volume.check_writable()?;
         }
         Ok(())
     }
@@ -288,7 +265,7 @@ impl FileSystem {
             self.end_io_beside(ctx, inode, data)?;
             // Tried again, as much as follows is asked for, as in Linux, not the rest of a folio.
             let mut run = Some(run);
-            let written = self.patiently(ctx, || {
+            let written = self.volume.patiently(ctx, || {
                 let run = match run.take() {
                     Some(run) => run,
                     None => {
@@ -335,7 +312,7 @@ impl FileSystem {
         busy: Busy,
     ) -> Result<Option<Range<u32>>> {
         self.end_io_beside(ctx, inode, data)?;
-        if let Some(ends) = &self.options().io_ends {
+        if let Some(ends) = &self.volume.options().io_ends {
             ends.0.walks_again();
         }
         let run = self.next_run(data, range, &(0..0), busy);
@@ -352,24 +329,25 @@ impl FileSystem {
         busy: Busy,
     ) -> Option<Range<u32>> {
         // At write time Linux asks for one block after the other.
-        let most = if self.delays_allocation() { RUN_MAX } else { 1 };
+        let most = if self.volume.delays_allocation() { RUN_MAX } else { 1 };
         let mut run = data.first_run(range.start, most).filter(|run| run.start < range.end)?;
         if rest_of_folio.contains(&run.start) {
             run.end = run.end.min(rest_of_folio.end);
         } else if busy == Busy::PassOver && self.is_told_of_io() {
-            let run_or_later = data.first_run_not_busy(range.start, most, self.geometry().block_bits());
+            let run_or_later =
+                data.first_run_not_busy(range.start, most, self.volume.geometry().block_bits());
             run = run_or_later.filter(|run| run.start < range.end)?;
         }
         run.end = run.end.min(range.end);
-        Some(if self.options().follow_page_cache { data.alike(run) } else { run })
+        Some(if self.volume.options().follow_page_cache { data.alike(run) } else { run })
     }
 
     /// What Linux goes on with after it got places up to `end`: the rest of the folio, alone.
     fn rest_of_folio(&self, data: &FileData, end: u32) -> Range<u32> {
-        if !self.options().follow_page_cache {
+        if !self.volume.options().follow_page_cache {
             return 0..0;
         }
-        end..data.folios.around(end - 1, self.geometry().block_bits()).end
+        end..data.folios.around(end - 1, self.volume.geometry().block_bits()).end
     }
 
     /// Writes all dirty blocks of a file whose content lock the caller holds.
@@ -397,9 +375,9 @@ impl FileSystem {
             !core.deleted && core.map != InodeMap::Inline && core.size != core.slot.raw().size()
         };
         if behind && inode.kind() == FileType::Regular {
-            let handle = self.begin(ctx, RUN_CREDITS)?;
+            let handle = self.volume.begin(ctx, RUN_CREDITS)?;
             let mut core = inode.core_mut();
-            self.join_inode(&handle, inode, &mut core)?;
+            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             let size = core.size;
             core.slot.raw_mut().set_size(size);
             inode.note_remapped(&handle);
@@ -419,7 +397,7 @@ impl FileSystem {
     ) -> Result<Option<u32>> {
         let (here, logged) = {
             let core = inode.core();
-            (self.lookup_block(inode, &core, run.start)?, self.logs_data(inode, &core))
+            (self.mapping.lookup_block(inode, &core, run.start)?, self.mapping.logs_data(inode, &core))
         };
         let run = if logged { run.start..run.end.min(run.start.saturating_add(LOGGED_MAX)) } else { run };
         let Target { piece, physical, plan, unwritten } = self.target(ctx, inode, &here, run)?;
@@ -429,13 +407,13 @@ impl FileSystem {
             self.forget_dirty(data, piece);
             return Ok(None);
         }
-        let written = if unwritten && !self.delays_allocation() {
+        let written = if unwritten && !self.volume.delays_allocation() {
             self.zero_around(inode, piece.clone(), physical)?
         } else {
             piece.clone()
         };
         self.write_blocks(data, piece.clone(), physical)?;
-        inode.note_written(&self.flushes);
+        inode.note_written(&self.volume.flushes);
         let changes = plan.is_some() || unwritten;
         if changes {
             let is_last = data.unconverted.is_empty() && !data.has_more_than(&piece) && !self.is_told_of_io();
@@ -458,7 +436,7 @@ impl FileSystem {
     /// so, for the file's own next tree block, too.
     fn discard_if_unneeded(&self, ctx: &OpContext, inode: &Inode, data: &FileData) {
         if data.reserved_len() == 0 && inode.writers.load(Ordering::Relaxed) == 0 {
-            self.discard_preallocations(ctx, inode);
+            self.volume.space.discard_preallocations(ctx, inode);
         }
     }
 
@@ -469,10 +447,10 @@ impl FileSystem {
             let physical = extent.physical + u64::from(run.start - extent.logical);
             return Ok(Target { piece, physical, plan: None, unwritten: extent.unwritten });
         }
-        let pool = if self.places_as_linux() { Pool::Ordinary } else { Pool::Promised };
+        let pool = if self.volume.places_as_linux() { Pool::Ordinary } else { Pool::Promised };
         let how = How { unwritten: false, pool, exact: false };
         let wanted = (run.start, run.end - run.start);
-        let plan = self.plan_blocks(ctx, inode, &inode.core(), here, wanted, how)?;
+        let plan = self.mapping.plan_blocks(ctx, inode, &inode.core(), here, wanted, how)?;
         let (piece, physical) = (run.start..run.start + plan.extent.len, plan.extent.physical);
         Ok(Target { piece, physical, plan: Some(plan), unwritten: false })
     }
@@ -487,23 +465,23 @@ impl FileSystem {
         plan: Option<Plan<'_>>,
         is_last: bool,
     ) -> Result<bool> {
-        let handle = self.begin(ctx, RUN_CREDITS)?;
+        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
         // By Linux's rules nothing was promised to what is placed at write time.
         handle.set_pool(match &plan {
-            Some(_) if self.places_as_linux() => Pool::Ordinary,
+            Some(_) if self.volume.places_as_linux() => Pool::Ordinary,
             Some(_) => Pool::Promised,
             None => self.pool_to_convert(),
         });
         let mut core = inode.core_mut();
-        self.join_inode(&handle, inode, &mut core)?;
-        let later = self.delays_allocation() && core.map == InodeMap::Extents && !is_last;
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+        let later = self.volume.delays_allocation() && core.map == InodeMap::Extents && !is_last;
         if let Some(mut plan) = plan {
             plan.extent.unwritten = later;
-            self.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+            self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
         } else {
-            self.edit_tree(ctx, &handle, inode, &mut core, |tree| {
+            self.mapping.edit_tree(ctx, &handle, inode, &mut core, |tree| {
                 // Zeroing more than was asked for comes after looking for a neighbour that takes it.
-                let may_move = !self.delays_allocation() && written == *piece;
+                let may_move = !self.volume.delays_allocation() && written == *piece;
                 match (later, may_move) {
                     (true, _) => tree.separate(piece),
                     (false, true) => tree.initialise(written),
@@ -521,17 +499,19 @@ impl FileSystem {
 
     /// Zeroes what becomes written together with `piece` of an unwritten extent; gives all of it.
     fn zero_around(&self, inode: &Inode, piece: Range<u32>, physical: u64) -> Result<Range<u32>> {
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         let mut core = inode.core_mut();
         let size = core.slot.raw().size().div_ceil(1 << bits);
         let end_of_file = u32::try_from(size).unwrap_or(u32::MAX).max(piece.end);
-        let store = ExtentStore::reader(self, inode, core.seed);
+        let store = ExtentStore::reader(&self.mapping, inode, core.seed);
         let tree = Tree::new(core.root_mut(), &store);
         let written = tree.initialised_with(piece.clone(), end_of_file, ZEROED_BYTES_MAX >> bits)?;
         for blocks in [written.start..piece.start, piece.end..written.end] {
             let place = physical + u64::from(blocks.start) - u64::from(piece.start);
             if !blocks.is_empty() {
-                self.device.write_zeroes(place << bits, u64::from(blocks.end - blocks.start) << bits)?;
+                self.volume
+                    .device
+                    .write_zeroes(place << bits, u64::from(blocks.end - blocks.start) << bits)?;
             }
         }
         Ok(written)
@@ -539,7 +519,7 @@ impl FileSystem {
 
     /// Raises the size on disk up to what has been written.
     pub(super) fn raise_disk_size(&self, core: &mut crate::inode::InodeCore, end: u32) {
-        let written = u64::from(end) << self.geometry().block_bits();
+        let written = u64::from(end) << self.volume.geometry().block_bits();
         let on_disk = core.slot.raw().size();
         let size = core.size.min(on_disk.max(written));
         core.slot.raw_mut().set_size(size);
@@ -548,13 +528,13 @@ impl FileSystem {
     /// Drops dirty blocks.
     pub(crate) fn forget_dirty(&self, data: &mut FileData, blocks: Range<u32>) {
         let dropped = data.drop_range(blocks);
-        lower(&self.dirty_bytes, u64_from_usize(dropped * self.block_size()));
+        lower(&self.dirty_bytes, u64_from_usize(dropped * self.volume.block_size()));
     }
 
     /// Writes dirty blocks to their place with few calls.
     fn write_blocks(&self, data: &FileData, blocks: Range<u32>, physical: u64) -> Result<()> {
-        let bits = self.geometry().block_bits();
-        let block_size = self.block_size();
+        let bits = self.volume.geometry().block_bits();
+        let block_size = self.volume.block_size();
         let per_call = (1 << 20 >> bits).max(1);
         let mut together = Vec::new();
         for start in blocks.clone().step_by(per_call) {
@@ -568,7 +548,7 @@ impl FileSystem {
                 }
             }
             let place = physical + u64::from(start - blocks.start);
-            self.device.write_at(place << bits, &together)?;
+            self.volume.device.write_at(place << bits, &together)?;
         }
         Ok(())
     }
@@ -584,7 +564,7 @@ mod tests {
     use std::sync::Arc;
 
     fn places(fs: &FileSystem) -> Vec<InodeNr> {
-        fs.inodes.dirty_files().map(|inode| inode.number()).collect()
+        fs.volume.inodes.table.dirty_files().map(|inode| inode.number()).collect()
     }
 
     /// A file that was written to make room once stayed in the order: each write beyond the limit looked at every file
@@ -667,17 +647,17 @@ mod tests {
         let file = fs.create(&ctx, InodeNr::ROOT, b"f", &new).unwrap();
         fs.write(&ctx, file, 0, &[1; 16384]).unwrap();
         fs.write_back_all(&ctx).unwrap();
-        let inode = fs.inode(file).unwrap();
+        let inode = fs.volume.inodes.inode(file).unwrap();
         // One block of the folio is written again while its I/O goes on, and one of another folio.
         inode.write().unconverted.push(0..4);
         for block in [1, 10] {
             fs.write(&ctx, file, block << 12, &[2; 4096]).unwrap();
         }
         let mut data = inode.write();
-        fs.write_back_listed(&ctx, &inode, &mut data, Busy::PassOver).unwrap();
+        fs.files.write_back_listed(&ctx, &inode, &mut data, Busy::PassOver).unwrap();
         assert_eq!((data.first_run(0, 100), data.len()), (Some(1..2), 1));
         assert_eq!(places(&fs), [file], "it waits for the next write-back");
-        fs.write_back_listed(&ctx, &inode, &mut data, Busy::Await).unwrap();
+        fs.files.write_back_listed(&ctx, &inode, &mut data, Busy::Await).unwrap();
         assert!(data.is_empty());
         assert_eq!(places(&fs), []);
     }

@@ -3,7 +3,8 @@
 
 use super::{GroupState, Groups};
 use crate::cache::{BlockKind, Buffer, Copied};
-use crate::txn::{Epoch, Image};
+use crate::epoch::Epoch;
+use crate::txn::Image;
 use blockyard_disk::group_desc::RawGroupDesc;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, GroupNr};

@@ -10,7 +10,7 @@
 //! left memory.
 
 use crate::cache::Buffer;
-use crate::txn::Epoch;
+use crate::epoch::Epoch;
 use blockyard_disk::num::{high32, join32, low32, u64_from_usize, usize_from_u32};
 use blockyard_sync::{Atomic, AtomicBool, AtomicU64, Ordering, RwLock, prefetch_shared, rank};
 use std::sync::{Arc, Weak};

@@ -1,25 +1,25 @@
 //! Reading inodes from their table and joining them to transactions.
 
-use super::{Encoding, Inode, InodeCore, SlotBytes};
+use super::{Encoding, Inode, InodeCore, Inodes, SlotBytes};
 use crate::cache::{BlockKind, Buffer};
 use crate::txn::Handle;
-use crate::{Error, FileSystem, Result};
+use crate::{Error, Result};
 use blockyard_disk::inode::{Inode as VerifiedInode, InodeSlot};
-use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
+use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, InodeNr};
 use blockyard_sync::{CpuSlot, Ordering};
 use std::sync::Arc;
 
-impl FileSystem {
+impl Inodes {
     /// An inode in use.
     ///
     /// # Errors
     /// [`Error::StaleInode`] for numbers out of range, free or reserved ones without content; corruption.
     pub(crate) fn inode(&self, number: InodeNr) -> Result<Arc<Inode>> {
-        if number.raw() == 0 || number.raw() > self.geometry().inodes_count() {
+        if number.raw() == 0 || number.raw() > self.sb.geometry().inodes_count() {
             return Err(Error::StaleInode(number));
         }
-        self.inodes.get(number, || self.load_inode(number))
+        self.table.get(number, || self.load_inode(number))
     }
 
     fn load_inode(&self, number: InodeNr) -> Result<Inode> {
@@ -32,13 +32,13 @@ impl FileSystem {
     }
 
     fn load(&self, number: InodeNr, orphan: bool) -> Result<Inode> {
-        let (group, index) = self.geometry().locate_inode(number);
+        let (group, index) = self.sb.geometry().locate_inode(number);
         if index >= self.groups.never_used_from(group) {
             return Err(Error::StaleInode(number));
         }
         let (block, offset) = self.table_place(number);
         let buffer = self.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
-        let size = usize::from(self.geometry().inode_size());
+        let size = usize::from(self.sb.geometry().inode_size());
         let slot: Box<[u8]> = buffer.read(|bytes| Box::from(&bytes[offset..offset + size]));
         // A deleted inode keeps its mode, but no link; as in Linux one that only lacks links is as good as deleted.
         let gone = InodeSlot::new(&*slot).raw().i_links_count.get() == 0;
@@ -50,7 +50,8 @@ impl FileSystem {
             if unused { Error::StaleInode(number) } else { found.into() }
         })?;
         if found.map() == blockyard_disk::inode::InodeMap::Extents {
-            let blocks = self.block_range();
+            let geometry = self.sb.geometry();
+            let blocks = geometry.first_data_block().raw()..geometry.blocks_count().raw();
             crate::extents::check_node(found.block_field(), None, &blocks)
                 .map_err(|corruption| corruption.in_inode(number))?;
         }
@@ -88,7 +89,7 @@ impl FileSystem {
 
     /// The table block of an inode and the byte offset in it.
     fn table_place(&self, number: InodeNr) -> (BlockNr, usize) {
-        let geometry = self.geometry();
+        let geometry = self.sb.geometry();
         let (group, index) = geometry.locate_inode(number);
         let per_block = geometry.block_size() / usize::from(geometry.inode_size());
         let index = usize_from_u32(index);
@@ -123,7 +124,7 @@ impl FileSystem {
         handle.join(&buffer);
         core.table = Some((buffer, offset));
         inode.epoch.store(handle.epoch().raw(), Ordering::Relaxed);
-        self.inodes.note_dirty(inode, handle.slot());
+        self.table.note_dirty(inode, handle.slot());
         Ok(())
     }
 
@@ -131,7 +132,7 @@ impl FileSystem {
     /// CPU's cache, and the table may forget it before the commit. Inodes that somebody holds wait on: their joining must
     /// last until they are changed. The caller holds no core.
     pub(crate) fn encode_waiting(&self, handle: &Handle<'_>) {
-        for inode in std::iter::from_fn(|| self.inodes.take_waiting(handle.slot())).take(2) {
+        for inode in std::iter::from_fn(|| self.table.take_waiting(handle.slot())).take(2) {
             inode.encode(handle.epoch(), &self.encoding());
         }
     }
@@ -142,7 +143,7 @@ impl FileSystem {
         let epoch = self.txns.epoch();
         if inode.epoch() != epoch {
             inode.epoch.store(epoch.raw(), Ordering::Relaxed);
-            self.inodes.note_dirty(inode, CpuSlot::ZERO);
+            self.table.note_dirty(inode, CpuSlot::ZERO);
         }
     }
 
@@ -151,7 +152,7 @@ impl FileSystem {
         Encoding {
             checksums: self.sb.checksums(),
             huge_file: self.sb.has_huge_file(),
-            block_bits: self.geometry().block_bits(),
+            block_bits: self.sb.geometry().block_bits(),
         }
     }
 
@@ -162,22 +163,12 @@ impl FileSystem {
         number: InodeNr,
         unused_from: u32,
     ) -> Result<()> {
-        let (_, index) = self.geometry().locate_inode(number);
+        let (_, index) = self.sb.geometry().locate_inode(number);
         let (block, offset) = self.table_place(number);
-        let first_index = index - u32_from_usize(offset / usize::from(self.geometry().inode_size()));
+        let first_index = index - u32_from_usize(offset / usize::from(self.sb.geometry().inode_size()));
         if first_index < unused_from {
             handle.read_for_write(block, BlockKind::Plain, |_| Ok(()))?;
         }
         Ok(())
-    }
-
-    /// Block numbers that a mapping may name.
-    pub(crate) fn block_range(&self) -> std::ops::Range<u64> {
-        self.geometry().first_data_block().raw()..self.geometry().blocks_count().raw()
-    }
-
-    /// Bytes of a block.
-    pub(crate) fn block_size(&self) -> usize {
-        usize_from_u64(1 << self.geometry().block_bits())
     }
 }

@@ -15,17 +15,20 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Sets the features, durably.
-    pub(super) fn open(blocks: Arc<LogBlocks>) -> Result<Self> {
+    /// The log, with the features that it is to have.
+    pub(super) fn open(blocks: Arc<LogBlocks>) -> Self {
         let mut raw = *blocks.place().superblock().raw();
         if raw.s_header.h_blocktype.get() != BlockKind::SuperblockV2.raw() {
             // Version 1 has no feature words: what stands in their place means nothing.
             raw.s_header = RawHeader::new(BlockKind::SuperblockV2, TxnId::new(raw.s_header.h_sequence.get()));
         }
         raw.set_features(blocks.features());
-        let mut log = Self { blocks, raw };
-        log.write_superblock()?;
-        Ok(log)
+        Self { blocks, raw }
+    }
+
+    /// Sets the features, durably.
+    pub(super) fn write_features(&mut self) -> Result<()> {
+        self.write_superblock()
     }
 
     pub(super) fn format(&self) -> &LogFormat {

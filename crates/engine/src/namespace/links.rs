@@ -5,7 +5,8 @@
 
 use super::operations::check_new_name;
 use crate::inode::{Inode, InodeCore};
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::namespace::Namespace;
+use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::{InodeNr, RoCompat};
 use std::sync::Arc;
@@ -41,9 +42,9 @@ impl InodeCore {
     }
 }
 
-impl FileSystem {
+impl Namespace {
     fn counts_past_the_limit(&self) -> bool {
-        self.sb.features().ro_compat.contains(RoCompat::DIR_NLINK)
+        self.volume.sb.features().ro_compat.contains(RoCompat::DIR_NLINK)
     }
 
     /// Whether a directory may get one more subdirectory.
@@ -69,26 +70,22 @@ impl FileSystem {
     /// Fails when a directory may not get a name, or has it.
     pub(super) fn check_may_name(&self, parent: &Arc<Inode>, dir: &InodeCore, name: &[u8]) -> Result<()> {
         dir.check_alive(parent.number())?;
-        if self.find_name(parent, dir, name)?.is_some() {
+        if self.directories.find_name(parent, dir, name)?.is_some() {
             return Err(Error::Exists);
         }
         dir.check_may_enter()
     }
 
-    /// Gives an inode one more name.
-    ///
-    /// # Errors
-    /// [`Error::Exists`], [`Error::TooManyLinks`]; [`Error::NotPermitted`] for directories, immutable and append-only
-    /// files; [`Error::NotFound`] for an inode without a name; as [`FileSystem::create`].
-    pub fn link(&self, ctx: &OpContext, inode: InodeNr, parent: InodeNr, name: &[u8]) -> Result<()> {
+    /// See [`crate::FileSystem::link`].
+    pub(crate) fn link(&self, ctx: &OpContext, inode: InodeNr, parent: InodeNr, name: &[u8]) -> Result<()> {
         check_new_name(name)?;
-        let inode = self.inode(inode)?;
+        let inode = self.volume.inodes.inode(inode)?;
         let parent = self.directory(parent)?;
         let _alone = parent.write();
         // Not while the file is being cut or deleted: a file without a name is an orphan until it has one, and must stay one until
         // that is done.
         let _content = (inode.kind() != FileType::Directory).then(|| inode.write_child());
-        let handle = self.begin(ctx, CREDITS)?;
+        let handle = self.volume.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();
         self.check_may_name(&parent, &dir, name)?;
         if inode.kind() == FileType::Directory {
@@ -105,9 +102,9 @@ impl FileSystem {
         if core.links() >= LINKS_MAX {
             return Err(Error::TooManyLinks);
         }
-        self.join_inode(&handle, &parent, &mut dir)?;
-        self.join_inode(&handle, &inode, &mut core)?;
-        self.change_directory(ctx, &handle, &parent, &mut dir, |directory| {
+        self.volume.inodes.join_inode(&handle, &parent, &mut dir)?;
+        self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
+        self.directories.change_directory(ctx, &handle, &parent, &mut dir, |directory| {
             directory.insert(name, inode.number(), inode.kind(), None)
         })?;
         let links = core.links() + 1;
@@ -115,7 +112,7 @@ impl FileSystem {
         core.slot.set_changed(ctx.now);
         if core.nameable {
             core.nameable = false;
-            self.remove_orphan(&handle, &mut core);
+            self.volume.orphans.remove_orphan(&handle, &mut core);
         }
         dir.slot.set_modified(ctx.now);
         dir.slot.set_changed(ctx.now);

@@ -3,12 +3,13 @@
 //! Locks: a directory's content lock before those of the inodes in it (exclusive for changes); numbers ascending where
 //! two directories are involved.
 
-use super::create::NewInode;
-use super::directory::{DirBlock, DirEntry};
 use super::links::drop_dir_link;
+use crate::directories::{DirBlock, DirEntry};
 use crate::directory::Way;
 use crate::inode::Inode;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::namespace::Namespace;
+use crate::volume::NewInode;
+use crate::{Error, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_sync::Ordering;
@@ -17,49 +18,51 @@ use std::sync::Arc;
 /// Metadata blocks that creating or removing a name may change.
 const CREDITS: usize = 40;
 
-impl FileSystem {
-    /// The inode that a name in a directory stands for. `.` and `..` are names.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], corruption, device.
-    pub fn lookup(&self, parent: InodeNr, name: &[u8]) -> Result<InodeNr> {
+impl Namespace {
+    /// See [`crate::FileSystem::lookup`].
+    pub(crate) fn lookup(&self, parent: InodeNr, name: &[u8]) -> Result<InodeNr> {
         check_name(name)?;
         let parent = self.directory(parent)?;
         let _shared = parent.read();
         match name {
             b"." => return Ok(parent.number()),
-            b".." => return self.in_directory(&parent, &parent.core(), |directory| directory.parent()),
+            b".." => {
+                return self.directories.in_directory(&parent, &parent.core(), |directory| directory.parent());
+            }
             _ => {}
         }
         // What is known spares the inode's lock.
         if let Some(known) = parent.known(name).answer() {
             debug_assert!(
-                self.is_in_blocks(&parent, &parent.core(), name, known),
+                self.directories.is_in_blocks(&parent, &parent.core(), name, known),
                 "names in memory and in blocks differ"
             );
             return known.ok_or(Error::NotFound);
         }
-        self.find_name(&parent, &parent.core(), name)?.ok_or(Error::NotFound)
+        self.directories.find_name(&parent, &parent.core(), name)?.ok_or(Error::NotFound)
     }
 
-    /// Calls `visit` with the entries of a directory from the position `from` (0 is the start) until it gives false.
-    /// [`DirEntry::next`] is the position after an entry. `visit` must not call the file system.
-    ///
-    /// # Errors
-    /// As [`FileSystem::lookup`].
-    pub fn read_dir(&self, dir: InodeNr, from: u64, mut visit: impl FnMut(DirEntry) -> bool) -> Result<()> {
+    /// See [`crate::FileSystem::read_dir`].
+    pub(crate) fn read_dir(
+        &self,
+        dir: InodeNr,
+        from: u64,
+        mut visit: impl FnMut(DirEntry) -> bool,
+    ) -> Result<()> {
         let dir = self.directory(dir)?;
         let _shared = dir.read();
         let core = dir.core();
-        self.each_entry(&dir, &core, from, &mut visit)
+        self.directories.each_entry(&dir, &core, from, &mut visit)
     }
 
-    /// Makes an inode with a name: a file, a directory, a pipe, a socket or a device.
-    ///
-    /// # Errors
-    /// [`Error::Exists`], [`Error::NoSpace`], [`Error::NoInodes`], [`Error::TooManyLinks`], [`Error::NameTooLong`],
-    /// [`Error::NotDirectory`], [`Error::NotPermitted`], [`Error::ReadOnly`], corruption, device. Nothing has changed then.
-    pub fn create(&self, ctx: &OpContext, parent: InodeNr, name: &[u8], new: &NewInode) -> Result<InodeNr> {
+    /// See [`crate::FileSystem::create`].
+    pub(crate) fn create(
+        &self,
+        ctx: &OpContext,
+        parent: InodeNr,
+        name: &[u8],
+        new: &NewInode,
+    ) -> Result<InodeNr> {
         if new.kind == FileType::Symlink {
             return Err(Error::Invalid("a symbolic link needs a target"));
         }
@@ -78,24 +81,24 @@ impl FileSystem {
         check_new_name(name)?;
         let parent = self.directory(parent)?;
         let _alone = parent.write();
-        let mut way = self.look_ahead(&parent, name);
-        let handle = self.begin(ctx, CREDITS)?;
-        self.encode_waiting(&handle);
+        let mut way = self.directories.look_ahead(&parent, name);
+        let handle = self.volume.begin(ctx, CREDITS)?;
+        self.volume.inodes.encode_waiting(&handle);
         let mut dir = parent.core_mut();
         self.check_may_name(&parent, &dir, name)?;
         let directory = new.kind == FileType::Directory;
         if directory {
             self.check_dir_links(&dir)?;
         }
-        self.join_inode(&handle, &parent, &mut dir)?;
+        self.volume.inodes.join_inode(&handle, &parent, &mut dir)?;
         if let Some(way) = &mut way {
-            self.in_directory(&parent, &dir, |directory| directory.approach(way, name))?;
+            self.directories.in_directory(&parent, &dir, |directory| directory.approach(way, name))?;
         }
-        let inode = self.new_inode(ctx, &handle, (parent.number(), &mut dir), Some(name), new)?;
+        let inode = self.volume.new_inode(ctx, &handle, (parent.number(), &mut dir), Some(name), new)?;
         let made = self.fill_and_enter(ctx, &handle, (&parent, &mut dir), &inode, (name, way), target);
         if let Err(error) = made {
             let undone = self.undo_creation(ctx, &handle, &inode);
-            self.apply(undone)?;
+            self.volume.apply(undone)?;
             return Err(error);
         }
         if directory {
@@ -118,12 +121,12 @@ impl FileSystem {
         let directory = inode.kind() == FileType::Directory;
         let mut core = inode.core_mut_child();
         if directory {
-            self.format_directory(ctx, handle, inode, &mut core, parent.number())?;
+            self.directories.format_directory(ctx, handle, inode, &mut core, parent.number())?;
         }
         if let Some(target) = target {
             self.store_target(ctx, handle, inode, &mut core, target)?;
         }
-        self.change_directory(ctx, handle, parent, dir, |directory| {
+        self.directories.change_directory(ctx, handle, parent, dir, |directory| {
             directory.insert(name, inode.number(), inode.kind(), way)
         })?;
         core.slot.raw_mut().i_links_count.set(if directory { 2 } else { 1 });
@@ -138,24 +141,18 @@ impl FileSystem {
     ) -> Result<()> {
         {
             let mut core = inode.core_mut_child();
-            self.remove_and_free(ctx, handle, inode, &mut core, 0..u32::MAX)?;
+            self.mapping.remove_and_free(ctx, handle, inode, &mut core, 0..u32::MAX)?;
         }
-        self.unmake_inode(ctx, handle, inode)
+        self.volume.unmake_inode(ctx, handle, inode)
     }
 
-    /// Removes the name of anything but a directory; the inode goes with its last name and reference.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`], and as [`FileSystem::create`].
-    pub fn unlink(&self, ctx: &OpContext, parent: InodeNr, name: &[u8]) -> Result<()> {
+    /// See [`crate::FileSystem::unlink`].
+    pub(crate) fn unlink(&self, ctx: &OpContext, parent: InodeNr, name: &[u8]) -> Result<()> {
         self.remove_name(ctx, parent, name, false)
     }
 
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// [`Error::NotEmpty`], [`Error::NotDirectory`], and as [`FileSystem::unlink`].
-    pub fn rmdir(&self, ctx: &OpContext, parent: InodeNr, name: &[u8]) -> Result<()> {
+    /// See [`crate::FileSystem::rmdir`].
+    pub(crate) fn rmdir(&self, ctx: &OpContext, parent: InodeNr, name: &[u8]) -> Result<()> {
         self.remove_name(ctx, parent, name, true)
     }
 
@@ -164,12 +161,12 @@ impl FileSystem {
         let parent = self.directory(parent)?;
         let child = {
             let _alone = parent.write();
-            let found = self.find_name(&parent, &parent.core(), name)?.ok_or(Error::NotFound)?;
-            let child = self.inode(found)?;
+            let found = self.directories.find_name(&parent, &parent.core(), name)?.ok_or(Error::NotFound)?;
+            let child = self.volume.inodes.inode(found)?;
             self.remove_entry(ctx, &parent, &child, (name, directory))?;
             child
         };
-        self.delete_if_unused(ctx, &child)
+        self.xattrs.delete_if_unused(ctx, &child)
     }
 
     /// The part of a removal under the parent's lock, in one handle.
@@ -180,7 +177,7 @@ impl FileSystem {
         child: &Arc<Inode>,
         (name, directory): (&[u8], bool),
     ) -> Result<()> {
-        let handle = self.begin(ctx, CREDITS)?;
+        let handle = self.volume.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();
         dir.check_alive(parent.number())?;
         let mut core = child.core_mut_child();
@@ -191,17 +188,18 @@ impl FileSystem {
             (false, true) => return Err(Error::IsDirectory),
             _ => {}
         }
-        if is_directory && !self.is_empty_directory(child, &core)? {
+        if is_directory && !self.directories.is_empty_directory(child, &core)? {
             return Err(Error::NotEmpty);
         }
-        self.join_inode(&handle, parent, &mut dir)?;
-        self.join_inode(&handle, child, &mut core)?;
-        self.change_directory(ctx, &handle, parent, &mut dir, |directory| directory.remove(name))?;
+        self.volume.inodes.join_inode(&handle, parent, &mut dir)?;
+        self.volume.inodes.join_inode(&handle, child, &mut core)?;
+        self.directories
+            .change_directory(ctx, &handle, parent, &mut dir, |directory| directory.remove(name))?;
         let links = if is_directory { 0 } else { core.links().saturating_sub(1) };
         core.slot.raw_mut().i_links_count.set(links);
         core.slot.set_changed(ctx.now);
         if links == 0 {
-            self.add_orphan(&handle, child, &mut core);
+            self.volume.orphans.add_orphan(&handle, child, &mut core);
         }
         if is_directory {
             drop_dir_link(&mut dir);
@@ -211,12 +209,9 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Notes an open reference: the inode's content stays until it is released, whatever happens to its names.
-    ///
-    /// # Errors
-    /// As [`FileSystem::attributes`].
-    pub fn open_inode(&self, inode: InodeNr, write: bool) -> Result<()> {
-        let inode = self.inode(inode)?;
+    /// See [`crate::FileSystem::open_inode`].
+    pub(crate) fn open_inode(&self, inode: InodeNr, write: bool) -> Result<()> {
+        let inode = self.volume.inodes.inode(inode)?;
         let _shared = inode.read();
         inode.core().check_alive(inode.number())?;
         inode.opens.fetch_add(1, Ordering::AcqRel);
@@ -226,32 +221,29 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Ends an open reference; `write` as it was opened.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for an inode that is not open so. Of deleting the inode, when this was its last reference.
-    pub fn release_inode(&self, ctx: &OpContext, inode: InodeNr, write: bool) -> Result<()> {
-        let inode = self.inode(inode)?;
+    /// See [`crate::FileSystem::release_inode`].
+    pub(crate) fn release_inode(&self, ctx: &OpContext, inode: InodeNr, write: bool) -> Result<()> {
+        let inode = self.volume.inodes.inode(inode)?;
         let counts = [Some(&inode.opens), write.then_some(&inode.writers)];
         if counts.into_iter().flatten().any(|count| count.load(Ordering::Acquire) == 0) {
             return Err(Error::Invalid("a release of an inode that is not open so"));
         }
-        if inode.written_at_close.swap(false, Ordering::Relaxed) && !self.is_read_only() {
+        if inode.written_at_close.swap(false, Ordering::Relaxed) && !self.volume.is_read_only() {
             let mut data = inode.write();
             if data.reserved_len() > 0 {
-                let written = self.write_back(ctx, &inode, &mut data);
+                let written = self.files.write_back(ctx, &inode, &mut data);
                 inode.note_lost(&written);
             }
         }
         if write && inode.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.last_writer_closed(ctx, &inode);
+            self.volume.space.last_writer_closed(ctx, &inode);
         }
         let last = inode.opens.fetch_sub(1, Ordering::AcqRel) == 1;
-        if last && inode.core().links() == 0 { self.delete_if_unused(ctx, &inode) } else { Ok(()) }
+        if last && inode.core().links() == 0 { self.xattrs.delete_if_unused(ctx, &inode) } else { Ok(()) }
     }
 
     pub(super) fn directory(&self, inode: InodeNr) -> Result<Arc<Inode>> {
-        let inode = self.inode(inode)?;
+        let inode = self.volume.inodes.inode(inode)?;
         if inode.kind() == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
     }
 }

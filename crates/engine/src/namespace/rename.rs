@@ -4,13 +4,14 @@
 //! root which keeps a directory out of itself sees no tree change; then both parents by ascending number; then the
 //! handle; then the raw inodes, parents before children.
 
-use super::directory::DirBlocks;
 use super::links::{drop_dir_link, drop_name};
 use super::operations::check_new_name;
+use crate::directories::DirBlocks;
 use crate::directory::Directory;
 use crate::inode::{Inode, InodeCore};
+use crate::namespace::Namespace;
 use crate::txn::Handle;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::{Error, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use std::sync::Arc;
@@ -36,17 +37,9 @@ struct Side {
     child: Arc<Inode>,
 }
 
-impl FileSystem {
-    /// Renames `name` in `from` to `new_name` in `to`. Two names of one inode are left as they are.
-    ///
-    /// A file that replaces another is written back first, so that the usual write-and-rename of programs leaves
-    /// either content after a crash.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`], [`Error::Exists`] (no-replace), [`Error::NotEmpty`], [`Error::IsDirectory`],
-    /// [`Error::NotDirectory`], [`Error::Invalid`] (a directory into itself), [`Error::TooManyLinks`], and as
-    /// [`FileSystem::create`]. Nothing has changed then.
-    pub fn rename(
+impl Namespace {
+    /// See [`crate::FileSystem::rename`].
+    pub(crate) fn rename(
         &self,
         ctx: &OpContext,
         from: (InodeNr, &[u8]),
@@ -68,16 +61,19 @@ impl FileSystem {
                 std::cmp::Ordering::Equal => None,
                 std::cmp::Ordering::Greater => Some(old_parent.write()),
             };
-            let source = self.find_name(&old_parent, &old_parent.core(), from.1)?.ok_or(Error::NotFound)?;
-            let target = self.find_name(&new_parent, &new_parent.core(), to.1)?;
+            let source = self
+                .directories
+                .find_name(&old_parent, &old_parent.core(), from.1)?
+                .ok_or(Error::NotFound)?;
+            let target = self.directories.find_name(&new_parent, &new_parent.core(), to.1)?;
             match (mode, target) {
                 (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
                 (RenameMode::Exchange, None) => return Err(Error::NotFound),
                 (_, Some(target)) if target == source => return Ok(()),
                 _ => {}
             }
-            let moved = Side { parent: Arc::clone(&old_parent), child: self.inode(source)? };
-            let other = target.map(|target| self.inode(target)).transpose()?;
+            let moved = Side { parent: Arc::clone(&old_parent), child: self.volume.inodes.inode(source)? };
+            let other = target.map(|target| self.volume.inodes.inode(target)).transpose()?;
             self.check_move(&moved, &new_parent)?;
             let target = other.clone().map(|child| Side { parent: Arc::clone(&new_parent), child });
             let above = target.as_ref().map_or(Ok(()), |target| self.check_move(target, &old_parent));
@@ -97,7 +93,7 @@ impl FileSystem {
                 }
             }
         };
-        victim.map_or(Ok(()), |victim| self.delete_if_unused(ctx, &victim))
+        victim.map_or(Ok(()), |victim| self.xattrs.delete_if_unused(ctx, &victim))
     }
 
     /// Data of a file that is about to replace another goes to the device first.
@@ -112,11 +108,11 @@ impl FileSystem {
         let find = |parent: &Arc<Inode>, name: &[u8]| {
             let _shared = parent.read();
             let core = parent.core();
-            self.find_name(parent, &core, name)
+            self.directories.find_name(parent, &core, name)
         };
         let (Some(source), Some(_)) = (find(old, old_name)?, find(new, new_name)?) else { return Ok(()) };
-        if self.inode(source)?.kind() == FileType::Regular {
-            self.write_back_file(ctx, source)
+        if self.volume.inodes.inode(source)?.kind() == FileType::Regular {
+            self.files.write_back_file(ctx, source)
         } else {
             Ok(())
         }
@@ -129,7 +125,7 @@ impl FileSystem {
         }
         let mut at = into.number();
         // A path has no more directories than there are inodes.
-        for _ in 0..self.geometry().inodes_count() {
+        for _ in 0..self.volume.geometry().inodes_count() {
             if at == side.child.number() {
                 return Err(Error::Invalid("a directory cannot move into itself"));
             }
@@ -138,7 +134,7 @@ impl FileSystem {
             }
             let directory = self.directory(at)?;
             let core = directory.core();
-            at = self.in_directory(&directory, &core, |directory| directory.parent())?;
+            at = self.directories.in_directory(&directory, &core, |directory| directory.parent())?;
         }
         Err(Error::Invalid("the directory tree has a loop; run the checker"))
     }
@@ -153,7 +149,7 @@ impl FileSystem {
     ) -> Result<()> {
         let is_directory = moved.child.kind() == FileType::Directory;
         let crosses = moved.parent.number() != new_parent.number();
-        let handle = self.begin(ctx, CREDITS)?;
+        let handle = self.volume.begin(ctx, CREDITS)?;
         let mut parents = Parents::lock(&moved.parent, new_parent);
         let mut children = Children::lock(&moved.child, victim);
         check_may_rename(&mut parents, &children)?;
@@ -161,7 +157,9 @@ impl FileSystem {
             match (is_directory, victim.kind() == FileType::Directory) {
                 (true, false) => return Err(Error::NotDirectory),
                 (false, true) => return Err(Error::IsDirectory),
-                (true, true) if !self.is_empty_directory(victim, core)? => return Err(Error::NotEmpty),
+                (true, true) if !self.directories.is_empty_directory(victim, core)? => {
+                    return Err(Error::NotEmpty);
+                }
                 _ => {}
             }
         }
@@ -169,25 +167,29 @@ impl FileSystem {
             self.check_dir_links(parents.target())?;
         }
         self.join_all(&handle, &moved.parent, new_parent, &mut parents)?;
-        self.join_inode(&handle, &moved.child, &mut children.moved)?;
+        self.volume.inodes.join_inode(&handle, &moved.child, &mut children.moved)?;
         if let (Some(victim), Some(core)) = (victim, &mut children.other) {
-            self.join_inode(&handle, victim, core)?;
+            self.volume.inodes.join_inode(&handle, victim, core)?;
         }
         let (number, kind) = (moved.child.number(), moved.child.kind());
-        self.change_directory(ctx, &handle, new_parent, parents.target(), |directory| {
+        self.directories.change_directory(ctx, &handle, new_parent, parents.target(), |directory| {
             enter(directory, new_name, number, kind)
         })?;
-        let removed = self.change_directory(ctx, &handle, &moved.parent, &mut parents.old, |directory| {
-            directory.remove(name)
-        });
-        self.apply(removed)?;
+        let removed =
+            self.directories.change_directory(ctx, &handle, &moved.parent, &mut parents.old, |directory| {
+                directory.remove(name)
+            });
+        self.volume.apply(removed)?;
         if is_directory && crosses {
             let up = new_parent.number();
-            let turned =
-                self.change_directory(ctx, &handle, &moved.child, &mut children.moved, |directory| {
-                    directory.set_parent(up)
-                });
-            self.apply(turned)?;
+            let turned = self.directories.change_directory(
+                ctx,
+                &handle,
+                &moved.child,
+                &mut children.moved,
+                |directory| directory.set_parent(up),
+            );
+            self.volume.apply(turned)?;
             drop_dir_link(&mut parents.old);
             if victim.is_none() {
                 self.add_dir_link(parents.target());
@@ -199,7 +201,7 @@ impl FileSystem {
             if drop_name(core, is_directory)
                 && let Some(victim) = victim
             {
-                self.add_orphan(&handle, victim, core);
+                self.volume.orphans.add_orphan(&handle, victim, core);
             }
             core.slot.set_changed(ctx.now);
         }
@@ -220,7 +222,7 @@ impl FileSystem {
         if a.child.number() == b.parent.number() || b.child.number() == a.parent.number() {
             return Err(Error::Invalid("a directory cannot change places with what it holds"));
         }
-        let handle = self.begin(ctx, CREDITS)?;
+        let handle = self.volume.begin(ctx, CREDITS)?;
         let mut parents = Parents::lock(&a.parent, &b.parent);
         let mut children = Children::lock(&a.child, Some(&b.child));
         check_may_rename(&mut parents, &children)?;
@@ -231,35 +233,38 @@ impl FileSystem {
             self.check_dir_links(&parents.old)?;
         }
         self.join_all(&handle, &a.parent, &b.parent, &mut parents)?;
-        self.join_inode(&handle, &a.child, &mut children.moved)?;
+        self.volume.inodes.join_inode(&handle, &a.child, &mut children.moved)?;
         if let Some(core) = &mut children.other {
-            self.join_inode(&handle, &b.child, core)?;
+            self.volume.inodes.join_inode(&handle, &b.child, core)?;
         }
         let swap = |directory: &mut Directory<'_, DirBlocks<'_>>, name: &[u8], to: &Arc<Inode>| {
             let replaced = directory.replace(name, to.number(), to.kind())?;
             if replaced { Ok(()) } else { Err(Error::NotFound) }
         };
-        self.change_directory(ctx, &handle, &a.parent, &mut parents.old, |directory| {
+        self.directories.change_directory(ctx, &handle, &a.parent, &mut parents.old, |directory| {
             swap(directory, a_name, &b.child)
         })?;
-        let second = self.change_directory(ctx, &handle, &b.parent, parents.target(), |directory| {
-            swap(directory, b_name, &a.child)
-        });
-        self.apply(second)?;
+        let second =
+            self.directories.change_directory(ctx, &handle, &b.parent, parents.target(), |directory| {
+                swap(directory, b_name, &a.child)
+            });
+        self.volume.apply(second)?;
         if crosses {
             let (old, new) = (a.parent.number(), b.parent.number());
             if directories[0] {
-                let turned = self.change_directory(ctx, &handle, &a.child, &mut children.moved, |moved| {
-                    moved.set_parent(new)
-                });
-                self.apply(turned)?;
+                let turned =
+                    self.directories.change_directory(ctx, &handle, &a.child, &mut children.moved, |moved| {
+                        moved.set_parent(new)
+                    });
+                self.volume.apply(turned)?;
                 drop_dir_link(&mut parents.old);
                 self.add_dir_link(parents.target());
             }
             if let (true, Some(core)) = (directories[1], &mut children.other) {
-                let turned =
-                    self.change_directory(ctx, &handle, &b.child, core, |moved| moved.set_parent(old));
-                self.apply(turned)?;
+                let turned = self
+                    .directories
+                    .change_directory(ctx, &handle, &b.child, core, |moved| moved.set_parent(old));
+                self.volume.apply(turned)?;
                 drop_dir_link(parents.target());
                 self.add_dir_link(&mut parents.old);
             }
@@ -279,9 +284,9 @@ impl FileSystem {
         new: &Arc<Inode>,
         parents: &mut Parents<'_>,
     ) -> Result<()> {
-        self.join_inode(handle, old, &mut parents.old)?;
+        self.volume.inodes.join_inode(handle, old, &mut parents.old)?;
         match &mut parents.new {
-            Some(core) => self.join_inode(handle, new, core),
+            Some(core) => self.volume.inodes.join_inode(handle, new, core),
             None => Ok(()),
         }
     }

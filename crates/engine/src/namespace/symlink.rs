@@ -1,10 +1,11 @@
 //! Symbolic links: short targets in the inode, longer ones in one block of metadata.
 
-use super::create::NewInode;
 use crate::cache::BlockKind;
 use crate::inode::{Inode, InodeCore};
+use crate::namespace::Namespace;
 use crate::txn::Handle;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::volume::NewInode;
+use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat, InodeNr};
@@ -15,17 +16,19 @@ const IN_INODE_MAX: usize = 59;
 /// The longest target that programs can follow.
 const TARGET_MAX: usize = 4095;
 
-impl FileSystem {
-    /// Makes a symbolic link.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one above 4,095 bytes or a block, and as
-    /// [`FileSystem::create`].
-    pub fn symlink(&self, ctx: &OpContext, parent: InodeNr, name: &[u8], target: &[u8]) -> Result<InodeNr> {
+impl Namespace {
+    /// See [`crate::FileSystem::symlink`].
+    pub(crate) fn symlink(
+        &self,
+        ctx: &OpContext,
+        parent: InodeNr,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<InodeNr> {
         if target.is_empty() {
             return Err(Error::NotFound);
         }
-        if target.len() > TARGET_MAX || target.len() >= self.block_size() {
+        if target.len() > TARGET_MAX || target.len() >= self.volume.block_size() {
             return Err(Error::NameTooLong);
         }
         if target.contains(&0) {
@@ -51,7 +54,7 @@ impl FileSystem {
             core.set_size(u64_from_usize(target.len()));
             return Ok(());
         }
-        if self.sb.features().incompat.contains(Incompat::EXTENTS) {
+        if self.volume.sb.features().incompat.contains(Incompat::EXTENTS) {
             let flags = core.flags() | InodeFlags::EXTENTS;
             core.slot.raw_mut().set_flags(flags);
             *core.root_mut() = crate::extents::empty_root();
@@ -59,19 +62,16 @@ impl FileSystem {
         } else {
             core.map = InodeMap::Indirect;
         }
-        let block = self.map_directory_block(ctx, handle, inode, core, 0)?;
+        let block = self.directories.map_directory_block(ctx, handle, inode, core, 0)?;
         let buffer = handle.create(block, BlockKind::Plain);
         buffer.write(|bytes| bytes[..target.len()].copy_from_slice(target));
         core.set_size(u64_from_usize(target.len()));
         Ok(())
     }
 
-    /// The target of a symbolic link.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for anything else; corruption, device.
-    pub fn read_link(&self, inode: InodeNr) -> Result<Vec<u8>> {
-        let inode = self.inode(inode)?;
+    /// See [`crate::FileSystem::read_link`].
+    pub(crate) fn read_link(&self, inode: InodeNr) -> Result<Vec<u8>> {
+        let inode = self.volume.inodes.inode(inode)?;
         if inode.kind() != FileType::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
         }
@@ -82,14 +82,14 @@ impl FileSystem {
         let damaged = || Error::from(Corruption::new(CorruptionKind::InodeSize).in_inode(inode.number()));
         match core.map {
             InodeMap::FastSymlink => core.root().get(..size).map(<[u8]>::to_vec).ok_or_else(damaged),
-            InodeMap::Inline => self.inline_content(&inode, &core),
+            InodeMap::Inline => self.files.inline_content(&inode, &core),
             _ => {
-                if size > self.block_size() {
+                if size > self.volume.block_size() {
                     return Err(damaged());
                 }
-                let mapped = self.map_block(&inode, &core, 0, 1)?;
+                let mapped = self.mapping.map_block(&inode, &core, 0, 1)?;
                 let block = mapped.physical.map(BlockNr::new).ok_or_else(damaged)?;
-                let buffer = self.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
+                let buffer = self.volume.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
                 Ok(buffer.read(|bytes| bytes[..size].to_vec()))
             }
         }

@@ -1,7 +1,8 @@
 //! Files without a name (`O_TMPFILE`): orphans from the start, until [`FileSystem::link`] gives them a name.
 
-use super::create::NewInode;
-use crate::{FileSystem, OpContext, Result};
+use crate::namespace::Namespace;
+use crate::volume::NewInode;
+use crate::{OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_sync::Ordering;
@@ -9,27 +10,28 @@ use blockyard_sync::Ordering;
 /// Metadata blocks that making an inode may change.
 const CREDITS: usize = 16;
 
-impl FileSystem {
-    /// Makes a regular file without a name, placed as if it were made in `parent`, and opens it for writing: it goes
-    /// with [`FileSystem::release_inode`] unless [`FileSystem::link`] has named it by then.
-    ///
-    /// # Errors
-    /// As [`FileSystem::create`].
-    pub fn create_unnamed(&self, ctx: &OpContext, parent: InodeNr, permissions: u16) -> Result<InodeNr> {
+impl Namespace {
+    /// See [`crate::FileSystem::create_unnamed`].
+    pub(crate) fn create_unnamed(
+        &self,
+        ctx: &OpContext,
+        parent: InodeNr,
+        permissions: u16,
+    ) -> Result<InodeNr> {
         let parent = self.directory(parent)?;
         let _alone = parent.write();
-        let handle = self.begin(ctx, CREDITS)?;
+        let handle = self.volume.begin(ctx, CREDITS)?;
         let mut dir = parent.core_mut();
         dir.check_alive(parent.number())?;
         dir.check_may_enter()?;
         let new = NewInode { kind: FileType::Regular, permissions, device: None };
-        self.join_inode(&handle, &parent, &mut dir)?;
-        let inode = self.new_inode(ctx, &handle, (parent.number(), &mut dir), None, &new)?;
+        self.volume.inodes.join_inode(&handle, &parent, &mut dir)?;
+        let inode = self.volume.new_inode(ctx, &handle, (parent.number(), &mut dir), None, &new)?;
         let mut core = inode.core_mut_child();
         core.nameable = true;
         inode.opens.store(1, Ordering::Release);
         inode.writers.store(1, Ordering::Release);
-        self.add_orphan(&handle, &inode, &mut core);
+        self.volume.orphans.add_orphan(&handle, &inode, &mut core);
         Ok(inode.number())
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! Its blocks stay in memory while the file system is open for writing: noting an orphan must not fail.
 
-use super::OrphanNote;
-use crate::cache::{BlockKind, Buffer};
+use crate::Result;
+use crate::cache::{BlockKind, Buffer, MetaCache};
+use crate::inode::{Inode, InodeCore, OrphanNote};
 use crate::txn::Handle;
-use crate::{FileSystem, Result};
 use blockyard_disk::checksum::verify_orphan_block;
 use blockyard_disk::num::{u32_from_u64, u64_from_usize};
 use blockyard_disk::orphan_file::{OrphanBlock, slots_per_block};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 const BLOCKS_MAX: u64 = 512;
 
 /// The blocks of the orphan file.
-pub(super) struct OrphanFile {
+pub(crate) struct OrphanFile {
     blocks: Box<[Mutex<Slots>]>,
 }
 
@@ -58,8 +58,36 @@ impl OrphanFile {
         slots.free += 1;
     }
 
+    /// Reads and verifies every block of the orphan file; `place` finds them.
+    pub(crate) fn load(
+        inode: &Inode,
+        cache: &MetaCache,
+        place: impl Fn(&InodeCore, u32) -> Result<Option<BlockNr>>,
+    ) -> Result<Self> {
+        let damaged = || Corruption::new(CorruptionKind::OrphanBlockMagic).in_inode(inode.number());
+        let core = inode.core();
+        let count = core.size / u64_from_usize(cache.block_size());
+        if count == 0 || count > BLOCKS_MAX {
+            return Err(damaged().into());
+        }
+        let kind = BlockKind::OrphanFile(core.seed);
+        let mut blocks = Vec::new();
+        for logical in 0..u32_from_u64(count) {
+            let block = place(&core, logical)?.ok_or_else(damaged)?;
+            let buffer = cache.read(block, kind, |bytes| {
+                OrphanBlock::parse(bytes).map_err(|found| found.in_block(block))?;
+                Ok(verify_orphan_block(core.seed, block, bytes)?)
+            })?;
+            let used = buffer.read(|bytes| OrphanBlock::parse(bytes).map(|block| block.inodes().count()))?;
+            let free = slots_per_block(cache.block_size()) - used;
+            blocks.push(Mutex::new(rank::ORPHANS, Slots { buffer, free }));
+        }
+        debug_assert!(u64_from_usize(blocks.len()) == count);
+        Ok(Self { blocks: blocks.into_boxed_slice() })
+    }
+
     /// The slots in use.
-    pub(super) fn notes(&self) -> Vec<(InodeNr, OrphanNote)> {
+    pub(crate) fn notes(&self) -> Vec<(InodeNr, OrphanNote)> {
         let mut notes = Vec::new();
         for (block, slots) in self.blocks.iter().enumerate() {
             slots.lock().buffer.read(|bytes| {
@@ -71,34 +99,5 @@ impl OrphanFile {
             });
         }
         notes
-    }
-}
-
-impl FileSystem {
-    /// Reads and verifies every block of the orphan file.
-    pub(super) fn load_orphan_file(&self, number: InodeNr) -> Result<OrphanFile> {
-        let damaged = || Corruption::new(CorruptionKind::OrphanBlockMagic).in_inode(number);
-        let inode = self.inode(number)?;
-        let core = inode.core();
-        let count = core.size >> self.geometry().block_bits();
-        if count == 0 || count > BLOCKS_MAX {
-            return Err(damaged().into());
-        }
-        let kind = BlockKind::OrphanFile(core.seed);
-        let mut blocks = Vec::new();
-        for logical in 0..u32_from_u64(count) {
-            let mapped = self.map_block(&inode, &core, logical, 1)?;
-            let place = mapped.physical.filter(|_| !mapped.unwritten).ok_or_else(damaged)?;
-            let block = BlockNr::new(place);
-            let buffer = self.cache.read(block, kind, |bytes| {
-                OrphanBlock::parse(bytes).map_err(|found| found.in_block(block))?;
-                Ok(verify_orphan_block(core.seed, block, bytes)?)
-            })?;
-            let used = buffer.read(|bytes| OrphanBlock::parse(bytes).map(|block| block.inodes().count()))?;
-            let free = slots_per_block(self.block_size()) - used;
-            blocks.push(Mutex::new(rank::ORPHANS, Slots { buffer, free }));
-        }
-        debug_assert!(u64_from_usize(blocks.len()) == count);
-        Ok(OrphanFile { blocks: blocks.into_boxed_slice() })
     }
 }

@@ -1,8 +1,8 @@
 //! What the allocators ask of the engine: bitmaps as the disk has them, and counts.
 
 use super::Space;
-use crate::fs::OpenOptions;
 use crate::groups::Groups;
+use crate::options::OpenOptions;
 use crate::{Error, Result};
 use blockyard_alloc::inode::{
     BitmapLoad, FreeClusters, InodeAllocator, InodeConfig, InodeGroup, InodeGroupFacts, InodeSource,
@@ -101,7 +101,14 @@ impl Space {
             None => blocks,
         });
         let inodes = open_inodes(sb, groups, &blocks, options)?;
-        Ok(Self { blocks, inodes, held: AtomicU64::new(super::NONE_HELD) })
+        Ok(Self {
+            blocks,
+            inodes,
+            groups: Arc::clone(groups),
+            data: options.data,
+            broken_rule: options.broken_rule,
+            held: AtomicU64::new(super::NONE_HELD),
+        })
     }
 }
 

@@ -1,9 +1,10 @@
 //! One operation's membership in the running transaction.
 
-use super::{Epoch, Transactions};
+use super::Transactions;
 use crate::Result;
 use crate::cache::{BlockKind, Buffer, MetaCache};
-use crate::space::Pool;
+use crate::epoch::Epoch;
+use crate::pool::Pool;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::{BlockNr, TxnId};
 use blockyard_sync::{Backend, CpuSlot, Native};

@@ -52,6 +52,14 @@ pub(crate) trait Journal: Send + Sync {
     /// [`commit`](Self::commit) and be taken for committed.
     fn keeps_promises(&self) -> bool;
 
+    /// The first write: before the first transaction. Nothing to do for one that keeps nothing.
+    ///
+    /// # Errors
+    /// Of the device.
+    fn start(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The id of the first transaction.
     fn first(&self) -> TxnId;
 

@@ -8,7 +8,8 @@ use super::CREDITS;
 use crate::cache::Buffer;
 use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
-use crate::{FileSystem, NewInode, OpContext, Result};
+use crate::xattr::Xattrs;
+use crate::{NewInode, OpContext, Result};
 use blockyard_disk::checksum::crc32c_raw;
 use blockyard_disk::checksum::object::ea_inode_hash;
 use blockyard_disk::inode::{FileType, InodeFlags};
@@ -53,9 +54,9 @@ pub(super) fn values_of(list: &AttributeList) -> impl Iterator<Item = u32> {
     list.iter().filter_map(|attribute| attribute.value.inode())
 }
 
-impl FileSystem {
+impl Xattrs {
     pub(super) fn keeps_values_in_inodes(&self) -> bool {
-        self.sb.features().incompat.contains(Incompat::EA_INODE)
+        self.volume.sb.features().incompat.contains(Incompat::EA_INODE)
     }
 
     /// Brings the inodes in that an inode's attributes refer to. Those of a value have none.
@@ -67,11 +68,11 @@ impl FileSystem {
         let places = self.attribute_places(inode, core)?;
         let block = places.block.iter().flat_map(|(_, list)| values_of(list));
         for number in values_of(&places.in_inode).chain(block) {
-            let value = self.inode(InodeNr::new(number))?;
+            let value = self.volume.inodes.inode(InodeNr::new(number))?;
             if number == inode.number().raw() || !value.core_child().flags().contains(InodeFlags::EA_INODE) {
                 return Err(Corruption::new(CorruptionKind::XattrValueInode).in_inode(inode.number()).into());
             }
-            let table = self.table_of(InodeNr::new(number))?.0;
+            let table = self.volume.inodes.table_of(InodeNr::new(number))?.0;
             held.0.insert(number, (value, table));
         }
         Ok(held)
@@ -86,7 +87,7 @@ impl FileSystem {
     ) -> Result<()> {
         for value in values.into_iter().filter_map(|number| held.find(number)) {
             let mut core = value.core_mut_child();
-            self.join_inode(handle, value, &mut core)?;
+            self.volume.inodes.join_inode(handle, value, &mut core)?;
             let count = references(&core) + 1;
             set_references(&mut core, count);
         }
@@ -104,7 +105,7 @@ impl FileSystem {
         let mut unused = Vec::new();
         for value in values.into_iter().filter_map(|number| held.find(number)) {
             let mut core = value.core_mut_child();
-            self.join_inode(handle, value, &mut core)?;
+            self.volume.inodes.join_inode(handle, value, &mut core)?;
             let count = references(&core).saturating_sub(1);
             set_references(&mut core, count);
             if count == 0 && core.links() > 0 {
@@ -112,7 +113,7 @@ impl FileSystem {
                 let flags = core.flags().difference(InodeFlags::EA_INODE);
                 core.slot.raw_mut().set_flags(flags);
                 core.slot.raw_mut().i_links_count.set(0);
-                self.add_orphan(handle, value, &mut core);
+                self.volume.orphans.add_orphan(handle, value, &mut core);
                 unused.push(Arc::clone(value));
             }
         }
@@ -140,31 +141,32 @@ impl FileSystem {
     /// Blocks that a value in an inode adds to its owner's count: its size in whole clusters.
     pub(super) fn value_blocks(&self, value: &Value) -> i64 {
         let Value::Inode { size, .. } = value else { return 0 };
-        let cluster_bits = self.geometry().block_bits() + self.geometry().cluster_ratio_bits();
-        self.groups.blocks_in(size.div_ceil(1 << cluster_bits)).cast_signed()
+        let cluster_bits = self.volume.geometry().block_bits() + self.volume.geometry().cluster_ratio_bits();
+        self.volume.groups.blocks_in(size.div_ceil(1 << cluster_bits)).cast_signed()
     }
 
     /// Writes a value into an inode of its own, which has no reference yet: an orphan, in use until
     /// [`Self::adopt_value`] or [`Self::abandon_value`]. No lock is held.
     pub(super) fn make_value(&self, ctx: &OpContext, owner: &Arc<Inode>, bytes: &[u8]) -> Result<Arc<Inode>> {
         let value = {
-            let handle = self.begin(ctx, CREDITS + 4)?;
+            let handle = self.volume.begin(ctx, CREDITS + 4)?;
             let mut core = owner.core_mut();
             core.check_alive(owner.number())?;
-            self.join_inode(&handle, owner, &mut core)?;
+            self.volume.inodes.join_inode(&handle, owner, &mut core)?;
             let new = NewInode { kind: FileType::Regular, permissions: 0o600, device: None };
-            let value = self.new_inode(ctx, &handle, (owner.number(), &mut core), None, &new)?;
+            let value = self.volume.new_inode(ctx, &handle, (owner.number(), &mut core), None, &new)?;
             let mut inner = value.core_mut_child();
             let flags = inner.flags().intersection(InodeFlags::EXTENTS);
             inner.slot.raw_mut().set_flags(flags);
             value.opens.store(1, Ordering::Release);
-            self.add_orphan(&handle, &value, &mut inner);
+            self.volume.orphans.add_orphan(&handle, &value, &mut inner);
             drop(inner);
             value
         };
         let written = self
+            .files
             .write(ctx, value.number(), 0, bytes)
-            .and_then(|()| self.write_back_file(ctx, value.number()));
+            .and_then(|()| self.files.write_back_file(ctx, value.number()));
         match written {
             Ok(()) => Ok(value),
             Err(error) => {
@@ -189,7 +191,12 @@ impl FileSystem {
     /// The hash of a value, by which it is found again.
     pub(super) fn value_hash(&self, bytes: &[u8]) -> u32 {
         // The seed of the checksums, also where there are none.
-        let seed = self.sb.checksums().fs_seed().unwrap_or_else(|| crc32c_raw(!0, &self.sb.raw().s_uuid));
+        let seed = self
+            .volume
+            .sb
+            .checksums()
+            .fs_seed()
+            .unwrap_or_else(|| crc32c_raw(!0, &self.volume.sb.raw().s_uuid));
         ea_inode_hash(seed, bytes)
     }
 
@@ -201,7 +208,7 @@ impl FileSystem {
         FreshValue { inode: value, hash }: FreshValue<'_>,
     ) -> Result<()> {
         let mut core = value.core_mut_child();
-        self.join_inode(handle, value, &mut core)?;
+        self.volume.inodes.join_inode(handle, value, &mut core)?;
         let flags = core.flags().union(InodeFlags::EA_INODE);
         let (uid, gid) = (owner.slot.raw().uid(), owner.slot.raw().gid());
         let raw = core.slot.raw_mut();
@@ -213,7 +220,7 @@ impl FileSystem {
         core.slot.set_accessed(Timestamp::default());
         core.slot.raw_mut().i_atime.set(hash);
         set_references(&mut core, 1);
-        self.remove_orphan(handle, &mut core);
+        self.volume.orphans.remove_orphan(handle, &mut core);
         value.opens.store(0, Ordering::Release);
         Ok(())
     }

@@ -1,18 +1,19 @@
 //! Choosing blocks for a hole: goals, implied clusters, the request, and mapping what was chosen.
 
 use crate::extents::{Extent, Lookup, UNWRITTEN_MAX, WRITTEN_MAX};
-use crate::indirect::left_in_array;
 use crate::inode::{Inode, InodeCore};
-use crate::space::{Pool, Wanted, WantedFor};
+use crate::mapping::Mapping;
+use crate::mapping::indirect::left_in_array;
+use crate::pool::Pool;
+use crate::space::{Wanted, WantedFor};
 use crate::txn::Handle;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::{Error, OpContext, Result};
 use blockyard_alloc::Claim;
 use blockyard_alloc::goals::inode_goal;
-use blockyard_alloc::policy::slots::{DirBlocks, When};
+use blockyard_alloc::policy::slots::DirBlocks;
 use blockyard_disk::BlockNr;
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::u32_from_u64;
-use blockyard_sync::Ordering;
 
 /// How blocks are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,29 +39,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) apart: bool,
 }
 
-impl Wanted {
-    /// A request for one cluster without neighbours.
-    pub(crate) fn new(inode: &Inode, kind: WantedFor) -> Self {
-        Self {
-            inode: inode.number(),
-            group: inode.group(),
-            logical: 0,
-            clusters: 1,
-            goal: BlockNr::ZERO,
-            left: None,
-            right: None,
-            file_size: 0,
-            writer_open: inode.writers.load(Ordering::Relaxed) > 0,
-            kind,
-            pool: Pool::Ordinary,
-            exact: false,
-            try_goal: false,
-            indirect: false,
-        }
-    }
-}
-
-impl FileSystem {
+impl Mapping {
     /// Chooses blocks for the hole at `logical`, at most `len` of it. `here` is the look-up of `logical`.
     pub(crate) fn plan_blocks(
         &self,
@@ -75,12 +54,12 @@ impl FileSystem {
         let hole = here.right.map_or(u32::MAX - logical, |right| right.logical - logical);
         let mut len = len.min(most).min(hole);
         if core.map == InodeMap::Indirect {
-            len = len.min(left_in_array(self.geometry().block_bits(), logical));
+            len = len.min(left_in_array(self.volume.geometry().block_bits(), logical));
         }
         if let Some(extent) = self.implied_cluster(here, logical, len, how.unwritten) {
             return Ok(Plan { extent, claim: None, apart: false });
         }
-        let ratio = self.geometry().cluster_ratio();
+        let ratio = self.volume.geometry().cluster_ratio();
         let offset = logical & (ratio - 1);
         // The tail must not enter a cluster that the next extent owns.
         let len = here.right.map_or(len, |right| len.min((right.logical & !(ratio - 1)) - logical));
@@ -95,13 +74,13 @@ impl FileSystem {
                 .filter(|_| core.map == InodeMap::Extents)
                 .map(|e| (e.logical, BlockNr::new(e.physical))),
             // At write time the size has not grown over what is being written yet.
-            file_size: if self.delays_allocation() { core.size } else { core.slot.raw().size() },
+            file_size: if self.volume.delays_allocation() { core.size } else { core.slot.raw().size() },
             pool: how.pool,
             exact: how.exact,
             indirect: core.map == InodeMap::Indirect,
             ..Wanted::new(inode, kind)
         };
-        let claim = self.claim(ctx, &wanted, &inode.space)?;
+        let claim = self.volume.space.claim(ctx, &wanted, &inode.space)?;
         debug_assert!(claim.blocks().raw() > u64::from(offset), "a claim that does not reach the block");
         let got = claim.blocks().raw() - u64::from(offset);
         let extent = Extent {
@@ -115,7 +94,7 @@ impl FileSystem {
 
     /// The blocks of a cluster that a neighbour in the same logical cluster owns already (bigalloc.md 5).
     fn implied_cluster(&self, here: &Lookup, logical: u32, len: u32, unwritten: bool) -> Option<Extent> {
-        let ratio = self.geometry().cluster_ratio();
+        let ratio = self.volume.geometry().cluster_ratio();
         if ratio == 1 {
             return None;
         }
@@ -144,20 +123,10 @@ impl FileSystem {
 
     /// The goal of an inode without blocks: its flex group's first group for metadata, the next one for file data.
     pub(crate) fn inode_goal(&self, ctx: &OpContext, inode: &Inode) -> BlockNr {
-        let regular =
-            inode.kind() == FileType::Regular || self.options().policy.dir_blocks == DirBlocks::WithData;
-        let colour = (!self.delays_allocation()).then_some(ctx.colour);
-        inode_goal(self.geometry(), inode.group(), regular, colour)
-    }
-
-    /// Whether blocks are chosen at write-back.
-    pub(crate) fn delays_allocation(&self) -> bool {
-        self.options().delayed_allocation && self.options().policy.when == When::WriteBack
-    }
-
-    /// Whether writes place their blocks at once by Linux's rules: nothing was reserved, and the write sees to retries.
-    pub(crate) fn places_as_linux(&self) -> bool {
-        self.options().follow_page_cache && !self.delays_allocation()
+        let regular = inode.kind() == FileType::Regular
+            || self.volume.options().policy.dir_blocks == DirBlocks::WithData;
+        let colour = (!self.volume.delays_allocation()).then_some(ctx.colour);
+        inode_goal(self.volume.geometry(), inode.group(), regular, colour)
     }
 
     /// Takes and maps what was planned. On an error nothing is mapped and the claim is handed back.
@@ -170,7 +139,7 @@ impl FileSystem {
         plan: Plan<'_>,
     ) -> Result<()> {
         if let Some(claim) = &plan.claim {
-            self.groups.reserve_bitmaps(handle, claim.first_block(), 1)?;
+            self.volume.groups.reserve_bitmaps(handle, claim.first_block(), 1)?;
         }
         let inserted = if plan.apart && core.map == InodeMap::Extents {
             inode.note_remapped(handle);
@@ -178,7 +147,7 @@ impl FileSystem {
         } else {
             self.insert_mapping(ctx, handle, inode, core, plan.extent)
         };
-        if let (Err(Error::NoSpace), true) = (&inserted, self.options().follow_page_cache) {
+        if let (Err(Error::NoSpace), true) = (&inserted, self.volume.options().follow_page_cache) {
             self.give_up_as_linux(ctx, handle, inode, plan.claim)?;
             return inserted;
         }
@@ -186,8 +155,8 @@ impl FileSystem {
         if let Some(claim) = plan.claim {
             let blocks = claim.blocks().raw();
             debug_assert!(blocks >= u64::from(plan.extent.len), "more is mapped than was taken");
-            self.apply(self.take(handle, claim))?;
-            core.add_blocks(blocks.cast_signed(), self.geometry().block_bits());
+            self.volume.apply(self.volume.space.take(handle, claim))?;
+            core.add_blocks(blocks.cast_signed(), self.volume.geometry().block_bits());
         }
         Ok(())
     }
@@ -202,15 +171,20 @@ impl FileSystem {
         claim: Option<Claim<'_>>,
     ) -> Result<()> {
         let Some(claim) = claim else { return Ok(()) };
-        self.discard_preallocations(ctx, inode);
+        self.volume.space.discard_preallocations(ctx, inode);
         let (first, clusters) = (claim.first_block(), claim.clusters());
-        self.apply(self.take(handle, claim))?;
-        self.apply(self.free_clusters(handle, first, clusters, inode.kind() == FileType::Regular))
+        self.volume.apply(self.volume.space.take(handle, claim))?;
+        self.volume.apply(self.volume.space.free_clusters(
+            handle,
+            first,
+            clusters,
+            inode.kind() == FileType::Regular,
+        ))
     }
 
     /// Whether any block of a logical cluster is mapped.
     pub(crate) fn cluster_is_mapped(&self, inode: &Inode, core: &InodeCore, cluster: u32) -> Result<bool> {
-        let bits = self.geometry().cluster_ratio_bits();
+        let bits = self.volume.geometry().cluster_ratio_bits();
         let first = cluster << bits;
         let here = self.lookup_block(inode, core, first)?;
         let next = here.right.is_some_and(|right| right.logical >> bits == cluster);

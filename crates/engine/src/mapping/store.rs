@@ -1,12 +1,13 @@
 //! The tree blocks of one inode: from the cache, the transaction and the allocator.
 
-use super::gone::Gone;
+use super::removal::Gone;
 use crate::cache::{BlockKind, Buffer};
 use crate::extents::{TreeStore, check_node};
 use crate::inode::Inode;
+use crate::mapping::Mapping;
 use crate::space::{Wanted, WantedFor};
 use crate::txn::Handle;
-use crate::{FileSystem, OpContext, Result};
+use crate::{OpContext, Result};
 use blockyard_disk::BlockNr;
 use blockyard_disk::checksum::verify_extent_block;
 use std::cell::{Cell, RefCell};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 /// The store of an inode's extent tree. Counts the blocks that the tree gained and lost.
 pub(crate) struct ExtentStore<'a> {
-    fs: &'a FileSystem,
+    mapping: &'a Mapping,
     inode: &'a Inode,
     seed: Option<u32>,
     /// What a change needs; a look-up has none.
@@ -26,19 +27,19 @@ pub(crate) struct ExtentStore<'a> {
 
 impl<'a> ExtentStore<'a> {
     /// A store for look-ups.
-    pub(crate) fn reader(fs: &'a FileSystem, inode: &'a Inode, seed: Option<u32>) -> Self {
-        Self { fs, inode, seed, change: None, clusters: Cell::new(0), gone: None }
+    pub(crate) fn reader(mapping: &'a Mapping, inode: &'a Inode, seed: Option<u32>) -> Self {
+        Self { mapping, inode, seed, change: None, clusters: Cell::new(0), gone: None }
     }
 
     /// A store for changes.
     pub(crate) fn writer(
-        fs: &'a FileSystem,
+        mapping: &'a Mapping,
         inode: &'a Inode,
         seed: Option<u32>,
         ctx: &'a OpContext,
         handle: &'a Handle<'a>,
     ) -> Self {
-        Self { change: Some((ctx, handle)), ..Self::reader(fs, inode, seed) }
+        Self { change: Some((ctx, handle)), ..Self::reader(mapping, inode, seed) }
     }
 
     /// The same store, which notes the blocks that the tree frees; the caller frees them.
@@ -48,7 +49,7 @@ impl<'a> ExtentStore<'a> {
 
     /// Blocks (whole clusters) that the tree gained.
     pub(crate) fn blocks_gained(&self) -> i64 {
-        self.clusters.get() << self.fs.geometry().cluster_ratio_bits()
+        self.clusters.get() << self.mapping.volume.geometry().cluster_ratio_bits()
     }
 
     fn change(&self) -> (&'a OpContext, &'a Handle<'a>) {
@@ -60,8 +61,8 @@ impl TreeStore for ExtentStore<'_> {
     type Node = Arc<Buffer>;
 
     fn load(&self, block: BlockNr, depth: u16) -> Result<Arc<Buffer>> {
-        self.fs.cache.read(block, BlockKind::Extents(self.seed), |bytes| {
-            let checked = check_node(bytes, Some(depth), &self.fs.block_range())
+        self.mapping.volume.cache.read(block, BlockKind::Extents(self.seed), |bytes| {
+            let checked = check_node(bytes, Some(depth), &self.mapping.volume.block_range())
                 .and_then(|()| verify_extent_block(self.seed, bytes));
             checked.map_err(|found| found.in_inode(self.inode.number()).in_block(block))?;
             Ok(())
@@ -76,20 +77,21 @@ impl TreeStore for ExtentStore<'_> {
     fn allocate(&self, goal: Option<BlockNr>, exact: bool) -> Result<(BlockNr, Arc<Buffer>)> {
         let (ctx, handle) = self.change();
         let wanted = Wanted {
-            goal: goal.unwrap_or_else(|| self.fs.inode_goal(ctx, self.inode)),
+            goal: goal.unwrap_or_else(|| self.mapping.inode_goal(ctx, self.inode)),
             try_goal: exact,
             pool: handle.pool(),
             clusters: 1,
             ..Wanted::new(self.inode, WantedFor::Metadata)
         };
         let kind = BlockKind::Extents(self.seed);
-        let made = self.fs.new_metadata_block(ctx, handle, &wanted, &self.inode.space, kind)?;
+        let made =
+            self.mapping.volume.space.new_metadata_block(ctx, handle, &wanted, &self.inode.space, kind)?;
         self.clusters.set(self.clusters.get() + 1);
         Ok(made)
     }
 
     fn prepare_free(&self, block: BlockNr) -> Result<()> {
-        self.fs.groups.reserve_bitmaps(self.change().1, block, 1)
+        self.mapping.volume.groups.reserve_bitmaps(self.change().1, block, 1)
     }
 
     fn free(&self, block: BlockNr) -> Result<()> {
@@ -98,6 +100,6 @@ impl TreeStore for ExtentStore<'_> {
             gone.borrow_mut().push(Gone::Node(block));
             return Ok(());
         }
-        self.fs.free_metadata_block(self.change().1, block)
+        self.mapping.volume.space.free_metadata_block(self.change().1, block)
     }
 }

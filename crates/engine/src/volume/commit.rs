@@ -1,9 +1,10 @@
-//! Ending a transaction, syncing, closing.
+//! Ending a transaction, making it durable, closing.
 
-use super::FileSystem;
+use super::Volume;
+use crate::epoch::Epoch;
 use crate::inode::Inode;
-use crate::txn::{Closed, Epoch, Image, MyTurn, Taken};
-use crate::{Error, OpContext, Result};
+use crate::txn::{Closed, Image, MyTurn, Taken};
+use crate::{OpContext, Result};
 use blockyard_disk::superblock::FsState;
 use blockyard_disk::{GroupNr, InodeNr, TxnId};
 use blockyard_sync::Ordering;
@@ -24,7 +25,7 @@ enum Frees {
     Held,
 }
 
-impl FileSystem {
+impl Volume {
     /// Ends the running transaction. Without a journal nothing is written: its frees become available.
     pub(crate) fn commit_point(&self, ctx: &OpContext) -> Result<()> {
         self.end_running(ctx, Frees::Usable)
@@ -55,9 +56,8 @@ impl FileSystem {
         if self.txns.is_durable(tid) { Ok(()) } else { self.commit_if(ctx, || !self.txns.is_durable(tid)) }
     }
 
-    /// Transactions that ended so far; with a journal, each was written to it. Waits for a commit that is going on.
-    #[must_use]
-    pub fn commits(&self) -> u64 {
+    /// See [`crate::FileSystem::commits`].
+    pub(crate) fn commits(&self) -> u64 {
         self.txns.turn.commits()
     }
 
@@ -118,10 +118,10 @@ impl FileSystem {
 
     fn snapshot(&self) -> Snapshot {
         // First: it may add inodes.
-        let newest_orphan = self.freeze_orphans();
+        let newest_orphan = self.orphans.freeze_orphans(&self.inodes);
         Snapshot {
             newest_orphan,
-            inodes: self.inodes.take_dirty(),
+            inodes: self.inodes.table.take_dirty(),
             groups: self.groups.take_dirty(),
             changed: self.txns.take(),
         }
@@ -138,7 +138,7 @@ impl FileSystem {
     ) -> Result<()> {
         // Inodes first: they are parts of buffers.
         for inode in &snapshot.inodes {
-            inode.encode(epoch, &self.encoding());
+            inode.encode(epoch, &self.inodes.encoding());
         }
         let buffers = &mut snapshot.changed.buffers;
         // The keys apart: sorting by what lies in the buffers would read each of them many times.
@@ -184,67 +184,38 @@ impl FileSystem {
         Some(super_block.image(&totals))
     }
 
-    /// Writes all dirty data and metadata, and waits until it is durable.
-    ///
-    /// # Errors
-    /// Of the device. [`Error::ReadOnly`] on an instance that failed.
-    pub fn sync(&self, ctx: &OpContext) -> Result<()> {
-        if self.read_only {
-            return Ok(());
-        }
-        let data = self.write_back_all(ctx);
+    /// Commits, and waits until the device has everything.
+    pub(crate) fn sync(&self, ctx: &OpContext) -> Result<()> {
         let ticket = self.flushes.ticket();
         self.commit_now(ctx)?;
-        self.flushes.cover(ticket)?;
-        data
+        self.flushes.cover(ticket)
     }
 
-    /// Ends the running transaction: clusters freed in it may be allocated again.
-    ///
-    /// # Errors
-    /// As [`FileSystem::sync`].
-    pub fn commit(&self, ctx: &OpContext) -> Result<()> {
-        self.commit_point(ctx)
-    }
-
-    /// As [`FileSystem::commit`], but what was freed waits for [`FileSystem::release_frees`] or the next commit: to follow
-    /// a file system that goes on while it writes its transaction.
-    ///
-    /// # Errors
-    /// As [`FileSystem::sync`].
-    pub fn commit_holding_frees(&self, ctx: &OpContext) -> Result<()> {
-        self.end_running(ctx, Frees::Held)
-    }
-
-    /// Lets clusters that [`FileSystem::commit_holding_frees`] held back be allocated.
-    pub fn release_frees(&self, ctx: &OpContext) {
-        // Not while another commit may hold some.
-        let turn = self.txns.turn.wait(|| true);
-        self.space.release_held(ctx.cpu);
-        drop(turn);
-    }
-
-    /// Writes everything, marks the image clean and gives the device back to whoever shares it.
-    ///
-    /// # Errors
-    /// Of the device; [`Error::ReadOnly`] for an instance that failed. The image is then as after a crash. Data that can
-    /// not be written is an error, too, but everything else is written and the image is clean.
-    pub fn close(self, ctx: &OpContext) -> Result<()> {
-        if self.read_only {
-            return Ok(());
-        }
-        if self.has_failed() {
-            self.note_failure(ctx);
-            return Err(Error::ReadOnly);
-        }
-        self.end_references(ctx)?;
-        let data = self.write_back_all(ctx);
+    /// Commits, empties the journal and marks the image clean.
+    pub(crate) fn close(&self, ctx: &OpContext) -> Result<()> {
         self.commit_now(ctx)?;
         self.journal.close()?;
         let was_valid = self.sb.state().contains(FsState::VALID);
         let totals = self.groups.totals();
-        self.super_block.lock().write_closed(&*self.device, ctx.now, was_valid, &totals)?;
-        data
+        self.super_block.lock().write_closed(&*self.device, ctx.now, was_valid, &totals)
+    }
+
+    /// See [`crate::FileSystem::commit`].
+    pub(crate) fn commit(&self, ctx: &OpContext) -> Result<()> {
+        self.commit_point(ctx)
+    }
+
+    /// See [`crate::FileSystem::commit_holding_frees`].
+    pub(crate) fn commit_holding_frees(&self, ctx: &OpContext) -> Result<()> {
+        self.end_running(ctx, Frees::Held)
+    }
+
+    /// See [`crate::FileSystem::release_frees`].
+    pub(crate) fn release_frees(&self, ctx: &OpContext) {
+        // Not while another commit may hold some.
+        let turn = self.txns.turn.wait(|| true);
+        self.space.release_held(ctx.cpu);
+        drop(turn);
     }
 }
 
@@ -266,9 +237,9 @@ mod tests {
         mkfs::format(&*device, &mkfs::Options::ext4().block_size(1024).identity(1, 1)).unwrap();
         let on_slot = |slot| OpContext { cpu: CpuSlot::new(slot), ..OpContext::system() };
         let fs = FileSystem::open(device, OpenOptions::default(), &on_slot(0)).unwrap();
-        fs.commit_now(&on_slot(0)).unwrap();
-        drop(fs.begin(&on_slot(0), fs.journal.blocks_max()).unwrap());
-        drop(fs.begin(&on_slot(1), 40).unwrap());
+        fs.volume.commit_now(&on_slot(0)).unwrap();
+        drop(fs.volume.begin(&on_slot(0), fs.volume.journal.blocks_max()).unwrap());
+        drop(fs.volume.begin(&on_slot(1), 40).unwrap());
         fs.close(&on_slot(0)).unwrap();
     }
 
@@ -316,7 +287,7 @@ mod tests {
             mkfs::format(&*device, &options).unwrap();
             let open = OpenOptions { cache_bytes: 1 << 30, ..OpenOptions::default() };
             let fs = FileSystem::open(device, open, &OpContext::system()).unwrap();
-            assert_eq!(fs.journal.blocks_max(), most, "a journal of {mib} MiB");
+            assert_eq!(fs.volume.journal.blocks_max(), most, "a journal of {mib} MiB");
             fs.close(&OpContext::system()).unwrap();
         }
     }
@@ -331,7 +302,7 @@ mod tests {
             mkfs::format(&*device, &options).unwrap();
             let open = OpenOptions { transaction_blocks: Some(wanted), ..OpenOptions::default() };
             let fs = FileSystem::open(device, open, &ctx).unwrap();
-            assert_eq!(fs.journal.blocks_max(), most, "{wanted} blocks");
+            assert_eq!(fs.volume.journal.blocks_max(), most, "{wanted} blocks");
             for name in 0..200 {
                 let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
                 fs.create(&ctx, InodeNr::ROOT, format!("{name}").as_bytes(), &new).unwrap();
@@ -351,8 +322,8 @@ mod tests {
         mkfs::format(&*device, &options).unwrap();
         let open = OpenOptions { cache_bytes: 1 << 20, ..OpenOptions::default() };
         let fs = FileSystem::open(Arc::<MemoryDevice>::clone(&device), open, &ctx).unwrap();
-        let usual = fs.txns.budget();
-        assert_eq!((usual, fs.journal.blocks_most()), (768, 4 * 768));
+        let usual = fs.volume.txns.budget();
+        assert_eq!((usual, fs.volume.journal.blocks_most()), (768, 4 * 768));
         let new = |kind| NewInode { kind, permissions: 0o755, device: None };
         let dir = fs.create(&ctx, InodeNr::ROOT, b"large", &new(FileType::Directory)).unwrap();
         for number in 0..20_000 {
@@ -361,12 +332,12 @@ mod tests {
         let blocks = usize_from_u64(fs.attributes(dir).unwrap().size / 1024);
         assert!(blocks > 300, "{blocks} blocks");
         let grown = usual + blocks / 4 * 3;
-        assert_eq!(fs.txns.budget(), grown);
+        assert_eq!(fs.volume.txns.budget(), grown);
         // As if its inode had left memory and come back.
-        fs.txns.count_directory(dir, u32_from_usize(blocks));
-        assert_eq!(fs.txns.budget(), grown);
-        fs.commit_now(&ctx).unwrap();
-        assert_eq!(fs.txns.budget(), usual);
+        fs.volume.txns.count_directory(dir, u32_from_usize(blocks));
+        assert_eq!(fs.volume.txns.budget(), grown);
+        fs.volume.commit_now(&ctx).unwrap();
+        assert_eq!(fs.volume.txns.budget(), usual);
         let mut seen = 0;
         fs.read_dir(dir, 0, |_| {
             seen += 1;
@@ -375,9 +346,9 @@ mod tests {
         .unwrap();
         assert_eq!(seen, 20_002);
         assert!(fs.lookup(dir, b"19999").is_ok() && fs.lookup(dir, b"20000").is_err());
-        assert_eq!(fs.txns.budget(), usual);
+        assert_eq!(fs.volume.txns.budget(), usual);
         fs.unlink(&ctx, dir, b"0").unwrap();
-        assert_eq!(fs.txns.budget(), grown);
+        assert_eq!(fs.volume.txns.budget(), grown);
         for number in 1..20_000 {
             fs.unlink(&ctx, dir, number.to_string().as_bytes()).unwrap();
         }
@@ -416,7 +387,7 @@ mod tests {
                 let when = When::Nth(before + nth);
                 device.add(Fault { operation: Operation::Write, when, effect: Effect::Nothing });
             }
-            let committed = fs.commit_now(&ctx);
+            let committed = fs.volume.commit_now(&ctx);
             assert_eq!(committed.is_err(), nth.is_some());
             let writes = device.counts().writes - before;
             device.heal();
@@ -458,14 +429,14 @@ mod tests {
             make_some();
             let when = When::From(device.counts().reads + 1);
             device.add(Fault { operation: Operation::Read, when, effect: Effect::Nothing });
-            let committed = fs.commit_now(&ctx);
+            let committed = fs.volume.commit_now(&ctx);
             device.heal();
             committed.is_err()
         });
         assert!(failed.is_some(), "no commit had to read the log");
         assert!(!fs.has_failed());
         make_some();
-        fs.commit_now(&ctx).unwrap();
+        fs.volume.commit_now(&ctx).unwrap();
         for (inode, name) in &names {
             assert_eq!(fs.lookup(InodeNr::ROOT, name.as_bytes()).unwrap(), *inode);
         }

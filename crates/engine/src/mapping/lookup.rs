@@ -1,12 +1,12 @@
 //! One view of a file's blocks, whichever way they are mapped.
 
-use super::gone::Gone;
+use super::removal::Gone;
 use super::store::ExtentStore;
-use crate::data::FileData;
 use crate::extents::{self, Extent, Lookup, Tree};
 use crate::inode::{Inode, InodeCore};
+use crate::mapping::Mapping;
 use crate::txn::Handle;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::InodeMap;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -22,7 +22,7 @@ pub(crate) struct Mapped {
     pub(crate) unwritten: bool,
 }
 
-impl FileSystem {
+impl Mapping {
     /// Looks up a logical block with its neighbours.
     pub(crate) fn lookup_block(&self, inode: &Inode, core: &InodeCore, logical: u32) -> Result<Lookup> {
         match core.map {
@@ -60,35 +60,6 @@ impl FileSystem {
         })
     }
 
-    /// Where the page cache is followed: remembers the hole that a look-up of `logical` found, if it did. What lies before the
-    /// first extent is remembered from `logical` on only.
-    pub(crate) fn remember_hole(&self, data: &mut FileData, here: &Lookup, logical: u32) {
-        if self.options().follow_page_cache && here.found.is_none() {
-            let start = match (here.left, here.right) {
-                (Some(left), _) => left.end(),
-                (None, Some(_)) => logical,
-                (None, None) => 0,
-            };
-            let hole = start..here.right.map_or(u32::MAX, |right| right.logical);
-            data.remember_hole(hole, logical);
-        }
-    }
-
-    /// Notes what Linux learns when it looks for a block: nothing where it knows that it is in a hole.
-    pub(crate) fn note_lookup(&self, data: &mut FileData, core: &InodeCore, here: &Lookup, logical: u32) {
-        if here.found.is_none() && data.holes.end_of(logical).is_none() {
-            self.remember_gaps(data, core);
-            self.remember_hole(data, here, logical);
-        }
-    }
-
-    /// Where the page cache is followed: remembers what Linux learns of holes when it reads the mapping.
-    pub(crate) fn remember_gaps(&self, data: &mut FileData, core: &InodeCore) {
-        if self.options().follow_page_cache && core.map == InodeMap::Extents {
-            extents::gaps_in_root(core.root()).for_each(|gap| data.remember_gap(gap));
-        }
-    }
-
     /// Maps an extent in a hole and counts the blocks of the mapping itself.
     pub(crate) fn insert_mapping(
         &self,
@@ -101,7 +72,9 @@ impl FileSystem {
         inode.note_remapped(handle);
         match core.map {
             // Without delayed allocation Linux maps blocks as written at once.
-            InodeMap::Extents if handle.is_write_back() && self.delays_allocation() && !extent.unwritten => {
+            InodeMap::Extents
+                if handle.is_write_back() && self.volume.delays_allocation() && !extent.unwritten =>
+            {
                 self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_and_convert(extent))
             }
             // To be converted when all of the write-back is mapped: until then Linux does not join it to anything.
@@ -158,7 +131,7 @@ impl FileSystem {
     ) -> Result<T> {
         let result = edit(&mut Tree::new(core.root_mut(), store));
         let gained = store.blocks_gained();
-        core.add_blocks(gained, self.geometry().block_bits());
+        core.add_blocks(gained, self.volume.geometry().block_bits());
         result
     }
 }

@@ -1,6 +1,6 @@
 //! The journal at open: replayed, or the image refused, before anything else is read.
 
-use super::Recovery;
+use crate::options::Recovery;
 use crate::{Error, Result};
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::superblock::Superblock;

@@ -5,11 +5,14 @@ use crate::directory::{
     Directory, DirectoryBlock, DirectoryRules, DirectoryStore, LeafNames, Names, Role, Way,
 };
 use crate::extents::NodeBlock;
-use crate::file::How;
-use crate::inode::{Inode, InodeCore};
-use crate::space::Pool;
+use crate::file::Files;
+use crate::inode::{Inode, InodeCore, Places};
+use crate::mapping::How;
+use crate::mapping::Mapping;
+use crate::pool::Pool;
 use crate::txn::Handle;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::volume::Volume;
+use crate::{Error, OpContext, Result};
 use blockyard_disk::checksum::{verify_dir_leaf, verify_htree};
 use blockyard_disk::dirblock::{self, DirLayout};
 use blockyard_disk::dirhash::{HashSeed, HashVersion};
@@ -93,7 +96,7 @@ enum CoreAccess<'a> {
 
 /// The blocks of one directory.
 pub(crate) struct DirBlocks<'a> {
-    fs: &'a FileSystem,
+    directories: &'a Directories,
     inode: &'a Arc<Inode>,
     core: CoreAccess<'a>,
     change: Option<(&'a OpContext, &'a Handle<'a>)>,
@@ -121,7 +124,7 @@ impl DirectoryStore for DirBlocks<'_> {
     fn blocks(&self) -> u32 {
         self.with_core(|core| match core.map {
             InodeMap::Inline => 1,
-            _ => self.fs.dir_blocks(core),
+            _ => self.directories.dir_blocks(core),
         })
     }
 
@@ -129,16 +132,16 @@ impl DirectoryStore for DirBlocks<'_> {
         self.with_core(|core| {
             if core.map == InodeMap::Inline {
                 return self
-                    .fs
+                    .directories
                     .inline_directory(self.inode, core)
                     .map(|bytes| DirBlock::InInode(bytes.into()));
             }
             if let Some(buffer) = self.inode.large().and_then(|large| large.buffer(logical)) {
                 return Ok(DirBlock::Buffer(buffer));
             }
-            let buffer = self.fs.load_dir_block(self.inode, core, logical, role)?;
+            let buffer = self.directories.load_dir_block(self.inode, core, logical, role)?;
             if let Some(large) = self.inode.large() {
-                large.note(logical, self.fs.dir_blocks(core), &buffer, &self.fs.near);
+                large.note(logical, self.directories.dir_blocks(core), &buffer, &self.directories.near);
             }
             Ok(DirBlock::Buffer(buffer))
         })
@@ -148,9 +151,9 @@ impl DirectoryStore for DirBlocks<'_> {
         if self.inode.large().is_some_and(|large| large.expect(logical)) {
             return;
         }
-        let place = self.with_core(|core| self.fs.map_block(self.inode, core, logical, 1));
+        let place = self.with_core(|core| self.directories.mapping.map_block(self.inode, core, logical, 1));
         if let Some(block) = place.ok().and_then(|mapped| mapped.physical) {
-            self.fs.cache.expect(BlockNr::new(block));
+            self.directories.volume.cache.expect(BlockNr::new(block));
         }
     }
 
@@ -169,12 +172,13 @@ impl DirectoryStore for DirBlocks<'_> {
             return Err(Error::ReadOnly);
         };
         let mut core = core.borrow_mut();
-        let added = self.fs.append_dir_blocks(ctx, handle, self.inode, &mut core, u32_from_usize(count))?;
+        let added =
+            self.directories.append_dir_blocks(ctx, handle, self.inode, &mut core, u32_from_usize(count))?;
         Ok(added.into_iter().map(|(logical, buffer)| (logical, DirBlock::Buffer(buffer))).collect())
     }
 
     fn names(&self) -> Option<Names<'_>> {
-        self.inode.names().map(|directory| Names { directory, cache: &self.fs.names })
+        self.inode.names().map(|directory| Names { directory, cache: &self.directories.volume.names })
     }
 
     fn set_role(&self, block: &DirBlock, role: Role) {
@@ -191,11 +195,30 @@ fn block_kind(core: &InodeCore, role: Role) -> BlockKind {
     }
 }
 
-impl FileSystem {
+/// The directories of a file system.
+pub(crate) struct Directories {
+    volume: Arc<Volume>,
+    mapping: Arc<Mapping>,
+    files: Arc<Files>,
+    /// For notes of where large directories' blocks are in the cache.
+    near: Places,
+}
+
+impl Directories {
+    /// The directories of a volume.
+    pub(crate) fn new(volume: &Arc<Volume>, mapping: &Arc<Mapping>, files: &Arc<Files>) -> Self {
+        Self {
+            near: Places::new(volume.cached_blocks_most()),
+            volume: Arc::clone(volume),
+            mapping: Arc::clone(mapping),
+            files: Arc::clone(files),
+        }
+    }
+
     /// What all directories of this file system have in common.
     pub(crate) fn dir_rules(&self) -> DirectoryRules {
-        let (features, raw) = (self.sb.features(), self.sb.raw());
-        let unsigned_hash = self.sb.has_unsigned_hash();
+        let (features, raw) = (self.volume.sb.features(), self.volume.sb.raw());
+        let unsigned_hash = self.volume.sb.has_unsigned_hash();
         // A version that is not known means the one that every file system made in this century names.
         let version = HashVersion::from_raw(raw.s_def_hash_version).unwrap_or(HashVersion::HalfMd4);
         DirectoryRules {
@@ -211,22 +234,22 @@ impl FileSystem {
     /// How directory blocks look on this file system.
     pub(crate) fn dir_layout(&self) -> DirLayout {
         DirLayout {
-            block_size: self.block_size(),
-            tail: self.sb.features().has_metadata_csum(),
-            file_types: self.sb.features().incompat.contains(Incompat::FILETYPE),
-            inodes_count: self.geometry().inodes_count(),
+            block_size: self.volume.block_size(),
+            tail: self.volume.sb.features().has_metadata_csum(),
+            file_types: self.volume.sb.features().incompat.contains(Incompat::FILETYPE),
+            inodes_count: self.volume.geometry().inodes_count(),
         }
     }
 
     /// Blocks of a directory.
     pub(crate) fn dir_blocks(&self, core: &InodeCore) -> u32 {
-        u32_from_u64((core.size >> self.geometry().block_bits()).min(u64::from(u32::MAX)))
+        u32_from_u64((core.size >> self.volume.geometry().block_bits()).min(u64::from(u32::MAX)))
     }
 
     fn is_indexed(&self, core: &InodeCore) -> bool {
         core.flags().contains(InodeFlags::INDEX)
             && core.map != InodeMap::Inline
-            && self.sb.features().compat.contains(Compat::DIR_INDEX)
+            && self.volume.sb.features().compat.contains(Compat::DIR_INDEX)
     }
 
     /// Looks at a directory; the caller holds its content lock.
@@ -236,7 +259,7 @@ impl FileSystem {
         core: &InodeCore,
         f: impl FnOnce(&Directory<'_, DirBlocks<'_>>) -> Result<R>,
     ) -> Result<R> {
-        let store = DirBlocks { fs: self, inode, core: CoreAccess::Shared(core), change: None };
+        let store = DirBlocks { directories: self, inode, core: CoreAccess::Shared(core), change: None };
         f(&Directory::new(&store, &self.dir_rules(), self.is_indexed(core)))
     }
 
@@ -256,7 +279,8 @@ impl FileSystem {
         let rules = self.dir_rules();
         let (result, indexed_now) = {
             let change = Some((ctx, handle));
-            let store = DirBlocks { fs: self, inode, core: CoreAccess::Alone(RefCell::new(core)), change };
+            let store =
+                DirBlocks { directories: self, inode, core: CoreAccess::Alone(RefCell::new(core)), change };
             let mut directory = Directory::new(&store, &rules, indexed);
             let result = f(&mut directory);
             (result, directory.is_indexed())
@@ -268,7 +292,7 @@ impl FileSystem {
         if let (Ok(_), Some(large)) = (&result, inode.large()) {
             let blocks = self.dir_blocks(core);
             if large.is_to_count(handle.epoch(), blocks) {
-                self.txns.count_directory(inode.number(), blocks);
+                self.volume.txns.count_directory(inode.number(), blocks);
             }
         }
         result
@@ -363,12 +387,12 @@ impl FileSystem {
         logical: u32,
         role: Role,
     ) -> Result<Arc<Buffer>> {
-        let mapped = self.map_block(inode, core, logical, 1)?;
+        let mapped = self.mapping.map_block(inode, core, logical, 1)?;
         let place = mapped.physical.filter(|_| !mapped.unwritten).map(BlockNr::new);
         let Some(block) = place else {
             return Err(Corruption::new(CorruptionKind::DirHole).in_inode(inode.number()).into());
         };
-        self.cache.read(block, block_kind(core, role), |bytes| {
+        self.volume.cache.read(block, block_kind(core, role), |bytes| {
             let verified = match role {
                 Role::Leaf => verify_dir_leaf(core.seed, bytes),
                 Role::Index(kind) => verify_htree(core.seed, bytes, kind.entries_at()),
@@ -396,8 +420,8 @@ impl FileSystem {
     ) -> Result<Vec<(u32, Arc<Buffer>)>> {
         let first = self.dir_blocks(core);
         let limit =
-            if self.sb.features().incompat.contains(Incompat::LARGE_DIR) { u64::MAX } else { 1 << 31 };
-        let size = u64::from(first + count) * u64_from_usize(self.block_size());
+            if self.volume.sb.features().incompat.contains(Incompat::LARGE_DIR) { u64::MAX } else { 1 << 31 };
+        let size = u64::from(first + count) * u64_from_usize(self.volume.block_size());
         if size > limit {
             return Err(Error::NoSpace);
         }
@@ -410,8 +434,8 @@ impl FileSystem {
                 Err(error) => {
                     let range = first..logical;
                     if !range.is_empty() {
-                        let undone = self.remove_and_free(ctx, handle, inode, core, range);
-                        self.apply(undone)?;
+                        let undone = self.mapping.remove_and_free(ctx, handle, inode, core, range);
+                        self.volume.apply(undone)?;
                     }
                     return Err(error);
                 }
@@ -430,11 +454,11 @@ impl FileSystem {
         core: &mut InodeCore,
         logical: u32,
     ) -> Result<BlockNr> {
-        let here = self.lookup_block(inode, core, logical)?;
+        let here = self.mapping.lookup_block(inode, core, logical)?;
         let how = How { unwritten: false, pool: Pool::Ordinary, exact: true };
-        let plan = self.plan_blocks(ctx, inode, core, &here, (logical, 1), how)?;
+        let plan = self.mapping.plan_blocks(ctx, inode, core, &here, (logical, 1), how)?;
         let physical = plan.extent.physical;
-        self.apply_plan(ctx, handle, inode, core, plan)?;
+        self.mapping.apply_plan(ctx, handle, inode, core, plan)?;
         Ok(BlockNr::new(physical))
     }
 
@@ -447,7 +471,7 @@ impl FileSystem {
             Some(Value::Bytes(bytes)) => bytes.as_slice(),
             _ => &[],
         };
-        let mut block = vec![0; self.block_size()];
+        let mut block = vec![0; self.volume.block_size()];
         InlineData { head: core.root(), tail }
             .convert_dir(inode.number().raw(), &mut block, self.dir_layout())
             .map_err(|defect| damaged(defect.to_string()))?;
@@ -464,7 +488,7 @@ impl FileSystem {
     ) -> Result<()> {
         let bytes = self.inline_directory(inode, core)?;
         let (slot, map, size) = (core.slot.clone(), core.map, usize_from_u64(core.size));
-        self.clear_inline(core);
+        self.files.clear_inline(core);
         core.set_size(0);
         match self.append_dir_blocks(ctx, handle, inode, core, 1) {
             Ok(blocks) => {

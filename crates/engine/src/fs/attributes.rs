@@ -1,7 +1,7 @@
 //! `stat` and the changes that go with it.
 
-use super::InodeCore;
-use crate::{Error, FileSystem, OpContext, Result};
+use super::FileSystem;
+use crate::{Error, OpContext, Result};
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::{InodeNr, Timestamp};
@@ -68,10 +68,10 @@ impl FileSystem {
     /// # Errors
     /// [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
     pub fn attributes(&self, inode: InodeNr) -> Result<Attributes> {
-        let inode = self.inode(inode)?;
+        let inode = self.volume.inodes.inode(inode)?;
         let data = inode.read();
         let delayed = blockyard_disk::num::u64_from_usize(data.reserved_len())
-            << (self.geometry().cluster_ratio_bits() + self.geometry().block_bits() - 9);
+            << (self.volume.geometry().cluster_ratio_bits() + self.volume.geometry().block_bits() - 9);
         let core = inode.core();
         if core.deleted {
             return Err(Error::StaleInode(inode.number()));
@@ -113,15 +113,15 @@ impl FileSystem {
         if [changes.accessed, changes.modified].into_iter().flatten().any(|time| time.nanoseconds >= SECOND) {
             return Err(Error::Invalid("nanoseconds of a second or more"));
         }
-        let inode = self.inode(inode)?;
+        let inode = self.volume.inodes.inode(inode)?;
         let _alone = inode.write();
-        let handle = self.begin(ctx, CREDITS)?;
+        let handle = self.volume.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();
         core.check_alive(inode.number())?;
         if core.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(Error::NotPermitted);
         }
-        self.join_inode(&handle, &inode, &mut core)?;
+        self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
         let raw = core.slot.raw_mut();
         if let Some(permissions) = changes.permissions {
             let kind = raw.i_mode.get() & FileType::MODE_MASK;
@@ -159,7 +159,7 @@ impl FileSystem {
             | InodeFlags::DIRSYNC
             | InodeFlags::TOPDIR
             | InodeFlags::PROJINHERIT;
-        let inode = self.inode(inode)?;
+        let inode = self.volume.inodes.inode(inode)?;
         let wanted = InodeFlags::from_bits_retain(flags) & settable;
         let of_directories = wanted.intersects(InodeFlags::DIRSYNC | InodeFlags::TOPDIR);
         match inode.kind() {
@@ -168,25 +168,13 @@ impl FileSystem {
             _ => return Err(Error::NotSupported("these flags on this type of inode")),
         }
         let _alone = inode.write();
-        let handle = self.begin(ctx, CREDITS)?;
+        let handle = self.volume.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();
         core.check_alive(inode.number())?;
-        self.join_inode(&handle, &inode, &mut core)?;
+        self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
         let new = core.flags().difference(settable) | wanted;
         core.slot.raw_mut().set_flags(new);
         core.slot.set_changed(ctx.now);
         Ok(())
-    }
-}
-
-impl InodeCore {
-    /// Fails when the inode was deleted while the caller waited for it.
-    pub(crate) fn check_alive(&self, number: InodeNr) -> Result<()> {
-        if self.deleted { Err(Error::StaleInode(number)) } else { Ok(()) }
-    }
-
-    /// Links.
-    pub(crate) fn links(&self) -> u16 {
-        self.slot.raw().i_links_count.get()
     }
 }

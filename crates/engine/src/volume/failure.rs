@@ -1,6 +1,6 @@
 //! An instance that failed says so on the device: whoever opens the image next knows that it must be checked.
 
-use super::FileSystem;
+use super::Volume;
 use crate::{OpContext, Result};
 use blockyard_disk::Checksums;
 use blockyard_disk::num::low32;
@@ -8,7 +8,7 @@ use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock};
 use blockyard_sync::Ordering;
 use zerocopy::{FromBytes, IntoBytes};
 
-impl FileSystem {
+impl Volume {
     /// Notes the failure in the journal and the superblock, once. What was committed stays in the log. Best effort: the
     /// device may be what failed. To be called without locks above that of inodes.
     pub(crate) fn note_failure(&self, ctx: &OpContext) {

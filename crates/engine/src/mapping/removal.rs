@@ -6,8 +6,9 @@
 
 use crate::extents::Extent;
 use crate::inode::{Inode, InodeCore};
+use crate::mapping::Mapping;
 use crate::txn::Handle;
-use crate::{FileSystem, OpContext, Result};
+use crate::{OpContext, Result};
 use blockyard_disk::BlockNr;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -26,7 +27,7 @@ struct FirstCluster {
     place: BlockNr,
 }
 
-impl FileSystem {
+impl Mapping {
     /// Unmaps a range and frees the clusters that no block uses any more. Bitmaps are in memory.
     pub(crate) fn remove_and_free(
         &self,
@@ -43,13 +44,13 @@ impl FileSystem {
         for part in gone.into_inner() {
             let freed = match part {
                 Gone::Piece(piece) => self.free_piece(handle, inode, core, &piece, &mut waiting),
-                Gone::Node(block) => self.free_metadata_block(handle, block),
+                Gone::Node(block) => self.volume.space.free_metadata_block(handle, block),
             };
-            self.apply(freed)?;
+            self.volume.apply(freed)?;
         }
         if let Some(cluster) = waiting {
             let freed = self.free_clusters_of(handle, inode, core, (cluster.place, 1));
-            self.apply(freed)?;
+            self.volume.apply(freed)?;
         }
         removed
     }
@@ -65,7 +66,8 @@ impl FileSystem {
         piece: &Extent,
         waiting: &mut Option<FirstCluster>,
     ) -> Result<()> {
-        let (ratio, bits) = (self.geometry().cluster_ratio(), self.geometry().cluster_ratio_bits());
+        let (ratio, bits) =
+            (self.volume.geometry().cluster_ratio(), self.volume.geometry().cluster_ratio_bits());
         let (mut first, mut end) = (piece.logical >> bits, ((piece.end() - 1) >> bits) + 1);
         let base = piece.physical - u64::from(piece.logical - (first << bits));
         let place =
@@ -112,9 +114,9 @@ impl FileSystem {
         core: &mut InodeCore,
         (place, clusters): (BlockNr, u32),
     ) -> Result<()> {
-        let geometry = *self.geometry();
+        let geometry = *self.volume.geometry();
         let is_data = !self.holds_metadata(inode, core);
-        self.free_clusters(handle, place, clusters, is_data)?;
+        self.volume.space.free_clusters(handle, place, clusters, is_data)?;
         core.add_blocks(-(i64::from(clusters) << geometry.cluster_ratio_bits()), geometry.block_bits());
         Ok(())
     }

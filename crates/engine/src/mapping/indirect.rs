@@ -7,9 +7,10 @@ use crate::cache::{BlockKind, Buffer};
 use crate::data::FileData;
 use crate::extents::{Extent, Lookup};
 use crate::inode::{Inode, InodeCore};
+use crate::mapping::Mapping;
 use crate::space::{Wanted, WantedFor};
 use crate::txn::Handle;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::{Error, OpContext, Result};
 use blockyard_disk::indirect::{DIRECT, LEVELS_MAX, path, pointer, pointers, span};
 use blockyard_disk::num::{low32, u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u64};
 use blockyard_disk::{BlockNr, LogicalBlock};
@@ -39,7 +40,7 @@ enum Walk {
     Missing(u64, Option<BlockNr>),
 }
 
-impl FileSystem {
+impl Mapping {
     /// See [`FileSystem::lookup_block`]. An extent found starts at the block asked for.
     pub(crate) fn lookup_indirect(&self, core: &InodeCore, logical: u32) -> Result<Lookup> {
         let nothing = Lookup { found: None, left: None, right: None, leaf: None, first_in_leaf: None };
@@ -54,7 +55,7 @@ impl FileSystem {
         let rest = &array.words[array.index..];
         // The last array may reach beyond the last block that there can be.
         let at = |offset: usize| logical.saturating_add(u32_from_usize(offset));
-        if let Some(first) = pointer(self.geometry(), rest[0])? {
+        if let Some(first) = pointer(self.volume.geometry(), rest[0])? {
             let run = rest.iter().zip(first.raw()..).take_while(|(word, block)| u64::from(**word) == *block);
             let len = u32_from_usize(run.count());
             let found = Extent { logical, len, physical: first.raw(), unwritten: false };
@@ -67,14 +68,14 @@ impl FileSystem {
     }
 
     fn walk(&self, core: &InodeCore, logical: u32) -> Result<Option<Walk>> {
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         let Some(way) = path(bits, LogicalBlock::new(logical)) else { return Ok(None) };
         let words = core.slot.raw().block_words();
         if way.levels == 0 {
             let words = words[..DIRECT].to_vec();
             return Ok(Some(Walk::Found(Array { words, index: way.root, block: None })));
         }
-        let mut next = pointer(self.geometry(), words[way.root])?;
+        let mut next = pointer(self.volume.geometry(), words[way.root])?;
         let mut seen = None;
         for level in 0..way.levels {
             let Some(block) = next else {
@@ -83,14 +84,14 @@ impl FileSystem {
                 });
                 return Ok(Some(Walk::Missing(span(bits, way.levels - level) - left, seen)));
             };
-            let buffer = self.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
+            let buffer = self.volume.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
             seen = Some(block);
             let index = way.indexes[level];
             if level + 1 == way.levels {
                 let words = buffer.read(|bytes| pointers(bytes).iter().map(|word| word.get()).collect());
                 return Ok(Some(Walk::Found(Array { words, index, block: Some(block) })));
             }
-            next = pointer(self.geometry(), buffer.read(|bytes| pointers(bytes)[index].get()))?;
+            next = pointer(self.volume.geometry(), buffer.read(|bytes| pointers(bytes)[index].get()))?;
         }
         Ok(None)
     }
@@ -104,7 +105,7 @@ impl FileSystem {
         core: &mut InodeCore,
         run: &Extent,
     ) -> Result<()> {
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         let way = path(bits, LogicalBlock::new(run.logical)).ok_or(Error::FileTooLarge)?;
         let mut words = core.slot.raw().block_words();
         let values = |n: usize| low32(run.physical + u64_from_usize(n));
@@ -116,7 +117,7 @@ impl FileSystem {
             core.slot.raw_mut().set_block_words(words);
             return Ok(());
         }
-        let root = pointer(self.geometry(), words[way.root])?;
+        let root = pointer(self.volume.geometry(), words[way.root])?;
         let (chain, fresh) = self.chain(ctx, handle, inode, root, &way.indexes[..way.levels])?;
         for (level, pair) in chain.windows(2).enumerate() {
             put(&pair[0], way.indexes[level], low32(pair[1].block().raw()));
@@ -157,7 +158,9 @@ impl FileSystem {
                     let wanted =
                         Wanted { goal, indirect: true, pool, ..Wanted::new(inode, WantedFor::Metadata) };
                     fresh += 1;
-                    self.new_metadata_block(ctx, handle, &wanted, &inode.space, BlockKind::Plain)
+                    self.volume
+                        .space
+                        .new_metadata_block(ctx, handle, &wanted, &inode.space, BlockKind::Plain)
                         .map(|(_, buffer)| buffer)
                 }
             };
@@ -166,7 +169,7 @@ impl FileSystem {
                 Err(error) => {
                     let made = if next.is_none() { fresh - 1 } else { fresh };
                     for buffer in chain.iter().rev().take(made) {
-                        self.free_metadata_block(handle, buffer.block())?;
+                        self.volume.space.free_metadata_block(handle, buffer.block())?;
                     }
                     return Err(error);
                 }
@@ -174,7 +177,7 @@ impl FileSystem {
             let last = level + 1 == indexes.len();
             next = match chain.last() {
                 Some(buffer) if !last && fresh == 0 => {
-                    pointer(self.geometry(), buffer.read(|bytes| pointers(bytes)[*index].get()))?
+                    pointer(self.volume.geometry(), buffer.read(|bytes| pointers(bytes)[*index].get()))?
                 }
                 _ => None,
             };
@@ -191,7 +194,7 @@ impl FileSystem {
         range: Range<u32>,
     ) -> Result<Option<u32>> {
         let words = core.slot.raw().block_words();
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         let mut end = 12;
         for level in 1..=LEVELS_MAX {
             if words[DIRECT + level - 1..].iter().any(|word| *word != 0) {
@@ -205,7 +208,11 @@ impl FileSystem {
             if let Some(last) = mapped.last() {
                 let start = start.max(last.end().saturating_sub(REMOVAL_MAX));
                 for run in mapped.iter().filter(|run| run.end() > start) {
-                    self.groups.reserve_bitmaps(handle, BlockNr::new(run.physical), u64::from(run.len))?;
+                    self.volume.groups.reserve_bitmaps(
+                        handle,
+                        BlockNr::new(run.physical),
+                        u64::from(run.len),
+                    )?;
                 }
                 return Ok(Some(start));
             }
@@ -241,7 +248,7 @@ impl FileSystem {
         range: Range<u32>,
         freed: &mut dyn FnMut(Extent),
     ) -> Result<()> {
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         let range = u64::from(range.start)..u64::from(range.end);
         let mut words = core.slot.raw().block_words();
         let mut gone = 0;
@@ -253,7 +260,7 @@ impl FileSystem {
             base += span(bits, level + 1);
         }
         for (word, levels, first) in roots.into_iter().rev() {
-            let Some(block) = pointer(self.geometry(), words[word])? else { continue };
+            let Some(block) = pointer(self.volume.geometry(), words[word])? else { continue };
             match self.clear_subtree(handle, block, levels, first, &range, &mut gone, freed) {
                 Ok(empty) if empty => words[word] = 0,
                 Ok(_) => {}
@@ -290,14 +297,14 @@ impl FileSystem {
         gone: &mut i64,
         freed: &mut dyn FnMut(Extent),
     ) -> Result<bool> {
-        let bits = self.geometry().block_bits();
+        let bits = self.volume.geometry().block_bits();
         let below = span(bits, levels - 1);
         if range.end <= first || range.start >= first + span(bits, levels) {
             return Ok(false);
         }
         let buffer = handle.read_for_write(block, BlockKind::Plain, |_| Ok(()))?;
         // Freeing the block further down must not fail any more.
-        self.groups.reserve_bitmaps(handle, block, 1)?;
+        self.volume.groups.reserve_bitmaps(handle, block, 1)?;
         let words: Vec<u32> = buffer.read(|bytes| pointers(bytes).iter().map(|word| word.get()).collect());
         let mut left = words.iter().filter(|word| **word != 0).count();
         for (index, &word) in words.iter().enumerate().rev() {
@@ -305,7 +312,7 @@ impl FileSystem {
             if word == 0 || range.end <= start || range.start >= start + below {
                 continue;
             }
-            let Some(child) = pointer(self.geometry(), word)? else { continue };
+            let Some(child) = pointer(self.volume.geometry(), word)? else { continue };
             let cleared = if levels == 1 {
                 report(start, word, freed);
                 true
@@ -319,7 +326,7 @@ impl FileSystem {
         }
         if left == 0 {
             *gone += 1;
-            self.free_metadata_block(handle, block)?;
+            self.volume.space.free_metadata_block(handle, block)?;
         }
         Ok(left == 0)
     }

@@ -2,7 +2,8 @@
 
 use crate::inode::{Inode, InodeCore, SlotBytes};
 use crate::txn::Handle;
-use crate::{Error, FileSystem, OpContext, Result};
+use crate::volume::Volume;
+use crate::{Error, OpContext, Result};
 use blockyard_alloc::inode::{InodeRequest, top_name_hash};
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::dirhash::HashSeed;
@@ -37,7 +38,7 @@ const INHERITED: InodeFlags = InodeFlags::SECRM
 /// Those of them that only directories and regular files take.
 const NOT_FOR_SPECIAL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 
-impl FileSystem {
+impl Volume {
     /// Takes an inode number and makes the inode in memory, with no links yet. `parent` is the directory's core.
     pub(crate) fn new_inode(
         &self,
@@ -67,8 +68,10 @@ impl FileSystem {
         {
             let mut core = inode.core_mut_child();
             // Into the table first: who takes inodes from the list of changed ones knows by it that this one is held.
-            self.inodes.insert(&inode);
-            self.join_inode(handle, &inode, &mut core).inspect_err(|_| self.inodes.remove(number))?;
+            self.inodes.table.insert(&inode);
+            self.inodes
+                .join_inode(handle, &inode, &mut core)
+                .inspect_err(|_| self.inodes.table.remove(number))?;
         }
         inode.note_remapped(handle);
         Ok(inode)
@@ -93,11 +96,11 @@ impl FileSystem {
             slot: ctx.cpu,
             now: low32(ctx.now.seconds.cast_unsigned()),
         };
-        let claim = self.claim_inode(&request, &mut dir.children)?;
+        let claim = self.space.claim_inode(&request, &mut dir.children)?;
         let (number, group) = (claim.inode(), claim.group());
         self.groups.pin_inode_bitmap(handle, group)?;
         let unused_from = self.groups.never_used_from(group);
-        self.reserve_table_block(handle, number, unused_from)?;
+        self.inodes.reserve_table_block(handle, number, unused_from)?;
         if self.sb.features().has_group_checksum() && self.groups.initialize_block_bitmap(handle, group) {
             self.space.allocator().note_bitmap_written(group);
         }
@@ -195,5 +198,23 @@ impl FileSystem {
         drop(core);
         self.retire(handle, inode);
         self.free_inode_number(handle, inode)
+    }
+
+    /// The deletion time, of which the format keeps 32 bits. It doubles as the orphan list's link: one that could be an
+    /// inode number is taken for a link that was left behind, so it is raised above them.
+    pub(crate) fn set_deletion_time(&self, ctx: &OpContext, core: &mut InodeCore) {
+        let seconds = low32(ctx.now.seconds.cast_unsigned());
+        core.slot.raw_mut().i_dtime.set(seconds.max(self.geometry().inodes_count().saturating_add(1)));
+    }
+
+    /// Takes a deleted inode out of memory, before its number is given to somebody else: what is left to write is
+    /// encoded now, so that it can not overwrite the next user of the number.
+    pub(crate) fn retire(&self, handle: &Handle<'_>, inode: &Inode) {
+        inode.encode(handle.epoch(), &self.inodes.encoding());
+        self.inodes.table.remove(inode.number());
+        if inode.kind() == FileType::Directory {
+            self.names.remove(inode.number());
+            inode.large().inspect(|large| large.forget());
+        }
     }
 }

@@ -2,11 +2,13 @@
 
 use crate::cache::BlockKind;
 use crate::data::FileData;
-use crate::file::{How, RUN_CREDITS};
+use crate::file::Files;
+use crate::file::RUN_CREDITS;
 use crate::inode::{Inode, InodeCore};
-use crate::space::Pool;
+use crate::mapping::How;
+use crate::pool::Pool;
 use crate::txn::Handle;
-use crate::{FileSystem, OpContext, Result};
+use crate::{OpContext, Result};
 use blockyard_disk::inline_data::{InlineData, XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::usize_from_u64;
@@ -17,7 +19,7 @@ use std::sync::Arc;
 /// Metadata blocks that a conversion touches.
 const CREDITS: usize = 8;
 
-impl FileSystem {
+impl Files {
     /// The whole content of an inline inode.
     pub(crate) fn inline_content(&self, inode: &Inode, core: &InodeCore) -> Result<Vec<u8>> {
         let list = AttributeList::parse(core.slot.attribute_area(), Home::Inode)
@@ -57,18 +59,18 @@ impl FileSystem {
         }
         let content = self.inline_content(inode, &inode.core())?;
         // What Linux delays here has a place promised only where allocation is delayed.
-        let delays = self.options().follow_page_cache && self.delays_allocation();
+        let delays = self.volume.options().follow_page_cache && self.volume.delays_allocation();
         if content.is_empty() || delays {
             return self.delay_inline(ctx, inode, data, &content);
         }
-        self.patiently(ctx, || self.place_inline(ctx, inode, &content))
+        self.volume.patiently(ctx, || self.place_inline(ctx, inode, &content))
     }
 
     /// Writes the content to a block and maps it, in the transaction that takes it out of the inode: at no commit is it lost.
     fn place_inline(&self, ctx: &OpContext, inode: &Arc<Inode>, content: &[u8]) -> Result<()> {
-        let handle = self.begin(ctx, CREDITS + RUN_CREDITS)?;
+        let handle = self.volume.begin(ctx, CREDITS + RUN_CREDITS)?;
         let mut core = inode.core_mut();
-        self.join_inode(&handle, inode, &mut core)?;
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         let before = (core.slot.clone(), core.map);
         self.clear_inline(&mut core);
         let placed = self.place_content(ctx, &handle, inode, &mut core, content);
@@ -87,18 +89,18 @@ impl FileSystem {
         core: &mut InodeCore,
         content: &[u8],
     ) -> Result<()> {
-        let mut block = vec![0; self.block_size()];
+        let mut block = vec![0; self.volume.block_size()];
         block[..content.len()].copy_from_slice(content);
         let how = How { unwritten: false, pool: Pool::Ordinary, exact: false };
-        let here = self.lookup_block(inode, core, 0)?;
-        let plan = self.plan_blocks(ctx, inode, core, &here, (0, 1), how)?;
+        let here = self.mapping.lookup_block(inode, core, 0)?;
+        let plan = self.mapping.plan_blocks(ctx, inode, core, &here, (0, 1), how)?;
         let physical = plan.extent.physical;
-        let logged = self.logs_data(inode, core);
+        let logged = self.mapping.logs_data(inode, core);
         if !logged {
-            self.device.write_at(physical << self.geometry().block_bits(), &block)?;
-            inode.note_written(&self.flushes);
+            self.volume.device.write_at(physical << self.volume.geometry().block_bits(), &block)?;
+            inode.note_written(&self.volume.flushes);
         }
-        self.apply_plan(ctx, handle, inode, core, plan)?;
+        self.mapping.apply_plan(ctx, handle, inode, core, plan)?;
         if logged {
             let buffer = handle.create(BlockNr::new(physical), BlockKind::Plain);
             buffer.write(|bytes| bytes.copy_from_slice(&block));
@@ -118,12 +120,12 @@ impl FileSystem {
         if !content.is_empty() {
             self.promise(ctx, inode, data, &(0..1))?;
         }
-        let handle = self.begin(ctx, CREDITS)?;
+        let handle = self.volume.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();
-        self.join_inode(&handle, inode, &mut core)?;
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         self.clear_inline(&mut core);
         if !content.is_empty() {
-            let mut block = vec![0; self.block_size()].into_boxed_slice();
+            let mut block = vec![0; self.volume.block_size()].into_boxed_slice();
             block[..content.len()].copy_from_slice(content);
             self.add_dirty(ctx, inode, data, 0, block);
             // Until the block is written the disk shows an empty file.
@@ -145,7 +147,7 @@ impl FileSystem {
                 debug_assert!(written, "a list without one of its attributes fits where it was");
             }
         }
-        let extents = self.sb.features().incompat.contains(Incompat::EXTENTS);
+        let extents = self.volume.sb.features().incompat.contains(Incompat::EXTENTS);
         let mut flags = core.flags().difference(InodeFlags::INLINE_DATA);
         flags.set(InodeFlags::EXTENTS, extents);
         core.slot.raw_mut().set_flags(flags);

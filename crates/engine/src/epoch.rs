@@ -1,0 +1,28 @@
+//! The epochs in which metadata is marked as changed.
+
+/// The time between two commits that wrote something, by which changes are marked; 0 marks what is unchanged.
+///
+/// What is marked with the running epoch may simply be changed. What is marked with an older one belongs to the commit
+/// that is going on, which may not have copied it yet: whoever wants to change it first sets the old state aside, where
+/// the commit finds it. There is one commit at a time, so one place for the old state is enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch(u32);
+
+impl Epoch {
+    /// Marks what is unchanged since it was last written.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The mark as a number.
+    pub(crate) const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// The mark from its number.
+    pub(crate) const fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    pub(crate) fn next(self) -> Self {
+        Self(self.0.wrapping_add(1).max(1))
+    }
+}

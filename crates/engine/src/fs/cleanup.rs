@@ -1,0 +1,142 @@
+//! What operations left over: found noted when an image is opened for writing, and finished; ended when it is closed.
+
+use super::FileSystem;
+use crate::inode::Inode;
+use crate::mapping::Mapping;
+use crate::orphans::{OrphanFile, Orphans};
+use crate::volume::Volume;
+use crate::{Error, OpContext, Result};
+use blockyard_disk::inode::{FileType, InodeMap};
+use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::{BlockNr, InodeNr, bitmap};
+use blockyard_sync::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// An inode that was found noted.
+pub(super) type FoundOrphan = Arc<Inode>;
+
+/// Reads what is noted, newest of the list first, then the file's slots. Writes nothing.
+///
+/// # Errors
+/// [`Error::Refused`] when a note names an inode that can not be an orphan, or the list has a loop; corruption.
+pub(super) fn find_orphans(volume: &Volume, mapping: &Mapping) -> Result<(Orphans, Vec<FoundOrphan>)> {
+    let mut search = Search { volume, seen: BTreeSet::new() };
+    let mut found = Vec::new();
+    let mut next = volume.sb.raw().last_orphan().unwrap_or(InodeNr::ZERO);
+    while next != InodeNr::ZERO {
+        let inode = search.noted_inode(next)?;
+        next = InodeNr::new(inode.core().slot.raw().i_dtime.get());
+        found.push(inode);
+    }
+    // Without a journal notes are not worth keeping.
+    let mut orphans = Orphans::new(volume.journal.keeps_promises());
+    // The oldest is pushed first, so that the links come out as they are on disk.
+    for inode in found.iter().rev() {
+        orphans.note_listed(inode, volume.inodes.table_of(inode.number())?);
+    }
+    if let Some(number) = volume.sb.orphan_file_inode() {
+        let inode = volume.inodes.inode(number)?;
+        let file = OrphanFile::load(&inode, &volume.cache, |core, logical| {
+            let mapped = mapping.map_block(&inode, core, logical, 1)?;
+            Ok(mapped.physical.filter(|_| !mapped.unwritten).map(BlockNr::new))
+        })?;
+        for (inode, note) in file.notes() {
+            let inode = search.noted_inode(inode)?;
+            inode.core_mut().orphan = Some(note);
+            found.push(inode);
+        }
+        orphans.keep_file(file);
+    }
+    Ok((orphans, found))
+}
+
+/// A search for the inodes that notes name.
+struct Search<'a> {
+    volume: &'a Volume,
+    seen: BTreeSet<InodeNr>,
+}
+
+impl Search<'_> {
+    /// An inode that a note names, when it can be one: an ordinary inode in use, noted once.
+    fn noted_inode(&mut self, number: InodeNr) -> Result<Arc<Inode>> {
+        let damaged = |why: &str| {
+            Error::Refused(format!("inode {number} is noted as an orphan, but {why}: run a check first"))
+        };
+        let special =
+            number < self.volume.sb.first_inode() || self.volume.sb.orphan_file_inode() == Some(number);
+        if special || number.raw() > self.volume.geometry().inodes_count() {
+            return Err(damaged("its number is not one of a file"));
+        }
+        if !self.seen.insert(number) {
+            return Err(damaged("twice"));
+        }
+        let (group, index) = self.volume.geometry().locate_inode(number);
+        let mut bits = vec![0; self.volume.block_size()];
+        self.volume.groups.copy_inode_bitmap(group, &mut bits)?;
+        if !bitmap::test(&bits, index) {
+            return Err(damaged("it is free"));
+        }
+        self.volume.inodes.table.get(number, || self.volume.inodes.load_orphan(number)).map_err(|error| {
+            match error {
+                Error::StaleInode(_) => damaged("it was never used"),
+                other => other,
+            }
+        })
+    }
+}
+
+impl FileSystem {
+    /// Finishes what was found: inodes without links are deleted, files with links cut to their size.
+    pub(super) fn finish_orphans(&self, ctx: &OpContext, found: Vec<FoundOrphan>) -> Result<()> {
+        for inode in found {
+            if inode.core().links() == 0 {
+                self.xattrs.delete_if_unused(ctx, &inode)?;
+                continue;
+            }
+            if inode.kind() == FileType::Regular {
+                self.cut_to_size(ctx, &inode)?;
+            }
+            let handle = self.volume.begin(ctx, 2)?;
+            let mut core = inode.core_mut();
+            self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
+            self.volume.orphans.remove_orphan(&handle, &mut core);
+        }
+        Ok(())
+    }
+
+    /// Frees what a file has behind its size, and zeroes the rest of its last block.
+    fn cut_to_size(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
+        if inode.core().map == InodeMap::Inline {
+            return Ok(());
+        }
+        let mut data = inode.write();
+        let size = inode.core().size;
+        let end = size.next_multiple_of(u64_from_usize(self.volume.block_size()));
+        if size < end {
+            self.files.zero_bytes(ctx, inode, &mut data, size..end)?;
+        }
+        self.files.truncate_locked(ctx, inode, &mut data, size)
+    }
+
+    /// Ends what operations left over. The inodes without links that somebody still holds open are deleted: the references end
+    /// with the instance; so are those whose deletion an error ended. Truncations are finished.
+    pub(super) fn end_references(&self, ctx: &OpContext) -> Result<()> {
+        for inode in self.volume.inodes.table.all() {
+            let (used, unfinished) = {
+                let core = inode.core();
+                let is_file = inode.number() >= self.volume.sb.first_inode();
+                (core.links() == 0 && !core.deleted && is_file, core.unfinished && core.links() > 0)
+            };
+            if used {
+                inode.opens.store(0, Ordering::Release);
+                self.xattrs.delete_if_unused(ctx, &inode)?;
+            }
+            if unfinished {
+                let mut data = inode.write();
+                self.files.finish_truncation(ctx, &inode, &mut data)?;
+            }
+        }
+        Ok(())
+    }
+}

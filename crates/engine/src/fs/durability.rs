@@ -1,0 +1,99 @@
+//! What makes changes durable: syncing, committing, closing.
+
+use crate::{Error, FileSystem, OpContext, Result};
+use blockyard_disk::InodeNr;
+
+impl FileSystem {
+    /// Writes all dirty data and metadata, and waits until it is durable.
+    ///
+    /// # Errors
+    /// Of the device. [`Error::ReadOnly`] on an instance that failed.
+    pub fn sync(&self, ctx: &OpContext) -> Result<()> {
+        if self.volume.is_opened_read_only() {
+            return Ok(());
+        }
+        let data = self.files.write_back_all(ctx);
+        self.volume.sync(ctx)?;
+        data
+    }
+
+    /// Writes everything, marks the image clean and gives the device back to whoever shares it.
+    ///
+    /// # Errors
+    /// Of the device; [`Error::ReadOnly`] for an instance that failed. The image is then as after a crash. Data that can
+    /// not be written is an error, too, but everything else is written and the image is clean.
+    pub fn close(self, ctx: &OpContext) -> Result<()> {
+        if self.volume.is_opened_read_only() {
+            return Ok(());
+        }
+        if self.volume.has_failed() {
+            self.volume.note_failure(ctx);
+            return Err(Error::ReadOnly);
+        }
+        self.end_references(ctx)?;
+        let data = self.files.write_back_all(ctx);
+        self.volume.close(ctx)?;
+        data
+    }
+
+    /// Makes a file durable: its data and its inode, with all that changed in the file system before the inode did last; so
+    /// its own name when it is new. Other names and files that changed since then may be lost in a crash, as on Linux:
+    /// [`FileSystem::sync`] is for them.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`], [`crate::Error::ReadOnly`]; [`crate::Error::LostData`] once, when data of this file
+    /// could not be written since the last call. Space was reserved when the data was written.
+    pub fn fsync(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
+        self.files.fsync(ctx, inode)
+    }
+
+    /// As [`FileSystem::fsync`], without what is not needed to find the content again: times and modes may be older.
+    ///
+    /// # Errors
+    /// As [`FileSystem::fsync`].
+    pub fn fdatasync(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
+        self.files.fdatasync(ctx, inode)
+    }
+
+    /// Writes a file's dirty data and maps it, without waiting for a commit: what the timer of a mount does.
+    ///
+    /// # Errors
+    /// As [`FileSystem::fsync`].
+    pub fn write_back_file(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
+        self.files.write_back_file(ctx, inode)
+    }
+
+    /// Writes the dirty data of all files, in the order in which it became dirty. What one file can not have written
+    /// is also told to its next fsync, and does not keep the others back.
+    ///
+    /// # Errors
+    /// The first one; as [`FileSystem::fsync`].
+    pub fn write_back_all(&self, ctx: &OpContext) -> Result<()> {
+        self.files.write_back_all(ctx)
+    }
+
+    /// What the timer of a mount does, at the caller's time: writes back data that has been dirty for
+    /// [`OpenOptions::data_expires_seconds`](crate::OpenOptions::data_expires_seconds), and commits a transaction that
+    /// is [`OpenOptions::commit_interval_seconds`](crate::OpenOptions::commit_interval_seconds) old. Nothing calls it
+    /// but its user: an instance has no thread of its own.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write_back_all`] and [`FileSystem::sync`].
+    pub fn tick(&self, ctx: &OpContext) -> Result<()> {
+        self.files.tick(ctx)
+    }
+
+    /// Ends the running transaction: clusters freed in it may be allocated again.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync`].
+    pub fn commit(&self, ctx: &OpContext) -> Result<()> {
+        self.volume.commit(ctx)
+    }
+
+    /// Transactions that ended so far; with a journal, each was written to it. Waits for a commit that is going on.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.volume.commits()
+    }
+}

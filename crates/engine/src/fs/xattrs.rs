@@ -1,0 +1,48 @@
+//! Extended attributes.
+
+use crate::{FileSystem, OpContext, Result, XattrMode};
+use blockyard_disk::InodeNr;
+
+impl FileSystem {
+    /// The value of an attribute; `name` with its prefix (`user.x`). Access control lists in their portable form.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, [`Error::Range`] for a name of no byte or more than
+    /// 255 with its prefix, corruption, device.
+    pub fn xattr(&self, inode: InodeNr, name: &[u8]) -> Result<Vec<u8>> {
+        self.xattrs.xattr(inode, name)
+    }
+
+    /// The names of all attributes, with their prefixes.
+    ///
+    /// # Errors
+    /// As [`FileSystem::xattr`].
+    pub fn xattr_names(&self, inode: InodeNr) -> Result<Vec<Vec<u8>>> {
+        self.xattrs.xattr_names(inode)
+    }
+
+    /// Sets an attribute.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::NoSpace`] when it fits neither place,
+    /// [`Error::Range`] for a value above 64 KiB or a name beyond 255 bytes, [`Error::NotPermitted`] for immutable files,
+    /// [`Error::NotSupported`] for unknown prefixes. Nothing has changed then.
+    pub fn set_xattr(
+        &self,
+        ctx: &OpContext,
+        inode: InodeNr,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.xattrs.set_xattr(ctx, inode, name, value, mode)
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`], and as [`FileSystem::set_xattr`].
+    pub fn remove_xattr(&self, ctx: &OpContext, inode: InodeNr, name: &[u8]) -> Result<()> {
+        self.xattrs.remove_xattr(ctx, inode, name)
+    }
+}

@@ -1,0 +1,132 @@
+//! How to open an image.
+
+use crate::broken_rule::BrokenRule;
+use crate::io_ends::IoEnds;
+use blockyard_alloc::{EventSink, Policy};
+use std::fmt;
+use std::sync::Arc;
+
+/// What to do with a journal that needs recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Recovery {
+    /// Replay it: onto the device, or into memory when the instance is read-only.
+    #[default]
+    Replay,
+    /// Refuse to open.
+    Refuse,
+}
+
+/// Whether changes go through the image's journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum JournalUse {
+    /// They do, when the image has a journal.
+    #[default]
+    Journaled,
+    /// They go straight home and the journal stays empty: a crash leaves an image that must be checked. For images
+    /// that are thrown away after a crash.
+    Ignored,
+}
+
+/// What the journal does about file data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DataMode {
+    /// Data of new blocks is on the device before the transaction that maps them commits: nobody reads what a block held
+    /// before.
+    #[default]
+    Ordered,
+    /// As ordered, but freed data blocks may be used again at once: after a crash a file whose removal was not committed
+    /// can show another file's data.
+    Writeback,
+    /// Data goes through the log, like metadata. Inodes with the flag `j` have it so in every mode.
+    Journal,
+}
+
+/// How to open an image.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Refuse changes and write nothing.
+    pub read_only: bool,
+    /// A journal that needs recovery.
+    pub recovery: Recovery,
+    /// Whether changes go through the journal.
+    pub journal: JournalUse,
+    /// What the journal does about file data.
+    pub data: DataMode,
+    /// CPU slots: shards and per-CPU state are sized by it. At least 1.
+    pub cpus: u32,
+    /// The allocation policy.
+    pub policy: Policy,
+    /// Whether the device has seek times: the search then begins linearly.
+    pub rotational: bool,
+    /// Bytes of metadata to keep in memory; dirty blocks count. While a transaction that changes directories of 256 blocks or
+    /// more runs, and while the next one does, the size of these directories comes to it, up to three times as much.
+    pub cache_bytes: usize,
+    /// Bytes for names of large directories and their inodes, which spare look-ups the blocks; 0 keeps none.
+    pub name_cache_bytes: usize,
+    /// Bytes of file data that may wait for write-back.
+    pub dirty_data_bytes: usize,
+    /// Age in seconds at which [`FileSystem::tick`] writes dirty data back.
+    pub data_expires_seconds: u32,
+    /// Inodes to keep in memory when nobody uses them.
+    pub inodes_max: usize,
+    /// Handles on one CPU slot between two commit points; the clusters freed meanwhile wait.
+    pub commit_point_handles: u64,
+    /// Age of a transaction, by the callers' clock, at which the next operation or [`FileSystem::tick`] commits it.
+    /// Without a journal nothing is committed by age.
+    pub commit_interval_seconds: i64,
+    /// Blocks that a transaction may change before it is committed, 64 to three quarters of the log; `None`: a third of it, as
+    /// Linux. Never more than three quarters of what the cache may hold, which alone count without a journal.
+    pub transaction_blocks: Option<usize>,
+    /// Delay the choice of blocks until write-back.
+    pub delayed_allocation: bool,
+    /// Cut write-back where Linux's page cache would make it cut: for comparing decisions with a kernel's. Costs memory
+    /// for each file that is written, also when it is clean.
+    pub follow_page_cache: bool,
+    /// Seed of the allocation policy's random choices.
+    pub seed: u64,
+    /// A rule to break; only for tests of crash tests.
+    #[doc(hidden)]
+    pub broken_rule: Option<BrokenRule>,
+    /// Who is told of each decision of the block allocator.
+    pub events: Option<Events>,
+    /// Who tells when the I/O of write-back has ended: for comparing decisions with a kernel's. Nobody: at once.
+    pub io_ends: Option<IoEnds>,
+}
+
+/// Receives one event for each decision of the block allocator, in the thread that asked for the blocks.
+#[derive(Clone)]
+pub struct Events(pub Arc<dyn EventSink>);
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Events")
+    }
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            recovery: Recovery::Replay,
+            journal: JournalUse::Journaled,
+            data: DataMode::Ordered,
+            cpus: 4,
+            policy: Policy::default(),
+            rotational: false,
+            cache_bytes: 64 << 20,
+            name_cache_bytes: 64 << 20,
+            dirty_data_bytes: 64 << 20,
+            data_expires_seconds: 30,
+            inodes_max: 16_384,
+            commit_point_handles: 131_072,
+            commit_interval_seconds: 5,
+            transaction_blocks: None,
+            delayed_allocation: true,
+            follow_page_cache: false,
+            seed: 0,
+            broken_rule: None,
+            events: None,
+            io_ends: None,
+        }
+    }
+}

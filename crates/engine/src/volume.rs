@@ -1,0 +1,179 @@
+//! What of an image is under transactions: its parts, and how transactions begin and end.
+//!
+//! Each part owns its state: the table of inodes, the groups, the allocators' space, the notes of orphans, the journal. The
+//! volume begins handles, and has a commit bring together what the parts have to write. Nothing here knows of file data or
+//! names.
+
+mod commit;
+mod failure;
+mod new_inode;
+mod open;
+mod patience;
+mod recover;
+mod super_block;
+
+pub use new_inode::NewInode;
+
+use crate::broken_rule::BrokenRule;
+use crate::cache::MetaCache;
+use crate::directory::NameCache;
+use crate::groups::Groups;
+use crate::inode::Inodes;
+use crate::options::OpenOptions;
+use crate::orphans::Orphans;
+use crate::space::Space;
+use crate::txn::{Flushes, Handle, Journal, Transactions};
+use crate::{Error, OpContext, Result};
+use blockyard_alloc::policy::slots::When;
+use blockyard_device::BlockDevice;
+use blockyard_disk::Geometry;
+use blockyard_disk::num::usize_from_u64;
+use blockyard_disk::superblock::Superblock;
+use blockyard_sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use std::sync::Arc;
+use super_block::SuperBlock;
+
+/// The parts of an image that a commit brings together.
+pub(crate) struct Volume {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    /// What the superblock said at open; what changes is in `super_block`.
+    pub(crate) sb: Arc<Superblock>,
+    super_block: Mutex<SuperBlock>,
+    pub(crate) cache: Arc<MetaCache>,
+    pub(crate) groups: Arc<Groups>,
+    pub(crate) inodes: Inodes,
+    /// Names of large directories that are known without their blocks.
+    pub(crate) names: Arc<NameCache>,
+    pub(crate) txns: Arc<Transactions>,
+    pub(crate) journal: Box<dyn Journal>,
+    pub(crate) space: Space,
+    options: OpenOptions,
+    read_only: bool,
+    pub(crate) orphans: Orphans,
+    /// When the running transaction began, in Unix seconds (an i64's bits). Relaxed: a threshold.
+    started: AtomicU64,
+    pub(crate) flushes: Arc<Flushes>,
+    /// The failure is noted on the device. Relaxed: only who notes it looks.
+    failure_noted: AtomicBool,
+    /// An apply failed: nothing is written any more. Relaxed: a late reader writes into memory only.
+    failed: AtomicBool,
+    /// Inodes created by this instance. Relaxed: only the number matters.
+    inodes_created: AtomicU64,
+}
+
+impl Volume {
+    /// See [`crate::FileSystem::geometry`].
+    pub(crate) fn geometry(&self) -> &Geometry {
+        self.sb.geometry()
+    }
+
+    /// See [`crate::FileSystem::superblock`].
+    pub(crate) fn superblock(&self) -> &Superblock {
+        &self.sb
+    }
+
+    /// See [`crate::FileSystem::is_read_only`].
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only || self.has_failed()
+    }
+
+    /// See [`crate::FileSystem::has_failed`].
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// See [`crate::FileSystem::options`].
+    pub(crate) const fn options(&self) -> &OpenOptions {
+        &self.options
+    }
+
+    /// Whether it was opened to be read only.
+    pub(crate) const fn is_opened_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Blocks that `statfs` leaves out.
+    pub(crate) fn overhead_blocks(&self) -> u64 {
+        self.super_block.lock().overhead_blocks()
+    }
+
+    /// Turns the instance read-only after something that can not be undone in memory.
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a rule is to be broken.
+    pub(crate) fn breaks(&self, rule: BrokenRule) -> bool {
+        self.options.broken_rule == Some(rule)
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Runs the apply part of an operation: an error there turns the instance read-only, visibly.
+    pub(crate) fn apply<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            self.fail();
+        }
+        result
+    }
+
+    /// Begins an operation that changes at most about `credits` blocks. May wait for a commit: to be called without a
+    /// handle and without locks of mappings, groups or buffers.
+    pub(crate) fn begin(&self, ctx: &OpContext, credits: usize) -> Result<Handle<'_>> {
+        if self.has_failed() {
+            self.note_failure(ctx);
+        }
+        self.check_writable()?;
+        if self.is_commit_due(ctx) {
+            self.commit_if(ctx, || self.is_commit_due(ctx))?;
+        }
+        let (handle, entries) = self.enter(ctx, credits)?;
+        if !entries.is_multiple_of(self.options.commit_point_handles.max(1)) {
+            return Ok(handle);
+        }
+        drop(handle);
+        self.commit_point(ctx)?;
+        Ok(self.enter(ctx, credits)?.0)
+    }
+
+    /// Enters the running transaction; when it is full, the next one.
+    fn enter(&self, ctx: &OpContext, credits: usize) -> Result<(Handle<'_>, u64)> {
+        loop {
+            let full = self.txns.running();
+            if let Some(entered) = Handle::enter(&self.txns, &self.cache, ctx.cpu, credits) {
+                return Ok(entered);
+            }
+            self.commit_if(ctx, || self.txns.running() == full)?;
+            self.check_writable()?;
+        }
+    }
+
+    /// Whether the running transaction is older than it should get, by the callers' clock.
+    pub(crate) fn is_commit_due(&self, ctx: &OpContext) -> bool {
+        let started = self.started.load(Ordering::Relaxed).cast_signed();
+        ctx.now.seconds.saturating_sub(started) >= self.options.commit_interval_seconds
+            && self.journal.keeps_promises()
+    }
+
+    /// Block numbers that a mapping may name.
+    pub(crate) fn block_range(&self) -> std::ops::Range<u64> {
+        self.geometry().first_data_block().raw()..self.geometry().blocks_count().raw()
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn block_size(&self) -> usize {
+        usize_from_u64(1 << self.geometry().block_bits())
+    }
+
+    /// Whether blocks are chosen at write-back.
+    pub(crate) fn delays_allocation(&self) -> bool {
+        self.options().delayed_allocation && self.options().policy.when == When::WriteBack
+    }
+
+    /// Whether writes place their blocks at once by Linux's rules: nothing was reserved, and the write sees to retries.
+    pub(crate) fn places_as_linux(&self) -> bool {
+        self.options().follow_page_cache && !self.delays_allocation()
+    }
+}

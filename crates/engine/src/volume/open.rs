@@ -1,0 +1,207 @@
+//! Opening a volume: everything is validated before the first write.
+
+use super::Volume;
+use super::recover::recovered;
+use super::super_block::SuperBlock;
+use crate::cache::{Allowance, MetaCache};
+use crate::directory::NameCache;
+use crate::groups::Groups;
+use crate::inode::{InodeTable, Inodes};
+use crate::journal::{Committed, Devices, HomeView, Limits, LogBlocks, LogJournal, Wanted};
+use crate::options::{JournalUse, OpenOptions};
+use crate::orphans::Orphans;
+use crate::space::Space;
+use crate::txn::{DirtyMax, Flushes, Journal, NullJournal, Transactions};
+use crate::{Error, OpContext, Result};
+use blockyard_device::BlockDevice;
+use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
+use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock, Superblock};
+use blockyard_disk::{Compat, FeatureSet, Incompat, RoCompat};
+use blockyard_recovery::{JournalPlace, Session};
+use blockyard_sync::{AtomicBool, AtomicU64, Mutex, rank};
+use std::sync::Arc;
+
+/// Memory that large directories may take for their blocks beyond the cache's, as a multiple of it.
+const LARGE_DIRECTORIES: usize = 3;
+
+impl Volume {
+    /// Recovers and validates the image; nothing but what recovery brings home is written.
+    pub(crate) fn open(
+        device: Arc<dyn BlockDevice>,
+        external: Option<Arc<dyn BlockDevice>>,
+        options: OpenOptions,
+        ctx: &OpContext,
+    ) -> Result<Self> {
+        let (_, sb) = read_superblock(&*device)?;
+        let read_only = options.read_only || device.is_read_only() || must_be_read_only(&sb);
+        if !read_only {
+            refuse_unwritable(&sb, external.is_some())?;
+        }
+        let device = recovered(device, external.as_ref(), &sb, read_only, options.recovery)?;
+        // Replay may have brought another superblock home.
+        let (raw, sb) = read_superblock(&*device)?;
+        if !read_only {
+            refuse_unwritable(&sb, external.is_some())?;
+        }
+        let geometry = *sb.geometry();
+        let block_size = geometry.block_size();
+        let place = if read_only { None } else { find_journal(&device, external.as_ref(), &options)? };
+        let committed = place.map(|place| {
+            let log = LogBlocks::new(Arc::clone(&device), external, place, wanted_log(&sb));
+            Arc::new(Committed::new(Arc::new(log)))
+        });
+        let view: Arc<dyn BlockDevice> = match &committed {
+            Some(committed) => {
+                Arc::new(HomeView::new(Arc::clone(&device), Arc::clone(committed), block_size))
+            }
+            None => Arc::clone(&device),
+        };
+        let allowance = Allowance::new(options.cache_bytes.saturating_mul(LARGE_DIRECTORIES) / block_size);
+        let cache = Arc::new(MetaCache::new(view, block_size, options.cache_bytes, allowance));
+        let groups = Arc::new(Groups::open(&*device, &sb, Arc::clone(&cache))?);
+        let space = Space::open(&sb, &groups, &options)?;
+        let super_block =
+            SuperBlock::new(&*device, raw, *sb.checksums(), block_size, geometry.cluster_ratio_bits())?;
+        let flushes = Arc::new(Flushes::new(Arc::clone(&device)));
+        let journal = open_journal(&device, &flushes, committed, &options, block_size)?;
+        let slots = usize_from_u32(options.cpus.max(1));
+        let txns = Arc::new(Transactions::new(slots, &*journal, Arc::clone(cache.allowance())));
+        let names = Arc::new(NameCache::new(options.name_cache_bytes));
+        let sb = Arc::new(sb);
+        let inodes = Inodes {
+            table: InodeTable::new(options.inodes_max, slots),
+            sb: Arc::clone(&sb),
+            cache: Arc::clone(&cache),
+            groups: Arc::clone(&groups),
+            txns: Arc::clone(&txns),
+            flushes: Arc::clone(&flushes),
+            names: Arc::clone(&names),
+        };
+        Ok(Self {
+            super_block: Mutex::new(rank::SUPERBLOCK, super_block),
+            inodes,
+            names,
+            txns,
+            started: AtomicU64::new(ctx.now.seconds.cast_unsigned()),
+            journal,
+            space,
+            failed: AtomicBool::new(false),
+            failure_noted: AtomicBool::new(false),
+            flushes,
+            inodes_created: AtomicU64::new(0),
+            device,
+            sb,
+            cache,
+            groups,
+            options,
+            read_only,
+            orphans: Orphans::none(),
+        })
+    }
+
+    /// The first writes: the log's superblock and the file system's. `orphans` are the notes that were found.
+    pub(crate) fn start_writing(&mut self, ctx: &OpContext, orphans: Orphans) -> Result<()> {
+        self.orphans = orphans;
+        self.journal.start()?;
+        let journaled = self.journal.keeps_promises();
+        let device = Arc::clone(&self.device);
+        self.super_block.get_mut().write_opened(&*device, ctx.now, journaled)
+    }
+
+    /// Blocks of directories whose places in the cache are worth a note.
+    pub(crate) fn cached_blocks_most(&self) -> usize {
+        dirty_max(self.options.cache_bytes / self.block_size()).most / 3 * 4
+    }
+}
+
+/// The image's journal, to write it; its log is empty, as it was recovered. One that writes home at once where there is none.
+fn open_journal(
+    device: &Arc<dyn BlockDevice>,
+    flushes: &Arc<Flushes>,
+    committed: Option<Arc<Committed>>,
+    options: &OpenOptions,
+    block_size: usize,
+) -> Result<Box<dyn Journal>> {
+    let dirty = dirty_max(options.cache_bytes / block_size);
+    let Some(committed) = committed else {
+        return Ok(Box::new(NullJournal::new(Arc::clone(device), dirty)));
+    };
+    let devices = Devices { home: Arc::clone(device), flushes: Arc::clone(flushes) };
+    let limits = Limits { dirty, transaction: options.transaction_blocks };
+    Ok(Box::new(LogJournal::open(devices, committed, limits, options.broken_rule)?))
+}
+
+/// Blocks that may be dirty beside a cache of so many: three quarters, as the rest keeps what operations read. What changes
+/// before a commit that is going on has written it is set aside: as much as may be dirty, at most.
+fn dirty_max(cache_blocks: usize) -> DirtyMax {
+    let usual = (cache_blocks / 4 * 3).max(256);
+    DirtyMax { usual, most: usual.saturating_mul(1 + LARGE_DIRECTORIES) }
+}
+
+/// The format of the log of this file system.
+fn wanted_log(sb: &Superblock) -> Wanted {
+    let FeatureSet { incompat, ro_compat, .. } = *sb.features();
+    Wanted {
+        is_64bit: incompat.contains(Incompat::BIT64),
+        has_checksums: ro_compat.contains(RoCompat::METADATA_CSUM),
+    }
+}
+
+/// Where the image's journal is; `None` when there is none or it is not wanted.
+fn find_journal(
+    device: &Arc<dyn BlockDevice>,
+    external: Option<&Arc<dyn BlockDevice>>,
+    options: &OpenOptions,
+) -> Result<Option<JournalPlace>> {
+    if options.journal == JournalUse::Ignored {
+        return Ok(None);
+    }
+    let session = match external {
+        Some(journal) => Session::open_with_journal(&**device, &**journal),
+        None => Session::open(&**device),
+    };
+    Ok(session?.into_journal())
+}
+
+fn read_superblock(device: &dyn BlockDevice) -> Result<(RawSuperblock, Superblock)> {
+    let mut bytes = [0; RawSuperblock::SIZE];
+    device.read_at(PRIMARY_OFFSET, &mut bytes)?;
+    let sb = Superblock::parse(&bytes)?;
+    let size = sb.geometry().blocks_count().raw() << sb.geometry().block_bits();
+    if device.size() < size {
+        return Err(Error::Refused(format!(
+            "the file system has {size} bytes, the device only {}: the image is cut short",
+            device.size()
+        )));
+    }
+    debug_assert!(usize_from_u64(u64_from_usize(bytes.len())) == RawSuperblock::SIZE);
+    Ok((*sb.raw(), sb))
+}
+
+/// Features that allow reading only.
+fn must_be_read_only(sb: &Superblock) -> bool {
+    let never_written = RoCompat::READONLY | RoCompat::SHARED_BLOCKS;
+    !sb.unknown_ro_compat().is_empty() || sb.features().ro_compat.intersects(never_written)
+}
+
+/// Features that must be maintained when writing and are not.
+fn refuse_unwritable(sb: &Superblock, has_external: bool) -> Result<()> {
+    let FeatureSet { incompat, ro_compat, compat } = *sb.features();
+    let is_external = compat.contains(Compat::HAS_JOURNAL) && sb.journal_inode().is_none();
+    let refused = [
+        (incompat.contains(Incompat::MMP), "mmp"),
+        (incompat.contains(Incompat::CASEFOLD), "casefold"),
+        (ro_compat.contains(RoCompat::QUOTA), "quota"),
+        (is_external && !has_external, "an external journal that was not given"),
+        (sb.desc_size() > 64, "group descriptors above 64 bytes"),
+    ];
+    if let Some((_, name)) = refused.iter().find(|(is, _)| *is) {
+        return Err(Error::Refused(format!("{name}: can only be opened read-only")));
+    }
+    if sb.state().contains(FsState::ERROR) {
+        return Err(Error::Refused(
+            "the file system is marked as having errors: run a check first".to_owned(),
+        ));
+    }
+    Ok(())
+}

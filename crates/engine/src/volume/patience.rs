@@ -1,0 +1,73 @@
+//! Waiting for space: for clusters that a commit makes usable, or that others hold for a moment.
+
+use super::Volume;
+use crate::space::privileges;
+use crate::{Error, OpContext, Result};
+use blockyard_sync::{Backend, Native};
+use std::time::Duration;
+
+/// Commits that one request may force to get freed clusters back.
+const RETRIES_MAX: u32 = 3;
+/// Attempts to get space that was promised: others hold it for a moment only.
+const PATIENCE: u32 = 300;
+/// Attempts between which others may go on at once; after them this thread stands aside for [`PAUSE`].
+const HASTE: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(1);
+
+impl Volume {
+    /// After [`Error::NoSpace`]: commits when freed clusters wait for that, at most three times. Outside a handle. Where
+    /// Linux is followed it is also tried again, without a commit, while a cluster could be claimed.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when nothing is left to wait for.
+    pub(crate) fn retry_after_commit(&self, ctx: &OpContext, tries: &mut u32) -> Result<()> {
+        if *tries >= RETRIES_MAX {
+            return Err(Error::NoSpace);
+        }
+        *tries += 1;
+        if self.space.allocator().pending_clusters() > 0 {
+            return self.commit_to_retry(ctx);
+        }
+        let may_fit = self.options().follow_page_cache && self.space.allocator().has_room(1, privileges(ctx));
+        if may_fit { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    /// Runs a step of write-back until it finds the space that it was promised: that may be preallocated for another
+    /// file, about to come back from a claim, or freed in the running transaction. Outside a handle.
+    ///
+    /// # Errors
+    /// Those of `step`. [`Error::NoSpace`] means that more was promised than can be had: in a sound image that is a bug,
+    /// in a damaged one free clusters may lie in groups whose bitmaps can not be used.
+    pub(crate) fn patiently<T>(&self, ctx: &OpContext, mut step: impl FnMut() -> Result<T>) -> Result<T> {
+        let patience = match self.options().follow_page_cache {
+            // By Linux's rules the write sees to retries, or nothing was promised to the mapping.
+            true if self.places_as_linux() => 0,
+            true => RETRIES_MAX,
+            false => PATIENCE,
+        };
+        let mut tries = 0;
+        loop {
+            match step() {
+                Err(Error::NoSpace)
+                    if tries < patience && self.space.allocator().free_clusters().free > 0 => {}
+                other => return other,
+            }
+            tries += 1;
+            if self.space.allocator().pending_clusters() > 0 {
+                self.commit_to_retry(ctx)?;
+            } else if tries < HASTE {
+                Native::yield_now();
+            } else {
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    fn commit_to_retry(&self, ctx: &OpContext) -> Result<()> {
+        self.commit_point(ctx)?;
+        if let Some(ends) = &self.options().io_ends {
+            ends.0.committed();
+        }
+        Ok(())
+    }
+}

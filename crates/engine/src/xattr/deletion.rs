@@ -1,0 +1,67 @@
+//! Unmaking inodes: when the last link and the last open reference are gone.
+
+use crate::broken_rule::BrokenRule;
+use crate::file::FREE_CREDITS;
+use crate::inode::Inode;
+use crate::xattr::Xattrs;
+use crate::{OpContext, Result};
+use blockyard_sync::Ordering;
+use std::sync::Arc;
+
+/// Metadata blocks that freeing an inode number touches.
+const CREDITS: usize = 12;
+
+impl Xattrs {
+    /// Deletes an inode that has no links and no open references: blocks, attributes, number.
+    pub(crate) fn delete_if_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
+        // Values have no attributes, so this ends.
+        let values = self.delete_unused(ctx, inode)?;
+        values.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
+    }
+
+    /// As [`Self::delete_if_unused`], but for the attribute values in inodes that it leaves without a reference.
+    fn delete_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<Vec<Arc<Inode>>> {
+        let mut data = inode.write();
+        {
+            let core = inode.core();
+            if core.deleted || core.links() > 0 || inode.opens.load(Ordering::Acquire) > 0 {
+                return Ok(Vec::new());
+            }
+        }
+        let held = self.value_inodes(inode, &inode.core())?;
+        if self.volume.breaks(BrokenRule::EarlyOrphanRemoval) {
+            let handle = self.volume.begin(ctx, CREDITS)?;
+            let mut core = inode.core_mut();
+            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+            self.volume.orphans.remove_orphan(&handle, &mut core);
+        }
+        self.files.drop_content(ctx, inode, &mut data);
+        let mut end = u32::MAX;
+        // The last blocks go with the inode, so that no crash leaves one that owns nothing: a long symbolic link would
+        // be taken for a short one.
+        let credits = CREDITS + held.credits();
+        let (handle, mut core, _attributes) = loop {
+            let handle = self.volume.begin(ctx, credits + FREE_CREDITS)?;
+            let mut core = inode.core_mut();
+            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+            self.volume
+                .groups
+                .pin_inode_bitmap(&handle, self.volume.geometry().locate_inode(inode.number()).0)?;
+            let attributes = self.reserve_attribute_block(&handle, &core)?;
+            end = self.files.free_mapped(ctx, &handle, inode, &mut core, 0..end, credits)?;
+            if end == 0 {
+                break (handle, core, attributes);
+            }
+        };
+        let unused = self.release_attributes(&handle, inode, &mut core, &held)?;
+        self.volume.orphans.remove_orphan(&handle, &mut core);
+        core.deleted = true;
+        core.set_size(0);
+        self.volume.set_deletion_time(ctx, &mut core);
+        drop(core);
+        self.volume.retire(&handle, inode);
+        let freed = self.volume.free_inode_number(&handle, inode);
+        self.volume.apply(freed)?;
+        Ok(unused)
+    }
+}
