@@ -28,7 +28,8 @@ use blockyard_alloc::{Policy, Tunable};
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::Timestamp;
 use blockyard_disk::num::u32_from_usize;
-use blockyard_engine::{Events, FileSystem, IoEndSource, IoEnds, OpenOptions};
+use blockyard_engine::instruments::{Instruments, IoEndSource, IoEnds};
+use blockyard_engine::{Events, FileSystem, OpenOptions};
 use blockyard_inspect::reader::Reader;
 use blockyard_lab::scratch::Scratch;
 use blockyard_lab::trace::play::engine::EnginePlayer;
@@ -306,11 +307,9 @@ fn on_engine(plan: &Plan, image: MemoryDevice, lines: &[Line], given: Given) -> 
     let collector = Arc::new(Collector::default());
     let Given { played: theirs, commits, conversions } = given;
     let schedule = Arc::new(Schedule::new(conversions, Arc::clone(&collector)));
-    let options = OpenOptions {
-        events: Some(Events(Arc::<Collector>::clone(&collector))),
-        io_ends: Some(IoEnds(Arc::<Schedule>::clone(&schedule))),
-        ..like(plan)?
-    };
+    let mut options =
+        OpenOptions { events: Some(Events(Arc::<Collector>::clone(&collector))), ..like(plan)? };
+    options.instruments.io_ends = Some(IoEnds(Arc::<Schedule>::clone(&schedule)));
     let loading = plan.loading;
     let prepare = move |fs: &FileSystem| {
         let allocator = fs.allocator();
@@ -387,8 +386,7 @@ fn like(plan: &Plan) -> Result<OpenOptions> {
         commit_point_handles: u64::MAX,
         commit_interval_seconds: i64::MAX,
         // The kernel's own commits are told.
-        transaction_blocks: Some(usize::MAX),
-        follow_page_cache: true,
+        instruments: Instruments { transaction_blocks: Some(usize::MAX), ..Instruments::page_cache() },
         delayed_allocation: !has("nodelalloc"),
         ..OpenOptions::default()
     })

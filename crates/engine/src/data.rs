@@ -5,23 +5,54 @@
 //!
 //! What was promised to it is noted here; `file/promises.rs` makes and keeps the promises.
 
-mod folios;
-mod holes;
 mod unconverted;
 
-pub(crate) use folios::Folios;
-pub(crate) use holes::Holes;
 pub(crate) use unconverted::Unconverted;
 
+use crate::requests::Pages;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut, Range};
 
 /// What waits of one file's data. Guarded by the inode's content lock.
 ///
 /// Few of the inodes in memory have any: it takes memory from the first change on.
-#[derive(Default)]
 pub(crate) struct FileData {
+    /// What is remembered of its pages and holes.
+    pub(crate) pages: Pages,
     waiting: Option<Box<Waiting>>,
+}
+
+impl FileData {
+    /// Nothing waits.
+    pub(crate) const fn new(pages: Pages) -> Self {
+        Self { pages, waiting: None }
+    }
+
+    /// Drops the dirty blocks of a range: they were written, or their content no longer matters. Gives their number.
+    pub(crate) fn drop_range(&mut self, range: Range<u32>) -> usize {
+        self.pages.forget_kinds(&range);
+        self.waiting.as_mut().map_or(0, |waiting| waiting.drop_range(range))
+    }
+
+    /// The pages of a range of bytes go; what is dirty in the range was dropped or does not matter.
+    pub(crate) fn forget_pages(&mut self, bytes: Range<u64>, block_bits: u32) {
+        let waiting = self.waiting.as_deref().unwrap_or(&NOTHING);
+        let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
+        let gone = block(bytes.start.next_multiple_of(1 << block_bits))..block(bytes.end);
+        self.pages.forget(bytes, |folio| {
+            let (start, end) = (block(folio.start), block(folio.end));
+            waiting.first_in(start..end.min(gone.start).max(start)).is_some()
+                || waiting.first_in(start.max(gone.end).min(end)..end).is_some()
+        });
+    }
+
+    /// Clean pages go; of a file that nobody has open and that has no other ones (`is_unused`) also what was remembered of holes.
+    pub(crate) fn forget_clean_pages(&mut self, block_bits: u32, is_unused: bool) {
+        let waiting = self.waiting.as_deref().unwrap_or(&NOTHING);
+        let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
+        let is_dirty = |folio: Range<u64>| waiting.first_in(block(folio.start)..block(folio.end)).is_some();
+        self.pages.forget_clean(is_dirty, is_unused && waiting.is_empty());
+    }
 }
 
 impl Deref for FileData {
@@ -40,9 +71,6 @@ impl DerefMut for FileData {
 
 /// What waits of a file of which nothing does.
 static NOTHING: Waiting = Waiting {
-    folios: Folios::new(),
-    holes: Holes::new(),
-    kinds: BTreeMap::new(),
     blocks: BTreeMap::new(),
     unconverted: Unconverted::new(),
     reserved: BTreeSet::new(),
@@ -54,12 +82,6 @@ static NOTHING: Waiting = Waiting {
 /// The dirty blocks of one file, and what belongs to them.
 #[derive(Default)]
 pub(crate) struct Waiting {
-    /// The page cache's pieces, where they are followed.
-    pub(crate) folios: Folios,
-    /// The holes that Linux remembers, where that is followed.
-    pub(crate) holes: Holes,
-    /// What its dirty blocks were mapped to when they became dirty, where that is followed.
-    kinds: BTreeMap<u32, CachedAs>,
     blocks: BTreeMap<u32, Box<[u8]>>,
     /// What was written and is not mapped as written yet.
     pub(crate) unconverted: Unconverted,
@@ -74,48 +96,7 @@ pub(crate) struct Waiting {
     amid: bool,
 }
 
-/// As what the page cache remembers a dirty block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CachedAs {
-    /// It had no place.
-    Delayed,
-    /// Its place reads as zeroes.
-    Unwritten,
-    /// It has a place.
-    Mapped,
-}
-
 impl Waiting {
-    /// Notes what a block that becomes dirty is mapped to.
-    pub(crate) fn note_kind(&mut self, logical: u32, kind: CachedAs) {
-        self.kinds.insert(logical, kind);
-    }
-
-    /// The part of a run of dirty blocks up to which all were alike when they became dirty.
-    pub(crate) fn alike(&self, run: Range<u32>) -> Range<u32> {
-        let first = self.kinds.get(&run.start);
-        let other = run.clone().find(|block| self.kinds.get(block) != first);
-        run.start..other.unwrap_or(run.end)
-    }
-
-    /// Remembers the hole that a look-up of `logical` found, as far as it goes in the mapping; not beyond blocks that wait for
-    /// their place. Linux does not look what lies between such blocks before it and `logical`.
-    pub(crate) fn remember_hole(&mut self, hole: Range<u32>, logical: u32) {
-        if self.holes.end_of(logical).is_none() && !self.kinds.contains_key(&logical) {
-            let start =
-                if self.kinds.range(hole.start..logical).next().is_some() { logical } else { hole.start };
-            let end = self.kinds.range(logical..hole.end).next().map_or(hole.end, |(&block, _)| block);
-            self.holes.remember(start..end);
-        }
-    }
-
-    /// Remembers a hole between extents that were read together, if no part of it is known.
-    pub(crate) fn remember_gap(&mut self, gap: Range<u32>) {
-        if !self.holes.touches(&gap) && self.kinds.range(gap.clone()).next().is_none() {
-            self.holes.remember(gap);
-        }
-    }
-
     /// Whether there is nothing to write back.
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
@@ -153,21 +134,6 @@ impl Waiting {
         Some(start..end)
     }
 
-    /// As [`Self::first_run`], but of folios only of which no piece waits for its conversion.
-    pub(crate) fn first_run_not_busy(&self, from: u32, most: u32, block_bits: u32) -> Option<Range<u32>> {
-        let folio = |block: u32| self.folios.around(block, block_bits);
-        let is_busy = |folio: &Range<u32>| self.unconverted.touches(folio);
-        let mut run = self.first_run(from, most)?;
-        while is_busy(&folio(run.start)) {
-            run = self.first_run(folio(run.start).end, most)?;
-        }
-        let mut end = folio(run.start).end;
-        while end < run.end && !is_busy(&folio(end)) {
-            end = folio(end).end;
-        }
-        Some(run.start..end.min(run.end))
-    }
-
     /// The runs of dirty blocks of a range, in ascending order.
     pub(crate) fn runs_in(&self, range: Range<u32>) -> Vec<Range<u32>> {
         let mut runs: Vec<Range<u32>> = Vec::new();
@@ -180,31 +146,6 @@ impl Waiting {
         runs
     }
 
-    /// The page cache's pages of a range of bytes go; what is dirty in the range was dropped or does not matter.
-    pub(crate) fn drop_folios(&mut self, bytes: Range<u64>, block_bits: u32) {
-        let mut folios = std::mem::take(&mut self.folios);
-        let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
-        let gone = block(bytes.start.next_multiple_of(1 << block_bits))..block(bytes.end);
-        folios.drop_bytes(bytes, |folio| {
-            let (start, end) = (block(folio.start), block(folio.end));
-            self.first_in(start..end.min(gone.start).max(start)).is_some()
-                || self.first_in(start.max(gone.end).min(end)..end).is_some()
-        });
-        self.folios = folios;
-    }
-
-    /// The page cache's clean pages go; of a file that nobody has open and that has no other ones (`is_unused`) also what was
-    /// remembered of holes.
-    pub(crate) fn drop_caches(&mut self, block_bits: u32, is_unused: bool) {
-        let mut folios = std::mem::take(&mut self.folios);
-        let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
-        folios.keep(|folio| self.first_in(block(folio.start)..block(folio.end)).is_some());
-        self.folios = folios;
-        if is_unused && self.is_empty() {
-            self.holes = Holes::default();
-        }
-    }
-
     /// Whether blocks outside a range are dirty.
     pub(crate) fn has_more_than(&self, range: &Range<u32>) -> bool {
         self.blocks.range(..range.start).next().is_some() || self.blocks.range(range.end..).next().is_some()
@@ -215,17 +156,14 @@ impl Waiting {
         self.blocks.range(range).next().map(|(&number, _)| number)
     }
 
-    /// Drops the dirty blocks of a range: they were written, or their content no longer matters. Gives their number.
-    pub(crate) fn drop_range(&mut self, range: Range<u32>) -> usize {
+    fn drop_range(&mut self, range: Range<u32>) -> usize {
         let before = self.blocks.len();
         if range.start == 0 && range.end == u32::MAX {
             self.blocks.clear();
-            self.kinds.clear();
         } else {
             let gone: Vec<u32> = self.blocks.range(range).map(|(&number, _)| number).collect();
             for number in gone {
                 self.blocks.remove(&number);
-                self.kinds.remove(&number);
             }
         }
         before - self.blocks.len()
@@ -300,11 +238,12 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
-    use super::{CachedAs, FileData};
+    use super::FileData;
+    use crate::requests::Pages;
 
     #[test]
     fn runs_stop_at_gaps_and_at_the_limit() {
-        let mut data = FileData::default();
+        let mut data = FileData::new(Pages::none());
         for number in [3, 4, 5, 9] {
             data.insert(number, Box::from([0; 4]));
         }
@@ -314,38 +253,5 @@ mod tests {
         assert_eq!(data.runs_in(4..20), [4..6, 9..10]);
         assert_eq!(data.drop_range(4..10), 3);
         assert_eq!(data.first_run(4, 100), None);
-    }
-
-    #[test]
-    fn a_run_that_is_not_busy_begins_behind_busy_folios_and_ends_before_the_next() {
-        let mut data = FileData::default();
-        data.folios.note_write(0..16 << 12);
-        data.folios.note_write(16 << 12..20 << 12);
-        data.folios.note_write(20 << 12..24 << 12);
-        for number in (10..16).chain(16..24) {
-            data.insert(number, Box::from([0; 4]));
-        }
-        assert_eq!(data.first_run_not_busy(0, 100, 12), Some(10..24));
-        data.unconverted.push(0..3);
-        assert_eq!(data.first_run_not_busy(0, 100, 12), Some(16..24), "a folio is busy as a whole");
-        data.unconverted.push(23..24);
-        assert_eq!(data.first_run_not_busy(0, 100, 12), Some(16..20));
-        assert_eq!(data.first_run_not_busy(20, 100, 12), None);
-    }
-
-    #[test]
-    fn a_look_up_remembers_a_hole_between_waiting_blocks() {
-        let mut data = FileData::default();
-        data.note_kind(4, CachedAs::Delayed);
-        data.remember_hole(2..u32::MAX, 7);
-        assert_eq!([5, 6, 7, 9].map(|block| data.holes.end_of(block).is_some()), [false, false, true, true]);
-        data.holes.forget(7..8);
-        data.note_kind(7, CachedAs::Delayed);
-        data.remember_hole(2..u32::MAX, 5);
-        assert_eq!([4, 5, 6, 7].map(|block| data.holes.end_of(block)), [None, Some(7), Some(7), None]);
-        data.remember_hole(2..u32::MAX, 7);
-        data.remember_gap(2..4);
-        data.remember_gap(3..5);
-        assert_eq!([2, 3, 4].map(|block| data.holes.end_of(block)), [Some(4), Some(4), None]);
     }
 }

@@ -4,22 +4,22 @@
 //! then a handle marks the clusters, maps them and raises the size on disk. Nobody can ever read what was there
 //! before, and a handle is never open during data I/O.
 
-mod by_folio;
 mod convert;
 mod direct;
 mod fallocate;
 mod inline;
 mod logged;
+mod page_cache;
 mod part;
 #[cfg(test)]
 mod promise_tests;
 mod promises;
 mod read;
-mod seen_holes;
 mod steps;
 mod truncate;
 mod write;
 mod write_back;
+mod writing;
 
 pub use fallocate::Fallocate;
 pub(crate) use truncate::FREE_CREDITS;
@@ -28,12 +28,15 @@ pub(crate) use write_back::RUN_CREDITS;
 use crate::mapping::Mapping;
 use crate::volume::Volume;
 use blockyard_sync::AtomicU64;
+use page_cache::PageCache;
 use std::sync::Arc;
+use writing::{Whole, Writing};
 
 /// The content of files.
 pub(crate) struct Files {
     volume: Arc<Volume>,
     mapping: Arc<Mapping>,
+    writing: Box<dyn Writing>,
     /// Bytes of dirty file data. Relaxed: a threshold.
     dirty_bytes: AtomicU64,
 }
@@ -41,6 +44,17 @@ pub(crate) struct Files {
 impl Files {
     /// The files of a volume.
     pub(crate) fn new(volume: &Arc<Volume>, mapping: &Arc<Mapping>) -> Self {
-        Self { volume: Arc::clone(volume), mapping: Arc::clone(mapping), dirty_bytes: AtomicU64::new(0) }
+        let instruments = &volume.options().instruments;
+        let writing: Box<dyn Writing> = if instruments.page_cache {
+            Box::new(PageCache::new(instruments.io_ends.clone(), volume.delays_allocation()))
+        } else {
+            Box::new(Whole)
+        };
+        Self {
+            volume: Arc::clone(volume),
+            mapping: Arc::clone(mapping),
+            writing,
+            dirty_bytes: AtomicU64::new(0),
+        }
     }
 }

@@ -7,12 +7,13 @@ mod attributes;
 mod cleanup;
 mod data;
 mod durability;
-mod linux;
+mod instrumented;
 mod names;
 mod open;
 mod xattrs;
 
 pub use attributes::{Attributes, SetAttributes};
+pub use instrumented::Instrumented;
 
 use crate::file::Files;
 use crate::namespace::Namespace;

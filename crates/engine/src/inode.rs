@@ -22,6 +22,7 @@ use crate::data::FileData;
 use crate::directory::{DirNames, Known, NameCache};
 use crate::epoch::Epoch;
 use crate::groups::Groups;
+use crate::requests::{Pages, Rules};
 use crate::txn::{Flushes, Handle, Transactions};
 use crate::{Error, OpContext, Result};
 use blockyard_alloc::InodeAlloc;
@@ -98,6 +99,7 @@ pub(crate) struct Inodes {
     pub(crate) flushes: Arc<Flushes>,
     /// Names of large directories that are known without their blocks.
     pub(crate) names: Arc<NameCache>,
+    pub(crate) rules: Rules,
 }
 
 /// What encoding an inode takes beside the inode.
@@ -274,6 +276,7 @@ impl Inode {
         group: GroupNr,
         core: InodeCore,
         names: &NameCache,
+        pages: Pages,
     ) -> Self {
         Self {
             names: (kind == FileType::Directory).then(|| names.of(number)),
@@ -281,7 +284,7 @@ impl Inode {
             number,
             kind,
             group,
-            content: RwLock::new(rank::INODE, FileData::default()),
+            content: RwLock::new(rank::INODE, FileData::new(pages)),
             core: RwLock::new(rank::MAPPING, core),
             epoch: AtomicU32::new(Epoch::NONE.raw()),
             changed_in: AtomicU64::new(0),
@@ -346,6 +349,11 @@ impl InodeCore {
     /// The 60 bytes of `i_block`.
     pub(crate) fn root(&self) -> &[u8; 60] {
         &self.slot.raw().i_block
+    }
+
+    /// The root of the extent tree, where there is one.
+    pub(crate) fn extent_root(&self) -> Option<&[u8; 60]> {
+        (self.map == InodeMap::Extents).then(|| self.root())
     }
 
     /// The 60 bytes of `i_block`, to change them.

@@ -24,7 +24,7 @@ mod records;
 pub(crate) use blocks::{LogBlocks, Wanted};
 pub(crate) use committed::{Committed, HomeView};
 
-use crate::broken_rule::BrokenRule;
+use crate::instruments::BrokenRule;
 use crate::txn::{DirtyMax, Flushes, Image, Journal, Prepared};
 use crate::{Error, Result};
 use blockyard_device::BlockDevice;

@@ -29,7 +29,6 @@
 
 #![forbid(unsafe_code)]
 
-mod broken_rule;
 mod cache;
 mod context;
 mod data;
@@ -42,7 +41,8 @@ mod file;
 mod fs;
 mod groups;
 mod inode;
-mod io_ends;
+#[doc(hidden)]
+pub mod instruments;
 mod journal;
 mod mapping;
 pub mod mkfs;
@@ -51,19 +51,19 @@ mod numbers;
 mod options;
 mod orphans;
 mod pool;
+mod requests;
 mod space;
 mod txn;
 mod volume;
 mod xattr;
 
-#[doc(hidden)]
-pub use broken_rule::BrokenRule;
 pub use context::OpContext;
 pub use directories::DirEntry;
 pub use error::{Error, Result};
 pub use file::Fallocate;
+#[doc(hidden)]
+pub use fs::Instrumented;
 pub use fs::{Attributes, FileSystem, SetAttributes, Statistics};
-pub use io_ends::{IoEnd, IoEndSource, IoEnds};
 pub use namespace::RenameMode;
 pub use options::{DataMode, Events, JournalUse, OpenOptions, Recovery};
 pub use volume::NewInode;

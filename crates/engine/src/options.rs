@@ -1,7 +1,7 @@
 //! How to open an image.
 
-use crate::broken_rule::BrokenRule;
-use crate::io_ends::IoEnds;
+use crate::instruments::Instruments;
+use blockyard_alloc::policy::slots::When;
 use blockyard_alloc::{EventSink, Policy};
 use std::fmt;
 use std::sync::Arc;
@@ -74,23 +74,15 @@ pub struct OpenOptions {
     /// Age of a transaction, by the callers' clock, at which the next operation or [`FileSystem::tick`] commits it.
     /// Without a journal nothing is committed by age.
     pub commit_interval_seconds: i64,
-    /// Blocks that a transaction may change before it is committed, 64 to three quarters of the log; `None`: a third of it, as
-    /// Linux. Never more than three quarters of what the cache may hold, which alone count without a journal.
-    pub transaction_blocks: Option<usize>,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,
-    /// Cut write-back where Linux's page cache would make it cut: for comparing decisions with a kernel's. Costs memory
-    /// for each file that is written, also when it is clean.
-    pub follow_page_cache: bool,
     /// Seed of the allocation policy's random choices.
     pub seed: u64,
-    /// A rule to break; only for tests of crash tests.
-    #[doc(hidden)]
-    pub broken_rule: Option<BrokenRule>,
     /// Who is told of each decision of the block allocator.
     pub events: Option<Events>,
-    /// Who tells when the I/O of write-back has ended: for comparing decisions with a kernel's. Nobody: at once.
-    pub io_ends: Option<IoEnds>,
+    /// What is to be done differently for an instrument that compares or tests.
+    #[doc(hidden)]
+    pub instruments: Instruments,
 }
 
 /// Receives one event for each decision of the block allocator, in the thread that asked for the blocks.
@@ -120,13 +112,17 @@ impl Default for OpenOptions {
             inodes_max: 16_384,
             commit_point_handles: 131_072,
             commit_interval_seconds: 5,
-            transaction_blocks: None,
             delayed_allocation: true,
-            follow_page_cache: false,
             seed: 0,
-            broken_rule: None,
             events: None,
-            io_ends: None,
+            instruments: Instruments::default(),
         }
+    }
+}
+
+impl OpenOptions {
+    /// Whether blocks are chosen at write-back.
+    pub(crate) fn delays_allocation(&self) -> bool {
+        self.delayed_allocation && self.policy.when == When::WriteBack
     }
 }

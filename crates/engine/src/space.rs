@@ -7,10 +7,10 @@
 
 mod sources;
 
-use crate::broken_rule::BrokenRule;
 use crate::cache::{BlockKind, Buffer};
 use crate::groups::Groups;
 use crate::inode::Inode;
+use crate::instruments::BrokenRule;
 use crate::options::DataMode;
 use crate::pool::Pool;
 use crate::txn::Handle;

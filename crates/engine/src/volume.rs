@@ -14,17 +14,17 @@ mod super_block;
 
 pub use new_inode::NewInode;
 
-use crate::broken_rule::BrokenRule;
 use crate::cache::MetaCache;
 use crate::directory::NameCache;
 use crate::groups::Groups;
 use crate::inode::Inodes;
+use crate::instruments::BrokenRule;
 use crate::options::OpenOptions;
 use crate::orphans::Orphans;
+use crate::requests::Rules;
 use crate::space::Space;
 use crate::txn::{Flushes, Handle, Journal, Transactions};
 use crate::{Error, OpContext, Result};
-use blockyard_alloc::policy::slots::When;
 use blockyard_device::BlockDevice;
 use blockyard_disk::Geometry;
 use blockyard_disk::num::usize_from_u64;
@@ -48,6 +48,7 @@ pub(crate) struct Volume {
     pub(crate) journal: Box<dyn Journal>,
     pub(crate) space: Space,
     options: OpenOptions,
+    pub(crate) rules: Rules,
     read_only: bool,
     pub(crate) orphans: Orphans,
     /// When the running transaction began, in Unix seconds (an i64's bits). Relaxed: a threshold.
@@ -104,7 +105,7 @@ impl Volume {
 
     /// Whether a rule is to be broken.
     pub(crate) fn breaks(&self, rule: BrokenRule) -> bool {
-        self.options.broken_rule == Some(rule)
+        self.options.instruments.broken_rule == Some(rule)
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {
@@ -169,11 +170,6 @@ impl Volume {
 
     /// Whether blocks are chosen at write-back.
     pub(crate) fn delays_allocation(&self) -> bool {
-        self.options().delayed_allocation && self.options().policy.when == When::WriteBack
-    }
-
-    /// Whether writes place their blocks at once by Linux's rules: nothing was reserved, and the write sees to retries.
-    pub(crate) fn places_as_linux(&self) -> bool {
-        self.options().follow_page_cache && !self.delays_allocation()
+        self.options.delays_allocation()
     }
 }

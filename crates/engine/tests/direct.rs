@@ -8,6 +8,7 @@ mod support;
 use blockyard_alloc::{AllocEvent, EventSink, RequestFlags};
 use blockyard_device::MemoryDevice;
 use blockyard_disk::InodeNr;
+use blockyard_engine::instruments::Instruments;
 use blockyard_engine::{Events, Fallocate, FileSystem, OpenOptions, mkfs};
 use blockyard_sync::CpuSlot;
 use std::sync::{Arc, Mutex};
@@ -42,8 +43,10 @@ impl World {
         mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
         let requests = Arc::new(Requests::default());
         let events = Some(Events(Arc::<Requests>::clone(&requests)));
-        let fs =
-            open_with(&device, OpenOptions { events, follow_page_cache: true, ..OpenOptions::default() });
+        let fs = open_with(
+            &device,
+            OpenOptions { events, instruments: Instruments::page_cache(), ..OpenOptions::default() },
+        );
         let inode = file(&fs, ROOT, "f");
         fs.open_inode(inode, true).unwrap();
         Self { device, fs, requests, inode }

@@ -8,6 +8,7 @@ mod support;
 mod trial;
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_engine::instruments::Instruments;
 use blockyard_engine::{DataMode, Error, Fallocate, OpenOptions, mkfs};
 use std::sync::Arc;
 use support::{ROOT, context, file};
@@ -46,7 +47,7 @@ fn a_range_inside_a_block_is_zeroed_wherever_it_begins() {
 fn a_direct_write_comes_after_the_data_that_waited() {
     for bits in [12, 13, 14, 16] {
         let device = Arc::new(formatted(&ext4(1 << bits), 256 << 20));
-        let options = OpenOptions { follow_page_cache: true, ..OpenOptions::default() };
+        let options = OpenOptions { instruments: Instruments::page_cache(), ..OpenOptions::default() };
         let fs = open_on(&device, options);
         let inode = file(&fs, ROOT, FILE);
         let block = 1_usize << bits;
@@ -68,7 +69,8 @@ fn a_direct_write_comes_after_the_data_that_waited() {
 #[test]
 fn a_block_that_is_placed_at_once_is_zeroes_but_for_what_was_written() {
     let device = Arc::new(formatted(&mkfs::Options::ext3().block_size(4096), 64 << 20));
-    let fs = open_on(&device, OpenOptions { follow_page_cache: true, ..OpenOptions::default() });
+    let fs =
+        open_on(&device, OpenOptions { instruments: Instruments::page_cache(), ..OpenOptions::default() });
     let [inode, old, filler] = [FILE, b"old", b"filler"].map(|name| file(&fs, ROOT, name));
     fs.truncate(&context(), inode, 1 << 20).unwrap();
     let mut at = 0;
@@ -189,7 +191,10 @@ fn a_refused_insertion_keeps_the_size() {
 #[test]
 fn a_tail_is_moved_in_the_smallest_transactions() {
     let device = Arc::new(formatted(&ext4(1024), 64 << 20));
-    let fs = open_on(&device, OpenOptions { transaction_blocks: Some(0), ..OpenOptions::default() });
+    let fs = open_on(
+        &device,
+        OpenOptions { instruments: Instruments::transaction_blocks(0), ..OpenOptions::default() },
+    );
     for (extents, len) in [(1500, 4096), (1500, 2 << 20), (20, 4096)] {
         let (inode, model) = comb(&fs, extents, 3);
         let bytes = u64_from_usize(len);
@@ -212,8 +217,11 @@ fn a_write_that_finds_no_room_leaves_the_content_of_an_inode() {
     let base = formatted(&ext4(4096).features("inline_data").inode_size(256), 24 << 20);
     let write = format!("write {} file", source.display());
     let device = Arc::new(debugged(&base, scratch.path(), &[write]));
-    let options =
-        OpenOptions { follow_page_cache: true, delayed_allocation: false, ..OpenOptions::default() };
+    let options = OpenOptions {
+        instruments: Instruments::page_cache(),
+        delayed_allocation: false,
+        ..OpenOptions::default()
+    };
     let fs = open_on(&device, options);
     let filler = file(&fs, ROOT, "filler");
     let (mut at, mut step) = (0, 1 << 20);

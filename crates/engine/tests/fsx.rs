@@ -11,6 +11,7 @@ mod kinds;
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
+use blockyard_engine::instruments::Instruments;
 use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
 use blockyard_ranges::Ranges;
 use blockyard_testkit::fill::pattern;
@@ -298,7 +299,7 @@ impl World {
             5 => ("sync", fs.sync(&ctx)),
             6 => ("commit", fs.commit(&ctx)),
             _ => {
-                fs.drop_caches();
+                fs.instrumented().drop_caches();
                 ("drop_caches", Ok(()))
             }
         };
@@ -364,7 +365,10 @@ impl Drop for World {
 
 fn open(kind: &Kind, device: &Arc<MemoryDevice>) -> FileSystem {
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
-    let options = OpenOptions { follow_page_cache: kind.follow_page_cache, ..OpenOptions::default() };
+    let options = OpenOptions {
+        instruments: Instruments::page_cache_if(kind.follow_page_cache),
+        ..OpenOptions::default()
+    };
     FileSystem::open(shared, options, &context()).unwrap()
 }
 

@@ -9,9 +9,8 @@ mod support;
 use blockyard_alloc::{AllocEvent, EventSink, RequestFlags, Tunable};
 use blockyard_device::MemoryDevice;
 use blockyard_disk::InodeNr;
-use blockyard_engine::{
-    Events, Fallocate, FileSystem, IoEnd, IoEndSource, IoEnds, JournalUse, OpenOptions, mkfs,
-};
+use blockyard_engine::instruments::{Instruments, IoEnd, IoEndSource, IoEnds};
+use blockyard_engine::{Events, Fallocate, FileSystem, JournalUse, OpenOptions, mkfs};
 use blockyard_sync::CpuSlot;
 use blockyard_testkit::{e2fsck_clean, require};
 use std::ops::Range;
@@ -75,8 +74,10 @@ fn world(is_told: bool) -> (Arc<MemoryDevice>, FileSystem, Arc<Watch>) {
     let watch = Arc::new(Watch::default());
     let options = OpenOptions {
         events: Some(Events(Arc::<Watch>::clone(&watch))),
-        io_ends: is_told.then(|| IoEnds(Arc::<Watch>::clone(&watch))),
-        follow_page_cache: true,
+        instruments: Instruments {
+            io_ends: is_told.then(|| IoEnds(Arc::<Watch>::clone(&watch))),
+            ..Instruments::page_cache()
+        },
         dirty_data_bytes: 1 << 30,
         ..OpenOptions::default()
     };

@@ -6,6 +6,7 @@
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
+use blockyard_engine::instruments::Instruments;
 use blockyard_engine::{FileSystem, JournalUse, NewInode, OpContext, OpenOptions, mkfs};
 use blockyard_sync::CpuSlot;
 use blockyard_testkit::{e2fsck_clean, full_matrix, require, seed};
@@ -160,7 +161,11 @@ fn threads_agree_when_names_find_little_memory() {
 #[test]
 fn threads_agree_when_transactions_are_small() {
     stress(
-        OpenOptions { cache_bytes: 1 << 20, transaction_blocks: Some(64), ..OpenOptions::default() },
+        OpenOptions {
+            cache_bytes: 1 << 20,
+            instruments: Instruments::transaction_blocks(64),
+            ..OpenOptions::default()
+        },
         seed(3),
     );
 }

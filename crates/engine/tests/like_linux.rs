@@ -9,6 +9,7 @@ mod support;
 use blockyard_alloc::{AllocEvent, EventKind, EventSink, RequestFlags};
 use blockyard_device::MemoryDevice;
 use blockyard_disk::{InodeNr, Timestamp};
+use blockyard_engine::instruments::Instruments;
 use blockyard_engine::{Events, Fallocate, FileSystem, OpContext, OpenOptions, mkfs};
 use blockyard_sync::CpuSlot;
 use std::sync::{Arc, Mutex};
@@ -40,7 +41,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self::of(256 << 20, OpenOptions { follow_page_cache: true, ..OpenOptions::default() })
+        Self::of(256 << 20, OpenOptions { instruments: Instruments::page_cache(), ..OpenOptions::default() })
     }
 
     fn of(size: u64, options: OpenOptions) -> Self {
@@ -469,8 +470,10 @@ fn the_rest_of_a_folio_is_asked_for_alone_also_behind_a_block_that_has_its_place
 
 /// An image of 64 MiB without a reserve of its own.
 fn small_world() -> World {
-    let world =
-        World::of(64 << 20, OpenOptions { follow_page_cache: true, cpus: 2, ..OpenOptions::default() });
+    let world = World::of(
+        64 << 20,
+        OpenOptions { instruments: Instruments::page_cache(), cpus: 2, ..OpenOptions::default() },
+    );
     world.fs.allocator().set_reserved(0).unwrap();
     world
 }

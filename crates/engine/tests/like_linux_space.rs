@@ -9,6 +9,7 @@ mod support;
 use blockyard_alloc::{AllocEvent, EventSink, RequestFlags};
 use blockyard_device::MemoryDevice;
 use blockyard_disk::InodeNr;
+use blockyard_engine::instruments::Instruments;
 use blockyard_engine::{Events, Fallocate, FileSystem, OpenOptions, mkfs};
 use blockyard_sync::CpuSlot;
 use std::sync::{Arc, Mutex};
@@ -39,7 +40,7 @@ fn world(size: u64, image: mkfs::Options, options: OpenOptions) -> (FileSystem, 
     let events = Some(Events(Arc::<Decisions>::clone(&decisions)));
     let fs = open_with(
         &device,
-        OpenOptions { events, follow_page_cache: true, dirty_data_bytes: 1 << 30, ..options },
+        OpenOptions { events, instruments: Instruments::page_cache(), dirty_data_bytes: 1 << 30, ..options },
     );
     fs.allocator().set_reserved(0).unwrap();
     (fs, decisions)

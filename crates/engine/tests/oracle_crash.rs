@@ -9,10 +9,9 @@
 use blockyard_device::{BlockDevice, CrashPlan, CrashState, Event, MemoryDevice, RecorderDevice, WriteLog};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp, TxnId};
+use blockyard_engine::instruments::{BrokenRule, Instruments};
 use blockyard_engine::mkfs;
-use blockyard_engine::{
-    BrokenRule, DataMode, Fallocate, FileSystem, JournalUse, NewInode, OpContext, OpenOptions,
-};
+use blockyard_engine::{DataMode, Fallocate, FileSystem, JournalUse, NewInode, OpContext, OpenOptions};
 use blockyard_sync::CpuSlot;
 use blockyard_testkit::repair::repair;
 use blockyard_testkit::{LoopMount, full_matrix, require, seed, tree};
@@ -301,7 +300,11 @@ fn recycle(stage: &Stage, logged: bool) {
 const HANDLES: [u64; 2] = [u64::MAX, 23];
 
 fn recycled(broken_rule: Option<BrokenRule>, commit_point_handles: u64) -> Recording {
-    let options = OpenOptions { broken_rule, commit_point_handles, ..OpenOptions::default() };
+    let options = OpenOptions {
+        instruments: Instruments::breaking(broken_rule),
+        commit_point_handles,
+        ..OpenOptions::default()
+    };
     record(8 << 20, &small(), options, |stage| recycle(stage, false))
 }
 

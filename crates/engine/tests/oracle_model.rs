@@ -15,6 +15,7 @@ mod tree;
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
+use blockyard_engine::instruments::Instruments;
 use blockyard_engine::{
     Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, SetAttributes, XattrMode,
     mkfs,
@@ -589,7 +590,7 @@ fn open(kind: Kind, device: &Arc<MemoryDevice>) -> FileSystem {
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
     let options = OpenOptions {
         delayed_allocation: kind.delayed,
-        follow_page_cache: kind.follow_page_cache,
+        instruments: Instruments::page_cache_if(kind.follow_page_cache),
         ..OpenOptions::default()
     };
     FileSystem::open(shared, options, &OpContext::root_at(Timestamp::from_seconds(1_700_000_000))).unwrap()

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
-use blockyard_engine::BrokenRule;
+use blockyard_engine::instruments::BrokenRule;
 use serde::Serialize;
 
 pub use judges::Judges;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blockyard_disk::InodeNr;
-use blockyard_engine::{IoEnd, IoEndSource};
+use blockyard_engine::instruments::{IoEnd, IoEndSource};
 use blockyard_sync::CpuSlot;
 
 use super::conversions::{Again, Conversion};

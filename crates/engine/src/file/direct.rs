@@ -65,7 +65,7 @@ impl Files {
         self.write_back_range(ctx, &file, &mut data, whole)?;
         self.convert_all(ctx, &file, &mut data)?;
         self.prepare_growth(ctx, &file, &mut data, all.range())?;
-        data.folios.keep(|folio| folio.end <= offset || folio.start >= end);
+        data.pages.forget_touched(&(offset..end));
         let mut at = blocks.start;
         let written = loop {
             if at == blocks.end {
@@ -83,13 +83,13 @@ impl Files {
         Ok(usize_from_u64(u64_from_u32(at - blocks.start) << self.volume.geometry().block_bits()))
     }
 
-    /// The blocks of all folios that a range touches: they are written back as a whole.
+    /// The blocks that are written back together with a range.
     fn folios_of(&self, data: &FileData, blocks: &Range<u32>) -> Range<u32> {
-        if !self.volume.options().follow_page_cache || blocks.is_empty() {
+        if blocks.is_empty() {
             return blocks.clone();
         }
         let bits = self.volume.geometry().block_bits();
-        data.folios.around(blocks.start, bits).start..data.folios.around(blocks.end - 1, bits).end
+        data.pages.around(blocks.start, bits).start..data.pages.around(blocks.end - 1, bits).end
     }
 
     /// Writes what begins at `range` and lies in one piece; gives where that ends.
@@ -109,7 +109,7 @@ impl Files {
             let here = {
                 let core = inode.core();
                 let here = self.mapping.lookup_block(inode, &core, range.start)?;
-                self.note_lookup(data, &core, &here, range.start);
+                data.pages.note_lookup(core.extent_root(), &here, range.start);
                 here
             };
             if let Some(extent) = here.found {
@@ -149,7 +149,7 @@ impl Files {
             drop(handle);
             match mapped {
                 Ok(piece) => {
-                    data.holes.forget(piece.clone());
+                    data.pages.forget_holes(piece.clone());
                     inode.note_written(&self.volume.flushes);
                     return Ok(piece.end);
                 }

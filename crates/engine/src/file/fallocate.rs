@@ -142,7 +142,7 @@ impl Files {
     ) -> Result<()> {
         let (first, end) = self.touched_blocks(&bytes);
         if !ahead.keep && bytes.end > inode.core().size {
-            self.note_edge(data, bytes.end);
+            data.pages.note_edge(bytes.end, self.volume.geometry().block_bits());
             self.finish_truncation(ctx, inode, data)?;
             self.zero_behind_end(ctx, inode, data)?;
         }
@@ -185,16 +185,17 @@ impl Files {
         let mut core = inode.core_mut();
         let here = self.mapping.lookup_block(inode, &core, at)?;
         let waits = here.found.is_none() && data.block(at).is_some();
-        let how = How { pool: self.pool_ahead(waits), ..how };
+        let pool = if waits { self.volume.rules.ahead_of_data } else { Pool::Ordinary };
+        let how = How { pool, ..how };
         handle.set_pool(how.pool);
         if !zero {
-            self.remember_gaps(data, &core);
+            data.pages.note_gaps(core.extent_root());
         }
         let most = match here.found {
             Some(extent) => extent.end().min(range.end).min(at.saturating_add(UNWRITTEN_MAX)),
             None => {
-                self.remember_hole(data, &here, at);
-                piece_end(delayed, at, range.end).min(data.holes.end_of(at).unwrap_or(u32::MAX))
+                data.pages.note_hole(&here, at);
+                piece_end(delayed, at, range.end).min(data.pages.hole_end(at).unwrap_or(u32::MAX))
             }
         };
         // The piece, what is left on both sides of it, and of every run of dirty blocks that it gives a place to.
@@ -216,7 +217,7 @@ impl Files {
             let done = plan.extent.end();
             self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
             self.end_reservations(ctx, data, &(at..done));
-            data.holes.forget(at..done);
+            data.pages.forget_holes(at..done);
             self.note_dirtied(ctx, inode);
             done
         };
@@ -227,11 +228,6 @@ impl Files {
         core.slot.set_modified(ctx.now);
         core.slot.set_changed(ctx.now);
         Ok(Some(done))
-    }
-
-    /// Whose clusters allocating ahead may take: by Linux's rules those that were reserved, where data waits for its place.
-    fn pool_ahead(&self, waits: bool) -> Pool {
-        if waits && self.volume.options().follow_page_cache { Pool::Delayed } else { Pool::Ordinary }
     }
 
     /// The blocks that a range of bytes touches.
@@ -294,11 +290,9 @@ impl Files {
         self.zero_edges(ctx, inode, data, &bytes)?;
         let whole = self.whole_blocks(&bytes);
         if !whole.is_empty() {
-            self.forget_pages(data, self.bytes_of(&whole));
+            data.forget_pages(self.bytes_of(&whole), self.volume.geometry().block_bits());
             self.free_range(ctx, inode, data, whole.clone(), Why::Hole)?;
-            if self.volume.options().follow_page_cache {
-                data.holes.remember(whole);
-            }
+            data.pages.remember_hole(whole);
         }
         self.touch_times(ctx, inode, data, Touched::Content)
     }
@@ -320,10 +314,11 @@ impl Files {
         // otherwise both happen from extent to extent.
         let ahead = Ahead { keep, zero: aligned };
         let edges = [bytes.start, bytes.end];
+        let bits = self.volume.geometry().block_bits();
         let allocated = self.allocate_range(ctx, inode, data, &delayed, bytes, ahead);
         if !whole.is_empty() {
             if allocated.is_ok() {
-                edges.into_iter().for_each(|edge| self.note_edge(data, edge));
+                edges.into_iter().for_each(|edge| data.pages.note_edge(edge, bits));
                 if !aligned {
                     let entries = 2 + 2 * data.runs_in(whole.clone()).len();
                     self.promise_for_change(ctx, inode, data, entries)?;
@@ -331,7 +326,7 @@ impl Files {
                 }
                 self.forget_dirty(data, whole.clone());
                 data.unconverted.take(&whole);
-                self.forget_pages(data, self.bytes_of(&whole));
+                data.forget_pages(self.bytes_of(&whole), self.volume.geometry().block_bits());
             }
             self.settle_reservations(ctx, inode, data, &whole);
         }
@@ -356,11 +351,11 @@ impl Files {
         let blocks = self.whole_blocks(&bytes);
         let bits = self.volume.geometry().block_bits();
         self.promise_for_change(ctx, inode, data, 2)?;
-        let (first, behind) = (data.folios.around(blocks.start, bits), data.folios.around(blocks.end, bits));
+        let (first, behind) = (data.pages.around(blocks.start, bits), data.pages.around(blocks.end, bits));
         self.write_back_range(ctx, inode, data, first)?;
         self.write_back_from(ctx, inode, data, behind.start)?;
         self.convert_all(ctx, inode, data)?;
-        self.forget_pages(data, bytes.start..u64::MAX);
+        data.forget_pages(bytes.start..u64::MAX, self.volume.geometry().block_bits());
         let shift = self.prepare_shift(inode, blocks.start)?;
         self.prepare_hole(ctx, inode, data, &blocks)?;
         let mut end = blocks.end;
@@ -376,7 +371,7 @@ impl Files {
             }
         };
         self.forget_dirty(data, blocks.clone());
-        data.holes.forget(blocks.start..u32::MAX);
+        data.pages.forget_holes(blocks.start..u32::MAX);
         let size = core.size - (bytes.end - bytes.start);
         let shifted = self
             .mapping
@@ -408,11 +403,11 @@ impl Files {
             return Err(Error::FileTooLarge);
         }
         let blocks = self.whole_blocks(&bytes);
-        let first = data.folios.around(blocks.start, self.volume.geometry().block_bits());
+        let first = data.pages.around(blocks.start, self.volume.geometry().block_bits());
         self.promise_for_change(ctx, inode, data, 2)?;
         self.write_back_from(ctx, inode, data, first.start)?;
         self.convert_all(ctx, inode, data)?;
-        self.forget_pages(data, bytes.start..u64::MAX);
+        data.forget_pages(bytes.start..u64::MAX, self.volume.geometry().block_bits());
         self.volume.space.discard_preallocations(ctx, inode);
         let shift = self.prepare_shift(inode, blocks.start)?;
         let handle = self.volume.begin(ctx, shift.credits)?;
@@ -424,8 +419,8 @@ impl Files {
             return Err(Error::FileTooLarge);
         }
         self.volume.inodes.join_inode(&handle, inode, &mut core)?;
-        self.remember_gaps(data, &core);
-        data.holes.forget(blocks.start..u32::MAX);
+        data.pages.note_gaps(core.extent_root());
+        data.pages.forget_holes(blocks.start..u32::MAX);
         self.mapping.edit_tree(ctx, &handle, inode, &mut core, |tree| {
             tree.open_hole(blocks.start, blocks.end - blocks.start)
         })?;

@@ -59,8 +59,7 @@ impl Files {
         }
         let content = self.inline_content(inode, &inode.core())?;
         // What Linux delays here has a place promised only where allocation is delayed.
-        let delays = self.volume.options().follow_page_cache && self.volume.delays_allocation();
-        if content.is_empty() || delays {
+        if content.is_empty() || self.writing.delays_inline() {
             return self.delay_inline(ctx, inode, data, &content);
         }
         self.volume.patiently(ctx, || self.place_inline(ctx, inode, &content))

@@ -43,7 +43,9 @@ fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore, data: &FileData) -> 
             Some(extent) => amid += usize::from(extent.unwritten) * 2,
             None => {
                 let cluster = logical >> bits;
-                if !clusters.contains(&cluster) && !fs.files.mapping.cluster_is_mapped(inode, core, cluster).unwrap() {
+                if !clusters.contains(&cluster)
+                    && !fs.files.mapping.cluster_is_mapped(inode, core, cluster).unwrap()
+                {
                     clusters.push(cluster);
                 }
                 let same_cluster = bits > 0 && !logical.is_multiple_of(1 << bits);

@@ -9,7 +9,7 @@
 //! promises what that may cost the data first; where there is no room for a promise, the data is written back at once,
 //! and nothing is promised any more.
 //!
-//! Where Linux's page cache is followed, its rules hold instead (`by_folio`): nothing is promised to the mapping.
+//! What is promised is one of [`crate::requests::Rules`]: this is the product's way.
 
 use super::logged::LOGGED_MAX;
 use super::write_back::RUN_MAX;
@@ -19,6 +19,7 @@ use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
 use crate::mapping::indirect::blocks_for_arrays;
 use crate::pool::Pool;
+use crate::requests::Promises;
 use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
@@ -51,7 +52,8 @@ impl Files {
     ) -> Result<()> {
         match self.promise_at_once(ctx, inode, data, blocks) {
             Err(Error::NoSpace)
-                if self.volume.space.delayed_clusters() > 0 && !self.volume.options().follow_page_cache =>
+                if self.volume.space.delayed_clusters() > 0
+                    && self.volume.rules.promises == Promises::DataAndMapping =>
             {
                 self.write_back(ctx, inode, data)?;
                 // What others can not have written is told to who syncs them.
@@ -91,11 +93,25 @@ impl Files {
     ) -> Result<()> {
         let core = inode.core();
         let wants = self.wants(inode, &core, data, blocks)?;
-        if self.volume.options().follow_page_cache {
-            let delays = self.volume.delays_allocation();
-            return if delays { self.reserve_as_linux(ctx, data, &wants.clusters) } else { Ok(()) };
+        match self.volume.rules.promises {
+            Promises::DataAndMapping => self.note_promise(ctx, inode, &core, data, &wants, Pool::Ordinary),
+            Promises::Data => self.reserve_one_by_one(ctx, data, &wants.clusters),
+            Promises::Nothing => Ok(()),
         }
-        self.note_promise(ctx, inode, &core, data, &wants, Pool::Ordinary)
+    }
+
+    /// Reserves clusters one by one, all or none, and nothing for the mapping: that comes from the file system's own
+    /// reserve.
+    fn reserve_one_by_one(&self, ctx: &OpContext, data: &mut FileData, clusters: &[u32]) -> Result<()> {
+        for (done, &cluster) in clusters.iter().enumerate() {
+            if let Err(error) = self.volume.space.reserve(ctx, 1, Pool::Ordinary) {
+                let made = clusters[..done].iter().filter(|&&cluster| data.take_reservation(cluster)).count();
+                self.volume.space.unreserve(ctx, u64_from_usize(made));
+                return Err(error);
+            }
+            data.note_reserved(cluster);
+        }
+        Ok(())
     }
 
     fn note_promise(
@@ -218,7 +234,7 @@ impl Files {
         data: &mut FileData,
         entries: usize,
     ) -> bool {
-        if data.is_empty() || self.volume.options().follow_page_cache {
+        if data.is_empty() || self.volume.rules.promises != Promises::DataAndMapping {
             return true;
         }
         data.note_amid();

@@ -67,7 +67,7 @@ impl Files {
             inode.written_at_close.store(true, Ordering::Relaxed);
         }
         if size > old_size {
-            self.note_edge(data, old_size);
+            data.pages.note_edge(old_size, self.volume.geometry().block_bits());
             self.finish_truncation(ctx, inode, data)?;
             self.zero_behind_end(ctx, inode, data)?;
             // As in Linux, what was allocated ahead behind the old end stays, and so do preallocations.
@@ -79,7 +79,7 @@ impl Files {
             return Ok(());
         }
         if size < old_size {
-            self.forget_pages(data, size..u64::MAX);
+            data.forget_pages(size..u64::MAX, self.volume.geometry().block_bits());
             self.note_tail(inode, data, size)?;
         }
         // Blocks behind the end may be there even when the size does not fall: fallocate can keep the size.
@@ -110,15 +110,15 @@ impl Files {
     /// Where the page cache is followed: what Linux learns when it zeroes the rest of the block that will hold the new end.
     fn note_tail(&self, inode: &Inode, data: &mut FileData, size: u64) -> Result<()> {
         let block_size = u64_from_usize(self.volume.block_size());
-        if !self.volume.options().follow_page_cache || size.is_multiple_of(block_size) {
+        if data.pages.are_forgotten() || size.is_multiple_of(block_size) {
             return Ok(());
         }
-        data.folios.note_page(size);
+        data.pages.note_page(size);
         let logical = u32_from_u64(size / block_size);
         if data.block(logical).is_none() {
             let core = inode.core();
             let here = self.mapping.lookup_block(inode, &core, logical)?;
-            self.note_lookup(data, &core, &here, logical);
+            data.pages.note_lookup(core.extent_root(), &here, logical);
         }
         Ok(())
     }
@@ -191,22 +191,6 @@ impl Files {
         }
     }
 
-    /// A size or the end of a range lies inside a block: Linux brings in its page to zero a part of it.
-    pub(crate) fn note_edge(&self, data: &mut FileData, byte: u64) {
-        if self.volume.options().follow_page_cache
-            && !byte.is_multiple_of(u64_from_usize(self.volume.block_size()))
-        {
-            data.folios.note_page(byte);
-        }
-    }
-
-    /// Drops pages from what is known of the page cache.
-    pub(crate) fn forget_pages(&self, data: &mut FileData, bytes: Range<u64>) {
-        if self.volume.options().follow_page_cache {
-            data.drop_folios(bytes, self.volume.geometry().block_bits());
-        }
-    }
-
     /// Zeroes bytes inside one block: in its dirty copy, or on the device when it is mapped and written. The range
     /// lies inside the file.
     pub(crate) fn zero_bytes(
@@ -217,9 +201,7 @@ impl Files {
         bytes: Range<u64>,
     ) -> Result<()> {
         let logical = u32_from_u64(bytes.start >> self.volume.geometry().block_bits());
-        if self.volume.options().follow_page_cache {
-            data.folios.note_page(bytes.start);
-        }
+        data.pages.note_page(bytes.start);
         let inside = self.inside_block(&bytes);
         if let Some(block) = data.block_mut(logical) {
             block[inside].fill(0);
@@ -228,7 +210,7 @@ impl Files {
         let here = {
             let core = inode.core();
             let here = self.mapping.lookup_block(inode, &core, logical)?;
-            self.note_lookup(data, &core, &here, logical);
+            data.pages.note_lookup(core.extent_root(), &here, logical);
             here
         };
         self.zero_in_place(ctx, inode, data, bytes, here)
@@ -360,7 +342,7 @@ impl Files {
         if data.has_more_than(range) {
             self.promise_at_borders(ctx, inode, data, range)?;
         }
-        data.holes.forget(range.clone());
+        data.pages.forget_holes(range.clone());
         self.volume.space.discard_preallocations(ctx, inode);
         Ok(())
     }
@@ -369,7 +351,7 @@ impl Files {
     pub(crate) fn drop_content(&self, ctx: &OpContext, inode: &Inode, data: &mut FileData) {
         let all = 0..u32::MAX;
         self.forget_dirty(data, all.clone());
-        data.holes.forget(all.clone());
+        data.pages.forget_holes(all.clone());
         data.unconverted.take(&all);
         self.volume.space.discard_preallocations(ctx, inode);
         self.settle_reservations(ctx, inode, data, &all);

@@ -1,10 +1,10 @@
 //! Writing: into the dirty blocks, with space reserved first.
 
 use super::part::Part;
-use crate::broken_rule::BrokenRule;
 use crate::data::FileData;
 use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
+use crate::instruments::BrokenRule;
 use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
@@ -48,7 +48,7 @@ impl Files {
             return Err(Error::NotPermitted);
         }
         match self.write_locked(ctx, &inode, &mut data, offset, bytes) {
-            Err(Error::NoSpace) if !self.volume.options().follow_page_cache => {}
+            Err(Error::NoSpace) if !self.writing.writes_short() => {}
             other => return other,
         }
         let block_size = self.volume.block_size();
@@ -93,7 +93,7 @@ impl Files {
         Ok(inode)
     }
 
-    /// Gives the number of bytes written: all, but for [`Self::write_by_folio`].
+    /// Gives the number of bytes written.
     fn write_locked(
         &self,
         ctx: &OpContext,
@@ -112,27 +112,12 @@ impl Files {
         }
         self.leave_inline(ctx, inode, data)?;
         let all = Part { offset, bytes };
-        if self.volume.options().follow_page_cache {
-            return self.write_by_folio(ctx, inode, data, all);
-        }
-        // In pieces, so that a write larger than the limit of dirty data can be written back on the way.
-        let most = u64_from_usize((self.volume.options().dirty_data_bytes / 2).max(1 << 20));
-        let mut at = offset;
-        while at < end {
-            let piece = all.within(at..end.min(at + most));
-            self.make_data_room(ctx, inode, data, piece.bytes.len())?;
-            self.write_piece_or_parts(ctx, inode, data, piece)?;
-            if !self.volume.delays_allocation() {
-                self.write_back(ctx, inode, data)?;
-            }
-            at = piece.end();
-        }
-        Ok(bytes.len())
+        self.writing.write(self, ctx, inode, data, all)
     }
 
     /// One piece at once; part by part where its data fits but not all that its mapping might need at worst. Each part
     /// is written back for the next one then, and shows what it really needs.
-    fn write_piece_or_parts(
+    pub(super) fn write_piece_or_parts(
         &self,
         ctx: &OpContext,
         inode: &Arc<Inode>,
@@ -269,7 +254,7 @@ impl Files {
         let mut core = inode.core_mut();
         self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         let size = core.size.max(end);
-        let follows = self.volume.options().follow_page_cache && self.size_may_follow(inode, &core, size)?;
+        let follows = self.writing.raises_disk_size(self, inode, &core, size)?;
         core.size = size;
         if self.volume.breaks(BrokenRule::SizeBeforeData) {
             core.set_size(size);
@@ -280,16 +265,6 @@ impl Files {
         core.slot.set_modified(ctx.now);
         core.slot.set_changed(ctx.now);
         Ok(())
-    }
-
-    /// Whether the block in which a file of `size` bytes ends has its place and is written: Linux then raises the size on disk
-    /// with the write (observed on 6.18), so that write-back has nothing to commit.
-    fn size_may_follow(&self, inode: &Inode, core: &InodeCore, size: u64) -> Result<bool> {
-        if !self.volume.delays_allocation() || size == core.slot.raw().size() {
-            return Ok(false);
-        }
-        let last = u32_from_u64((size - 1) >> self.volume.geometry().block_bits());
-        Ok(self.mapping.lookup_block(inode, core, last)?.found.is_some_and(|extent| !extent.unwritten))
     }
 
     /// Largest size of a file that is mapped this way. Without huge_file the count of its 512-byte sectors, pointer arrays

@@ -5,13 +5,13 @@
 
 use super::logged::LOGGED_MAX;
 use super::write::lower;
+use super::writing::{Busy, Search};
 use crate::data::FileData;
 use crate::extents::{Lookup, Tree};
 use crate::file::Files;
 use crate::inode::Inode;
 use crate::mapping::ExtentStore;
 use crate::mapping::{How, Plan};
-use crate::pool::Pool;
 use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::{low32, u64_from_usize, usize_from_u32};
@@ -32,15 +32,6 @@ const ROOM_SHARE: u64 = 4;
 
 /// Metadata blocks that one run may change: a split of the tree on every level, bitmaps, descriptors, the inode.
 pub(crate) const RUN_CREDITS: usize = 24;
-
-/// What a write-back does with folios whose I/O from before has not ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Busy {
-    /// It waits for them.
-    Await,
-    /// It leaves them for the next one, as Linux's flusher does when it makes room (observed on 6.18).
-    PassOver,
-}
 
 /// Where the beginning of a run is written.
 struct Target<'a> {
@@ -125,7 +116,7 @@ impl Files {
 
     /// Writes back a file because it is its turn: it leaves the list of dirty files. What it can not have written is told to
     /// its next fsync.
-    fn write_back_listed(
+    pub(super) fn write_back_listed(
         &self,
         ctx: &OpContext,
         inode: &Arc<Inode>,
@@ -141,16 +132,6 @@ impl Files {
         }
         inode.note_lost(&written);
         written
-    }
-
-    /// See [`crate::FileSystem::drop_caches`].
-    pub(crate) fn drop_caches(&self) {
-        for inode in self.volume.inodes.table.all() {
-            if let Some(mut data) = inode.try_write() {
-                let is_unused = inode.opens.load(Ordering::Relaxed) == 0;
-                data.drop_caches(self.volume.geometry().block_bits(), is_unused);
-            }
-        }
     }
 
     /// Files whose data became dirty at `seconds` or before, in the order in which it did; those of now, not what
@@ -257,11 +238,10 @@ impl Files {
         range: Range<u32>,
         busy: Busy,
     ) -> Result<()> {
-        let mut rest_of_folio = 0..0;
+        let mut search = Search { range, rest: 0..0, busy };
         let mut result = Ok(());
-        let mut range = range;
-        while let Some(run) = self.next_run(data, &range, &rest_of_folio, busy) {
-            range.start = run.start;
+        while let Some(run) = self.writing.next_run(self, data, &search) {
+            search.range.start = run.start;
             self.end_io_beside(ctx, inode, data)?;
             // Tried again, as much as follows is asked for, as in Linux, not the rest of a folio.
             let mut run = Some(run);
@@ -269,9 +249,9 @@ impl Files {
                 let run = match run.take() {
                     Some(run) => run,
                     None => {
-                        rest_of_folio = 0..0;
-                        let run = self.run_again(ctx, inode, data, &range, busy)?;
-                        range.start = run.as_ref().map_or(range.end, |run| run.start);
+                        search.rest = 0..0;
+                        let run = self.run_again(ctx, inode, data, &search)?;
+                        search.range.start = run.as_ref().map_or(search.range.end, |run| run.start);
                         let Some(run) = run else { return Ok(None) };
                         run
                     }
@@ -287,8 +267,8 @@ impl Files {
                 // Blocks with a place in between do not end it.
                 Ok(None) => {}
                 Ok(Some(end)) => {
-                    rest_of_folio = self.rest_of_folio(data, end);
-                    self.note_piece_mapped();
+                    search.rest = self.writing.rest_of_request(self, data, end);
+                    self.writing.note_piece_mapped();
                 }
                 Err(error) => {
                     result = Err(error);
@@ -297,7 +277,8 @@ impl Files {
             }
         }
         // What has its data must not go on reading as zeroes.
-        let converted = if self.is_told_of_io() { Ok(()) } else { self.convert_all(ctx, inode, data) };
+        let converted =
+            if self.writing.is_told_of_io() { Ok(()) } else { self.convert_all(ctx, inode, data) };
         result.and(converted)
     }
 
@@ -308,46 +289,13 @@ impl Files {
         ctx: &OpContext,
         inode: &Arc<Inode>,
         data: &mut FileData,
-        range: &Range<u32>,
-        busy: Busy,
+        search: &Search,
     ) -> Result<Option<Range<u32>>> {
         self.end_io_beside(ctx, inode, data)?;
-        if let Some(ends) = &self.volume.options().io_ends {
-            ends.0.walks_again();
-        }
-        let run = self.next_run(data, range, &(0..0), busy);
+        self.writing.note_walks_again();
+        let run = self.writing.next_run(self, data, search);
         self.end_io_beside(ctx, inode, data)?;
         Ok(run)
-    }
-
-    /// The dirty blocks to ask places for next.
-    fn next_run(
-        &self,
-        data: &FileData,
-        range: &Range<u32>,
-        rest_of_folio: &Range<u32>,
-        busy: Busy,
-    ) -> Option<Range<u32>> {
-        // At write time Linux asks for one block after the other.
-        let most = if self.volume.delays_allocation() { RUN_MAX } else { 1 };
-        let mut run = data.first_run(range.start, most).filter(|run| run.start < range.end)?;
-        if rest_of_folio.contains(&run.start) {
-            run.end = run.end.min(rest_of_folio.end);
-        } else if busy == Busy::PassOver && self.is_told_of_io() {
-            let run_or_later =
-                data.first_run_not_busy(range.start, most, self.volume.geometry().block_bits());
-            run = run_or_later.filter(|run| run.start < range.end)?;
-        }
-        run.end = run.end.min(range.end);
-        Some(if self.volume.options().follow_page_cache { data.alike(run) } else { run })
-    }
-
-    /// What Linux goes on with after it got places up to `end`: the rest of the folio, alone.
-    fn rest_of_folio(&self, data: &FileData, end: u32) -> Range<u32> {
-        if !self.volume.options().follow_page_cache {
-            return 0..0;
-        }
-        end..data.folios.around(end - 1, self.volume.geometry().block_bits()).end
     }
 
     /// Writes all dirty blocks of a file whose content lock the caller holds.
@@ -416,7 +364,8 @@ impl Files {
         inode.note_written(&self.volume.flushes);
         let changes = plan.is_some() || unwritten;
         if changes {
-            let is_last = data.unconverted.is_empty() && !data.has_more_than(&piece) && !self.is_told_of_io();
+            let is_last =
+                data.unconverted.is_empty() && !data.has_more_than(&piece) && !self.writing.is_told_of_io();
             if self.map_written(ctx, inode, (&piece, written), plan, is_last)? {
                 data.unconverted.push(piece.clone());
             }
@@ -447,8 +396,7 @@ impl Files {
             let physical = extent.physical + u64::from(run.start - extent.logical);
             return Ok(Target { piece, physical, plan: None, unwritten: extent.unwritten });
         }
-        let pool = if self.volume.places_as_linux() { Pool::Ordinary } else { Pool::Promised };
-        let how = How { unwritten: false, pool, exact: false };
+        let how = How { unwritten: false, pool: self.volume.rules.place, exact: false };
         let wanted = (run.start, run.end - run.start);
         let plan = self.mapping.plan_blocks(ctx, inode, &inode.core(), here, wanted, how)?;
         let (piece, physical) = (run.start..run.start + plan.extent.len, plan.extent.physical);
@@ -466,12 +414,8 @@ impl Files {
         is_last: bool,
     ) -> Result<bool> {
         let handle = self.volume.begin(ctx, RUN_CREDITS)?;
-        // By Linux's rules nothing was promised to what is placed at write time.
-        handle.set_pool(match &plan {
-            Some(_) if self.volume.places_as_linux() => Pool::Ordinary,
-            Some(_) => Pool::Promised,
-            None => self.pool_to_convert(),
-        });
+        let rules = &self.volume.rules;
+        handle.set_pool(if plan.is_some() { rules.place } else { rules.convert });
         let mut core = inode.core_mut();
         self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         let later = self.volume.delays_allocation() && core.map == InodeMap::Extents && !is_last;
@@ -556,8 +500,7 @@ impl Files {
 
 #[cfg(test)]
 mod tests {
-    use super::Busy;
-    use crate::{FileSystem, IoEnd, IoEndSource, IoEnds, NewInode, OpContext, OpenOptions, mkfs};
+    use crate::{FileSystem, NewInode, OpContext, OpenOptions, mkfs};
     use blockyard_device::MemoryDevice;
     use blockyard_disk::inode::FileType;
     use blockyard_disk::{InodeNr, Timestamp};
@@ -622,43 +565,5 @@ mod tests {
         let expected = (1..=256).chain(192..=256).chain([192]);
         assert_eq!(waiting, expected.collect::<Vec<usize>>());
         fs.close(&ctx).unwrap();
-    }
-
-    /// I/O that does not end before somebody waits for it.
-    struct Endless;
-
-    impl IoEndSource for Endless {
-        fn next(&self) -> Option<IoEnd> {
-            None
-        }
-
-        fn mapped(&self) {}
-    }
-
-    #[test]
-    fn who_makes_room_passes_over_folios_whose_io_has_not_ended() {
-        let device = Arc::new(MemoryDevice::new(64 << 20));
-        mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
-        let io_ends = Some(IoEnds(Arc::new(Endless)));
-        let options = OpenOptions { follow_page_cache: true, io_ends, ..OpenOptions::default() };
-        let ctx = OpContext::system();
-        let fs = FileSystem::open(device, options, &ctx).unwrap();
-        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
-        let file = fs.create(&ctx, InodeNr::ROOT, b"f", &new).unwrap();
-        fs.write(&ctx, file, 0, &[1; 16384]).unwrap();
-        fs.write_back_all(&ctx).unwrap();
-        let inode = fs.volume.inodes.inode(file).unwrap();
-        // One block of the folio is written again while its I/O goes on, and one of another folio.
-        inode.write().unconverted.push(0..4);
-        for block in [1, 10] {
-            fs.write(&ctx, file, block << 12, &[2; 4096]).unwrap();
-        }
-        let mut data = inode.write();
-        fs.files.write_back_listed(&ctx, &inode, &mut data, Busy::PassOver).unwrap();
-        assert_eq!((data.first_run(0, 100), data.len()), (Some(1..2), 1));
-        assert_eq!(places(&fs), [file], "it waits for the next write-back");
-        fs.files.write_back_listed(&ctx, &inode, &mut data, Busy::Await).unwrap();
-        assert!(data.is_empty());
-        assert_eq!(places(&fs), []);
     }
 }

@@ -62,7 +62,7 @@ impl Inodes {
             found.sectors(),
             found.checksum_seed(),
         );
-        let inode = Inode::new(number, found.file_type(), group, core, &self.names);
+        let inode = Inode::new(number, found.file_type(), group, core, &self.names, self.rules.pages());
         self.presume_changed(&inode, &buffer);
         Ok(inode)
     }

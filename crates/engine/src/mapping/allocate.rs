@@ -5,6 +5,7 @@ use crate::inode::{Inode, InodeCore};
 use crate::mapping::Mapping;
 use crate::mapping::indirect::left_in_array;
 use crate::pool::Pool;
+use crate::requests::FailedClaim;
 use crate::space::{Wanted, WantedFor};
 use crate::txn::Handle;
 use crate::{Error, OpContext, Result};
@@ -147,8 +148,8 @@ impl Mapping {
         } else {
             self.insert_mapping(ctx, handle, inode, core, plan.extent)
         };
-        if let (Err(Error::NoSpace), true) = (&inserted, self.volume.options().follow_page_cache) {
-            self.give_up_as_linux(ctx, handle, inode, plan.claim)?;
+        if let (Err(Error::NoSpace), FailedClaim::Freed) = (&inserted, self.volume.rules.failed_claim) {
+            self.free_claim(ctx, handle, inode, plan.claim)?;
             return inserted;
         }
         inserted?;
@@ -161,9 +162,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// What was chosen has no room in the mapping. Linux frees it in the transaction (observed on 6.18): it can be had again after a
-    /// commit only.
-    fn give_up_as_linux(
+    /// What was chosen has no room in the mapping: it is freed in the transaction.
+    fn free_claim(
         &self,
         ctx: &OpContext,
         handle: &Handle<'_>,

@@ -27,7 +27,9 @@ impl Namespace {
         match name {
             b"." => return Ok(parent.number()),
             b".." => {
-                return self.directories.in_directory(&parent, &parent.core(), |directory| directory.parent());
+                return self
+                    .directories
+                    .in_directory(&parent, &parent.core(), |directory| directory.parent());
             }
             _ => {}
         }

@@ -106,7 +106,7 @@ impl Space {
             inodes,
             groups: Arc::clone(groups),
             data: options.data,
-            broken_rule: options.broken_rule,
+            broken_rule: options.instruments.broken_rule,
             held: AtomicU64::new(super::NONE_HELD),
         })
     }

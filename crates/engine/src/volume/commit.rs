@@ -205,12 +205,12 @@ impl Volume {
         self.commit_point(ctx)
     }
 
-    /// See [`crate::FileSystem::commit_holding_frees`].
+    /// See [`crate::fs::Instrumented::commit_holding_frees`].
     pub(crate) fn commit_holding_frees(&self, ctx: &OpContext) -> Result<()> {
         self.end_running(ctx, Frees::Held)
     }
 
-    /// See [`crate::FileSystem::release_frees`].
+    /// See [`crate::fs::Instrumented::release_frees`].
     pub(crate) fn release_frees(&self, ctx: &OpContext) {
         // Not while another commit may hold some.
         let turn = self.txns.turn.wait(|| true);
@@ -221,6 +221,7 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
+    use crate::instruments::Instruments;
     use crate::{Error, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
     use blockyard_device::{BlockDevice, Effect, Fault, FaultyDevice, MemoryDevice, Operation, When};
     use blockyard_disk::InodeNr;
@@ -258,18 +259,18 @@ mod tests {
         };
         // Also when that has nothing to write.
         free_one(b"first");
-        fs.commit_holding_frees(&ctx).unwrap();
+        fs.instrumented().commit_holding_frees(&ctx).unwrap();
         assert_eq!(pending(), 1);
         fs.commit(&ctx).unwrap();
         assert_eq!(pending(), 0);
         for release in [true, false] {
             free_one(b"first");
-            fs.commit_holding_frees(&ctx).unwrap();
+            fs.instrumented().commit_holding_frees(&ctx).unwrap();
             assert_eq!(pending(), 1);
             free_one(b"second");
             assert_eq!(pending(), 2);
             if release {
-                fs.release_frees(&ctx);
+                fs.instrumented().release_frees(&ctx);
                 assert_eq!(pending(), 1);
             }
             fs.commit(&ctx).unwrap();
@@ -300,7 +301,8 @@ mod tests {
             let device = Arc::new(MemoryDevice::new(64 << 20));
             let options = mkfs::Options::ext4().block_size(1024).journal_mib(4).identity(1, 1);
             mkfs::format(&*device, &options).unwrap();
-            let open = OpenOptions { transaction_blocks: Some(wanted), ..OpenOptions::default() };
+            let instruments = Instruments::transaction_blocks(wanted);
+            let open = OpenOptions { instruments, ..OpenOptions::default() };
             let fs = FileSystem::open(device, open, &ctx).unwrap();
             assert_eq!(fs.volume.journal.blocks_max(), most, "{wanted} blocks");
             for name in 0..200 {

@@ -64,7 +64,7 @@ impl Volume {
         let seed = self.sb.checksums().inode_seed(number, slot.raw().i_generation.get());
         let (group, _) = self.geometry().locate_inode(number);
         let core = InodeCore::new(slot, map, 0, 0, seed);
-        let inode = Arc::new(Inode::new(number, new.kind, group, core, &self.names));
+        let inode = Arc::new(Inode::new(number, new.kind, group, core, &self.names, self.rules.pages()));
         {
             let mut core = inode.core_mut_child();
             // Into the table first: who takes inodes from the list of changed ones knows by it that this one is held.

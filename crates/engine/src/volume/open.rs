@@ -10,6 +10,7 @@ use crate::inode::{InodeTable, Inodes};
 use crate::journal::{Committed, Devices, HomeView, Limits, LogBlocks, LogJournal, Wanted};
 use crate::options::{JournalUse, OpenOptions};
 use crate::orphans::Orphans;
+use crate::requests::Rules;
 use crate::space::Space;
 use crate::txn::{DirtyMax, Flushes, Journal, NullJournal, Transactions};
 use crate::{Error, OpContext, Result};
@@ -68,6 +69,7 @@ impl Volume {
         let txns = Arc::new(Transactions::new(slots, &*journal, Arc::clone(cache.allowance())));
         let names = Arc::new(NameCache::new(options.name_cache_bytes));
         let sb = Arc::new(sb);
+        let rules = Rules::of(&options);
         let inodes = Inodes {
             table: InodeTable::new(options.inodes_max, slots),
             sb: Arc::clone(&sb),
@@ -76,6 +78,7 @@ impl Volume {
             txns: Arc::clone(&txns),
             flushes: Arc::clone(&flushes),
             names: Arc::clone(&names),
+            rules: rules.clone(),
         };
         Ok(Self {
             super_block: Mutex::new(rank::SUPERBLOCK, super_block),
@@ -94,6 +97,7 @@ impl Volume {
             cache,
             groups,
             options,
+            rules,
             read_only,
             orphans: Orphans::none(),
         })
@@ -127,8 +131,8 @@ fn open_journal(
         return Ok(Box::new(NullJournal::new(Arc::clone(device), dirty)));
     };
     let devices = Devices { home: Arc::clone(device), flushes: Arc::clone(flushes) };
-    let limits = Limits { dirty, transaction: options.transaction_blocks };
-    Ok(Box::new(LogJournal::open(devices, committed, limits, options.broken_rule)?))
+    let limits = Limits { dirty, transaction: options.instruments.transaction_blocks };
+    Ok(Box::new(LogJournal::open(devices, committed, limits, options.instruments.broken_rule)?))
 }
 
 /// Blocks that may be dirty beside a cache of so many: three quarters, as the rest keeps what operations read. What changes

@@ -8,8 +8,6 @@ use std::time::Duration;
 
 /// Commits that one request may force to get freed clusters back.
 const RETRIES_MAX: u32 = 3;
-/// Attempts to get space that was promised: others hold it for a moment only.
-const PATIENCE: u32 = 300;
 /// Attempts between which others may go on at once; after them this thread stands aside for [`PAUSE`].
 const HASTE: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -28,7 +26,7 @@ impl Volume {
         if self.space.allocator().pending_clusters() > 0 {
             return self.commit_to_retry(ctx);
         }
-        let may_fit = self.options().follow_page_cache && self.space.allocator().has_room(1, privileges(ctx));
+        let may_fit = self.rules.retries_with_room && self.space.allocator().has_room(1, privileges(ctx));
         if may_fit { Ok(()) } else { Err(Error::NoSpace) }
     }
 
@@ -39,17 +37,11 @@ impl Volume {
     /// Those of `step`. [`Error::NoSpace`] means that more was promised than can be had: in a sound image that is a bug,
     /// in a damaged one free clusters may lie in groups whose bitmaps can not be used.
     pub(crate) fn patiently<T>(&self, ctx: &OpContext, mut step: impl FnMut() -> Result<T>) -> Result<T> {
-        let patience = match self.options().follow_page_cache {
-            // By Linux's rules the write sees to retries, or nothing was promised to the mapping.
-            true if self.places_as_linux() => 0,
-            true => RETRIES_MAX,
-            false => PATIENCE,
-        };
         let mut tries = 0;
         loop {
             match step() {
                 Err(Error::NoSpace)
-                    if tries < patience && self.space.allocator().free_clusters().free > 0 => {}
+                    if tries < self.rules.patience && self.space.allocator().free_clusters().free > 0 => {}
                 other => return other,
             }
             tries += 1;
@@ -65,7 +57,7 @@ impl Volume {
 
     fn commit_to_retry(&self, ctx: &OpContext) -> Result<()> {
         self.commit_point(ctx)?;
-        if let Some(ends) = &self.options().io_ends {
+        if let Some(ends) = &self.rules.io_ends {
             ends.0.committed();
         }
         Ok(())

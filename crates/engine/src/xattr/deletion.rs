@@ -1,8 +1,8 @@
 //! Unmaking inodes: when the last link and the last open reference are gone.
 
-use crate::broken_rule::BrokenRule;
 use crate::file::FREE_CREDITS;
 use crate::inode::Inode;
+use crate::instruments::BrokenRule;
 use crate::xattr::Xattrs;
 use crate::{OpContext, Result};
 use blockyard_sync::Ordering;

@@ -1,6 +1,7 @@
 //! The kinds of image whose device fails.
 
 use blockyard_device::MemoryDevice;
+use blockyard_engine::instruments::Instruments;
 use blockyard_engine::{DataMode, OpenOptions, mkfs};
 
 /// A kind of image and how it is opened.
@@ -73,9 +74,11 @@ impl Image {
             cache_bytes: self.block as usize * 1024,
             inodes_max: 64,
             commit_interval_seconds: if eager { 0 } else { 5 },
-            transaction_blocks: Some(usize::MAX),
             delayed_allocation: self.delayed,
-            follow_page_cache: self.folios,
+            instruments: Instruments {
+                transaction_blocks: Some(usize::MAX),
+                ..Instruments::page_cache_if(self.folios)
+            },
             ..OpenOptions::default()
         }
     }

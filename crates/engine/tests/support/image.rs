@@ -5,6 +5,7 @@
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
+use blockyard_engine::instruments::Instruments;
 use blockyard_engine::{FileSystem, NewInode, OpContext, OpenOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub(crate) fn like_the_kernel(mount: &Path) -> OpenOptions {
     let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     let rotational = std::fs::read_to_string(format!("/sys/dev/block/{number}/queue/rotational")).unwrap();
     let rotational = rotational.trim() == "1";
-    OpenOptions { rotational, follow_page_cache: true, ..OpenOptions::default() }
+    OpenOptions { rotational, instruments: Instruments::page_cache(), ..OpenOptions::default() }
 }
 
 /// The image in memory, opened for writing.

@@ -11,7 +11,8 @@ mod scenarios;
 mod threads;
 
 use anyhow::Result;
-use blockyard_engine::{BrokenRule, DataMode, OpenOptions, mkfs};
+use blockyard_engine::instruments::BrokenRule;
+use blockyard_engine::{DataMode, OpenOptions, mkfs};
 
 use super::stage::{Recording, Setup, Stage, record};
 
@@ -125,7 +126,7 @@ impl Workload {
     /// Runs it; `rule` is broken meanwhile.
     pub(super) fn record(&self, seed: u64, rule: Option<BrokenRule>) -> Result<Recording> {
         let mut setup = self.kind.setup(seed);
-        setup.open.broken_rule = rule;
+        setup.open.instruments.broken_rule = rule;
         record(setup, seed, self.work)
     }
 }

@@ -102,7 +102,7 @@ impl EnginePlayer {
     /// Of the device.
     pub fn begin_commit(&mut self) -> Result<()> {
         let ctx = self.context(0);
-        self.file_system()?.commit_holding_frees(&ctx).context("commit")
+        self.file_system()?.instrumented().commit_holding_frees(&ctx).context("commit")
     }
 
     /// The commit that was begun has ended.
@@ -111,7 +111,7 @@ impl EnginePlayer {
     /// Of opening the image.
     pub fn end_commit(&mut self) -> Result<()> {
         let ctx = self.context(0);
-        self.file_system()?.release_frees(&ctx);
+        self.file_system()?.instrumented().release_frees(&ctx);
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl EnginePlayer {
     /// Of the device.
     pub fn end_io(&mut self) -> Result<()> {
         let ctx = self.context(0);
-        self.file_system()?.end_io(&ctx).context("end of I/O")
+        self.file_system()?.instrumented().end_io(&ctx).context("end of I/O")
     }
 
     /// Closes what the trace left open, and the image.
@@ -277,7 +277,7 @@ impl Player for EnginePlayer {
             }
             // Its inodes and bitmaps stay.
             Op::DropCaches => {
-                self.file_system()?.drop_caches();
+                self.file_system()?.instrumented().drop_caches();
                 Ok(())
             }
             Op::Remount => {

@@ -1,30 +1,32 @@
 //! Writing folio by folio, as Linux's page cache does: each folio is delayed, or placed at once when space gets short.
 //!
-//! Only where [`OpenOptions::follow_page_cache`](crate::OpenOptions::follow_page_cache) asks for it: elsewhere a write
-//! reserves all that it and its mapping can need before it changes anything, which no file system with Linux's rules
-//! can promise. What was observed is in docs/format-notes.md, "When space gets short".
+//! In the product's way a write reserves all that it and its mapping can need before it changes anything, which no file system with
+//! Linux's rules can promise. What was observed is in docs/format-notes.md, "When space gets short".
 
-use super::part::Part;
-use super::truncate::Why;
-use super::write_back::RUN_CREDITS;
-use crate::data::{CachedAs, FileData};
+use super::PageCache;
+use crate::data::FileData;
 use crate::file::Files;
+use crate::file::part::Part;
+use crate::file::truncate::Why;
+use crate::file::write_back::RUN_CREDITS;
 use crate::inode::Inode;
 use crate::mapping::How;
 use crate::pool::Pool;
+use crate::requests::CachedAs;
 use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 use std::sync::Arc;
 
-impl Files {
+impl PageCache {
     /// Writes folio after folio until one does not fit; gives the number of bytes that went.
     ///
     /// # Errors
     /// Of the first folio.
     pub(super) fn write_by_folio(
         &self,
+        files: &Files,
         ctx: &OpContext,
         inode: &Arc<Inode>,
         data: &mut FileData,
@@ -32,8 +34,8 @@ impl Files {
     ) -> Result<usize> {
         let mut at = all.offset;
         while at < all.end() {
-            let folio = all.within(at..data.folios.next_end(at..all.end()));
-            match self.write_folio(ctx, inode, data, folio) {
+            let folio = all.within(at..data.pages.next_end(at..all.end()));
+            match self.write_folio(files, ctx, inode, data, folio) {
                 Err(Error::NoSpace) if at > all.offset => return Ok(usize_from_u64(at - all.offset)),
                 Err(error) => return Err(error),
                 Ok(()) => at = folio.end(),
@@ -46,28 +48,29 @@ impl Files {
     /// it is tried again after a commit that frees clusters.
     fn write_folio(
         &self,
+        files: &Files,
         ctx: &OpContext,
         inode: &Arc<Inode>,
         data: &mut FileData,
         folio: Part<'_>,
     ) -> Result<()> {
-        let bits = self.volume.geometry().block_bits();
+        let bits = files.volume.geometry().block_bits();
         // As in Linux this is asked once, however often it is tried again.
-        let delays = self.volume.delays_allocation() && !self.leaves_delayed_allocation(ctx, inode, data)?;
+        let delays = self.delays && !self.leaves_delayed_allocation(files, ctx, inode, data)?;
         let mut tries = 0;
         loop {
             let old_size = inode.core().size;
-            data.folios.note_write(folio.range());
-            let written = self.try_folio(ctx, inode, data, delays, folio);
+            data.pages.note_write(folio.range());
+            let written = self.try_folio(files, ctx, inode, data, delays, folio);
             let Err(Error::NoSpace) = written else { return written };
-            self.dirty_before_hole(ctx, inode, data, folio.blocks(bits), old_size)?;
+            self.dirty_before_hole(files, ctx, inode, data, folio.blocks(bits), old_size)?;
             if folio.end() > old_size {
                 let keep = u32_from_u64(old_size.div_ceil(1 << bits));
-                self.forget_pages(data, old_size..u64::MAX);
-                self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(old_size))?;
+                data.forget_pages(old_size..u64::MAX, bits);
+                files.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(old_size))?;
             }
-            self.end_io_beside(ctx, inode, data)?;
-            self.volume.retry_after_commit(ctx, &mut tries)?;
+            files.end_io_beside(ctx, inode, data)?;
+            files.volume.retry_after_commit(ctx, &mut tries)?;
         }
     }
 
@@ -75,29 +78,29 @@ impl Files {
     /// reads as zeroes there, and that waits to be written.
     fn dirty_before_hole(
         &self,
+        files: &Files,
         ctx: &OpContext,
         inode: &Inode,
         data: &mut FileData,
         blocks: Range<u32>,
         size: u64,
     ) -> Result<()> {
-        let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << self.volume.geometry().block_bits())));
+        let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << files.volume.geometry().block_bits())));
         for logical in blocks.start..end.max(blocks.start) {
-            if !self.volume.delays_allocation()
-                || data.block(logical).is_some()
-                || data.unconverted.covers(logical)
-            {
+            if !self.delays || data.block(logical).is_some() || data.unconverted.covers(logical) {
                 continue;
             }
-            let Some(extent) = self.mapping.lookup_block(inode, &inode.core(), logical)?.found else { break };
+            let Some(extent) = files.mapping.lookup_block(inode, &inode.core(), logical)?.found else {
+                break;
+            };
             if extent.unwritten {
-                data.note_kind(logical, CachedAs::Unwritten);
-                self.add_dirty(
+                data.pages.note_kind(logical, CachedAs::Unwritten);
+                files.add_dirty(
                     ctx,
                     inode,
                     data,
                     logical,
-                    vec![0; self.volume.block_size()].into_boxed_slice(),
+                    vec![0; files.volume.block_size()].into_boxed_slice(),
                 );
             }
         }
@@ -106,25 +109,26 @@ impl Files {
 
     fn try_folio(
         &self,
+        files: &Files,
         ctx: &OpContext,
         inode: &Arc<Inode>,
         data: &mut FileData,
         delays: bool,
         folio: Part<'_>,
     ) -> Result<()> {
-        let blocks = folio.blocks(self.volume.geometry().block_bits());
-        if self.volume.delays_allocation() && !delays {
-            self.place_now(ctx, inode, blocks.clone(), data)?;
+        let blocks = folio.blocks(files.volume.geometry().block_bits());
+        if self.delays && !delays {
+            self.place_now(files, ctx, inode, blocks.clone(), data)?;
         }
-        self.note_cached(inode, data, blocks)?;
-        self.write_piece(ctx, inode, data, folio)?;
-        if self.volume.delays_allocation() {
+        self.note_cached(files, inode, data, blocks)?;
+        files.write_piece(ctx, inode, data, folio)?;
+        if self.delays {
             return Ok(());
         }
-        let written = self.write_back(ctx, inode, data);
+        let written = files.write_back(ctx, inode, data);
         if let Err(Error::NoSpace) = written {
             // It was clean before: only what this write brought waits.
-            self.forget_dirty(data, 0..u32::MAX);
+            files.forget_dirty(data, 0..u32::MAX);
         }
         written
     }
@@ -133,13 +137,14 @@ impl Files {
     /// given their place when they get many.
     fn leaves_delayed_allocation(
         &self,
+        files: &Files,
         ctx: &OpContext,
         inode: &Arc<Inode>,
         data: &mut FileData,
     ) -> Result<bool> {
-        let room = self.volume.space.allocator().room();
+        let room = files.volume.space.allocator().room();
         if room.wants_write_back() {
-            self.write_back_beside(ctx, inode, data)?;
+            files.write_back_beside(ctx, inode, data)?;
         }
         Ok(room.is_short())
     }
@@ -147,6 +152,7 @@ impl Files {
     /// Gives the blocks of a range a place each, one after the other, as unwritten: their data comes later.
     fn place_now(
         &self,
+        files: &Files,
         ctx: &OpContext,
         inode: &Arc<Inode>,
         blocks: Range<u32>,
@@ -158,66 +164,60 @@ impl Files {
             if data.block(logical).is_some() {
                 continue;
             }
-            self.end_io_beside(ctx, inode, data)?;
-            let placed = self.place_block(ctx, inode, logical, how);
+            files.end_io_beside(ctx, inode, data)?;
+            let placed = self.place_block(files, ctx, inode, logical, how);
             self.note_block_placed();
             placed?;
         }
         Ok(())
     }
 
-    fn place_block(&self, ctx: &OpContext, inode: &Arc<Inode>, logical: u32, how: How) -> Result<()> {
-        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
+    fn place_block(
+        &self,
+        files: &Files,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        logical: u32,
+        how: How,
+    ) -> Result<()> {
+        let handle = files.volume.begin(ctx, RUN_CREDITS)?;
         let mut core = inode.core_mut();
-        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
-        let here = self.mapping.lookup_block(inode, &core, logical)?;
+        files.volume.inodes.join_inode(&handle, inode, &mut core)?;
+        let here = files.mapping.lookup_block(inode, &core, logical)?;
         if here.found.is_none() {
-            let plan = self.mapping.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
+            let plan = files.mapping.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
             if !how.unwritten {
                 // Block maps can not say that a block reads as zeroes: what was there before would show.
-                let block_size = u64_from_usize(self.volume.block_size());
-                self.volume.device.write_zeroes(plan.extent.physical * block_size, block_size)?;
-                inode.note_written(&self.volume.flushes);
+                let block_size = u64_from_usize(files.volume.block_size());
+                files.volume.device.write_zeroes(plan.extent.physical * block_size, block_size)?;
+                inode.note_written(&files.volume.flushes);
             }
-            self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+            files.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
             inode.note_remapped(&handle);
         }
         Ok(())
     }
 
-    /// Reserves clusters one by one, all or none, and nothing for the mapping: that comes from the file system's own
-    /// reserve.
-    pub(super) fn reserve_as_linux(
-        &self,
-        ctx: &OpContext,
-        data: &mut FileData,
-        clusters: &[u32],
-    ) -> Result<()> {
-        for (done, &cluster) in clusters.iter().enumerate() {
-            if let Err(error) = self.volume.space.reserve(ctx, 1, Pool::Ordinary) {
-                let made = clusters[..done].iter().filter(|&&cluster| data.take_reservation(cluster)).count();
-                self.volume.space.unreserve(ctx, u64_from_usize(made));
-                return Err(error);
-            }
-            data.note_reserved(cluster);
-        }
-        Ok(())
-    }
-
     /// Notes as what the page cache will hold the blocks of a write.
-    fn note_cached(&self, inode: &Inode, data: &mut FileData, blocks: Range<u32>) -> Result<()> {
+    fn note_cached(
+        &self,
+        files: &Files,
+        inode: &Inode,
+        data: &mut FileData,
+        blocks: Range<u32>,
+    ) -> Result<()> {
         let core = inode.core();
         for logical in blocks {
             if data.block(logical).is_none() {
-                let here = self.mapping.lookup_block(inode, &core, logical)?;
-                self.note_lookup(data, &core, &here, logical);
-                data.holes.forget(logical..logical + 1);
+                let here = files.mapping.lookup_block(inode, &core, logical)?;
+                data.pages.note_lookup(core.extent_root(), &here, logical);
+                data.pages.forget_holes(logical..logical + 1);
                 let kind = match here.found {
                     None => CachedAs::Delayed,
                     Some(extent) if extent.unwritten => CachedAs::Unwritten,
                     Some(_) => CachedAs::Mapped,
                 };
-                data.note_kind(logical, kind);
+                data.pages.note_kind(logical, kind);
             }
         }
         Ok(())
@@ -226,9 +226,8 @@ impl Files {
 
 #[cfg(test)]
 mod tests {
-    use crate::{
-        Error, Fallocate, FileSystem, IoEnd, IoEndSource, IoEnds, NewInode, OpContext, OpenOptions, mkfs,
-    };
+    use crate::instruments::{Instruments, IoEnd, IoEndSource, IoEnds};
+    use crate::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
     use blockyard_device::MemoryDevice;
     use blockyard_disk::InodeNr;
     use blockyard_disk::inode::FileType;
@@ -242,7 +241,7 @@ mod tests {
         let device = Arc::new(MemoryDevice::new(64 << 20));
         mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
         let ctx = OpContext::system();
-        let options = OpenOptions { follow_page_cache: true, ..OpenOptions::default() };
+        let options = OpenOptions { instruments: Instruments::page_cache(), ..OpenOptions::default() };
         let fs = FileSystem::open(device, options, &ctx).unwrap();
         let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
         let [inode, filler] = [b"f", b"g"].map(|name| fs.create(&ctx, InodeNr::ROOT, name, &new).unwrap());
@@ -255,8 +254,9 @@ mod tests {
         let waiting = file.read().runs_in(0..100);
         assert!(matches!(&waiting[..], [one] if *one == (4..5)), "{waiting:?}");
         fs.fsync(&ctx, inode).unwrap();
-        let state =
-            |logical| fs.files.mapping.lookup_block(&file, &file.core(), logical).unwrap().found.map(|e| e.unwritten);
+        let state = |logical| {
+            fs.files.mapping.lookup_block(&file, &file.core(), logical).unwrap().found.map(|e| e.unwritten)
+        };
         assert_eq!([3, 4, 5].map(state), [Some(true), Some(false), None]);
         let mut bytes = [1; 5 << 12];
         assert_eq!(fs.read(&ctx, inode, 0, &mut bytes).unwrap(), 5 << 12);
@@ -286,7 +286,8 @@ mod tests {
         let ctx = OpContext::system();
         let placed = Arc::new(Placed::default());
         let io_ends = Some(IoEnds(Arc::<Placed>::clone(&placed)));
-        let options = OpenOptions { follow_page_cache: true, io_ends, ..OpenOptions::default() };
+        let instruments = Instruments { io_ends, ..Instruments::page_cache() };
+        let options = OpenOptions { instruments, ..OpenOptions::default() };
         let fs = FileSystem::open(device, options, &ctx).unwrap();
         let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
         let [inode, filler] = [b"f", b"g"].map(|name| fs.create(&ctx, InodeNr::ROOT, name, &new).unwrap());

@@ -12,28 +12,23 @@ use std::ops::Range;
 
 /// Remembered holes; no two of them touch.
 #[derive(Debug, Default)]
-pub(crate) struct Holes {
+pub(in crate::requests) struct Holes {
     ends: BTreeMap<u32, u32>,
 }
 
 impl Holes {
-    /// No holes.
-    pub(super) const fn new() -> Self {
-        Self { ends: BTreeMap::new() }
-    }
-
     /// Where the remembered hole ends that a block lies in.
-    pub(crate) fn end_of(&self, block: u32) -> Option<u32> {
+    pub(in crate::requests) fn end_of(&self, block: u32) -> Option<u32> {
         self.ends.range(..=block).next_back().map(|(_, &end)| end).filter(|end| block < *end)
     }
 
     /// Whether any block of a range lies in a remembered hole.
-    pub(crate) fn touches(&self, range: &Range<u32>) -> bool {
+    pub(in crate::requests) fn touches(&self, range: &Range<u32>) -> bool {
         self.ends.range(..range.end).next_back().is_some_and(|(_, end)| *end > range.start)
     }
 
     /// Remembers a range as a hole, joined with what touches it.
-    pub(crate) fn remember(&mut self, mut range: Range<u32>) {
+    pub(in crate::requests) fn remember(&mut self, mut range: Range<u32>) {
         if range.is_empty() {
             return;
         }
@@ -47,7 +42,7 @@ impl Holes {
     }
 
     /// Forgets a range: it is no hole any more, or not known to be one.
-    pub(crate) fn forget(&mut self, range: Range<u32>) {
+    pub(in crate::requests) fn forget(&mut self, range: Range<u32>) {
         if range.is_empty() {
             return;
         }

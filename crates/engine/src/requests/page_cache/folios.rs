@@ -16,16 +16,11 @@ const ORDER_MAX: u32 = 9;
 
 /// The folios of a file: first page and size as a power of two.
 #[derive(Debug, Default)]
-pub(crate) struct Folios {
+pub(in crate::requests) struct Folios {
     orders: BTreeMap<u64, u32>,
 }
 
 impl Folios {
-    /// No folios.
-    pub(super) const fn new() -> Self {
-        Self { orders: BTreeMap::new() }
-    }
-
     /// The folio that holds a page.
     fn at(&self, page: u64) -> Option<Range<u64>> {
         let (&first, &order) = self.orders.range(..=page).next_back()?;
@@ -34,14 +29,14 @@ impl Folios {
     }
 
     /// Makes the folios that a write of these bytes makes.
-    pub(crate) fn note_write(&mut self, mut bytes: Range<u64>) {
+    pub(in crate::requests) fn note_write(&mut self, mut bytes: Range<u64>) {
         while bytes.start < bytes.end {
             bytes.start = self.next_end(bytes.clone());
         }
     }
 
     /// Makes the folio that a write of these bytes begins with; gives where the write leaves it.
-    pub(crate) fn next_end(&mut self, bytes: Range<u64>) -> u64 {
+    pub(in crate::requests) fn next_end(&mut self, bytes: Range<u64>) -> u64 {
         const CHUNK: u64 = 1 << (PAGE_BITS + ORDER_MAX);
         let len = (bytes.end - bytes.start).min(CHUNK - bytes.start % CHUNK);
         let folio = self.get(bytes.start >> PAGE_BITS, len);
@@ -49,7 +44,7 @@ impl Folios {
     }
 
     /// Makes the folio of the page that holds a byte, if there is none.
-    pub(crate) fn note_page(&mut self, byte: u64) {
+    pub(in crate::requests) fn note_page(&mut self, byte: u64) {
         self.get(byte >> PAGE_BITS, 1);
     }
 
@@ -69,7 +64,11 @@ impl Folios {
 
     /// Drops the pages of a range of bytes that is not needed any more. `is_dirty` tells whether any byte of a range
     /// waits for write-back: such folios are not parted.
-    pub(crate) fn drop_bytes(&mut self, bytes: Range<u64>, is_dirty: impl Fn(Range<u64>) -> bool) {
+    pub(in crate::requests) fn drop_bytes(
+        &mut self,
+        bytes: Range<u64>,
+        is_dirty: impl Fn(Range<u64>) -> bool,
+    ) {
         let pages = bytes.start.div_ceil(1 << PAGE_BITS)..bytes.end >> PAGE_BITS;
         for edge in [bytes.start >> PAGE_BITS, pages.end] {
             let Some(folio) = self.at(edge) else { continue };
@@ -91,7 +90,7 @@ impl Folios {
     }
 
     /// Drops the folios that are not to be kept, by their bytes.
-    pub(crate) fn keep(&mut self, is_kept: impl Fn(Range<u64>) -> bool) {
+    pub(in crate::requests) fn keep(&mut self, is_kept: impl Fn(Range<u64>) -> bool) {
         self.orders
             .retain(|&first, &mut order| is_kept(first << PAGE_BITS..(first + (1 << order)) << PAGE_BITS));
     }
@@ -114,7 +113,7 @@ impl Folios {
     }
 
     /// Where the folio begins and ends that a block lies in, in blocks of this size.
-    pub(crate) fn around(&self, block: u32, block_bits: u32) -> Range<u32> {
+    pub(in crate::requests) fn around(&self, block: u32, block_bits: u32) -> Range<u32> {
         let byte = u64::from(block) << block_bits;
         let page = byte >> PAGE_BITS;
         let pages = self.at(page).unwrap_or(page..page + 1);

@@ -1,0 +1,218 @@
+//! The way of Linux's page cache, step by step: writes go folio by folio, write-back is cut at folios, and conversions come when a
+//! device's I/O has ended, as somebody who watched a kernel tells.
+
+mod by_folio;
+mod io_ends;
+
+use super::Files;
+use super::part::Part;
+use super::writing::{Busy, Search, Writing};
+use crate::data::FileData;
+use crate::inode::{Inode, InodeCore};
+use crate::instruments::IoEnds;
+use crate::{OpContext, Result};
+use blockyard_disk::num::u32_from_u64;
+use blockyard_sync::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Linux's page cache.
+pub(super) struct PageCache {
+    /// Who tells when I/O has ended, where allocation is delayed.
+    io_ends: Option<IoEnds>,
+    delays: bool,
+}
+
+impl PageCache {
+    /// The page cache of an instance that delays allocation or does not.
+    pub(super) fn new(io_ends: Option<IoEnds>, delays: bool) -> Self {
+        Self { io_ends, delays }
+    }
+
+    /// Who tells when I/O has ended.
+    fn told(&self) -> Option<&IoEnds> {
+        self.io_ends.as_ref().filter(|_| self.delays)
+    }
+}
+
+impl Writing for PageCache {
+    fn write(
+        &self,
+        files: &Files,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        data: &mut FileData,
+        all: Part<'_>,
+    ) -> Result<usize> {
+        self.write_by_folio(files, ctx, inode, data, all)
+    }
+
+    fn writes_short(&self) -> bool {
+        true
+    }
+
+    fn next_run(&self, files: &Files, data: &FileData, search: &Search) -> Option<Range<u32>> {
+        let Search { range, rest, busy } = search;
+        let is_in_range = |run: &Range<u32>| run.start < range.end;
+        let mut run = data.first_run(range.start, files.run_max()).filter(is_in_range)?;
+        if rest.contains(&run.start) {
+            run.end = run.end.min(rest.end);
+        } else if *busy == Busy::PassOver && self.is_told_of_io() {
+            let bits = files.volume.geometry().block_bits();
+            run = first_run_not_busy(data, range.start, files.run_max(), bits).filter(is_in_range)?;
+        }
+        run.end = run.end.min(range.end);
+        Some(data.pages.alike(run))
+    }
+
+    /// The rest of the folio.
+    fn rest_of_request(&self, files: &Files, data: &FileData, end: u32) -> Range<u32> {
+        end..data.pages.around(end - 1, files.volume.geometry().block_bits()).end
+    }
+
+    /// When the block in which a file of `size` bytes ends has its place and is written, Linux raises the size on disk with the
+    /// write (observed on 6.18), so that write-back has nothing to commit.
+    fn raises_disk_size(&self, files: &Files, inode: &Inode, core: &InodeCore, size: u64) -> Result<bool> {
+        if !self.delays || size == core.slot.raw().size() {
+            return Ok(false);
+        }
+        let last = u32_from_u64((size - 1) >> files.volume.geometry().block_bits());
+        let found = files.mapping.lookup_block(inode, core, last)?.found;
+        Ok(found.is_some_and(|extent| !extent.unwritten))
+    }
+
+    /// What Linux delays here has a place promised only where allocation is delayed.
+    fn delays_inline(&self) -> bool {
+        self.delays
+    }
+
+    fn is_told_of_io(&self) -> bool {
+        self.told().is_some()
+    }
+
+    fn end_io(
+        &self,
+        files: &Files,
+        ctx: &OpContext,
+        held: Option<(&Arc<Inode>, &mut FileData)>,
+    ) -> Result<()> {
+        self.convert_ended(files, ctx, held)
+    }
+
+    fn note_piece_mapped(&self) {
+        if let Some(ends) = &self.io_ends {
+            ends.0.mapped();
+        }
+    }
+
+    fn note_walks_again(&self) {
+        if let Some(ends) = &self.io_ends {
+            ends.0.walks_again();
+        }
+    }
+}
+
+impl Files {
+    /// See [`crate::fs::Instrumented::drop_caches`].
+    pub(crate) fn drop_caches(&self) {
+        for inode in self.volume.inodes.table.all() {
+            if let Some(mut data) = inode.try_write() {
+                let is_unused = inode.opens.load(Ordering::Relaxed) == 0;
+                data.forget_clean_pages(self.volume.geometry().block_bits(), is_unused);
+            }
+        }
+    }
+}
+
+/// The first run of dirty blocks from a block on, of folios only of which no piece waits for its conversion.
+fn first_run_not_busy(data: &FileData, from: u32, most: u32, block_bits: u32) -> Option<Range<u32>> {
+    let folio = |block: u32| data.pages.around(block, block_bits);
+    let is_busy = |folio: &Range<u32>| data.unconverted.touches(folio);
+    let mut run = data.first_run(from, most)?;
+    while is_busy(&folio(run.start)) {
+        run = data.first_run(folio(run.start).end, most)?;
+    }
+    let mut end = folio(run.start).end;
+    while end < run.end && !is_busy(&folio(end)) {
+        end = folio(end).end;
+    }
+    Some(run.start..end.min(run.end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_run_not_busy;
+    use crate::data::FileData;
+    use crate::file::writing::Busy;
+    use crate::instruments::{Instruments, IoEnd, IoEndSource, IoEnds};
+    use crate::requests::{Pages, Rules};
+    use crate::{FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+    use blockyard_device::MemoryDevice;
+    use blockyard_disk::InodeNr;
+    use blockyard_disk::inode::FileType;
+    use std::sync::Arc;
+
+    fn followed() -> Pages {
+        Rules::of(&OpenOptions { instruments: Instruments::page_cache(), ..OpenOptions::default() }).pages()
+    }
+
+    fn places(fs: &FileSystem) -> Vec<InodeNr> {
+        fs.volume.inodes.table.dirty_files().map(|inode| inode.number()).collect()
+    }
+
+    #[test]
+    fn a_run_that_is_not_busy_begins_behind_busy_folios_and_ends_before_the_next() {
+        let mut data = FileData::new(followed());
+        data.pages.note_write(0..16 << 12);
+        data.pages.note_write(16 << 12..20 << 12);
+        data.pages.note_write(20 << 12..24 << 12);
+        for number in (10..16).chain(16..24) {
+            data.insert(number, Box::from([0; 4]));
+        }
+        assert_eq!(first_run_not_busy(&data, 0, 100, 12), Some(10..24));
+        data.unconverted.push(0..3);
+        assert_eq!(first_run_not_busy(&data, 0, 100, 12), Some(16..24), "a folio is busy as a whole");
+        data.unconverted.push(23..24);
+        assert_eq!(first_run_not_busy(&data, 0, 100, 12), Some(16..20));
+        assert_eq!(first_run_not_busy(&data, 20, 100, 12), None);
+    }
+
+    /// I/O that does not end before somebody waits for it.
+    struct Endless;
+
+    impl IoEndSource for Endless {
+        fn next(&self) -> Option<IoEnd> {
+            None
+        }
+
+        fn mapped(&self) {}
+    }
+
+    #[test]
+    fn who_makes_room_passes_over_folios_whose_io_has_not_ended() {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
+        let io_ends = Some(IoEnds(Arc::new(Endless)));
+        let instruments = Instruments { io_ends, ..Instruments::page_cache() };
+        let options = OpenOptions { instruments, ..OpenOptions::default() };
+        let ctx = OpContext::system();
+        let fs = FileSystem::open(device, options, &ctx).unwrap();
+        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+        let file = fs.create(&ctx, InodeNr::ROOT, b"f", &new).unwrap();
+        fs.write(&ctx, file, 0, &[1; 16384]).unwrap();
+        fs.write_back_all(&ctx).unwrap();
+        let inode = fs.volume.inodes.inode(file).unwrap();
+        // One block of the folio is written again while its I/O goes on, and one of another folio.
+        inode.write().unconverted.push(0..4);
+        for block in [1, 10] {
+            fs.write(&ctx, file, block << 12, &[2; 4096]).unwrap();
+        }
+        let mut data = inode.write();
+        fs.files.write_back_listed(&ctx, &inode, &mut data, Busy::PassOver).unwrap();
+        assert_eq!((data.first_run(0, 100), data.len()), (Some(1..2), 1));
+        assert_eq!(places(&fs), [file], "it waits for the next write-back");
+        fs.files.write_back_listed(&ctx, &inode, &mut data, Busy::Await).unwrap();
+        assert!(data.is_empty());
+        assert_eq!(places(&fs), []);
+    }
+}

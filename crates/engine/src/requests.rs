@@ -1,0 +1,201 @@
+//! The seam between two ways in which written data becomes requests for blocks.
+//!
+//! The product's way: a write is promised all that it and its mapping can need, write-back asks for whole runs of dirty blocks, and
+//! waits for space that was promised. The other way is that of Linux's page cache, which agreement with a kernel needs: it cuts
+//! requests at its folios and at holes that it remembers, reserves cluster by cluster, and gives up where Linux does.
+//!
+//! [`Rules`] say what is reserved, whose clusters serve a request and what happens when space ends; [`Pages`] is what a file
+//! remembers of its pages and holes, nothing in the product's way; the steps of writing are in `file/writing.rs`.
+
+mod page_cache;
+
+pub(crate) use page_cache::CachedAs;
+
+use crate::extents::Lookup;
+use crate::instruments::IoEnds;
+use crate::options::OpenOptions;
+use crate::pool::Pool;
+use page_cache::CachedFile;
+use std::ops::Range;
+
+/// Attempts of write-back to get space that was promised: others hold it for a moment only.
+const PATIENCE: u32 = 300;
+
+/// What a write is promised before it changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Promises {
+    /// Clusters for its data, and for what its mapping can need at worst.
+    DataAndMapping,
+    /// Clusters for its data, one by one.
+    Data,
+    /// Nothing: it gets its place at once, or fails.
+    Nothing,
+}
+
+/// What becomes of a claim for which the mapping has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailedClaim {
+    /// It is handed back.
+    HandedBack,
+    /// It is taken, and freed in the transaction: it can be had again after a commit only.
+    Freed,
+}
+
+/// What is reserved, whose clusters serve a request, and what happens when space ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    /// What a write is promised.
+    pub(crate) promises: Promises,
+    /// Whose clusters write-back takes for data without a place.
+    pub(crate) place: Pool,
+    /// Whose clusters a split takes where blocks have their place already.
+    pub(crate) convert: Pool,
+    /// Whose clusters allocating ahead takes where data waits for its place.
+    pub(crate) ahead_of_data: Pool,
+    /// Attempts of write-back to find space.
+    pub(crate) patience: u32,
+    /// Whether a request that found no space is made again without a commit, while a cluster could be claimed.
+    pub(crate) retries_with_room: bool,
+    /// What becomes of a claim for which the mapping has no room.
+    pub(crate) failed_claim: FailedClaim,
+    /// Whether files remember pages and holes.
+    remembers: bool,
+    /// Who tells when I/O has ended.
+    pub(crate) io_ends: Option<IoEnds>,
+}
+
+impl Rules {
+    /// The rules of an instance.
+    pub(crate) fn of(options: &OpenOptions) -> Self {
+        if options.instruments.page_cache { page_cache::rules(options) } else { Self::of_the_product() }
+    }
+
+    const fn of_the_product() -> Self {
+        Self {
+            promises: Promises::DataAndMapping,
+            place: Pool::Promised,
+            convert: Pool::Promised,
+            ahead_of_data: Pool::Ordinary,
+            patience: PATIENCE,
+            retries_with_room: false,
+            failed_claim: FailedClaim::HandedBack,
+            remembers: false,
+            io_ends: None,
+        }
+    }
+
+    /// What a new file in memory remembers.
+    pub(crate) fn pages(&self) -> Pages {
+        Pages(self.remembers.then(Box::default))
+    }
+}
+
+/// What a file remembers of its pages and holes: nothing in the product's way.
+#[derive(Default)]
+pub(crate) struct Pages(Option<Box<CachedFile>>);
+
+impl Pages {
+    /// Nothing is remembered.
+    #[cfg(test)]
+    pub(crate) const fn none() -> Self {
+        Self(None)
+    }
+
+    /// Whether nothing is remembered.
+    pub(crate) const fn are_forgotten(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// A write makes folios.
+    pub(crate) fn note_write(&mut self, bytes: Range<u64>) {
+        self.0.iter_mut().for_each(|cached| cached.folios.note_write(bytes.clone()));
+    }
+
+    /// The folio that a write of these bytes begins with is there; gives where the write leaves it.
+    pub(crate) fn next_end(&mut self, bytes: Range<u64>) -> u64 {
+        let end = bytes.end;
+        self.0.as_mut().map_or(end, |cached| cached.folios.next_end(bytes))
+    }
+
+    /// The page of a byte is brought in.
+    pub(crate) fn note_page(&mut self, byte: u64) {
+        self.0.iter_mut().for_each(|cached| cached.folios.note_page(byte));
+    }
+
+    /// A size or the end of a range lies at a byte: inside a block its page is brought in, to zero a part of it.
+    pub(crate) fn note_edge(&mut self, byte: u64, block_bits: u32) {
+        if !byte.is_multiple_of(1 << block_bits) {
+            self.note_page(byte);
+        }
+    }
+
+    /// The blocks that are written together with a block: those of its folio.
+    pub(crate) fn around(&self, block: u32, block_bits: u32) -> Range<u32> {
+        self.0.as_ref().map_or(block..block + 1, |cached| cached.folios.around(block, block_bits))
+    }
+
+    /// The pages of a range of bytes go; folios that are dirty are not parted.
+    pub(crate) fn forget(&mut self, bytes: Range<u64>, is_dirty: impl Fn(Range<u64>) -> bool) {
+        self.0.iter_mut().for_each(|cached| cached.folios.drop_bytes(bytes.clone(), &is_dirty));
+    }
+
+    /// The folios that a range of bytes touches go.
+    pub(crate) fn forget_touched(&mut self, bytes: &Range<u64>) {
+        let is_apart = |folio: Range<u64>| folio.end <= bytes.start || folio.start >= bytes.end;
+        self.0.iter_mut().for_each(|cached| cached.folios.keep(is_apart));
+    }
+
+    /// Clean pages go, and with `holes` what was remembered of holes.
+    pub(crate) fn forget_clean(&mut self, is_dirty: impl Fn(Range<u64>) -> bool, holes: bool) {
+        self.0.iter_mut().for_each(|cached| cached.forget_clean(&is_dirty, holes));
+    }
+
+    /// What is learnt when a block is looked for: nothing where it is known to lie in a hole. `root` is that of the extent tree,
+    /// where there is one.
+    pub(crate) fn note_lookup(&mut self, root: Option<&[u8; 60]>, here: &Lookup, logical: u32) {
+        self.0.iter_mut().for_each(|cached| cached.note_lookup(root, here, logical));
+    }
+
+    /// What is learnt of holes when the mapping is read.
+    pub(crate) fn note_gaps(&mut self, root: Option<&[u8; 60]>) {
+        self.0.iter_mut().for_each(|cached| cached.note_gaps(root));
+    }
+
+    /// Remembers the hole that a look-up of `logical` found, if it did.
+    pub(crate) fn note_hole(&mut self, here: &Lookup, logical: u32) {
+        self.0.iter_mut().for_each(|cached| cached.note_hole(here, logical));
+    }
+
+    /// Where the remembered hole ends that a block lies in.
+    pub(crate) fn hole_end(&self, block: u32) -> Option<u32> {
+        self.0.as_ref()?.holes.end_of(block)
+    }
+
+    /// A range is a hole now.
+    pub(crate) fn remember_hole(&mut self, range: Range<u32>) {
+        self.0.iter_mut().for_each(|cached| cached.holes.remember(range.clone()));
+    }
+
+    /// A range is not known to be a hole any more.
+    pub(crate) fn forget_holes(&mut self, range: Range<u32>) {
+        self.0.iter_mut().for_each(|cached| cached.holes.forget(range.clone()));
+    }
+
+    /// What a block that becomes dirty is mapped to.
+    pub(crate) fn note_kind(&mut self, logical: u32, kind: CachedAs) {
+        self.0.iter_mut().for_each(|cached| cached.note_kind(logical, kind));
+    }
+
+    /// Blocks of a range are dirty no more.
+    pub(crate) fn forget_kinds(&mut self, range: &Range<u32>) {
+        self.0.iter_mut().for_each(|cached| cached.forget_kinds(range));
+    }
+
+    /// The part of a run of dirty blocks that may be one request.
+    pub(crate) fn alike(&self, run: Range<u32>) -> Range<u32> {
+        match &self.0 {
+            Some(cached) => cached.alike(run),
+            None => run,
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The way of Linux's page cache: its rules when space gets short, and what it remembers of a file.
+//!
+//! What was observed is in docs/format-notes.md, "When space gets short".
+
+mod folios;
+mod holes;
+
+use super::{FailedClaim, Promises, Rules};
+use crate::extents::{self, Lookup};
+use crate::options::OpenOptions;
+use crate::pool::Pool;
+use folios::Folios;
+use holes::Holes;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Commits that Linux's write-back makes for space.
+const RETRIES_MAX: u32 = 3;
+
+/// Linux's rules.
+pub(super) fn rules(options: &OpenOptions) -> Rules {
+    let delays = options.delays_allocation();
+    Rules {
+        promises: if delays { Promises::Data } else { Promises::Nothing },
+        // Nothing was promised to what is placed at write time, and the write sees to retries.
+        place: if delays { Pool::Promised } else { Pool::Ordinary },
+        // Linux asks for them as for any other, with the file system's own reserve (observed on 6.18), which shows in how far its
+        // counters lag behind.
+        convert: Pool::Reserve,
+        ahead_of_data: Pool::Delayed,
+        patience: if delays { RETRIES_MAX } else { 0 },
+        retries_with_room: true,
+        // Observed on 6.18.
+        failed_claim: FailedClaim::Freed,
+        remembers: true,
+        io_ends: options.instruments.io_ends.clone(),
+    }
+}
+
+/// As what the page cache remembers a dirty block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CachedAs {
+    /// It had no place.
+    Delayed,
+    /// Its place reads as zeroes.
+    Unwritten,
+    /// It has a place.
+    Mapped,
+}
+
+/// What the page cache remembers of one file.
+#[derive(Debug, Default)]
+pub(super) struct CachedFile {
+    pub(super) folios: Folios,
+    pub(super) holes: Holes,
+    /// What its dirty blocks were mapped to when they became dirty.
+    kinds: BTreeMap<u32, CachedAs>,
+}
+
+impl CachedFile {
+    /// Notes what a block that becomes dirty is mapped to.
+    pub(super) fn note_kind(&mut self, logical: u32, kind: CachedAs) {
+        self.kinds.insert(logical, kind);
+    }
+
+    /// Blocks of a range are dirty no more.
+    pub(super) fn forget_kinds(&mut self, range: &Range<u32>) {
+        if range.start == 0 && range.end == u32::MAX {
+            self.kinds.clear();
+            return;
+        }
+        let gone: Vec<u32> = self.kinds.range(range.clone()).map(|(&number, _)| number).collect();
+        for number in gone {
+            self.kinds.remove(&number);
+        }
+    }
+
+    /// The part of a run of dirty blocks up to which all were alike when they became dirty.
+    pub(super) fn alike(&self, run: Range<u32>) -> Range<u32> {
+        let first = self.kinds.get(&run.start);
+        let other = run.clone().find(|block| self.kinds.get(block) != first);
+        run.start..other.unwrap_or(run.end)
+    }
+
+    /// Notes what Linux learns when it looks for a block: nothing where it knows that it is in a hole.
+    pub(super) fn note_lookup(&mut self, root: Option<&[u8; 60]>, here: &Lookup, logical: u32) {
+        if here.found.is_none() && self.holes.end_of(logical).is_none() {
+            self.note_gaps(root);
+            self.note_hole(here, logical);
+        }
+    }
+
+    /// Remembers what Linux learns of holes when it reads the mapping.
+    pub(super) fn note_gaps(&mut self, root: Option<&[u8; 60]>) {
+        if let Some(root) = root {
+            extents::gaps_in_root(root).for_each(|gap| self.remember_gap(gap));
+        }
+    }
+
+    /// Remembers the hole that a look-up of `logical` found, if it did. What lies before the first extent is remembered from
+    /// `logical` on only.
+    pub(super) fn note_hole(&mut self, here: &Lookup, logical: u32) {
+        if here.found.is_none() {
+            let start = match (here.left, here.right) {
+                (Some(left), _) => left.end(),
+                (None, Some(_)) => logical,
+                (None, None) => 0,
+            };
+            self.remember_hole(start..here.right.map_or(u32::MAX, |right| right.logical), logical);
+        }
+    }
+
+    /// Remembers the hole that a look-up of `logical` found, as far as it goes in the mapping; not beyond blocks that wait for
+    /// their place. Linux does not look what lies between such blocks before it and `logical`.
+    fn remember_hole(&mut self, hole: Range<u32>, logical: u32) {
+        if self.holes.end_of(logical).is_none() && !self.kinds.contains_key(&logical) {
+            let start =
+                if self.kinds.range(hole.start..logical).next().is_some() { logical } else { hole.start };
+            let end = self.kinds.range(logical..hole.end).next().map_or(hole.end, |(&block, _)| block);
+            self.holes.remember(start..end);
+        }
+    }
+
+    /// Remembers a hole between extents that were read together, if no part of it is known.
+    fn remember_gap(&mut self, gap: Range<u32>) {
+        if !self.holes.touches(&gap) && self.kinds.range(gap.clone()).next().is_none() {
+            self.holes.remember(gap);
+        }
+    }
+
+    /// Clean pages go, and with `holes` what was remembered of holes.
+    pub(super) fn forget_clean(&mut self, is_dirty: impl Fn(Range<u64>) -> bool, holes: bool) {
+        self.folios.keep(is_dirty);
+        if holes {
+            self.holes = Holes::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CachedAs, CachedFile};
+
+    #[test]
+    fn a_look_up_remembers_a_hole_between_waiting_blocks() {
+        let mut cached = CachedFile::default();
+        let known = |cached: &CachedFile, block| cached.holes.end_of(block);
+        cached.note_kind(4, CachedAs::Delayed);
+        cached.remember_hole(2..u32::MAX, 7);
+        assert_eq!([5, 6, 7, 9].map(|block| known(&cached, block).is_some()), [false, false, true, true]);
+        cached.holes.forget(7..8);
+        cached.note_kind(7, CachedAs::Delayed);
+        cached.remember_hole(2..u32::MAX, 5);
+        assert_eq!([4, 5, 6, 7].map(|block| known(&cached, block)), [None, Some(7), Some(7), None]);
+        cached.remember_hole(2..u32::MAX, 7);
+        cached.remember_gap(2..4);
+        cached.remember_gap(3..5);
+        assert_eq!([2, 3, 4].map(|block| known(&cached, block)), [Some(4), Some(4), None]);
+    }
+
+    #[test]
+    fn a_request_ends_where_what_was_known_of_blocks_changes() {
+        let mut cached = CachedFile::default();
+        for (block, kind) in [(3, CachedAs::Delayed), (4, CachedAs::Delayed), (5, CachedAs::Unwritten)] {
+            cached.note_kind(block, kind);
+        }
+        assert_eq!((cached.alike(3..6), cached.alike(5..6)), (3..5, 5..6));
+        cached.forget_kinds(&(4..u32::MAX));
+        assert_eq!((cached.alike(3..6), cached.alike(4..6)), (3..4, 4..6));
+    }
+}
