@@ -25,6 +25,9 @@ pub use fallocate::Fallocate;
 pub(crate) use truncate::FREE_CREDITS;
 pub(crate) use write_back::RUN_CREDITS;
 
+use crate::OpContext;
+use crate::data::FileData;
+use crate::inode::Inode;
 use crate::mapping::Mapping;
 use crate::volume::Volume;
 use blockyard_sync::AtomicU64;
@@ -56,5 +59,25 @@ impl Files {
             writing,
             dirty_bytes: AtomicU64::new(0),
         }
+    }
+}
+
+/// A file whose content lock an operation holds.
+pub(crate) struct LockedFile<'a> {
+    files: &'a Files,
+    ctx: &'a OpContext,
+    inode: &'a Arc<Inode>,
+    data: &'a mut FileData,
+}
+
+impl Files {
+    /// A file whose content lock the caller holds: `data` is what the lock guards.
+    pub(crate) fn locked<'a>(
+        &'a self,
+        ctx: &'a OpContext,
+        inode: &'a Arc<Inode>,
+        data: &'a mut FileData,
+    ) -> LockedFile<'a> {
+        LockedFile { files: self, ctx, inode, data }
     }
 }

@@ -7,28 +7,25 @@
 
 use super::Files;
 use super::write_back::RUN_CREDITS;
-use crate::data::FileData;
-use crate::inode::Inode;
+use crate::file::LockedFile;
 use crate::{OpContext, Result};
 use std::ops::Range;
-use std::sync::Arc;
 
 impl Files {
     /// Converts what has ended its I/O by now, where somebody tells; otherwise nothing is left to convert.
     pub(crate) fn end_io(&self, ctx: &OpContext) -> Result<()> {
-        self.writing.end_io(self, ctx, None)
+        self.writing.end_io(self, ctx)
     }
+}
 
+impl LockedFile<'_> {
     /// [`Self::end_io`] for who holds the content lock of a file.
-    pub(super) fn end_io_beside(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-    ) -> Result<()> {
-        self.writing.end_io(self, ctx, Some((inode, data)))
+    pub(super) fn end_io_beside(&mut self) -> Result<()> {
+        self.files.writing.end_io_beside(self)
     }
+}
 
+impl Files {
     /// Converts everything that waits for it: before what must be durable, and where nobody tells of more.
     pub(super) fn end_all_io(&self, ctx: &OpContext) -> Result<()> {
         if !self.writing.is_told_of_io() {
@@ -37,44 +34,45 @@ impl Files {
         self.end_io(ctx)?;
         for inode in self.volume.inodes.table.all() {
             let mut data = inode.write();
-            self.convert_all(ctx, &inode, &mut data)?;
+            self.locked(ctx, &inode, &mut data).convert_all()?;
         }
         Ok(())
     }
+}
 
+impl LockedFile<'_> {
     /// Converts all pieces of a file that wait for it.
-    pub(super) fn convert_all(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
-        self.convert_range(ctx, inode, data, &(0..u32::MAX))
+    pub(super) fn convert_all(&mut self) -> Result<()> {
+        self.convert_range(&(0..u32::MAX))
     }
 
     /// Converts what of a range waits for it; after the last piece the size on disk may be what users see.
-    pub(super) fn convert_range(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        range: &Range<u32>,
-    ) -> Result<()> {
-        let mut pieces = data.unconverted.take(range).into_iter().peekable();
-        let is_last = pieces.peek().is_some() && data.unconverted.is_empty() && data.is_empty();
+    pub(super) fn convert_range(&mut self, range: &Range<u32>) -> Result<()> {
+        let mut pieces = self.data.unconverted.take(range).into_iter().peekable();
+        let is_last = pieces.peek().is_some() && self.data.unconverted.is_empty() && self.data.is_empty();
         while let Some(piece) = pieces.next() {
-            let converted = self.volume.patiently(ctx, || {
-                let handle = self.volume.begin(ctx, RUN_CREDITS)?;
-                handle.set_pool(self.volume.rules.convert);
-                let mut core = inode.core_mut();
-                self.volume.inodes.join_inode(&handle, inode, &mut core)?;
-                self.mapping
-                    .edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
-                self.raise_disk_size(&mut core, piece.end);
-                inode.note_remapped(&handle);
+            let converted = self.files.volume.patiently(self.ctx, || {
+                let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
+                handle.set_pool(self.files.volume.rules.convert);
+                let mut core = self.inode.core_mut();
+                self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
+                self.files.mapping.edit_tree(self.ctx, &handle, self.inode, &mut core, |tree| {
+                    tree.set_state(piece.clone(), false)
+                })?;
+                self.files.raise_disk_size(&mut core, piece.end);
+                self.inode.note_remapped(&handle);
                 Ok(())
             });
             if converted.is_err() {
                 // What is on the device must not read as zeroes.
-                std::iter::once(piece).chain(pieces).for_each(|piece| data.unconverted.push(piece));
+                std::iter::once(piece).chain(pieces).for_each(|piece| self.data.unconverted.push(piece));
                 return converted;
             }
         }
-        if is_last && self.writing.is_told_of_io() { self.settle_size(ctx, inode) } else { Ok(()) }
+        if is_last && self.files.writing.is_told_of_io() {
+            self.files.settle_size(self.ctx, self.inode)
+        } else {
+            Ok(())
+        }
     }
 }

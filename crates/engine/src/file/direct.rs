@@ -12,6 +12,7 @@ use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::Tree;
 use crate::file::Files;
+use crate::file::LockedFile;
 use crate::inode::{Inode, InodeCore};
 use crate::mapping::ExtentStore;
 use crate::mapping::How;
@@ -49,7 +50,7 @@ impl Files {
         if end > self.size_limit(file.core().map) {
             return Err(Error::FileTooLarge);
         }
-        self.leave_inline(ctx, &file, &mut data)?;
+        self.locked(ctx, &file, &mut data).leave_inline()?;
         let by_blocks = {
             let core = file.core();
             core.map != InodeMap::Extents || self.mapping.logs_data(&file, &core)
@@ -62,16 +63,16 @@ impl Files {
         let blocks = all.blocks(self.volume.geometry().block_bits());
         self.note_dirtied(ctx, &file);
         let whole = self.folios_of(&data, &blocks);
-        self.write_back_range(ctx, &file, &mut data, whole)?;
-        self.convert_all(ctx, &file, &mut data)?;
-        self.prepare_growth(ctx, &file, &mut data, all.range())?;
+        self.locked(ctx, &file, &mut data).write_back_range(whole)?;
+        self.locked(ctx, &file, &mut data).convert_all()?;
+        self.locked(ctx, &file, &mut data).prepare_growth(all.range())?;
         data.pages.forget_touched(&(offset..end));
         let mut at = blocks.start;
         let written = loop {
             if at == blocks.end {
                 break Ok(());
             }
-            match self.write_direct_piece(ctx, &file, &mut data, all, at..blocks.end) {
+            match self.locked(ctx, &file, &mut data).write_direct_piece(all, at..blocks.end) {
                 Ok(end) => at = end,
                 Err(Error::NoSpace) if at > blocks.start => break Ok(()),
                 Err(error) => break Err(error),
@@ -91,25 +92,20 @@ impl Files {
         let bits = self.volume.geometry().block_bits();
         data.pages.around(blocks.start, bits).start..data.pages.around(blocks.end - 1, bits).end
     }
+}
 
+impl LockedFile<'_> {
     /// Writes what begins at `range` and lies in one piece; gives where that ends.
-    fn write_direct_piece(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        all: Part<'_>,
-        range: Range<u32>,
-    ) -> Result<u32> {
-        let bits = self.volume.geometry().block_bits();
+    fn write_direct_piece(&mut self, all: Part<'_>, range: Range<u32>) -> Result<u32> {
+        let bits = self.files.volume.geometry().block_bits();
         let from = u64_from_u32(range.start) << bits;
-        let behind_end = from >= inode.core().size;
+        let behind_end = from >= self.inode.core().size;
         let mut tries = 0;
         loop {
             let here = {
-                let core = inode.core();
-                let here = self.mapping.lookup_block(inode, &core, range.start)?;
-                data.pages.note_lookup(core.extent_root(), &here, range.start);
+                let core = self.inode.core();
+                let here = self.files.mapping.lookup_block(self.inode, &core, range.start)?;
+                self.data.pages.note_lookup(core.extent_root(), &here, range.start);
                 here
             };
             if let Some(extent) = here.found {
@@ -117,48 +113,54 @@ impl Files {
                 let physical = extent.physical + u64_from_u32(range.start - extent.logical);
                 if extent.unwritten && !behind_end {
                     // Cut out before it is written, converted afterwards.
-                    self.edit_unwritten(ctx, inode, |tree| tree.separate(&piece))?;
+                    self.files.edit_unwritten(self.ctx, self.inode, |tree| tree.separate(&piece))?;
                 }
-                self.write_at_place(all, piece.clone(), physical)?;
-                inode.note_written(&self.volume.flushes);
+                self.files.write_at_place(all, piece.clone(), physical)?;
+                self.inode.note_written(&self.files.volume.flushes);
                 if extent.unwritten && behind_end {
-                    self.make_written(ctx, inode, piece.end, |tree| tree.initialise(piece.clone()))?;
+                    self.files.make_written(self.ctx, self.inode, piece.end, |tree| {
+                        tree.initialise(piece.clone())
+                    })?;
                 } else if !extent.unwritten {
-                    self.cover(ctx, inode, piece.end)?;
+                    self.files.cover(self.ctx, self.inode, piece.end)?;
                 }
                 return Ok(piece.end);
             }
             let how = How { unwritten: !behind_end, pool: Pool::Ordinary, exact: false };
             let wanted = (range.start, range.end - range.start);
-            let handle = self.volume.begin(ctx, RUN_CREDITS)?;
-            let mut core = inode.core_mut();
-            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+            let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
+            let mut core = self.inode.core_mut();
+            self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
             let mapped =
-                self.mapping.plan_blocks(ctx, inode, &core, &here, wanted, how).and_then(|mut plan| {
-                    let piece = range.start..range.start + plan.extent.len;
-                    self.write_at_place(all, piece.clone(), plan.extent.physical)?;
-                    // Like what is cut out of an unwritten extent.
-                    plan.apart = !behind_end;
-                    self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
-                    if behind_end {
-                        self.raise_size(&mut core, piece.end);
-                    }
-                    Ok(piece)
-                });
+                self.files.mapping.plan_blocks(self.ctx, self.inode, &core, &here, wanted, how).and_then(
+                    |mut plan| {
+                        let piece = range.start..range.start + plan.extent.len;
+                        self.files.write_at_place(all, piece.clone(), plan.extent.physical)?;
+                        // Like what is cut out of an unwritten extent.
+                        plan.apart = !behind_end;
+                        self.files.mapping.apply_plan(self.ctx, &handle, self.inode, &mut core, plan)?;
+                        if behind_end {
+                            self.files.raise_size(&mut core, piece.end);
+                        }
+                        Ok(piece)
+                    },
+                );
             drop(core);
             drop(handle);
             match mapped {
                 Ok(piece) => {
-                    data.pages.forget_holes(piece.clone());
-                    inode.note_written(&self.volume.flushes);
+                    self.data.pages.forget_holes(piece.clone());
+                    self.inode.note_written(&self.files.volume.flushes);
                     return Ok(piece.end);
                 }
-                Err(Error::NoSpace) => self.volume.retry_after_commit(ctx, &mut tries)?,
+                Err(Error::NoSpace) => self.files.volume.retry_after_commit(self.ctx, &mut tries)?,
                 Err(error) => return Err(error),
             }
         }
     }
+}
 
+impl Files {
     /// The size, as users see it and on disk, covers the blocks before `end`. The inode has joined a handle.
     fn raise_size(&self, core: &mut InodeCore, end: u32) {
         let end = u64_from_u32(end) << self.volume.geometry().block_bits();

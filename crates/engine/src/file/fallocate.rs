@@ -2,10 +2,9 @@
 
 use super::truncate::{FREE_CREDITS, Why};
 use super::write_back::RUN_CREDITS;
-use crate::data::FileData;
 use crate::extents::UNWRITTEN_MAX;
 use crate::file::Files;
-use crate::inode::Inode;
+use crate::file::LockedFile;
 use crate::mapping::How;
 use crate::pool::Pool;
 use crate::{Error, OpContext, Result};
@@ -13,7 +12,6 @@ use blockyard_disk::InodeNr;
 use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// What `fallocate` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +88,7 @@ impl Files {
             return Err(Error::NotPermitted);
         }
         if map == InodeMap::Inline {
-            self.leave_inline(ctx, &inode, &mut data)?;
+            self.locked(ctx, &inode, &mut data).leave_inline()?;
             map = inode.core().map;
         }
         if map != InodeMap::Extents && what != Fallocate::PunchHole {
@@ -101,67 +99,54 @@ impl Files {
         }
         let data = &mut *data;
         let done = match what {
-            Fallocate::Allocate => self.allocate_ahead(ctx, &inode, data, offset..end, false),
-            Fallocate::AllocateKeepSize => self.allocate_ahead(ctx, &inode, data, offset..end, true),
-            Fallocate::PunchHole => self.punch(ctx, &inode, data, offset..end),
-            Fallocate::ZeroRange => self.zero_range(ctx, &inode, data, offset..end, false),
-            Fallocate::ZeroRangeKeepSize => self.zero_range(ctx, &inode, data, offset..end, true),
-            Fallocate::CollapseRange => self.collapse(ctx, &inode, data, offset..end),
-            Fallocate::InsertRange => self.insert_range(ctx, &inode, data, offset..end),
+            Fallocate::Allocate => self.locked(ctx, &inode, data).allocate_ahead(offset..end, false),
+            Fallocate::AllocateKeepSize => self.locked(ctx, &inode, data).allocate_ahead(offset..end, true),
+            Fallocate::PunchHole => self.locked(ctx, &inode, data).punch(offset..end),
+            Fallocate::ZeroRange => self.locked(ctx, &inode, data).zero_range(offset..end, false),
+            Fallocate::ZeroRangeKeepSize => self.locked(ctx, &inode, data).zero_range(offset..end, true),
+            Fallocate::CollapseRange => self.locked(ctx, &inode, data).collapse(offset..end),
+            Fallocate::InsertRange => self.locked(ctx, &inode, data).insert_range(offset..end),
         };
         if let Err(Error::Invalid(_)) = done {
             // As in Linux (observed on 6.18) a range that is refused for its place changes the times all the same.
-            self.touch_times(ctx, &inode, data, Touched::Times)?;
+            self.locked(ctx, &inode, data).touch_times(Touched::Times)?;
         }
         done
     }
+}
 
-    fn allocate_ahead(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        bytes: Range<u64>,
-        keep: bool,
-    ) -> Result<()> {
-        let (first, end) = self.touched_blocks(&bytes);
-        let delayed = data.runs_in(first..end);
-        self.allocate_range(ctx, inode, data, &delayed, bytes, Ahead { keep, zero: false })
+impl LockedFile<'_> {
+    fn allocate_ahead(&mut self, bytes: Range<u64>, keep: bool) -> Result<()> {
+        let (first, end) = self.files.touched_blocks(&bytes);
+        let delayed = self.data.runs_in(first..end);
+        self.allocate_range(&delayed, bytes, Ahead { keep, zero: false })
     }
 
     /// Allocates every hole of the range as unwritten, one handle for each piece, and with `zero` converts the rest. As in
     /// Linux, a piece ends where `delayed` blocks begin or end: those were to be allocated later, and need it no more.
-    fn allocate_range(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        delayed: &[Range<u32>],
-        bytes: Range<u64>,
-        ahead: Ahead,
-    ) -> Result<()> {
-        let (first, end) = self.touched_blocks(&bytes);
-        if !ahead.keep && bytes.end > inode.core().size {
-            data.pages.note_edge(bytes.end, self.volume.geometry().block_bits());
-            self.finish_truncation(ctx, inode, data)?;
-            self.zero_behind_end(ctx, inode, data)?;
+    fn allocate_range(&mut self, delayed: &[Range<u32>], bytes: Range<u64>, ahead: Ahead) -> Result<()> {
+        let (first, end) = self.files.touched_blocks(&bytes);
+        if !ahead.keep && bytes.end > self.inode.core().size {
+            self.data.pages.note_edge(bytes.end, self.files.volume.geometry().block_bits());
+            self.finish_truncation()?;
+            self.zero_behind_end()?;
         }
         let exact = end - first <= UNWRITTEN_MAX;
         let how = How { unwritten: true, pool: Pool::Ordinary, exact };
         let mut at = first;
         let mut tries = 0;
         while at < end {
-            self.end_io_beside(ctx, inode, data)?;
-            match self.allocate_piece(ctx, inode, data, (at..end, delayed), bytes.end, (ahead, how)) {
+            self.end_io_beside()?;
+            match self.allocate_piece((at..end, delayed), bytes.end, (ahead, how)) {
                 Ok(Some(done)) => (at, tries) = (done, 0),
                 Ok(None) => {
-                    self.write_back(ctx, inode, data)?;
+                    self.write_back()?;
                     // That has filled pieces that were to read as zeroes.
                     at = if ahead.zero { first } else { at };
                 }
                 Err(Error::NoSpace) => {
-                    self.end_io_beside(ctx, inode, data)?;
-                    self.volume.retry_after_commit(ctx, &mut tries)?;
+                    self.end_io_beside()?;
+                    self.files.volume.retry_after_commit(self.ctx, &mut tries)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -172,64 +157,65 @@ impl Files {
     /// The first piece of a range: what is mapped in one piece already, or can be. Gives where it ends; `None`, with nothing
     /// changed, when the file's delayed data must be written back first.
     fn allocate_piece(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
+        &mut self,
         (range, delayed): (Range<u32>, &[Range<u32>]),
         size: u64,
         (Ahead { keep, zero }, how): (Ahead, How),
     ) -> Result<Option<u32>> {
         let at = range.start;
-        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
-        let mut core = inode.core_mut();
-        let here = self.mapping.lookup_block(inode, &core, at)?;
-        let waits = here.found.is_none() && data.block(at).is_some();
-        let pool = if waits { self.volume.rules.ahead_of_data } else { Pool::Ordinary };
+        let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
+        let mut core = self.inode.core_mut();
+        let here = self.files.mapping.lookup_block(self.inode, &core, at)?;
+        let waits = here.found.is_none() && self.data.block(at).is_some();
+        let pool = if waits { self.files.volume.rules.ahead_of_data } else { Pool::Ordinary };
         let how = How { pool, ..how };
         handle.set_pool(how.pool);
         if !zero {
-            data.pages.note_gaps(core.extent_root());
+            self.data.pages.note_gaps(core.extent_root());
         }
         let most = match here.found {
             Some(extent) => extent.end().min(range.end).min(at.saturating_add(UNWRITTEN_MAX)),
             None => {
-                data.pages.note_hole(&here, at);
-                piece_end(delayed, at, range.end).min(data.pages.hole_end(at).unwrap_or(u32::MAX))
+                self.data.pages.note_hole(&here, at);
+                piece_end(delayed, at, range.end).min(self.data.pages.hole_end(at).unwrap_or(u32::MAX))
             }
         };
         // The piece, what is left on both sides of it, and of every run of dirty blocks that it gives a place to.
-        let entries = 3 + 2 * data.runs_in(at..most).len();
-        if !self.promise_entries(ctx, inode, &core, data, entries) {
+        let entries = 3 + 2 * self.data.runs_in(at..most).len();
+        if !self.promise_entries(&core, entries) {
             return Ok(None);
         }
-        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+        self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
         // As in Linux fdatasync, too, has something to commit, even where all was there.
-        inode.note_remapped(&handle);
+        self.inode.note_remapped(&handle);
         let done = if let Some(extent) = here.found {
             if zero && !extent.unwritten {
-                self.mapping
-                    .edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(at..most, true))?;
+                self.files.mapping.edit_tree(self.ctx, &handle, self.inode, &mut core, |tree| {
+                    tree.set_state(at..most, true)
+                })?;
             }
             most
         } else {
-            let plan = self.mapping.plan_blocks(ctx, inode, &core, &here, (at, most - at), how)?;
+            let plan =
+                self.files.mapping.plan_blocks(self.ctx, self.inode, &core, &here, (at, most - at), how)?;
             let done = plan.extent.end();
-            self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
-            self.end_reservations(ctx, data, &(at..done));
-            data.pages.forget_holes(at..done);
-            self.note_dirtied(ctx, inode);
+            self.files.mapping.apply_plan(self.ctx, &handle, self.inode, &mut core, plan)?;
+            self.files.end_reservations(self.ctx, self.data, &(at..done));
+            self.data.pages.forget_holes(at..done);
+            self.files.note_dirtied(self.ctx, self.inode);
             done
         };
-        let reached = (u64::from(done) << self.volume.geometry().block_bits()).min(size);
+        let reached = (u64::from(done) << self.files.volume.geometry().block_bits()).min(size);
         if !keep && reached > core.size {
             core.set_size(reached);
         }
-        core.slot.set_modified(ctx.now);
-        core.slot.set_changed(ctx.now);
+        core.slot.set_modified(self.ctx.now);
+        core.slot.set_changed(self.ctx.now);
         Ok(Some(done))
     }
+}
 
+impl Files {
     /// The blocks that a range of bytes touches.
     fn touched_blocks(&self, bytes: &Range<u64>) -> (u32, u32) {
         let bits = self.volume.geometry().block_bits();
@@ -247,22 +233,18 @@ impl Files {
         let first = u32_from_u64(bytes.start.div_ceil(1 << bits));
         first..u32_from_u64(bytes.end >> bits).max(first)
     }
+}
 
+impl LockedFile<'_> {
     /// Zeroes what of a range lies inside the file and not in whole blocks.
-    fn zero_edges(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        bytes: &Range<u64>,
-    ) -> Result<()> {
-        let block = u64_from_usize(self.volume.block_size());
-        let end = bytes.end.min(inode.core().size);
+    fn zero_edges(&mut self, bytes: &Range<u64>) -> Result<()> {
+        let block = u64_from_usize(self.files.volume.block_size());
+        let end = bytes.end.min(self.inode.core().size);
         let head_end = bytes.start.next_multiple_of(block);
         let tail_start = head_end.max(bytes.end - bytes.end % block);
         for edge in [bytes.start..head_end.min(end), tail_start..end] {
             if !edge.is_empty() {
-                self.zero_bytes(ctx, inode, data, edge)?;
+                self.zero_bytes(edge)?;
             }
         }
         Ok(())
@@ -270,199 +252,181 @@ impl Files {
 
     /// As in Linux (observed on 6.18) a hole ends with the page of the file's end, and one that starts behind the end
     /// frees nothing: what was allocated ahead there stays.
-    fn punch(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        bytes: Range<u64>,
-    ) -> Result<()> {
-        let size = inode.core().size;
-        let page = PAGE.max(u64_from_usize(self.volume.block_size()));
+    fn punch(&mut self, bytes: Range<u64>) -> Result<()> {
+        let size = self.inode.core().size;
+        let page = PAGE.max(u64_from_usize(self.files.volume.block_size()));
         // A hole that goes beyond the end of the file, but not one that ends there, goes on to the end of the page: the last
         // block goes as a whole.
-        let limit = self.size_limit(inode.core().map);
+        let limit = self.files.size_limit(self.inode.core().map);
         let end = if bytes.end > size { size.next_multiple_of(page).min(limit) } else { bytes.end };
         let bytes = bytes.start..end;
         if bytes.start >= size {
-            return self.touch_times(ctx, inode, data, Touched::Times);
+            return self.touch_times(Touched::Times);
         }
-        self.zero_edges(ctx, inode, data, &bytes)?;
-        let whole = self.whole_blocks(&bytes);
+        self.zero_edges(&bytes)?;
+        let whole = self.files.whole_blocks(&bytes);
         if !whole.is_empty() {
-            data.forget_pages(self.bytes_of(&whole), self.volume.geometry().block_bits());
-            self.free_range(ctx, inode, data, whole.clone(), Why::Hole)?;
-            data.pages.remember_hole(whole);
+            self.data.forget_pages(self.files.bytes_of(&whole), self.files.volume.geometry().block_bits());
+            self.free_range(whole.clone(), Why::Hole)?;
+            self.data.pages.remember_hole(whole);
         }
-        self.touch_times(ctx, inode, data, Touched::Content)
+        self.touch_times(Touched::Content)
     }
 
-    fn zero_range(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        bytes: Range<u64>,
-        keep: bool,
-    ) -> Result<()> {
-        let (whole, all) = (self.whole_blocks(&bytes), bytes.clone());
-        let (first, end) = self.touched_blocks(&bytes);
-        let delayed = data.runs_in(first..end);
-        let aligned = u64_from_u32(whole.end - whole.start) << self.volume.geometry().block_bits()
+    fn zero_range(&mut self, bytes: Range<u64>, keep: bool) -> Result<()> {
+        let (whole, all) = (self.files.whole_blocks(&bytes), bytes.clone());
+        let (first, end) = self.files.touched_blocks(&bytes);
+        let delayed = self.data.runs_in(first..end);
+        let aligned = u64_from_u32(whole.end - whole.start) << self.files.volume.geometry().block_bits()
             == bytes.end - bytes.start;
         // As in Linux: with blocks that the range touches in part everything is allocated before anything is converted,
         // otherwise both happen from extent to extent.
         let ahead = Ahead { keep, zero: aligned };
         let edges = [bytes.start, bytes.end];
-        let bits = self.volume.geometry().block_bits();
-        let allocated = self.allocate_range(ctx, inode, data, &delayed, bytes, ahead);
+        let bits = self.files.volume.geometry().block_bits();
+        let allocated = self.allocate_range(&delayed, bytes, ahead);
         if !whole.is_empty() {
             if allocated.is_ok() {
-                edges.into_iter().for_each(|edge| data.pages.note_edge(edge, bits));
+                edges.into_iter().for_each(|edge| self.data.pages.note_edge(edge, bits));
                 if !aligned {
-                    let entries = 2 + 2 * data.runs_in(whole.clone()).len();
-                    self.promise_for_change(ctx, inode, data, entries)?;
-                    self.mark_unwritten(ctx, inode, whole.clone())?;
+                    let entries = 2 + 2 * self.data.runs_in(whole.clone()).len();
+                    self.promise_for_change(entries)?;
+                    self.files.mark_unwritten(self.ctx, self.inode, whole.clone())?;
                 }
-                self.forget_dirty(data, whole.clone());
-                data.unconverted.take(&whole);
-                data.forget_pages(self.bytes_of(&whole), self.volume.geometry().block_bits());
+                self.files.forget_dirty(self.data, whole.clone());
+                self.data.unconverted.take(&whole);
+                self.data
+                    .forget_pages(self.files.bytes_of(&whole), self.files.volume.geometry().block_bits());
             }
-            self.settle_reservations(ctx, inode, data, &whole);
+            self.settle_reservations(&whole);
         }
         allocated?;
         // Last, as in Linux: what it learns of holes here must not change what was asked for.
-        self.zero_edges(ctx, inode, data, &all)?;
-        self.touch_times(ctx, inode, data, Touched::Content)
+        self.zero_edges(&all)?;
+        self.touch_times(Touched::Content)
     }
 
-    fn collapse(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        bytes: Range<u64>,
-    ) -> Result<()> {
-        self.check_cluster_aligned(&bytes)?;
-        if bytes.end >= inode.core().size {
+    fn collapse(&mut self, bytes: Range<u64>) -> Result<()> {
+        self.files.check_cluster_aligned(&bytes)?;
+        if bytes.end >= self.inode.core().size {
             return Err(Error::Invalid("the range reaches the end of the file"));
         }
         // What moves must have its place. As in Linux the folios at the ends of the range are written whole.
-        let blocks = self.whole_blocks(&bytes);
-        let bits = self.volume.geometry().block_bits();
-        self.promise_for_change(ctx, inode, data, 2)?;
-        let (first, behind) = (data.pages.around(blocks.start, bits), data.pages.around(blocks.end, bits));
-        self.write_back_range(ctx, inode, data, first)?;
-        self.write_back_from(ctx, inode, data, behind.start)?;
-        self.convert_all(ctx, inode, data)?;
-        data.forget_pages(bytes.start..u64::MAX, self.volume.geometry().block_bits());
-        let shift = self.prepare_shift(inode, blocks.start)?;
-        self.prepare_hole(ctx, inode, data, &blocks)?;
+        let blocks = self.files.whole_blocks(&bytes);
+        let bits = self.files.volume.geometry().block_bits();
+        self.promise_for_change(2)?;
+        let (first, behind) =
+            (self.data.pages.around(blocks.start, bits), self.data.pages.around(blocks.end, bits));
+        self.write_back_range(first)?;
+        self.write_back_from(behind.start)?;
+        self.convert_all()?;
+        self.data.forget_pages(bytes.start..u64::MAX, self.files.volume.geometry().block_bits());
+        let shift = self.files.prepare_shift(self.inode, blocks.start)?;
+        self.prepare_hole(&blocks)?;
         let mut end = blocks.end;
         // The last blocks go with the move: a range that one transaction can free is removed whole, or not at all.
         let (handle, mut core) = loop {
-            let handle = self.volume.begin(ctx, shift.credits + FREE_CREDITS)?;
+            let handle = self.files.volume.begin(self.ctx, shift.credits + FREE_CREDITS)?;
             handle.set_pool(Pool::Reserve);
-            let mut core = inode.core_mut();
-            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
-            end = self.free_mapped(ctx, &handle, inode, &mut core, blocks.start..end, shift.credits)?;
+            let mut core = self.inode.core_mut();
+            self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
+            end = self.files.free_mapped(
+                self.ctx,
+                &handle,
+                self.inode,
+                &mut core,
+                blocks.start..end,
+                shift.credits,
+            )?;
             if end == blocks.start {
                 break (handle, core);
             }
         };
-        self.forget_dirty(data, blocks.clone());
-        data.pages.forget_holes(blocks.start..u32::MAX);
+        self.files.forget_dirty(self.data, blocks.clone());
+        self.data.pages.forget_holes(blocks.start..u32::MAX);
         let size = core.size - (bytes.end - bytes.start);
-        let shifted = self
-            .mapping
-            .edit_tree(ctx, &handle, inode, &mut core, |tree| tree.collapse(blocks.clone(), |_| {}));
-        self.volume.apply(shifted)?;
+        let shifted = self.files.mapping.edit_tree(self.ctx, &handle, self.inode, &mut core, |tree| {
+            tree.collapse(blocks.clone(), |_| {})
+        });
+        self.files.volume.apply(shifted)?;
         core.set_size(size);
-        core.slot.set_modified(ctx.now);
-        core.slot.set_changed(ctx.now);
+        core.slot.set_modified(self.ctx.now);
+        core.slot.set_changed(self.ctx.now);
         drop(core);
         drop(handle);
-        self.settle_reservations(ctx, inode, data, &blocks);
+        self.settle_reservations(&blocks);
         Ok(())
     }
 
-    fn insert_range(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        bytes: Range<u64>,
-    ) -> Result<()> {
-        self.check_cluster_aligned(&bytes)?;
+    fn insert_range(&mut self, bytes: Range<u64>) -> Result<()> {
+        self.files.check_cluster_aligned(&bytes)?;
         let len = bytes.end - bytes.start;
-        let size = inode.core().size;
+        let size = self.inode.core().size;
         if bytes.start >= size {
             return Err(Error::Invalid("the range starts at or behind the end of the file"));
         }
-        if size.checked_add(len).is_none_or(|size| size > self.size_limit(InodeMap::Extents)) {
+        if size.checked_add(len).is_none_or(|size| size > self.files.size_limit(InodeMap::Extents)) {
             return Err(Error::FileTooLarge);
         }
-        let blocks = self.whole_blocks(&bytes);
-        let first = data.pages.around(blocks.start, self.volume.geometry().block_bits());
-        self.promise_for_change(ctx, inode, data, 2)?;
-        self.write_back_from(ctx, inode, data, first.start)?;
-        self.convert_all(ctx, inode, data)?;
-        data.forget_pages(bytes.start..u64::MAX, self.volume.geometry().block_bits());
-        self.volume.space.discard_preallocations(ctx, inode);
-        let shift = self.prepare_shift(inode, blocks.start)?;
-        let handle = self.volume.begin(ctx, shift.credits)?;
-        let mut core = inode.core_mut();
-        let last = self.mapping.lookup_block(inode, &core, u32::MAX - 1)?;
+        let blocks = self.files.whole_blocks(&bytes);
+        let first = self.data.pages.around(blocks.start, self.files.volume.geometry().block_bits());
+        self.promise_for_change(2)?;
+        self.write_back_from(first.start)?;
+        self.convert_all()?;
+        self.data.forget_pages(bytes.start..u64::MAX, self.files.volume.geometry().block_bits());
+        self.files.volume.space.discard_preallocations(self.ctx, self.inode);
+        let shift = self.files.prepare_shift(self.inode, blocks.start)?;
+        let handle = self.files.volume.begin(self.ctx, shift.credits)?;
+        let mut core = self.inode.core_mut();
+        let last = self.files.mapping.lookup_block(self.inode, &core, u32::MAX - 1)?;
         if last.found.or(last.left).is_some_and(|e| {
             u64_from_u32(e.end()) + u64_from_u32(blocks.end - blocks.start) > u64_from_u32(u32::MAX)
         }) {
             return Err(Error::FileTooLarge);
         }
-        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
-        data.pages.note_gaps(core.extent_root());
-        data.pages.forget_holes(blocks.start..u32::MAX);
-        self.mapping.edit_tree(ctx, &handle, inode, &mut core, |tree| {
+        self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
+        self.data.pages.note_gaps(core.extent_root());
+        self.data.pages.forget_holes(blocks.start..u32::MAX);
+        self.files.mapping.edit_tree(self.ctx, &handle, self.inode, &mut core, |tree| {
             tree.open_hole(blocks.start, blocks.end - blocks.start)
         })?;
         core.set_size(size + len);
-        core.slot.set_modified(ctx.now);
-        core.slot.set_changed(ctx.now);
+        core.slot.set_modified(self.ctx.now);
+        core.slot.set_changed(self.ctx.now);
         Ok(())
     }
+}
 
+impl Files {
     fn check_cluster_aligned(&self, bytes: &Range<u64>) -> Result<()> {
         let cluster = u64_from_usize(self.volume.block_size()) << self.volume.geometry().cluster_ratio_bits();
         let aligned = bytes.start.is_multiple_of(cluster) && bytes.end.is_multiple_of(cluster);
         if aligned { Ok(()) } else { Err(Error::Invalid("the range is not aligned to clusters")) }
     }
+}
 
+impl LockedFile<'_> {
     /// Sets the times of a change of content.
-    pub(super) fn touch_times(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &FileData,
-        touched: Touched,
-    ) -> Result<()> {
+    pub(super) fn touch_times(&self, touched: Touched) -> Result<()> {
         if touched == Touched::Times {
-            let core = inode.core();
-            if !core.times_change(ctx) && core.size == core.slot.raw().size() {
+            let core = self.inode.core();
+            if !core.times_change(self.ctx) && core.size == core.slot.raw().size() {
                 return Ok(());
             }
         }
-        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
-        let mut core = inode.core_mut();
-        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+        let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
+        let mut core = self.inode.core_mut();
+        self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
         if touched == Touched::Content {
-            inode.note_remapped(&handle);
+            self.inode.note_remapped(&handle);
         }
-        if data.is_empty() {
+        if self.data.is_empty() {
             // No write-back will come that raises the size on disk.
             let size = core.size;
             core.slot.raw_mut().set_size(size);
         }
-        core.slot.set_modified(ctx.now);
-        core.slot.set_changed(ctx.now);
+        core.slot.set_modified(self.ctx.now);
+        core.slot.set_changed(self.ctx.now);
         Ok(())
     }
 }

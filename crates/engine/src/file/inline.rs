@@ -1,8 +1,8 @@
 //! Files whose content lies in the inode: read in place, moved to a block before the first change.
 
 use crate::cache::BlockKind;
-use crate::data::FileData;
 use crate::file::Files;
+use crate::file::LockedFile;
 use crate::file::RUN_CREDITS;
 use crate::inode::{Inode, InodeCore};
 use crate::mapping::How;
@@ -46,25 +46,24 @@ impl Files {
         buf.copy_from_slice(&content[start..start + buf.len()]);
         Ok(())
     }
+}
 
+impl LockedFile<'_> {
     /// Moves an inline file's content to a block. Nothing for other files.
-    pub(crate) fn leave_inline(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-    ) -> Result<()> {
-        if inode.core().map != InodeMap::Inline {
+    pub(crate) fn leave_inline(&mut self) -> Result<()> {
+        if self.inode.core().map != InodeMap::Inline {
             return Ok(());
         }
-        let content = self.inline_content(inode, &inode.core())?;
+        let content = self.files.inline_content(self.inode, &self.inode.core())?;
         // What Linux delays here has a place promised only where allocation is delayed.
-        if content.is_empty() || self.writing.delays_inline() {
-            return self.delay_inline(ctx, inode, data, &content);
+        if content.is_empty() || self.files.writing.delays_inline() {
+            return self.delay_inline(&content);
         }
-        self.volume.patiently(ctx, || self.place_inline(ctx, inode, &content))
+        self.files.volume.patiently(self.ctx, || self.files.place_inline(self.ctx, self.inode, &content))
     }
+}
 
+impl Files {
     /// Writes the content to a block and maps it, in the transaction that takes it out of the inode: at no commit is it lost.
     fn place_inline(&self, ctx: &OpContext, inode: &Arc<Inode>, content: &[u8]) -> Result<()> {
         let handle = self.volume.begin(ctx, CREDITS + RUN_CREDITS)?;
@@ -107,32 +106,30 @@ impl Files {
         inode.note_remapped(handle);
         Ok(())
     }
+}
 
+impl LockedFile<'_> {
     /// Moves the content to a dirty block and gives the file an empty map, as Linux does: a crash before write-back loses it.
-    fn delay_inline(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        content: &[u8],
-    ) -> Result<()> {
+    fn delay_inline(&mut self, content: &[u8]) -> Result<()> {
         if !content.is_empty() {
-            self.promise(ctx, inode, data, &(0..1))?;
+            self.promise(&(0..1))?;
         }
-        let handle = self.volume.begin(ctx, CREDITS)?;
-        let mut core = inode.core_mut();
-        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
-        self.clear_inline(&mut core);
+        let handle = self.files.volume.begin(self.ctx, CREDITS)?;
+        let mut core = self.inode.core_mut();
+        self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
+        self.files.clear_inline(&mut core);
         if !content.is_empty() {
-            let mut block = vec![0; self.volume.block_size()].into_boxed_slice();
+            let mut block = vec![0; self.files.volume.block_size()].into_boxed_slice();
             block[..content.len()].copy_from_slice(content);
-            self.add_dirty(ctx, inode, data, 0, block);
+            self.add_dirty(0, block);
             // Until the block is written the disk shows an empty file.
             core.slot.raw_mut().set_size(0);
         }
         Ok(())
     }
+}
 
+impl Files {
     /// Removes the inline mark and `system.data`; the map is empty afterwards.
     pub(crate) fn clear_inline(&self, core: &mut InodeCore) {
         let area_at = core.slot.bytes().len() - core.slot.attribute_area().len();
@@ -153,16 +150,12 @@ impl Files {
         *core.root_mut() = if extents { crate::extents::empty_root() } else { [0; 60] };
         core.map = if extents { InodeMap::Extents } else { InodeMap::Indirect };
     }
+}
 
+impl LockedFile<'_> {
     /// Truncates an inline file: by way of a block, as every change of one.
-    pub(crate) fn truncate_inline(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        size: u64,
-    ) -> Result<()> {
-        self.leave_inline(ctx, inode, data)?;
-        self.truncate_locked(ctx, inode, data, size)
+    pub(crate) fn truncate_inline(&mut self, size: u64) -> Result<()> {
+        self.leave_inline()?;
+        self.truncate_locked(size)
     }
 }

@@ -3,8 +3,8 @@
 
 use super::write_back::RUN_CREDITS;
 use crate::cache::BlockKind;
-use crate::data::FileData;
 use crate::file::Files;
+use crate::file::LockedFile;
 use crate::inode::Inode;
 use crate::mapping::Plan;
 use crate::pool::Pool;
@@ -17,35 +17,36 @@ use std::sync::Arc;
 /// Blocks of data that one handle logs at most: a small part of the smallest journal's transactions.
 pub(super) const LOGGED_MAX: u32 = 32;
 
-impl Files {
+impl LockedFile<'_> {
     /// Maps a piece of dirty blocks as `plan` says, or makes it written, and logs its data, in one transaction.
     pub(super) fn log_piece(
         &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &FileData,
         (piece, physical): (Range<u32>, u64),
         (plan, unwritten): (Option<Plan<'_>>, bool),
     ) -> Result<()> {
-        let handle = self.volume.begin(ctx, RUN_CREDITS + usize_from_u32(piece.end - piece.start))?;
+        let handle =
+            self.files.volume.begin(self.ctx, RUN_CREDITS + usize_from_u32(piece.end - piece.start))?;
         handle.set_pool(Pool::Promised);
-        let mut core = inode.core_mut();
-        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+        let mut core = self.inode.core_mut();
+        self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
         if let Some(plan) = plan {
-            self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+            self.files.mapping.apply_plan(self.ctx, &handle, self.inode, &mut core, plan)?;
         } else if unwritten {
-            self.mapping
-                .edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(piece.clone(), false))?;
+            self.files.mapping.edit_tree(self.ctx, &handle, self.inode, &mut core, |tree| {
+                tree.set_state(piece.clone(), false)
+            })?;
         }
         for (block, logical) in (physical..).zip(piece.clone()) {
-            let Some(bytes) = data.block(logical) else { continue };
+            let Some(bytes) = self.data.block(logical) else { continue };
             handle.create(BlockNr::new(block), BlockKind::Plain).write(|into| into.copy_from_slice(bytes));
         }
-        self.raise_disk_size(&mut core, piece.end);
-        inode.note_remapped(&handle);
+        self.files.raise_disk_size(&mut core, piece.end);
+        self.inode.note_remapped(&handle);
         Ok(())
     }
+}
 
+impl Files {
     /// Fills `buf` from logged blocks, from byte `inside` of block `physical` on.
     pub(super) fn read_logged(&self, physical: u64, inside: usize, buf: &mut [u8]) -> Result<()> {
         let block_size = self.volume.block_size();

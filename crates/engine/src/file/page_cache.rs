@@ -4,9 +4,9 @@
 mod by_folio;
 mod io_ends;
 
-use super::Files;
 use super::part::Part;
 use super::writing::{Busy, Search, Writing};
+use super::{Files, LockedFile};
 use crate::data::FileData;
 use crate::inode::{Inode, InodeCore};
 use crate::instruments::IoEnds;
@@ -14,7 +14,6 @@ use crate::{OpContext, Result};
 use blockyard_disk::num::u32_from_u64;
 use blockyard_sync::Ordering;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Linux's page cache.
 pub(super) struct PageCache {
@@ -36,38 +35,32 @@ impl PageCache {
 }
 
 impl Writing for PageCache {
-    fn write(
-        &self,
-        files: &Files,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        all: Part<'_>,
-    ) -> Result<usize> {
-        self.write_by_folio(files, ctx, inode, data, all)
+    fn write(&self, file: &mut LockedFile<'_>, all: Part<'_>) -> Result<usize> {
+        self.write_by_folio(file, all)
     }
 
     fn writes_short(&self) -> bool {
         true
     }
 
-    fn next_run(&self, files: &Files, data: &FileData, search: &Search) -> Option<Range<u32>> {
+    fn next_run(&self, file: &LockedFile<'_>, search: &Search) -> Option<Range<u32>> {
         let Search { range, rest, busy } = search;
+        let most = file.files.run_max();
         let is_in_range = |run: &Range<u32>| run.start < range.end;
-        let mut run = data.first_run(range.start, files.run_max()).filter(is_in_range)?;
+        let mut run = file.data.first_run(range.start, most).filter(is_in_range)?;
         if rest.contains(&run.start) {
             run.end = run.end.min(rest.end);
         } else if *busy == Busy::PassOver && self.is_told_of_io() {
-            let bits = files.volume.geometry().block_bits();
-            run = first_run_not_busy(data, range.start, files.run_max(), bits).filter(is_in_range)?;
+            let bits = file.files.volume.geometry().block_bits();
+            run = first_run_not_busy(file.data, range.start, most, bits).filter(is_in_range)?;
         }
         run.end = run.end.min(range.end);
-        Some(data.pages.alike(run))
+        Some(file.data.pages.alike(run))
     }
 
     /// The rest of the folio.
-    fn rest_of_request(&self, files: &Files, data: &FileData, end: u32) -> Range<u32> {
-        end..data.pages.around(end - 1, files.volume.geometry().block_bits()).end
+    fn rest_of_request(&self, file: &LockedFile<'_>, end: u32) -> Range<u32> {
+        end..file.data.pages.around(end - 1, file.files.volume.geometry().block_bits()).end
     }
 
     /// When the block in which a file of `size` bytes ends has its place and is written, Linux raises the size on disk with the
@@ -90,13 +83,12 @@ impl Writing for PageCache {
         self.told().is_some()
     }
 
-    fn end_io(
-        &self,
-        files: &Files,
-        ctx: &OpContext,
-        held: Option<(&Arc<Inode>, &mut FileData)>,
-    ) -> Result<()> {
-        self.convert_ended(files, ctx, held)
+    fn end_io(&self, files: &Files, ctx: &OpContext) -> Result<()> {
+        self.convert_ended(files, ctx)
+    }
+
+    fn end_io_beside(&self, file: &mut LockedFile<'_>) -> Result<()> {
+        self.convert_ended_beside(file)
     }
 
     fn note_piece_mapped(&self) {
@@ -208,10 +200,10 @@ mod tests {
             fs.write(&ctx, file, block << 12, &[2; 4096]).unwrap();
         }
         let mut data = inode.write();
-        fs.files.write_back_listed(&ctx, &inode, &mut data, Busy::PassOver).unwrap();
+        fs.files.locked(&ctx, &inode, &mut data).write_back_listed(Busy::PassOver).unwrap();
         assert_eq!((data.first_run(0, 100), data.len()), (Some(1..2), 1));
         assert_eq!(places(&fs), [file], "it waits for the next write-back");
-        fs.files.write_back_listed(&ctx, &inode, &mut data, Busy::Await).unwrap();
+        fs.files.locked(&ctx, &inode, &mut data).write_back_listed(Busy::Await).unwrap();
         assert!(data.is_empty());
         assert_eq!(places(&fs), []);
     }

@@ -16,6 +16,7 @@ use super::write_back::RUN_MAX;
 use crate::data::FileData;
 use crate::extents::blocks_for_entries;
 use crate::file::Files;
+use crate::file::LockedFile;
 use crate::inode::{Inode, InodeCore};
 use crate::mapping::indirect::blocks_for_arrays;
 use crate::pool::Pool;
@@ -24,7 +25,6 @@ use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// What blocks that become dirty may take at write-back.
 #[derive(Debug, Default)]
@@ -37,28 +37,22 @@ struct Wants {
     blocks: usize,
 }
 
-impl Files {
+impl LockedFile<'_> {
     /// Promises space to blocks that are about to become dirty; all or nothing. Where there is none, data is written
     /// back, which shows what it really takes; this file's first.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; those of write-back of this file.
-    pub(crate) fn promise(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        blocks: &Range<u32>,
-    ) -> Result<()> {
-        match self.promise_at_once(ctx, inode, data, blocks) {
+    pub(crate) fn promise(&mut self, blocks: &Range<u32>) -> Result<()> {
+        match self.promise_at_once(blocks) {
             Err(Error::NoSpace)
-                if self.volume.space.delayed_clusters() > 0
-                    && self.volume.rules.promises == Promises::DataAndMapping =>
+                if self.files.volume.space.delayed_clusters() > 0
+                    && self.files.volume.rules.promises == Promises::DataAndMapping =>
             {
-                self.write_back(ctx, inode, data)?;
+                self.write_back()?;
                 // What others can not have written is told to who syncs them.
-                drop(self.write_back_others(ctx, || false));
-                self.promise_at_once(ctx, inode, data, blocks)
+                drop(self.files.write_back_others(self.ctx, || false));
+                self.promise_at_once(blocks)
             }
             other => other,
         }
@@ -68,38 +62,30 @@ impl Files {
     ///
     /// # Errors
     /// Those of reading the mapping.
-    pub(super) fn data_fits(
-        &self,
-        ctx: &OpContext,
-        inode: &Inode,
-        data: &FileData,
-        blocks: &Range<u32>,
-    ) -> Result<bool> {
-        let clusters = u64_from_usize(self.wants(inode, &inode.core(), data, blocks)?.clusters.len());
-        match self.volume.space.reserve(ctx, clusters, Pool::Ordinary) {
-            Ok(()) => self.volume.space.unreserve(ctx, clusters),
+    pub(super) fn data_fits(&self, blocks: &Range<u32>) -> Result<bool> {
+        let clusters = u64_from_usize(
+            self.files.wants(self.inode, &self.inode.core(), self.data, blocks)?.clusters.len(),
+        );
+        match self.files.volume.space.reserve(self.ctx, clusters, Pool::Ordinary) {
+            Ok(()) => self.files.volume.space.unreserve(self.ctx, clusters),
             Err(Error::NoSpace) => return Ok(false),
             Err(error) => return Err(error),
         }
         Ok(true)
     }
 
-    fn promise_at_once(
-        &self,
-        ctx: &OpContext,
-        inode: &Inode,
-        data: &mut FileData,
-        blocks: &Range<u32>,
-    ) -> Result<()> {
-        let core = inode.core();
-        let wants = self.wants(inode, &core, data, blocks)?;
-        match self.volume.rules.promises {
-            Promises::DataAndMapping => self.note_promise(ctx, inode, &core, data, &wants, Pool::Ordinary),
-            Promises::Data => self.reserve_one_by_one(ctx, data, &wants.clusters),
+    fn promise_at_once(&mut self, blocks: &Range<u32>) -> Result<()> {
+        let core = self.inode.core();
+        let wants = self.files.wants(self.inode, &core, self.data, blocks)?;
+        match self.files.volume.rules.promises {
+            Promises::DataAndMapping => self.note_promise(&core, &wants, Pool::Ordinary),
+            Promises::Data => self.files.reserve_one_by_one(self.ctx, self.data, &wants.clusters),
             Promises::Nothing => Ok(()),
         }
     }
+}
 
+impl Files {
     /// Reserves clusters one by one, all or none, and nothing for the mapping: that comes from the file system's own
     /// reserve.
     fn reserve_one_by_one(&self, ctx: &OpContext, data: &mut FileData, clusters: &[u32]) -> Result<()> {
@@ -113,23 +99,19 @@ impl Files {
         }
         Ok(())
     }
+}
 
-    fn note_promise(
-        &self,
-        ctx: &OpContext,
-        inode: &Inode,
-        core: &InodeCore,
-        data: &mut FileData,
-        wants: &Wants,
-        pool: Pool,
-    ) -> Result<()> {
-        let mapping = self.missing_for_mapping(inode, core, data, wants);
-        self.volume.space.reserve(ctx, u64_from_usize(wants.clusters.len()) + mapping, pool)?;
-        wants.clusters.iter().for_each(|&cluster| data.note_reserved(cluster));
-        data.note_promised_to_mapping(mapping, wants.inserts);
+impl LockedFile<'_> {
+    fn note_promise(&mut self, core: &InodeCore, wants: &Wants, pool: Pool) -> Result<()> {
+        let mapping = self.files.missing_for_mapping(self.inode, core, self.data, wants);
+        self.files.volume.space.reserve(self.ctx, u64_from_usize(wants.clusters.len()) + mapping, pool)?;
+        wants.clusters.iter().for_each(|&cluster| self.data.note_reserved(cluster));
+        self.data.note_promised_to_mapping(mapping, wants.inserts);
         Ok(())
     }
+}
 
+impl Files {
     /// What these blocks may take at write-back, beyond what `data` was promised.
     fn wants(&self, inode: &Inode, core: &InodeCore, data: &FileData, blocks: &Range<u32>) -> Result<Wants> {
         let mut wants = Wants { blocks: usize_from_u32(blocks.end - blocks.start), ..Wants::default() };
@@ -205,41 +187,30 @@ impl Files {
     fn piece_max(&self, inode: &Inode, core: &InodeCore) -> usize {
         usize_from_u32(if self.mapping.logs_data(inode, core) { LOGGED_MAX } else { RUN_MAX })
     }
+}
 
+impl LockedFile<'_> {
     /// Promises what a change of the mapping by something else than write-back, which adds `entries` to it, may cost the
     /// data that waits. Otherwise that is written back.
     ///
     /// # Errors
     /// Those of write-back.
-    pub(super) fn promise_for_change(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        entries: usize,
-    ) -> Result<()> {
+    pub(super) fn promise_for_change(&mut self, entries: usize) -> Result<()> {
         let promised = {
-            let core = inode.core();
-            self.promise_entries(ctx, inode, &core, data, entries)
+            let core = self.inode.core();
+            self.promise_entries(&core, entries)
         };
-        if promised { Ok(()) } else { self.write_back(ctx, inode, data) }
+        if promised { Ok(()) } else { self.write_back() }
     }
 
     /// [`Self::promise_for_change`] as far as it goes with a core lock held: false when the data must be written back.
-    pub(super) fn promise_entries(
-        &self,
-        ctx: &OpContext,
-        inode: &Inode,
-        core: &InodeCore,
-        data: &mut FileData,
-        entries: usize,
-    ) -> bool {
-        if data.is_empty() || self.volume.rules.promises != Promises::DataAndMapping {
+    pub(super) fn promise_entries(&mut self, core: &InodeCore, entries: usize) -> bool {
+        if self.data.is_empty() || self.files.volume.rules.promises != Promises::DataAndMapping {
             return true;
         }
-        data.note_amid();
+        self.data.note_amid();
         let wants = Wants { inserts: entries, ..Wants::default() };
-        self.note_promise(ctx, inode, core, data, &wants, Pool::Reserve).is_ok()
+        self.note_promise(core, &wants, Pool::Reserve).is_ok()
     }
 
     /// Promises clusters for the dirty blocks that a range leaves over in the clusters at its ends: removing the range may
@@ -247,33 +218,29 @@ impl Files {
     ///
     /// # Errors
     /// Those of write-back.
-    pub(super) fn promise_at_borders(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        range: &Range<u32>,
-    ) -> Result<()> {
-        let bits = self.volume.geometry().cluster_ratio_bits();
-        if bits == 0 || data.is_empty() {
+    pub(super) fn promise_at_borders(&mut self, range: &Range<u32>) -> Result<()> {
+        let bits = self.files.volume.geometry().cluster_ratio_bits();
+        if bits == 0 || self.data.is_empty() {
             return Ok(());
         }
         for cluster in [range.start >> bits, (range.end - 1) >> bits] {
             let blocks = blocks_of(cluster, bits);
             let before = blocks.start..range.start.max(blocks.start);
             let behind = range.end.min(blocks.end)..blocks.end;
-            let left_over = data.first_in(before).or(data.first_in(behind)).is_some();
-            if !left_over || data.is_reserved(cluster) {
+            let left_over = self.data.first_in(before).or(self.data.first_in(behind)).is_some();
+            if !left_over || self.data.is_reserved(cluster) {
                 continue;
             }
-            if self.volume.space.reserve(ctx, 1, Pool::Reserve).is_err() {
-                return self.write_back(ctx, inode, data);
+            if self.files.volume.space.reserve(self.ctx, 1, Pool::Reserve).is_err() {
+                return self.write_back();
             }
-            data.note_reserved(cluster);
+            self.data.note_reserved(cluster);
         }
         Ok(())
     }
+}
 
+impl Files {
     /// The clusters of blocks that were just mapped need no reservation any more.
     pub(crate) fn end_reservations(&self, ctx: &OpContext, data: &mut FileData, blocks: &Range<u32>) {
         let bits = self.volume.geometry().cluster_ratio_bits();
@@ -281,32 +248,33 @@ impl Files {
         let ended = clusters.filter(|&cluster| data.take_reservation(cluster)).count();
         self.volume.space.unreserve(ctx, u64_from_usize(ended));
     }
+}
 
+impl LockedFile<'_> {
     /// Blocks of a range were dropped: ends the reservations of clusters without dirty blocks, and of those at its ends
     /// that have mapped ones after all.
-    pub(crate) fn settle_reservations(
-        &self,
-        ctx: &OpContext,
-        inode: &Inode,
-        data: &mut FileData,
-        range: &Range<u32>,
-    ) {
-        let bits = self.volume.geometry().cluster_ratio_bits();
+    pub(crate) fn settle_reservations(&mut self, range: &Range<u32>) {
+        let bits = self.files.volume.geometry().cluster_ratio_bits();
         let clusters = range.start >> bits..((range.end - 1) >> bits) + 1;
         let mut ended = 0;
-        for cluster in data.reserved_in(clusters.clone()) {
+        for cluster in self.data.reserved_in(clusters.clone()) {
             let is_border = bits > 0 && (cluster == clusters.start || cluster + 1 == clusters.end);
             // Where the mapping can not be read the reservation stays until the data is written or dropped.
-            let is_mapped = || self.mapping.cluster_is_mapped(inode, &inode.core(), cluster).unwrap_or(false);
-            let needed = data.first_in(blocks_of(cluster, bits)).is_some() && !(is_border && is_mapped());
-            if !needed && data.take_reservation(cluster) {
+            let is_mapped = || {
+                self.files.mapping.cluster_is_mapped(self.inode, &self.inode.core(), cluster).unwrap_or(false)
+            };
+            let needed =
+                self.data.first_in(blocks_of(cluster, bits)).is_some() && !(is_border && is_mapped());
+            if !needed && self.data.take_reservation(cluster) {
                 ended += 1;
             }
         }
-        self.volume.space.unreserve(ctx, ended);
-        self.settle_mapping_promise(ctx, data);
+        self.files.volume.space.unreserve(self.ctx, ended);
+        self.files.settle_mapping_promise(self.ctx, self.data);
     }
+}
 
+impl Files {
     /// Gives back what was promised to the mapping when no data waits any more.
     pub(crate) fn settle_mapping_promise(&self, ctx: &OpContext, data: &mut FileData) {
         let clusters = data.take_mapping_promise();

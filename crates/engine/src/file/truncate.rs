@@ -5,6 +5,7 @@ use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::{Extent, Lookup};
 use crate::file::Files;
+use crate::file::LockedFile;
 use crate::inode::{Inode, InodeCore};
 use crate::pool::Pool;
 use crate::txn::{Handle, REVOKES_PER_CREDIT};
@@ -14,7 +15,6 @@ use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_fr
 use blockyard_disk::{BlockNr, InodeNr};
 use blockyard_sync::Ordering;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Extents that one handle frees at most; bounds the bitmaps that it touches.
 const EXTENTS_MAX: usize = 64;
@@ -46,53 +46,51 @@ impl Files {
         if size > self.size_limit(inode.core().map) {
             return Err(Error::FileTooLarge);
         }
-        self.truncate_locked(ctx, &inode, &mut data, size)
+        self.locked(ctx, &inode, &mut data).truncate_locked(size)
     }
+}
 
+impl LockedFile<'_> {
     /// [`FileSystem::truncate`] with the content lock held.
-    pub(crate) fn truncate_locked(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        size: u64,
-    ) -> Result<()> {
-        if inode.core().map == InodeMap::Inline {
-            return self.truncate_inline(ctx, inode, data, size);
+    pub(crate) fn truncate_locked(&mut self, size: u64) -> Result<()> {
+        if self.inode.core().map == InodeMap::Inline {
+            return self.truncate_inline(size);
         }
-        let keep = u32_from_u64(size.div_ceil(u64_from_usize(self.volume.block_size())));
-        let old_size = inode.core().size;
-        self.note_dirtied(ctx, inode);
+        let keep = u32_from_u64(size.div_ceil(u64_from_usize(self.files.volume.block_size())));
+        let old_size = self.inode.core().size;
+        self.files.note_dirtied(self.ctx, self.inode);
         if size == 0 {
-            inode.written_at_close.store(true, Ordering::Relaxed);
+            self.inode.written_at_close.store(true, Ordering::Relaxed);
         }
         if size > old_size {
-            data.pages.note_edge(old_size, self.volume.geometry().block_bits());
-            self.finish_truncation(ctx, inode, data)?;
-            self.zero_behind_end(ctx, inode, data)?;
+            self.data.pages.note_edge(old_size, self.files.volume.geometry().block_bits());
+            self.finish_truncation()?;
+            self.zero_behind_end()?;
             // As in Linux, what was allocated ahead behind the old end stays, and so do preallocations.
-            let handle = self.volume.begin(ctx, RUN_CREDITS)?;
-            let mut core = inode.core_mut();
-            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
-            inode.note_remapped(&handle);
-            self.set_new_size(ctx, &mut core, data, size);
+            let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
+            let mut core = self.inode.core_mut();
+            self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
+            self.inode.note_remapped(&handle);
+            self.files.set_new_size(self.ctx, &mut core, self.data, size);
             return Ok(());
         }
         if size < old_size {
-            data.forget_pages(size..u64::MAX, self.volume.geometry().block_bits());
-            self.note_tail(inode, data, size)?;
+            self.data.forget_pages(size..u64::MAX, self.files.volume.geometry().block_bits());
+            self.files.note_tail(self.inode, self.data, size)?;
         }
         // Blocks behind the end may be there even when the size does not fall: fallocate can keep the size.
-        self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(size))?;
+        self.free_range(keep..u32::MAX, Why::NewSize(size))?;
         if size < old_size {
             // Once the size has fallen: a truncation that fails leaves the bytes as they were.
-            self.zero_behind_end(ctx, inode, data)
+            self.zero_behind_end()
         } else {
             // As in Linux (observed on 6.18) the times change also when the size does not.
-            self.touch_times(ctx, inode, data, Touched::Times)
+            self.touch_times(Touched::Times)
         }
     }
+}
 
+impl Files {
     /// The size of a truncated file, in the handle that also begins to free its blocks.
     fn set_new_size(&self, ctx: &OpContext, core: &mut InodeCore, data: &FileData, size: u64) {
         if size != core.size {
@@ -122,65 +120,53 @@ impl Files {
         }
         Ok(())
     }
+}
 
+impl LockedFile<'_> {
     /// Makes a file ready to grow over `bytes`: what an unfinished truncation left behind its end goes, and what lies in the
     /// block of its end behind it becomes zeroes, unless the bytes begin in that block: then it is read and written as a whole.
-    pub(crate) fn prepare_growth(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        bytes: Range<u64>,
-    ) -> Result<()> {
-        let (size, bits) = (inode.core().size, self.volume.geometry().block_bits());
+    pub(crate) fn prepare_growth(&mut self, bytes: Range<u64>) -> Result<()> {
+        let (size, bits) = (self.inode.core().size, self.files.volume.geometry().block_bits());
         if bytes.end <= size {
             return Ok(());
         }
-        self.finish_truncation(ctx, inode, data)?;
-        if bytes.start >> bits > size >> bits { self.zero_behind_end(ctx, inode, data) } else { Ok(()) }
+        self.finish_truncation()?;
+        if bytes.start >> bits > size >> bits { self.zero_behind_end() } else { Ok(()) }
     }
 
     /// Frees what a truncation that an error ended midway left behind the end of the file.
-    pub(crate) fn finish_truncation(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-    ) -> Result<()> {
+    pub(crate) fn finish_truncation(&mut self) -> Result<()> {
         let size = {
-            let core = inode.core();
+            let core = self.inode.core();
             if !core.unfinished {
                 return Ok(());
             }
             core.size
         };
-        let keep = u32_from_u64(size.div_ceil(u64_from_usize(self.volume.block_size())));
-        self.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(size))
+        let keep = u32_from_u64(size.div_ceil(u64_from_usize(self.files.volume.block_size())));
+        self.free_range(keep..u32::MAX, Why::NewSize(size))
     }
 
     /// Zeroes what the block of the file's end holds behind it, so that a larger size shows zeroes: where it waits and on the
     /// device, because the size may get there before it does. Other systems' images may have anything there, and a crash can
     /// leave what was cut off.
-    pub(crate) fn zero_behind_end(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-    ) -> Result<()> {
-        let size = inode.core().size;
-        let end = size.next_multiple_of(u64_from_usize(self.volume.block_size()));
+    pub(crate) fn zero_behind_end(&mut self) -> Result<()> {
+        let size = self.inode.core().size;
+        let end = size.next_multiple_of(u64_from_usize(self.files.volume.block_size()));
         if size == end {
             return Ok(());
         }
-        self.zero_waiting_tail(data, size);
-        let here = self.mapping.lookup_block(
-            inode,
-            &inode.core(),
-            u32_from_u64(size >> self.volume.geometry().block_bits()),
+        self.files.zero_waiting_tail(self.data, size);
+        let here = self.files.mapping.lookup_block(
+            self.inode,
+            &self.inode.core(),
+            u32_from_u64(size >> self.files.volume.geometry().block_bits()),
         )?;
-        self.zero_in_place(ctx, inode, data, size..end, here)
+        self.zero_in_place(size..end, here)
     }
+}
 
+impl Files {
     /// Zeroes what a block that waits holds behind a size that lies in it.
     fn zero_waiting_tail(&self, data: &mut FileData, size: u64) {
         let inside = usize_from_u64(size % u64_from_usize(self.volume.block_size()));
@@ -190,173 +176,147 @@ impl Files {
             block[inside..].fill(0);
         }
     }
+}
 
+impl LockedFile<'_> {
     /// Zeroes bytes inside one block: in its dirty copy, or on the device when it is mapped and written. The range
     /// lies inside the file.
-    pub(crate) fn zero_bytes(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        bytes: Range<u64>,
-    ) -> Result<()> {
-        let logical = u32_from_u64(bytes.start >> self.volume.geometry().block_bits());
-        data.pages.note_page(bytes.start);
-        let inside = self.inside_block(&bytes);
-        if let Some(block) = data.block_mut(logical) {
+    pub(crate) fn zero_bytes(&mut self, bytes: Range<u64>) -> Result<()> {
+        let logical = u32_from_u64(bytes.start >> self.files.volume.geometry().block_bits());
+        self.data.pages.note_page(bytes.start);
+        let inside = self.files.inside_block(&bytes);
+        if let Some(block) = self.data.block_mut(logical) {
             block[inside].fill(0);
             return Ok(());
         }
         let here = {
-            let core = inode.core();
-            let here = self.mapping.lookup_block(inode, &core, logical)?;
-            data.pages.note_lookup(core.extent_root(), &here, logical);
+            let core = self.inode.core();
+            let here = self.files.mapping.lookup_block(self.inode, &core, logical)?;
+            self.data.pages.note_lookup(core.extent_root(), &here, logical);
             here
         };
-        self.zero_in_place(ctx, inode, data, bytes, here)
+        self.zero_in_place(bytes, here)
     }
 
     /// Zeroes bytes inside one block where the look-up `here` has found it, if it is written.
-    fn zero_in_place(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &FileData,
-        bytes: Range<u64>,
-        here: Lookup,
-    ) -> Result<()> {
-        let bits = self.volume.geometry().block_bits();
+    fn zero_in_place(&self, bytes: Range<u64>, here: Lookup) -> Result<()> {
+        let bits = self.files.volume.geometry().block_bits();
         let logical = u32_from_u64(bytes.start >> bits);
         debug_assert_eq!(bytes.start >> bits, (bytes.end - 1) >> bits, "bytes of one block");
-        let inside = self.inside_block(&bytes);
-        let is_written = |extent: &Extent| !extent.unwritten || data.unconverted.covers(logical);
+        let inside = self.files.inside_block(&bytes);
+        let is_written = |extent: &Extent| !extent.unwritten || self.data.unconverted.covers(logical);
         let Some(extent) = here.found.filter(is_written) else { return Ok(()) };
         let physical = extent.physical + u64::from(logical - extent.logical);
-        let logged = self.mapping.logs_data(inode, &inode.core());
+        let logged = self.files.mapping.logs_data(self.inode, &self.inode.core());
         if logged {
-            return self.zero_logged(ctx, inode, physical, inside);
+            return self.files.zero_logged(self.ctx, self.inode, physical, inside);
         }
-        self.note_dirtied(ctx, inode);
-        self.volume
+        self.files.note_dirtied(self.ctx, self.inode);
+        self.files
+            .volume
             .device
             .write_at((physical << bits) + u64_from_usize(inside.start), &vec![0; inside.len()])?;
-        inode.note_written(&self.volume.flushes);
+        self.inode.note_written(&self.files.volume.flushes);
         Ok(())
     }
 
     /// Frees all blocks of a range, dirty ones and mapped ones, in as many handles as it takes. A truncation that
     /// takes more than one is noted as an orphan meanwhile.
-    pub(crate) fn free_range(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        range: Range<u32>,
-        why: Why,
-    ) -> Result<()> {
+    pub(crate) fn free_range(&mut self, range: Range<u32>, why: Why) -> Result<()> {
         // Cutting off needs no new block.
         if why == Why::Hole {
-            self.prepare_hole(ctx, inode, data, &range)?;
+            self.prepare_hole(&range)?;
         } else {
-            self.prepare_removal(ctx, inode, data, &range)?;
+            self.prepare_removal(&range)?;
         }
         // As in Linux (observed on 6.18) blocks that go behind an end that stays are nothing for fdatasync to commit.
-        let same_size = why == Why::NewSize(inode.core().size);
-        let remapped_in = inode.remapped_in.load(Ordering::Relaxed);
+        let same_size = why == Why::NewSize(self.inode.core().size);
+        let remapped_in = self.inode.remapped_in.load(Ordering::Relaxed);
         let truncates = why != Why::Hole;
         let mut end = range.end;
         let mut first = true;
         loop {
-            let handle = self.volume.begin(ctx, FREE_CREDITS)?;
+            let handle = self.files.volume.begin(self.ctx, FREE_CREDITS)?;
             if why == Why::Hole {
                 // For the node of a split.
                 handle.set_pool(Pool::Reserve);
             }
-            let mut core = inode.core_mut();
-            let start = self.reserve_removal(&handle, inode, &core, range.start..end, 0)?;
-            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+            let mut core = self.inode.core_mut();
+            let start = self.files.reserve_removal(&handle, self.inode, &core, range.start..end, 0)?;
+            self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
             if let (Why::NewSize(size), true) = (why, first) {
                 if size != core.size {
-                    inode.note_remapped(&handle);
+                    self.inode.note_remapped(&handle);
                 }
                 // From here on the file is cut; until here nothing was.
-                self.forget_dirty(data, range.clone());
-                self.zero_waiting_tail(data, size);
-                self.set_new_size(ctx, &mut core, data, size);
+                self.files.forget_dirty(self.data, range.clone());
+                self.files.zero_waiting_tail(self.data, size);
+                self.files.set_new_size(self.ctx, &mut core, self.data, size);
                 core.unfinished = true;
             }
             first = false;
             let is_last = start.is_none_or(|start| start <= range.start);
             if truncates && !is_last {
-                self.volume.orphans.add_orphan(&handle, inode, &mut core);
+                self.files.volume.orphans.add_orphan(&handle, self.inode, &mut core);
             }
             if let Some(start) = start {
-                self.note_dirtied(ctx, inode);
-                let removed = self.mapping.remove_and_free(ctx, &handle, inode, &mut core, start..end);
+                self.files.note_dirtied(self.ctx, self.inode);
+                let removed =
+                    self.files.mapping.remove_and_free(self.ctx, &handle, self.inode, &mut core, start..end);
                 if removed.is_err() && truncates {
                     // This handle's changes stay: after a crash the rest goes.
-                    self.volume.orphans.add_orphan(&handle, inode, &mut core);
+                    self.files.volume.orphans.add_orphan(&handle, self.inode, &mut core);
                 }
                 removed?;
-                data.unconverted.take(&(start..end));
+                self.data.unconverted.take(&(start..end));
                 if same_size {
-                    inode.remapped_in.store(remapped_in, Ordering::Relaxed);
+                    self.inode.remapped_in.store(remapped_in, Ordering::Relaxed);
                 }
                 end = start;
             }
             if is_last {
                 core.unfinished &= !truncates;
                 if truncates && core.links() > 0 {
-                    self.volume.orphans.remove_orphan(&handle, &mut core);
+                    self.files.volume.orphans.remove_orphan(&handle, &mut core);
                 }
                 break;
             }
         }
-        self.forget_dirty(data, range.clone());
-        self.settle_reservations(ctx, inode, data, &range);
+        self.files.forget_dirty(self.data, range.clone());
+        self.settle_reservations(&range);
         Ok(())
     }
 
     /// Makes ready for unmapping `range` amid a file: that may split an extent, for which there may be no room. Nothing has changed
     /// then, the dirty blocks included.
-    pub(crate) fn prepare_hole(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        range: &Range<u32>,
-    ) -> Result<()> {
-        if data.has_more_than(range) {
-            self.promise_for_change(ctx, inode, data, 1)?;
+    pub(crate) fn prepare_hole(&mut self, range: &Range<u32>) -> Result<()> {
+        if self.data.has_more_than(range) {
+            self.promise_for_change(1)?;
         }
-        self.prepare_removal(ctx, inode, data, range)
+        self.prepare_removal(range)
     }
 
-    fn prepare_removal(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        range: &Range<u32>,
-    ) -> Result<()> {
-        if data.has_more_than(range) {
-            self.promise_at_borders(ctx, inode, data, range)?;
+    fn prepare_removal(&mut self, range: &Range<u32>) -> Result<()> {
+        if self.data.has_more_than(range) {
+            self.promise_at_borders(range)?;
         }
-        data.pages.forget_holes(range.clone());
-        self.volume.space.discard_preallocations(ctx, inode);
+        self.data.pages.forget_holes(range.clone());
+        self.files.volume.space.discard_preallocations(self.ctx, self.inode);
         Ok(())
     }
 
     /// Drops what waits of an inode that is deleted, and what was reserved and preallocated for it.
-    pub(crate) fn drop_content(&self, ctx: &OpContext, inode: &Inode, data: &mut FileData) {
+    pub(crate) fn drop_content(&mut self) {
         let all = 0..u32::MAX;
-        self.forget_dirty(data, all.clone());
-        data.pages.forget_holes(all.clone());
-        data.unconverted.take(&all);
-        self.volume.space.discard_preallocations(ctx, inode);
-        self.settle_reservations(ctx, inode, data, &all);
+        self.files.forget_dirty(self.data, all.clone());
+        self.data.pages.forget_holes(all.clone());
+        self.data.unconverted.take(&all);
+        self.files.volume.space.discard_preallocations(self.ctx, self.inode);
+        self.settle_reservations(&all);
     }
+}
 
+impl Files {
     /// Frees the last mapped blocks of `range`, as many as a handle of [`FREE_CREDITS`] can that has `beside` credits more for
     /// something else; gives where what is left of the range ends, its start when nothing is.
     pub(crate) fn free_mapped(

@@ -3,6 +3,7 @@
 use super::part::Part;
 use crate::data::FileData;
 use crate::file::Files;
+use crate::file::LockedFile;
 use crate::inode::{Inode, InodeCore};
 use crate::instruments::BrokenRule;
 use crate::{Error, OpContext, Result};
@@ -31,7 +32,9 @@ impl Files {
         if inode.core().flags().contains(InodeFlags::APPEND) && offset != inode.core().size {
             return Err(Error::NotPermitted);
         }
-        self.write_locked(ctx, &inode, &mut data, offset, bytes).and_then(|done| all_or_none(done, bytes))
+        self.locked(ctx, &inode, &mut data)
+            .write_locked(offset, bytes)
+            .and_then(|done| all_or_none(done, bytes))
     }
 
     /// See [`crate::FileSystem::write_some`].
@@ -47,7 +50,7 @@ impl Files {
         if inode.core().flags().contains(InodeFlags::APPEND) && offset != inode.core().size {
             return Err(Error::NotPermitted);
         }
-        match self.write_locked(ctx, &inode, &mut data, offset, bytes) {
+        match self.locked(ctx, &inode, &mut data).write_locked(offset, bytes) {
             Err(Error::NoSpace) if !self.writing.writes_short() => {}
             other => return other,
         }
@@ -56,7 +59,7 @@ impl Files {
         while done < bytes.len() {
             let at = offset + u64_from_usize(done);
             let part = (block_size - usize_from_u64(at) % block_size).min(bytes.len() - done);
-            match self.write_locked(ctx, &inode, &mut data, at, &bytes[done..done + part]) {
+            match self.locked(ctx, &inode, &mut data).write_locked(at, &bytes[done..done + part]) {
                 Ok(part) => done += part,
                 Err(Error::NoSpace) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -70,7 +73,7 @@ impl Files {
         let inode = self.writable_file(inode)?;
         let mut data = inode.write();
         let offset = inode.core().size;
-        let done = self.write_locked(ctx, &inode, &mut data, offset, bytes)?;
+        let done = self.locked(ctx, &inode, &mut data).write_locked(offset, bytes)?;
         all_or_none(done, bytes).map(|()| offset)
     }
 
@@ -92,100 +95,85 @@ impl Files {
         drop(core);
         Ok(inode)
     }
+}
 
+impl LockedFile<'_> {
     /// Gives the number of bytes written.
-    fn write_locked(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        offset: u64,
-        bytes: &[u8],
-    ) -> Result<usize> {
-        inode.core().check_alive(inode.number())?;
+    fn write_locked(&mut self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.inode.core().check_alive(self.inode.number())?;
         if bytes.is_empty() {
             return Ok(0);
         }
         let end = offset.checked_add(u64_from_usize(bytes.len())).ok_or(Error::FileTooLarge)?;
-        if end > self.size_limit(inode.core().map) {
+        if end > self.files.size_limit(self.inode.core().map) {
             return Err(Error::FileTooLarge);
         }
-        self.leave_inline(ctx, inode, data)?;
+        self.leave_inline()?;
         let all = Part { offset, bytes };
-        self.writing.write(self, ctx, inode, data, all)
+        self.files.writing.write(self, all)
     }
 
     /// One piece at once; part by part where its data fits but not all that its mapping might need at worst. Each part
     /// is written back for the next one then, and shows what it really needs.
-    pub(super) fn write_piece_or_parts(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        piece: Part<'_>,
-    ) -> Result<()> {
-        match self.write_piece(ctx, inode, data, piece) {
+    pub(super) fn write_piece_or_parts(&mut self, piece: Part<'_>) -> Result<()> {
+        match self.write_piece(piece) {
             Err(Error::NoSpace) => {}
             other => return other,
         }
-        let bits = self.volume.geometry().block_bits();
+        let bits = self.files.volume.geometry().block_bits();
         let (most, end) = (PART_BLOCKS << bits, piece.end());
-        if end - piece.offset <= most || !self.data_fits(ctx, inode, data, &piece.blocks(bits))? {
+        if end - piece.offset <= most || !self.data_fits(&piece.blocks(bits))? {
             return Err(Error::NoSpace);
         }
         let mut at = piece.offset;
         while at < end {
             let part = piece.within(at..(at + 1).next_multiple_of(most).min(end));
-            self.write_piece(ctx, inode, data, part)?;
+            self.write_piece(part)?;
             at = part.end();
         }
         Ok(())
     }
 
     /// One piece: reserve, read what is kept of partial blocks, raise the size, then change: what can fail comes first.
-    pub(super) fn write_piece(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        piece: Part<'_>,
-    ) -> Result<()> {
-        let block_size = self.volume.block_size();
-        let blocks = piece.blocks(self.volume.geometry().block_bits());
-        self.prepare_growth(ctx, inode, data, piece.range())?;
-        self.promise(ctx, inode, data, &blocks)?;
-        let edges = self.read_edges(inode, data, piece.range()).and_then(|edges| {
-            self.note_written(ctx, inode, piece.end())?;
+    pub(super) fn write_piece(&mut self, piece: Part<'_>) -> Result<()> {
+        let block_size = self.files.volume.block_size();
+        let blocks = piece.blocks(self.files.volume.geometry().block_bits());
+        self.prepare_growth(piece.range())?;
+        self.promise(&blocks)?;
+        let edges = self.files.read_edges(self.inode, self.data, piece.range()).and_then(|edges| {
+            self.files.note_written(self.ctx, self.inode, piece.end())?;
             Ok(edges)
         });
         let edges = match edges {
             Ok(edges) => edges,
             Err(error) => {
-                self.settle_reservations(ctx, inode, data, &blocks);
+                self.settle_reservations(&blocks);
                 return Err(error);
             }
         };
         for (logical, old) in edges {
-            self.add_dirty(ctx, inode, data, logical, old);
+            self.add_dirty(logical, old);
         }
         let mut at = piece.offset;
         for logical in blocks {
             let inside = usize_from_u64(at) % block_size;
             let n = (block_size - inside).min(usize_from_u64(piece.end() - at));
             let part = piece.within(at..at + u64_from_usize(n)).bytes;
-            match data.block_mut(logical) {
+            match self.data.block_mut(logical) {
                 Some(block) => block[inside..inside + n].copy_from_slice(part),
                 None => {
                     let mut block = vec![0; block_size].into_boxed_slice();
                     block[inside..inside + n].copy_from_slice(part);
-                    self.add_dirty(ctx, inode, data, logical, block);
+                    self.add_dirty(logical, block);
                 }
             }
             at += u64_from_usize(n);
         }
         Ok(())
     }
+}
 
+impl Files {
     /// The clean blocks at the ends of a range of bytes that a write does not cover whole.
     fn read_edges(&self, inode: &Inode, data: &FileData, bytes: Range<u64>) -> Result<Edges> {
         let bits = self.volume.geometry().block_bits();
@@ -227,21 +215,18 @@ impl Files {
     pub(crate) fn note_dirtied(&self, ctx: &OpContext, inode: &Inode) {
         self.volume.inodes.table.note_dirty_data(inode, ctx.now.seconds);
     }
+}
 
+impl LockedFile<'_> {
     /// Adds a dirty block; the first one sets the file's place in the order of write-back.
-    pub(crate) fn add_dirty(
-        &self,
-        ctx: &OpContext,
-        inode: &Inode,
-        data: &mut FileData,
-        logical: u32,
-        block: Box<[u8]>,
-    ) {
-        self.note_dirtied(ctx, inode);
-        self.dirty_bytes.fetch_add(u64_from_usize(block.len()), Ordering::Relaxed);
-        data.insert(logical, block);
+    pub(crate) fn add_dirty(&mut self, logical: u32, block: Box<[u8]>) {
+        self.files.note_dirtied(self.ctx, self.inode);
+        self.files.dirty_bytes.fetch_add(u64_from_usize(block.len()), Ordering::Relaxed);
+        self.data.insert(logical, block);
     }
+}
 
+impl Files {
     /// Raises the size that users see and sets the times. As in Linux an inode that stays as it is joins no transaction.
     pub(super) fn note_written(&self, ctx: &OpContext, inode: &Arc<Inode>, end: u64) -> Result<()> {
         {

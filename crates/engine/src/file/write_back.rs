@@ -9,6 +9,7 @@ use super::writing::{Busy, Search};
 use crate::data::FileData;
 use crate::extents::{Lookup, Tree};
 use crate::file::Files;
+use crate::file::LockedFile;
 use crate::inode::Inode;
 use crate::mapping::ExtentStore;
 use crate::mapping::{How, Plan};
@@ -66,9 +67,9 @@ impl Files {
         }
         {
             let mut data = inode.write();
-            self.write_back(ctx, inode, &mut data)?;
-            self.end_io_beside(ctx, inode, &mut data)?;
-            self.convert_all(ctx, inode, &mut data)?;
+            self.locked(ctx, inode, &mut data).write_back()?;
+            self.locked(ctx, inode, &mut data).end_io_beside()?;
+            self.locked(ctx, inode, &mut data).convert_all()?;
         }
         if inode.lost_data.swap(false, Ordering::Relaxed) {
             return Err(Error::LostData(inode.number()));
@@ -83,7 +84,7 @@ impl Files {
     pub(crate) fn write_back_file(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
         let inode = self.volume.inodes.inode(inode)?;
         let mut data = inode.write();
-        self.write_back(ctx, &inode, &mut data)
+        self.locked(ctx, &inode, &mut data).write_back()
     }
 
     /// See [`crate::FileSystem::write_back_all`].
@@ -109,57 +110,53 @@ impl Files {
         let mut all = Ok(());
         for inode in self.dirty_files(seconds) {
             let mut data = inode.write();
-            all = all.and(self.write_back_listed(ctx, &inode, &mut data, Busy::Await));
+            all = all.and(self.locked(ctx, &inode, &mut data).write_back_listed(Busy::Await));
         }
         all.and(self.end_all_io(ctx))
     }
+}
 
+impl LockedFile<'_> {
     /// Writes back a file because it is its turn: it leaves the list of dirty files. What it can not have written is told to
     /// its next fsync.
-    pub(super) fn write_back_listed(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        busy: Busy,
-    ) -> Result<()> {
-        let written = self.write_back_with(ctx, inode, data, busy);
+    pub(super) fn write_back_listed(&mut self, busy: Busy) -> Result<()> {
+        let written = self.write_back_with(busy);
         if written.is_ok() {
-            self.volume.inodes.table.note_clean_data(inode);
-            if !data.is_empty() {
-                self.note_dirtied(ctx, inode);
+            self.files.volume.inodes.table.note_clean_data(self.inode);
+            if !self.data.is_empty() {
+                self.files.note_dirtied(self.ctx, self.inode);
             }
         }
-        inode.note_lost(&written);
+        self.inode.note_lost(&written);
         written
     }
+}
 
+impl Files {
     /// Files whose data became dirty at `seconds` or before, in the order in which it did; those of now, not what
     /// becomes dirty meanwhile.
     fn dirty_files(&self, seconds: i64) -> Vec<Arc<Inode>> {
         let is_due = |inode: &Arc<Inode>| inode.dirty_since.get().is_some_and(|(_, at)| at <= seconds);
         self.volume.inodes.table.dirty_files().filter(is_due).collect()
     }
+}
 
+impl LockedFile<'_> {
     /// Where `more` bytes do not fit under the limit, writes back until a share of the limit is free beside them
     /// ([`ROOM_SHARE`]): this file first, then others that nobody uses now.
-    pub(crate) fn make_data_room(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        more: usize,
-    ) -> Result<()> {
-        let limit = u64_from_usize(self.volume.options().dirty_data_bytes);
-        let is_over = |limit| self.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
+    pub(crate) fn make_data_room(&mut self, more: usize) -> Result<()> {
+        let limit = u64_from_usize(self.files.volume.options().dirty_data_bytes);
+        let is_over = |limit| self.files.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
         if !is_over(limit) {
             return Ok(());
         }
-        self.write_back(ctx, inode, data)?;
+        self.write_back()?;
         let roomy = limit - limit / ROOM_SHARE;
-        if is_over(roomy) { self.write_back_others(ctx, || !is_over(roomy)) } else { Ok(()) }
+        if is_over(roomy) { self.files.write_back_others(self.ctx, || !is_over(roomy)) } else { Ok(()) }
     }
+}
 
+impl Files {
     /// Writes back files that nobody uses now, in the order in which they became dirty, until `enough`. What one of them can
     /// not have written is told to who syncs it.
     ///
@@ -170,7 +167,7 @@ impl Files {
         let mut refused = Ok(());
         for other in self.volume.inodes.table.dirty_files() {
             let Some(mut data) = other.try_write() else { continue };
-            let written = self.write_back_listed(ctx, &other, &mut data, Busy::Await);
+            let written = self.locked(ctx, &other, &mut data).write_back_listed(Busy::Await);
             self.volume.check_writable()?;
             if enough() {
                 return Ok(());
@@ -181,85 +178,63 @@ impl Files {
         }
         refused
     }
+}
 
+impl LockedFile<'_> {
     /// Writes back all files in order, this one too, whose content lock the caller holds; others only when nobody uses
     /// them now. Their errors are told to who syncs them.
-    pub(super) fn write_back_beside(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-    ) -> Result<()> {
-        for other in self.dirty_files(i64::MAX) {
-            if Arc::ptr_eq(&other, inode) {
-                drop(self.write_back_listed(ctx, inode, data, Busy::PassOver));
+    pub(super) fn write_back_beside(&mut self) -> Result<()> {
+        for other in self.files.dirty_files(i64::MAX) {
+            if Arc::ptr_eq(&other, self.inode) {
+                drop(self.write_back_listed(Busy::PassOver));
             } else if let Some(mut data) = other.try_write() {
-                drop(self.write_back_listed(ctx, &other, &mut data, Busy::PassOver));
+                drop(self.files.locked(self.ctx, &other, &mut data).write_back_listed(Busy::PassOver));
             }
-            self.volume.check_writable()?;
+            self.files.volume.check_writable()?;
         }
         Ok(())
     }
 
     /// Writes the dirty blocks from a logical block on.
-    pub(crate) fn write_back_from(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        from: u32,
-    ) -> Result<()> {
-        self.write_back_range(ctx, inode, data, from..u32::MAX)
+    pub(crate) fn write_back_from(&mut self, from: u32) -> Result<()> {
+        self.write_back_range(from..u32::MAX)
     }
 
     /// Writes the dirty blocks of a range. When nothing waits any more the size on disk is what users see: no later write-back
     /// would come to raise it.
-    pub(crate) fn write_back_range(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        range: Range<u32>,
-    ) -> Result<()> {
-        self.write_range(ctx, inode, data, range, Busy::Await)?;
-        self.settle_size_if_clean(ctx, inode, data)
+    pub(crate) fn write_back_range(&mut self, range: Range<u32>) -> Result<()> {
+        self.write_range(range, Busy::Await)?;
+        self.settle_size_if_clean()
     }
 
-    fn settle_size_if_clean(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &FileData) -> Result<()> {
-        let is_all = data.is_empty() && data.unconverted.is_empty();
-        if is_all { self.settle_size(ctx, inode) } else { Ok(()) }
+    fn settle_size_if_clean(&self) -> Result<()> {
+        let is_all = self.data.is_empty() && self.data.unconverted.is_empty();
+        if is_all { self.files.settle_size(self.ctx, self.inode) } else { Ok(()) }
     }
 
-    fn write_range(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        range: Range<u32>,
-        busy: Busy,
-    ) -> Result<()> {
+    fn write_range(&mut self, range: Range<u32>, busy: Busy) -> Result<()> {
         let mut search = Search { range, rest: 0..0, busy };
         let mut result = Ok(());
-        while let Some(run) = self.writing.next_run(self, data, &search) {
+        while let Some(run) = self.files.writing.next_run(self, &search) {
             search.range.start = run.start;
-            self.end_io_beside(ctx, inode, data)?;
+            self.end_io_beside()?;
             // Tried again, as much as follows is asked for, as in Linux, not the rest of a folio.
             let mut run = Some(run);
-            let written = self.volume.patiently(ctx, || {
+            let written = self.files.volume.patiently(self.ctx, || {
                 let run = match run.take() {
                     Some(run) => run,
                     None => {
                         search.rest = 0..0;
-                        let run = self.run_again(ctx, inode, data, &search)?;
+                        let run = self.run_again(&search)?;
                         search.range.start = run.as_ref().map_or(search.range.end, |run| run.start);
                         let Some(run) = run else { return Ok(None) };
                         run
                     }
                 };
-                let written = self.write_run(ctx, inode, data, run);
+                let written = self.write_run(run);
                 if let Err(Error::NoSpace) = written {
                     // Before the commit.
-                    self.end_io_beside(ctx, inode, data)?;
+                    self.end_io_beside()?;
                 }
                 written
             });
@@ -267,8 +242,8 @@ impl Files {
                 // Blocks with a place in between do not end it.
                 Ok(None) => {}
                 Ok(Some(end)) => {
-                    search.rest = self.writing.rest_of_request(self, data, end);
-                    self.writing.note_piece_mapped();
+                    search.rest = self.files.writing.rest_of_request(self, end);
+                    self.files.writing.note_piece_mapped();
                 }
                 Err(error) => {
                     result = Err(error);
@@ -277,45 +252,34 @@ impl Files {
             }
         }
         // What has its data must not go on reading as zeroes.
-        let converted =
-            if self.writing.is_told_of_io() { Ok(()) } else { self.convert_all(ctx, inode, data) };
+        let converted = if self.files.writing.is_told_of_io() { Ok(()) } else { self.convert_all() };
         result.and(converted)
     }
 
     /// The dirty blocks to ask places for after nothing was found and a commit. What is busy shows before the last I/O ends
     /// that ends before the request: Linux maps what its walk has found.
-    fn run_again(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        search: &Search,
-    ) -> Result<Option<Range<u32>>> {
-        self.end_io_beside(ctx, inode, data)?;
-        self.writing.note_walks_again();
-        let run = self.writing.next_run(self, data, search);
-        self.end_io_beside(ctx, inode, data)?;
+    fn run_again(&mut self, search: &Search) -> Result<Option<Range<u32>>> {
+        self.end_io_beside()?;
+        self.files.writing.note_walks_again();
+        let run = self.files.writing.next_run(self, search);
+        self.end_io_beside()?;
         Ok(run)
     }
 
     /// Writes all dirty blocks of a file whose content lock the caller holds.
-    pub(crate) fn write_back(&self, ctx: &OpContext, inode: &Arc<Inode>, data: &mut FileData) -> Result<()> {
-        self.write_back_with(ctx, inode, data, Busy::Await)
+    pub(crate) fn write_back(&mut self) -> Result<()> {
+        self.write_back_with(Busy::Await)
     }
 
-    fn write_back_with(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        busy: Busy,
-    ) -> Result<()> {
-        self.write_range(ctx, inode, data, 0..u32::MAX, busy)?;
-        self.settle_mapping_promise(ctx, data);
-        self.discard_if_unneeded(ctx, inode, data);
-        self.settle_size_if_clean(ctx, inode, data)
+    fn write_back_with(&mut self, busy: Busy) -> Result<()> {
+        self.write_range(0..u32::MAX, busy)?;
+        self.files.settle_mapping_promise(self.ctx, self.data);
+        self.discard_if_unneeded();
+        self.settle_size_if_clean()
     }
+}
 
+impl Files {
     /// The size on disk becomes the size that users see, when no data waits.
     pub(super) fn settle_size(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
         let behind = {
@@ -332,63 +296,66 @@ impl Files {
         }
         Ok(())
     }
+}
 
+impl LockedFile<'_> {
     /// Writes the beginning of a run: as much of it as is mapped, or can be mapped, in one piece. Gives where it ends when
     /// it changed the mapping. As in Linux, pieces of a write-back that makes several extents stay unwritten until all
     /// are mapped.
-    fn write_run(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        run: Range<u32>,
-    ) -> Result<Option<u32>> {
+    fn write_run(&mut self, run: Range<u32>) -> Result<Option<u32>> {
         let (here, logged) = {
-            let core = inode.core();
-            (self.mapping.lookup_block(inode, &core, run.start)?, self.mapping.logs_data(inode, &core))
+            let core = self.inode.core();
+            (
+                self.files.mapping.lookup_block(self.inode, &core, run.start)?,
+                self.files.mapping.logs_data(self.inode, &core),
+            )
         };
         let run = if logged { run.start..run.end.min(run.start.saturating_add(LOGGED_MAX)) } else { run };
-        let Target { piece, physical, plan, unwritten } = self.target(ctx, inode, &here, run)?;
+        let Target { piece, physical, plan, unwritten } =
+            self.files.target(self.ctx, self.inode, &here, run)?;
         if logged {
-            self.log_piece(ctx, inode, data, (piece.clone(), physical), (plan, unwritten))?;
-            self.end_reservations(ctx, data, &piece);
-            self.forget_dirty(data, piece);
+            self.log_piece((piece.clone(), physical), (plan, unwritten))?;
+            self.files.end_reservations(self.ctx, self.data, &piece);
+            self.files.forget_dirty(self.data, piece);
             return Ok(None);
         }
-        let written = if unwritten && !self.volume.delays_allocation() {
-            self.zero_around(inode, piece.clone(), physical)?
+        let written = if unwritten && !self.files.volume.delays_allocation() {
+            self.files.zero_around(self.inode, piece.clone(), physical)?
         } else {
             piece.clone()
         };
-        self.write_blocks(data, piece.clone(), physical)?;
-        inode.note_written(&self.volume.flushes);
+        self.files.write_blocks(self.data, piece.clone(), physical)?;
+        self.inode.note_written(&self.files.volume.flushes);
         let changes = plan.is_some() || unwritten;
         if changes {
-            let is_last =
-                data.unconverted.is_empty() && !data.has_more_than(&piece) && !self.writing.is_told_of_io();
-            if self.map_written(ctx, inode, (&piece, written), plan, is_last)? {
-                data.unconverted.push(piece.clone());
+            let is_last = self.data.unconverted.is_empty()
+                && !self.data.has_more_than(&piece)
+                && !self.files.writing.is_told_of_io();
+            if self.files.map_written(self.ctx, self.inode, (&piece, written), plan, is_last)? {
+                self.data.unconverted.push(piece.clone());
             }
         }
-        let waited = data.reserved_len() > 0;
-        self.end_reservations(ctx, data, &piece);
+        let waited = self.data.reserved_len() > 0;
+        self.files.end_reservations(self.ctx, self.data, &piece);
         if waited {
-            self.discard_if_unneeded(ctx, inode, data);
+            self.discard_if_unneeded();
         }
         let end = piece.end;
         debug_assert!(piece.start < end, "a piece of a run has blocks");
-        self.forget_dirty(data, piece);
+        self.files.forget_dirty(self.data, piece);
         Ok(changes.then_some(end))
     }
 
     /// What was preallocated goes back when no data waits for a place and nobody may write: as in Linux as soon as that is
     /// so, for the file's own next tree block, too.
-    fn discard_if_unneeded(&self, ctx: &OpContext, inode: &Inode, data: &FileData) {
-        if data.reserved_len() == 0 && inode.writers.load(Ordering::Relaxed) == 0 {
-            self.volume.space.discard_preallocations(ctx, inode);
+    fn discard_if_unneeded(&self) {
+        if self.data.reserved_len() == 0 && self.inode.writers.load(Ordering::Relaxed) == 0 {
+            self.files.volume.space.discard_preallocations(self.ctx, self.inode);
         }
     }
+}
 
+impl Files {
     /// Where the beginning of a run goes: where it is mapped (`here` is the look-up of it), or a place chosen now.
     fn target(&self, ctx: &OpContext, inode: &Inode, here: &Lookup, run: Range<u32>) -> Result<Target<'_>> {
         if let Some(extent) = here.found {

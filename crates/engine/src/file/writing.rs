@@ -1,14 +1,12 @@
 //! The steps in which written data becomes requests, where the two ways of [`crate::requests`] differ.
 
-use super::Files;
 use super::part::Part;
 use super::write_back::RUN_MAX;
-use crate::data::FileData;
+use super::{Files, LockedFile};
 use crate::inode::{Inode, InodeCore};
 use crate::{OpContext, Result};
 use blockyard_disk::num::u64_from_usize;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// What a write-back does with folios whose I/O from before has not ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,14 +30,7 @@ pub(super) struct Search {
 /// A way of writing.
 pub(super) trait Writing: Send + Sync {
     /// Writes a range of a file that may be changed; gives the number of bytes that went.
-    fn write(
-        &self,
-        files: &Files,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        all: Part<'_>,
-    ) -> Result<usize>;
+    fn write(&self, file: &mut LockedFile<'_>, all: Part<'_>) -> Result<usize>;
 
     /// Whether a write for which there is no room writes its beginning by itself.
     fn writes_short(&self) -> bool {
@@ -47,10 +38,10 @@ pub(super) trait Writing: Send + Sync {
     }
 
     /// The dirty blocks to ask places for next, at most `most`.
-    fn next_run(&self, files: &Files, data: &FileData, search: &Search) -> Option<Range<u32>>;
+    fn next_run(&self, file: &LockedFile<'_>, search: &Search) -> Option<Range<u32>>;
 
     /// What to go on with, alone, after places up to `end` were found.
-    fn rest_of_request(&self, _files: &Files, _data: &FileData, _end: u32) -> Range<u32> {
+    fn rest_of_request(&self, _file: &LockedFile<'_>, _end: u32) -> Range<u32> {
         0..0
     }
 
@@ -75,13 +66,13 @@ pub(super) trait Writing: Send + Sync {
         false
     }
 
-    /// Converts what has ended its I/O by now; the caller holds the content lock of a file, or of none.
-    fn end_io(
-        &self,
-        _files: &Files,
-        _ctx: &OpContext,
-        _held: Option<(&Arc<Inode>, &mut FileData)>,
-    ) -> Result<()> {
+    /// Converts what has ended its I/O by now, of files that nobody uses.
+    fn end_io(&self, _files: &Files, _ctx: &OpContext) -> Result<()> {
+        Ok(())
+    }
+
+    /// As [`Self::end_io`], of this file, too.
+    fn end_io_beside(&self, _file: &mut LockedFile<'_>) -> Result<()> {
         Ok(())
     }
 
@@ -97,30 +88,23 @@ pub(super) struct Whole;
 
 impl Writing for Whole {
     /// In pieces, so that a write larger than the limit of dirty data can be written back on the way.
-    fn write(
-        &self,
-        files: &Files,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        all: Part<'_>,
-    ) -> Result<usize> {
-        let most = u64_from_usize((files.volume.options().dirty_data_bytes / 2).max(1 << 20));
+    fn write(&self, file: &mut LockedFile<'_>, all: Part<'_>) -> Result<usize> {
+        let most = u64_from_usize((file.files.volume.options().dirty_data_bytes / 2).max(1 << 20));
         let mut at = all.offset;
         while at < all.end() {
             let piece = all.within(at..all.end().min(at + most));
-            files.make_data_room(ctx, inode, data, piece.bytes.len())?;
-            files.write_piece_or_parts(ctx, inode, data, piece)?;
-            if !files.volume.delays_allocation() {
-                files.write_back(ctx, inode, data)?;
+            file.make_data_room(piece.bytes.len())?;
+            file.write_piece_or_parts(piece)?;
+            if !file.files.volume.delays_allocation() {
+                file.write_back()?;
             }
             at = piece.end();
         }
         Ok(all.bytes.len())
     }
 
-    fn next_run(&self, files: &Files, data: &FileData, search: &Search) -> Option<Range<u32>> {
-        let run = data.first_run(search.range.start, files.run_max())?;
+    fn next_run(&self, file: &LockedFile<'_>, search: &Search) -> Option<Range<u32>> {
+        let run = file.data.first_run(search.range.start, file.files.run_max())?;
         (run.start < search.range.end).then(|| run.start..run.end.min(search.range.end))
     }
 }

@@ -114,9 +114,9 @@ impl FileSystem {
         let size = inode.core().size;
         let end = size.next_multiple_of(u64_from_usize(self.volume.block_size()));
         if size < end {
-            self.files.zero_bytes(ctx, inode, &mut data, size..end)?;
+            self.files.locked(ctx, inode, &mut data).zero_bytes(size..end)?;
         }
-        self.files.truncate_locked(ctx, inode, &mut data, size)
+        self.files.locked(ctx, inode, &mut data).truncate_locked(size)
     }
 
     /// Ends what operations left over. The inodes without links that somebody still holds open are deleted: the references end
@@ -134,7 +134,7 @@ impl FileSystem {
             }
             if unfinished {
                 let mut data = inode.write();
-                self.files.finish_truncation(ctx, &inode, &mut data)?;
+                self.files.locked(ctx, &inode, &mut data).finish_truncation()?;
             }
         }
         Ok(())

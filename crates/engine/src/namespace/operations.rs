@@ -233,7 +233,7 @@ impl Namespace {
         if inode.written_at_close.swap(false, Ordering::Relaxed) && !self.volume.is_read_only() {
             let mut data = inode.write();
             if data.reserved_len() > 0 {
-                let written = self.files.write_back(ctx, &inode, &mut data);
+                let written = self.files.locked(ctx, &inode, &mut data).write_back();
                 inode.note_lost(&written);
             }
         }

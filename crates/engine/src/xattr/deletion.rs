@@ -35,7 +35,7 @@ impl Xattrs {
             self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             self.volume.orphans.remove_orphan(&handle, &mut core);
         }
-        self.files.drop_content(ctx, inode, &mut data);
+        self.files.locked(ctx, inode, &mut data).drop_content();
         let mut end = u32::MAX;
         // The last blocks go with the inode, so that no crash leaves one that owns nothing: a long symbolic link would
         // be taken for a short one.

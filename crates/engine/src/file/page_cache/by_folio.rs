@@ -4,38 +4,28 @@
 //! Linux's rules can promise. What was observed is in docs/format-notes.md, "When space gets short".
 
 use super::PageCache;
-use crate::data::FileData;
-use crate::file::Files;
+use crate::file::LockedFile;
 use crate::file::part::Part;
 use crate::file::truncate::Why;
 use crate::file::write_back::RUN_CREDITS;
-use crate::inode::Inode;
 use crate::mapping::How;
 use crate::pool::Pool;
 use crate::requests::CachedAs;
-use crate::{Error, OpContext, Result};
+use crate::{Error, Result};
 use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
 use std::ops::Range;
-use std::sync::Arc;
 
 impl PageCache {
     /// Writes folio after folio until one does not fit; gives the number of bytes that went.
     ///
     /// # Errors
     /// Of the first folio.
-    pub(super) fn write_by_folio(
-        &self,
-        files: &Files,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        all: Part<'_>,
-    ) -> Result<usize> {
+    pub(super) fn write_by_folio(&self, file: &mut LockedFile<'_>, all: Part<'_>) -> Result<usize> {
         let mut at = all.offset;
         while at < all.end() {
-            let folio = all.within(at..data.pages.next_end(at..all.end()));
-            match self.write_folio(files, ctx, inode, data, folio) {
+            let folio = all.within(at..file.data.pages.next_end(at..all.end()));
+            match self.write_folio(file, folio) {
                 Err(Error::NoSpace) if at > all.offset => return Ok(usize_from_u64(at - all.offset)),
                 Err(error) => return Err(error),
                 Ok(()) => at = folio.end(),
@@ -46,182 +36,131 @@ impl PageCache {
 
     /// What of a write lies in one folio. When it does not fit, what it allocated behind the end of the file goes, and
     /// it is tried again after a commit that frees clusters.
-    fn write_folio(
-        &self,
-        files: &Files,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        folio: Part<'_>,
-    ) -> Result<()> {
-        let bits = files.volume.geometry().block_bits();
+    fn write_folio(&self, file: &mut LockedFile<'_>, folio: Part<'_>) -> Result<()> {
+        let bits = file.files.volume.geometry().block_bits();
         // As in Linux this is asked once, however often it is tried again.
-        let delays = self.delays && !self.leaves_delayed_allocation(files, ctx, inode, data)?;
+        let delays = self.delays && !self.leaves_delayed_allocation(file)?;
         let mut tries = 0;
         loop {
-            let old_size = inode.core().size;
-            data.pages.note_write(folio.range());
-            let written = self.try_folio(files, ctx, inode, data, delays, folio);
+            let old_size = file.inode.core().size;
+            file.data.pages.note_write(folio.range());
+            let written = self.try_folio(file, delays, folio);
             let Err(Error::NoSpace) = written else { return written };
-            self.dirty_before_hole(files, ctx, inode, data, folio.blocks(bits), old_size)?;
+            self.dirty_before_hole(file, folio.blocks(bits), old_size)?;
             if folio.end() > old_size {
                 let keep = u32_from_u64(old_size.div_ceil(1 << bits));
-                data.forget_pages(old_size..u64::MAX, bits);
-                files.free_range(ctx, inode, data, keep..u32::MAX, Why::NewSize(old_size))?;
+                file.data.forget_pages(old_size..u64::MAX, bits);
+                file.free_range(keep..u32::MAX, Why::NewSize(old_size))?;
             }
-            files.end_io_beside(ctx, inode, data)?;
-            files.volume.retry_after_commit(ctx, &mut tries)?;
+            file.end_io_beside()?;
+            file.files.volume.retry_after_commit(file.ctx, &mut tries)?;
         }
     }
 
     /// What of a folio that does not fit lies inside the file and before the first block without a place: Linux zeroes what
     /// reads as zeroes there, and that waits to be written.
-    fn dirty_before_hole(
-        &self,
-        files: &Files,
-        ctx: &OpContext,
-        inode: &Inode,
-        data: &mut FileData,
-        blocks: Range<u32>,
-        size: u64,
-    ) -> Result<()> {
-        let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << files.volume.geometry().block_bits())));
+    fn dirty_before_hole(&self, file: &mut LockedFile<'_>, blocks: Range<u32>, size: u64) -> Result<()> {
+        let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << file.files.volume.geometry().block_bits())));
         for logical in blocks.start..end.max(blocks.start) {
-            if !self.delays || data.block(logical).is_some() || data.unconverted.covers(logical) {
+            if !self.delays || file.data.block(logical).is_some() || file.data.unconverted.covers(logical) {
                 continue;
             }
-            let Some(extent) = files.mapping.lookup_block(inode, &inode.core(), logical)?.found else {
+            let Some(extent) =
+                file.files.mapping.lookup_block(file.inode, &file.inode.core(), logical)?.found
+            else {
                 break;
             };
             if extent.unwritten {
-                data.pages.note_kind(logical, CachedAs::Unwritten);
-                files.add_dirty(
-                    ctx,
-                    inode,
-                    data,
-                    logical,
-                    vec![0; files.volume.block_size()].into_boxed_slice(),
-                );
+                file.data.pages.note_kind(logical, CachedAs::Unwritten);
+                file.add_dirty(logical, vec![0; file.files.volume.block_size()].into_boxed_slice());
             }
         }
         Ok(())
     }
 
-    fn try_folio(
-        &self,
-        files: &Files,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-        delays: bool,
-        folio: Part<'_>,
-    ) -> Result<()> {
-        let blocks = folio.blocks(files.volume.geometry().block_bits());
+    fn try_folio(&self, file: &mut LockedFile<'_>, delays: bool, folio: Part<'_>) -> Result<()> {
+        let blocks = folio.blocks(file.files.volume.geometry().block_bits());
         if self.delays && !delays {
-            self.place_now(files, ctx, inode, blocks.clone(), data)?;
+            self.place_now(file, blocks.clone())?;
         }
-        self.note_cached(files, inode, data, blocks)?;
-        files.write_piece(ctx, inode, data, folio)?;
+        note_cached(file, blocks)?;
+        file.write_piece(folio)?;
         if self.delays {
             return Ok(());
         }
-        let written = files.write_back(ctx, inode, data);
+        let written = file.write_back();
         if let Err(Error::NoSpace) = written {
             // It was clean before: only what this write brought waits.
-            files.forget_dirty(data, 0..u32::MAX);
+            file.files.forget_dirty(file.data, 0..u32::MAX);
         }
         written
     }
 
     /// Whether there is so little space that a write asks for its blocks at once. Before that, reserved clusters are
     /// given their place when they get many.
-    fn leaves_delayed_allocation(
-        &self,
-        files: &Files,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        data: &mut FileData,
-    ) -> Result<bool> {
-        let room = files.volume.space.allocator().room();
+    fn leaves_delayed_allocation(&self, file: &mut LockedFile<'_>) -> Result<bool> {
+        let room = file.files.volume.space.allocator().room();
         if room.wants_write_back() {
-            files.write_back_beside(ctx, inode, data)?;
+            file.write_back_beside()?;
         }
         Ok(room.is_short())
     }
 
     /// Gives the blocks of a range a place each, one after the other, as unwritten: their data comes later.
-    fn place_now(
-        &self,
-        files: &Files,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        blocks: Range<u32>,
-        data: &mut FileData,
-    ) -> Result<()> {
-        let extents = inode.core().map == InodeMap::Extents;
+    fn place_now(&self, file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
+        let extents = file.inode.core().map == InodeMap::Extents;
         let how = How { unwritten: extents, pool: Pool::Ordinary, exact: false };
         for logical in blocks {
-            if data.block(logical).is_some() {
+            if file.data.block(logical).is_some() {
                 continue;
             }
-            files.end_io_beside(ctx, inode, data)?;
-            let placed = self.place_block(files, ctx, inode, logical, how);
+            file.end_io_beside()?;
+            let placed = place_block(file, logical, how);
             self.note_block_placed();
             placed?;
         }
         Ok(())
     }
+}
 
-    fn place_block(
-        &self,
-        files: &Files,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        logical: u32,
-        how: How,
-    ) -> Result<()> {
-        let handle = files.volume.begin(ctx, RUN_CREDITS)?;
-        let mut core = inode.core_mut();
-        files.volume.inodes.join_inode(&handle, inode, &mut core)?;
-        let here = files.mapping.lookup_block(inode, &core, logical)?;
-        if here.found.is_none() {
-            let plan = files.mapping.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
-            if !how.unwritten {
-                // Block maps can not say that a block reads as zeroes: what was there before would show.
-                let block_size = u64_from_usize(files.volume.block_size());
-                files.volume.device.write_zeroes(plan.extent.physical * block_size, block_size)?;
-                inode.note_written(&files.volume.flushes);
-            }
-            files.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
-            inode.note_remapped(&handle);
+/// Gives a block its place.
+fn place_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
+    let LockedFile { files, ctx, inode, .. } = *file;
+    let handle = files.volume.begin(ctx, RUN_CREDITS)?;
+    let mut core = inode.core_mut();
+    files.volume.inodes.join_inode(&handle, inode, &mut core)?;
+    let here = files.mapping.lookup_block(inode, &core, logical)?;
+    if here.found.is_none() {
+        let plan = files.mapping.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
+        if !how.unwritten {
+            // Block maps can not say that a block reads as zeroes: what was there before would show.
+            let block_size = u64_from_usize(files.volume.block_size());
+            files.volume.device.write_zeroes(plan.extent.physical * block_size, block_size)?;
+            inode.note_written(&files.volume.flushes);
         }
-        Ok(())
+        files.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+        inode.note_remapped(&handle);
     }
+    Ok(())
+}
 
-    /// Notes as what the page cache will hold the blocks of a write.
-    fn note_cached(
-        &self,
-        files: &Files,
-        inode: &Inode,
-        data: &mut FileData,
-        blocks: Range<u32>,
-    ) -> Result<()> {
-        let core = inode.core();
-        for logical in blocks {
-            if data.block(logical).is_none() {
-                let here = files.mapping.lookup_block(inode, &core, logical)?;
-                data.pages.note_lookup(core.extent_root(), &here, logical);
-                data.pages.forget_holes(logical..logical + 1);
-                let kind = match here.found {
-                    None => CachedAs::Delayed,
-                    Some(extent) if extent.unwritten => CachedAs::Unwritten,
-                    Some(_) => CachedAs::Mapped,
-                };
-                data.pages.note_kind(logical, kind);
-            }
+/// Notes as what the page cache will hold the blocks of a write.
+fn note_cached(file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
+    let core = file.inode.core();
+    for logical in blocks {
+        if file.data.block(logical).is_none() {
+            let here = file.files.mapping.lookup_block(file.inode, &core, logical)?;
+            file.data.pages.note_lookup(core.extent_root(), &here, logical);
+            file.data.pages.forget_holes(logical..logical + 1);
+            let kind = match here.found {
+                None => CachedAs::Delayed,
+                Some(extent) if extent.unwritten => CachedAs::Unwritten,
+                Some(_) => CachedAs::Mapped,
+            };
+            file.data.pages.note_kind(logical, kind);
         }
-        Ok(())
     }
+    Ok(())
 }
 
 #[cfg(test)]

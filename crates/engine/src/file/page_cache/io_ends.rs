@@ -1,30 +1,34 @@
 //! Conversions when I/O has ended, as it was seen on a kernel.
 
 use super::PageCache;
-use crate::data::FileData;
-use crate::file::Files;
-use crate::inode::Inode;
+use crate::file::{Files, LockedFile};
 use crate::instruments::IoEnd;
 use crate::{OpContext, Result};
-use std::sync::Arc;
 
 impl PageCache {
-    /// Converts what has ended its I/O by now. The caller may hold the content lock of a file.
-    pub(super) fn convert_ended(
-        &self,
-        files: &Files,
-        ctx: &OpContext,
-        mut held: Option<(&Arc<Inode>, &mut FileData)>,
-    ) -> Result<()> {
-        while let Some(ended) = self.told().and_then(|ends| ends.0.next()) {
-            match &mut held {
-                Some((inode, data)) if inode.number() == ended.inode => {
-                    files.convert_range(&ctx.on(ended.cpu), inode, data, &ended.blocks)?;
-                }
-                _ => convert_other(files, ctx, &ended)?,
+    /// Converts what has ended its I/O by now, of files that nobody uses.
+    pub(super) fn convert_ended(&self, files: &Files, ctx: &OpContext) -> Result<()> {
+        while let Some(ended) = self.next_ended() {
+            convert_other(files, ctx, &ended)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::convert_ended`], of this file, too.
+    pub(super) fn convert_ended_beside(&self, file: &mut LockedFile<'_>) -> Result<()> {
+        while let Some(ended) = self.next_ended() {
+            if ended.inode == file.inode.number() {
+                let ctx = file.ctx.on(ended.cpu);
+                file.files.locked(&ctx, file.inode, file.data).convert_range(&ended.blocks)?;
+            } else {
+                convert_other(file.files, file.ctx, &ended)?;
             }
         }
         Ok(())
+    }
+
+    fn next_ended(&self) -> Option<IoEnd> {
+        self.told().and_then(|ends| ends.0.next())
     }
 
     /// Tells who knows of I/O that a write has placed a block at once, or failed to.
@@ -39,5 +43,5 @@ impl PageCache {
 fn convert_other(files: &Files, ctx: &OpContext, ended: &IoEnd) -> Result<()> {
     let Ok(inode) = files.volume.inodes.inode(ended.inode) else { return Ok(()) };
     let Some(mut data) = inode.try_write() else { return Ok(()) };
-    files.convert_range(&ctx.on(ended.cpu), &inode, &mut data, &ended.blocks)
+    files.locked(&ctx.on(ended.cpu), &inode, &mut data).convert_range(&ended.blocks)
 }
