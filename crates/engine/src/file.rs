@@ -8,6 +8,7 @@ mod convert;
 mod direct;
 mod fallocate;
 mod inline;
+mod limits;
 mod logged;
 mod page_cache;
 mod part;
@@ -16,14 +17,14 @@ mod promise_tests;
 mod promises;
 mod read;
 mod steps;
+mod times;
 mod truncate;
 mod write;
 mod write_back;
 mod writing;
 
 pub use fallocate::Fallocate;
-pub(crate) use truncate::FREE_CREDITS;
-pub(crate) use write_back::RUN_CREDITS;
+pub(crate) use limits::{FREE_CREDITS, RUN_CREDITS};
 
 use crate::OpContext;
 use crate::data::FileData;

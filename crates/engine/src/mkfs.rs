@@ -28,6 +28,7 @@ mod layout;
 mod options;
 mod params;
 mod profile;
+mod reserved;
 mod shape;
 mod signature;
 mod space;

@@ -5,6 +5,7 @@
 mod links;
 mod operations;
 mod rename;
+mod rules;
 mod symlink;
 mod unnamed;
 

@@ -6,7 +6,7 @@
 //! conversions wait for it; nothing is durable before them all the same.
 
 use super::Files;
-use super::write_back::RUN_CREDITS;
+use super::limits::RUN_CREDITS;
 use crate::file::LockedFile;
 use crate::{OpContext, Result};
 use std::ops::Range;

@@ -7,8 +7,8 @@
 //! Blocks become written and the size covers them in one handle, after the device has their data: at no commit does
 //! written data lie behind the end. What the end covers before its data is there reads as zeroes.
 
+use super::limits::RUN_CREDITS;
 use super::part::Part;
-use super::write_back::RUN_CREDITS;
 use crate::data::FileData;
 use crate::extents::Tree;
 use crate::file::Files;

@@ -1,7 +1,7 @@
 //! File data that goes through the journal: all of it under [`DataMode::Journal`], otherwise that of inodes with the
 //! flag. Its blocks are metadata buffers: read from the cache, revoked when they are freed.
 
-use super::write_back::RUN_CREDITS;
+use super::limits::RUN_CREDITS;
 use crate::cache::BlockKind;
 use crate::file::Files;
 use crate::file::LockedFile;
@@ -13,9 +13,6 @@ use blockyard_disk::BlockNr;
 use blockyard_disk::num::{usize_from_u32, usize_from_u64};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Blocks of data that one handle logs at most: a small part of the smallest journal's transactions.
-pub(super) const LOGGED_MAX: u32 = 32;
 
 impl LockedFile<'_> {
     /// Maps a piece of dirty blocks as `plan` says, or makes it written, and logs its data, in one transaction.

@@ -11,8 +11,7 @@
 //!
 //! What is promised is one of [`crate::requests::Rules`]: this is the product's way.
 
-use super::logged::LOGGED_MAX;
-use super::write_back::RUN_MAX;
+use super::limits::{LOGGED_MAX, RUN_MAX};
 use crate::data::FileData;
 use crate::extents::blocks_for_entries;
 use crate::file::Files;

@@ -1,6 +1,6 @@
 //! Changes of long ranges, cut or sized to what a transaction holds.
 
-use super::write_back::RUN_CREDITS;
+use super::limits::RUN_CREDITS;
 use crate::cache::Buffer;
 use crate::extents::{self, HeldNodes};
 use crate::file::Files;

@@ -1,14 +1,14 @@
 //! Taking blocks away from a file: truncate, and the freeing part of punch and collapse.
 
-use super::fallocate::Touched;
-use super::write_back::RUN_CREDITS;
+use super::limits::{FREE_CREDITS, REVOKED_MAX, RUN_CREDITS};
+use super::times::Touched;
 use crate::data::FileData;
 use crate::extents::{Extent, Lookup};
 use crate::file::Files;
 use crate::file::LockedFile;
 use crate::inode::{Inode, InodeCore};
 use crate::pool::Pool;
-use crate::txn::{Handle, REVOKES_PER_CREDIT};
+use crate::txn::Handle;
 use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
@@ -18,12 +18,6 @@ use std::ops::Range;
 
 /// Extents that one handle frees at most; bounds the bitmaps that it touches.
 const EXTENTS_MAX: usize = 64;
-
-/// Blocks of metadata, logged data among it, that one handle frees at most: each takes a revoke record in the log.
-const REVOKED_MAX: usize = 2048;
-
-/// Metadata blocks that freeing one part of a range may change.
-pub(crate) const FREE_CREDITS: usize = RUN_CREDITS + REVOKED_MAX / REVOKES_PER_CREDIT;
 
 /// Why blocks are freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Runs go in ascending order of logical block, at most 2048 blocks at a time (mballoc.md 3.6). It happens when it is
 //! asked for: fsync, sync, close, or when dirty data passes its limit.
 
-use super::logged::LOGGED_MAX;
+use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use super::write::lower;
 use super::writing::{Busy, Search};
 use crate::data::FileData;
@@ -21,18 +21,12 @@ use blockyard_sync::{AtomicU64, Ordering};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks of one mapping request at most.
-pub(super) const RUN_MAX: u32 = 2048;
-
 /// Bytes that are rather zeroed than kept as an unwritten extent of their own (Linux's `extent_max_zeroout_kb`).
 const ZEROED_BYTES_MAX: u32 = 32 << 10;
 
 /// When dirty data meets its limit, this share of the limit is made free: one in so many. Just enough for the next file
 /// would write one file for each that is made, and file data and new directories would take turns on the disk.
 const ROOM_SHARE: u64 = 4;
-
-/// Metadata blocks that one run may change: a split of the tree on every level, bitmaps, descriptors, the inode.
-pub(crate) const RUN_CREDITS: usize = 24;
 
 /// Where the beginning of a run is written.
 struct Target<'a> {

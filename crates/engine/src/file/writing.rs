@@ -1,7 +1,7 @@
 //! The steps in which written data becomes requests, where the two ways of [`crate::requests`] differ.
 
+use super::limits::RUN_MAX;
 use super::part::Part;
-use super::write_back::RUN_MAX;
 use super::{Files, LockedFile};
 use crate::inode::{Inode, InodeCore};
 use crate::{OpContext, Result};

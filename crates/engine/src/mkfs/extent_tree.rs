@@ -15,7 +15,13 @@ use blockyard_disk::{BlockNr, LogicalBlock};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U16;
 
-use super::files::Run;
+/// Consecutive blocks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) logical: u64,
+    pub(super) physical: u64,
+    pub(super) len: u64,
+}
 
 /// Extents in logical order and the blocks of the nodes that hold them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

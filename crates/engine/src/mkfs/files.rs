@@ -7,16 +7,8 @@ use blockyard_disk::extent::WRITTEN_LEN_MAX;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 
 use super::error::{Error, Result};
-use super::extent_tree::ExtentTree;
+use super::extent_tree::{ExtentTree, Run};
 use super::space::Space;
-
-/// Consecutive blocks of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) logical: u64,
-    pub(super) physical: u64,
-    pub(super) len: u64,
-}
 
 /// How a file's blocks are found.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_disk::num::{u64_from_u32, usize_from_u32, usize_from_u64};
 use blockyard_disk::{GroupNr, InodeNr};
 
-use super::inodes;
 use super::layout::Layout;
+use super::reserved::LOST_FOUND;
 
 /// The descriptor table: all descriptors, padded to whole blocks.
 pub(super) fn table(layout: &Layout, checksums: &Checksums, zeroed_tables: bool) -> Vec<u8> {
@@ -28,7 +28,7 @@ fn describe(layout: &Layout, checksums: &Checksums, group: GroupNr, zeroed_table
     desc.set_inode_bitmap(places.inode_bitmap);
     desc.set_inode_table(places.inode_table);
     desc.set_free_clusters(layout.free_clusters(group));
-    let used = used_inodes(layout, group);
+    let used = layout.used_inodes_of(group);
     let free = geometry.inodes_per_group() - used;
     desc.set_free_inodes(free);
     desc.set_used_dirs(directories(layout, group));
@@ -54,20 +54,14 @@ fn describe(layout: &Layout, checksums: &Checksums, group: GroupNr, zeroed_table
     desc
 }
 
-/// Inodes in use in a group: the first ones of the file system.
-pub(super) fn used_inodes(layout: &Layout, group: GroupNr) -> u32 {
-    let per_group = layout.geometry.inodes_per_group();
-    inodes::used(layout).saturating_sub(group.raw() * per_group).min(per_group)
-}
-
 fn directories(layout: &Layout, group: GroupNr) -> u32 {
-    let directories = [InodeNr::ROOT, inodes::LOST_FOUND];
+    let directories = [InodeNr::ROOT, LOST_FOUND];
     directories.into_iter().map(|inode| u32::from(layout.geometry.locate_inode(inode).0 == group)).sum()
 }
 
 /// Whether a group's inode bitmap is left uninitialised.
 pub(super) fn is_inode_uninit(layout: &Layout, group: GroupNr) -> bool {
-    layout.params.features.has_group_checksum() && used_inodes(layout, group) == 0
+    layout.params.features.has_group_checksum() && layout.used_inodes_of(group) == 0
 }
 
 /// The block bitmap of a group: used clusters, and all bits that stand for none.
@@ -87,7 +81,7 @@ pub(super) fn block_bitmap(layout: &Layout, group: GroupNr) -> Vec<u8> {
 /// The inode bitmap of a group: used inodes, and all bits that stand for none.
 pub(super) fn inode_bitmap(layout: &Layout, group: GroupNr) -> Vec<u8> {
     let mut bitmap = vec![0; usize_from_u64(layout.params.block_size())];
-    set_bits(&mut bitmap, 0, u64_from_u32(used_inodes(layout, group)));
+    set_bits(&mut bitmap, 0, u64_from_u32(layout.used_inodes_of(group)));
     let all = layout.params.block_size() * 8;
     set_bits(&mut bitmap, u64_from_u32(layout.geometry.inodes_per_group()), all);
     bitmap

@@ -16,6 +16,7 @@ use super::files::FileBlocks;
 use super::identity::Identity;
 use super::layout::Layout;
 use super::options::Options;
+use super::reserved::{LOST_FOUND, ORPHAN_FILE};
 use super::{groups, inodes, journal, superblock};
 
 /// Bytes gathered before they are written.
@@ -202,10 +203,9 @@ impl Writer<'_> {
     }
 
     fn files(&self) -> impl Iterator<Item = (InodeNr, &FileBlocks)> {
-        let fixed =
-            [(InodeNr::ROOT, &self.layout.files.root), (inodes::LOST_FOUND, &self.layout.files.lost_found)];
+        let fixed = [(InodeNr::ROOT, &self.layout.files.root), (LOST_FOUND, &self.layout.files.lost_found)];
         let journal = self.layout.files.journal.iter().map(|file| (InodeNr::JOURNAL, file));
-        let orphan = self.layout.files.orphan.iter().map(|file| (inodes::ORPHAN_FILE, file));
+        let orphan = self.layout.files.orphan.iter().map(|file| (ORPHAN_FILE, file));
         fixed.into_iter().chain(journal).chain(orphan)
     }
 

@@ -13,41 +13,20 @@ use super::feature::{FILETYPE, INLINE_DATA, METADATA_CSUM};
 use super::files::{FileBlocks, Mapping};
 use super::layout::Layout;
 use super::options::Options;
-use super::params::Params;
-
-/// lost+found: the first inode that is not reserved.
-pub(super) const LOST_FOUND: InodeNr = InodeNr::new(11);
-/// The orphan file comes right behind.
-pub(super) const ORPHAN_FILE: InodeNr = InodeNr::new(12);
+use super::reserved::{EXTRA_ISIZE, LOST_FOUND, ORPHAN_FILE, resize_size};
 
 /// Marks an attribute area in an inode.
 const ATTRIBUTE_MAGIC: u32 = 0xEA02_0000;
-
-/// Inodes in use: the reserved ones, lost+found, and the orphan file.
-pub(super) fn used(layout: &Layout) -> u32 {
-    reserved(layout.files.orphan.is_some())
-}
-
-/// Inodes that a new file system uses, with or without an orphan file.
-pub(super) fn reserved(with_orphan_file: bool) -> u32 {
-    LOST_FOUND.raw() + u32::from(with_orphan_file)
-}
 
 /// Size in bytes of a file that is all blocks.
 pub(super) fn size_of(layout: &Layout, file: &FileBlocks) -> u64 {
     file.blocks() << layout.params.block_bits
 }
 
-/// Size in bytes of the resize inode: all that a double-indirect block can map.
-pub(super) const fn resize_size(params: &Params) -> u64 {
-    let fan_out = params.block_size() / 4;
-    (12 + fan_out + fan_out * fan_out) << params.block_bits
-}
-
 /// Content of the inode table from inode 1 to the last in use.
 pub(super) fn table(layout: &Layout, options: &Options, checksums: &Checksums) -> Vec<u8> {
     let slot = usize::from(layout.geometry.inode_size());
-    let mut bytes = vec![0; slot * usize_from_u32(used(layout))];
+    let mut bytes = vec![0; slot * usize_from_u32(layout.used_inodes())];
     let maker =
         Maker { layout, time: Timestamp::from_seconds(i64::try_from(options.time).unwrap_or(i64::MAX)) };
     for (index, bytes) in bytes.chunks_exact_mut(slot).enumerate() {
@@ -86,7 +65,7 @@ impl Maker<'_> {
                 self.file(inode, FileType::Directory.mode_bits() | 0o700, 2, &layout.files.lost_found);
                 if layout.params.features.contains(INLINE_DATA) {
                     // It has outgrown the inode; the empty attribute area that held it stays.
-                    let area = RawInode::SIZE + usize::from(super::superblock::EXTRA_ISIZE);
+                    let area = RawInode::SIZE + usize::from(EXTRA_ISIZE);
                     inode.bytes_mut()[area..area + 4].copy_from_slice(&ATTRIBUTE_MAGIC.to_le_bytes());
                 }
             }
@@ -107,7 +86,7 @@ impl Maker<'_> {
     }
 
     fn new_inode(&self, inode: &mut InodeSlot<&mut [u8]>, mode: u16, links: u16) {
-        inode.set_extra_isize(super::superblock::EXTRA_ISIZE);
+        inode.set_extra_isize(EXTRA_ISIZE);
         self.stamp(inode);
         inode.set_created(self.time);
         inode.raw_mut().i_mode = U16::new(mode);

@@ -10,11 +10,10 @@ use blockyard_disk::{BlockNr, Geometry, GroupNr, InodeNr};
 use super::error::{Error, Result, bad_value};
 use super::feature::{EXTENT, FLEX_BG, INLINE_DATA, LARGE_FILE, MMP, RESIZE_INODE};
 use super::files::{Allocator, FileBlocks, lost_found_blocks};
-use super::groups;
 use super::heads::Heads;
-use super::inodes;
 use super::options::Options;
 use super::params::{JournalSize, Params};
+use super::reserved::{self, LOST_FOUND, resize_size};
 use super::shape::Shape;
 use super::space::Space;
 use super::tables::{self, GroupPlaces, Rules};
@@ -45,7 +44,7 @@ impl Layout {
     pub(super) fn plan(options: &Options, device_bytes: u64) -> Result<Self> {
         let mut params = Params::resolve(options, device_bytes)?;
         let Shape { geometry, heads, reserved_blocks } = Shape::find(&mut params)?;
-        let needed = inodes::reserved(params.orphan_blocks.is_some());
+        let needed = reserved::count(params.orphan_blocks.is_some());
         if geometry.inodes_count() < needed {
             let have = geometry.inodes_count();
             return Err(Error::Size(format!(
@@ -102,6 +101,17 @@ impl Layout {
         u32_from_u64(used.sum())
     }
 
+    /// Inodes in use: the reserved ones, lost+found, and the orphan file.
+    pub(super) fn used_inodes(&self) -> u32 {
+        reserved::count(self.files.orphan.is_some())
+    }
+
+    /// Inodes in use in a group.
+    pub(super) fn used_inodes_of(&self, group: GroupNr) -> u32 {
+        let per_group = self.geometry.inodes_per_group();
+        self.used_inodes().saturating_sub(group.raw() * per_group).min(per_group)
+    }
+
     /// Free blocks of the file system, whole clusters.
     pub(super) fn free_blocks(&self) -> u64 {
         let free = self.geometry.all_groups().map(|group| u64_from_u32(self.free_clusters(group)));
@@ -112,7 +122,7 @@ impl Layout {
     /// head; without flex groups its own bitmaps and table too), no inode, and not the last group.
     pub(super) fn is_block_uninit(&self, group: GroupNr) -> bool {
         let is_last = group.raw() + 1 == self.geometry.groups();
-        let has_inodes = groups::used_inodes(self, group) > 0;
+        let has_inodes = self.used_inodes_of(group) > 0;
         if has_inodes || is_last || !self.params.features.has_group_checksum() {
             return false;
         }
@@ -184,7 +194,7 @@ impl Files {
             extents: has(EXTENT),
         };
         let root = allocator.file(1, params.first_block)?;
-        let lost_found = allocator.file(lost_found_len(params), inode_goal(geometry, inodes::LOST_FOUND))?;
+        let lost_found = allocator.file(lost_found_len(params), inode_goal(geometry, LOST_FOUND))?;
         let resize = match has(RESIZE_INODE) {
             true => Some(allocator.block(resize_goal(params, geometry, heads))?),
             false => None,
@@ -211,7 +221,7 @@ impl Files {
     fn largest_bytes(&self, params: &Params) -> u64 {
         let files = [&self.journal, &self.orphan].into_iter().flatten();
         let largest = files.map(FileBlocks::blocks).max().unwrap_or(0) << params.block_bits;
-        largest.max(self.resize.map_or(0, |_| inodes::resize_size(params)))
+        largest.max(self.resize.map_or(0, |_| resize_size(params)))
     }
 }
 

@@ -11,11 +11,10 @@ use super::identity::Identity;
 use super::inodes;
 use super::layout::Layout;
 use super::options::Options;
+use super::reserved::{EXTRA_ISIZE, ORPHAN_FILE as ORPHAN_FILE_INODE};
 
 /// acl and user_xattr, the mount options that mke2fs.conf switches on.
 const DEFAULT_MOUNT_OPTIONS: u32 = 0x0004 | 0x0008;
-/// Bytes beyond 128 that inodes reserve.
-pub(super) const EXTRA_ISIZE: u16 = 32;
 /// Default seconds between MMP writes.
 const MMP_INTERVAL: u32 = 5;
 
@@ -75,7 +74,7 @@ fn sizes(sb: &mut RawSuperblock, layout: &Layout) {
 
 fn counts(sb: &mut RawSuperblock, layout: &Layout) {
     sb.set_free_blocks_count(BlockCount::new(layout.free_blocks()));
-    sb.s_free_inodes_count = U32::new(layout.geometry.inodes_count() - inodes::used(layout));
+    sb.s_free_inodes_count = U32::new(layout.geometry.inodes_count() - layout.used_inodes());
     sb.s_overhead_clusters = U32::new(low32(layout.overhead_clusters()));
     sb.s_reserved_gdt_blocks = U16::new(low16(low32(layout.heads.reserved_gdt_field())));
     let named = layout.heads.named_backups();
@@ -133,7 +132,7 @@ fn places(sb: &mut RawSuperblock, layout: &Layout, options: &Options) {
         sb.s_mmp_update_interval = U16::new(low16(mmp_interval(options)));
     }
     if layout.params.features.contains(ORPHAN_FILE) {
-        sb.s_orphan_file_inum = U32::new(inodes::ORPHAN_FILE.raw());
+        sb.s_orphan_file_inum = U32::new(ORPHAN_FILE_INODE.raw());
     }
 }
 

@@ -3,7 +3,7 @@
 //! A directory counts its own `.`, its name, and the `..` of each subdirectory. With `dir_nlink` one that would pass
 //! 65,000 stores 1, "unknown", and stays there.
 
-use super::operations::check_new_name;
+use super::rules::check_new_name;
 use crate::inode::{Inode, InodeCore};
 use crate::namespace::Namespace;
 use crate::{Error, OpContext, Result};

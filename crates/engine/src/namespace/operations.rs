@@ -4,6 +4,7 @@
 //! two directories are involved.
 
 use super::links::drop_dir_link;
+use super::rules::{check_name, check_new_name};
 use crate::directories::{DirBlock, DirEntry};
 use crate::directory::Way;
 use crate::inode::Inode;
@@ -248,21 +249,4 @@ impl Namespace {
         let inode = self.volume.inodes.inode(inode)?;
         if inode.kind() == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
     }
-}
-
-/// A name that may be looked up.
-pub(crate) fn check_name(name: &[u8]) -> Result<()> {
-    if name.len() > 255 {
-        return Err(Error::NameTooLong);
-    }
-    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-        return Err(Error::Invalid("a name is 1 to 255 bytes without '/' and NUL"));
-    }
-    Ok(())
-}
-
-/// A name that may be made or removed.
-pub(crate) fn check_new_name(name: &[u8]) -> Result<()> {
-    check_name(name)?;
-    if name == b"." || name == b".." { Err(Error::Invalid("'.' and '..' are fixed")) } else { Ok(()) }
 }

@@ -5,7 +5,7 @@
 //! handle; then the raw inodes, parents before children.
 
 use super::links::{drop_dir_link, drop_name};
-use super::operations::check_new_name;
+use super::rules::check_new_name;
 use crate::directories::DirBlocks;
 use crate::directory::Directory;
 use crate::inode::{Inode, InodeCore};

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use modules::Module;
 
 /// Crates whose circles are still to do: each must have one, so that the list empties.
-const STILL_TO_DO: [&str; 2] = ["alloc", "engine"];
+const STILL_TO_DO: [&str; 1] = ["alloc"];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()

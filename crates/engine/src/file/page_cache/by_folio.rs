@@ -5,9 +5,9 @@
 
 use super::PageCache;
 use crate::file::LockedFile;
+use crate::file::limits::RUN_CREDITS;
 use crate::file::part::Part;
 use crate::file::truncate::Why;
-use crate::file::write_back::RUN_CREDITS;
 use crate::mapping::How;
 use crate::pool::Pool;
 use crate::requests::CachedAs;

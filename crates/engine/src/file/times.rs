@@ -1,0 +1,40 @@
+//! The times of a changed file.
+
+use super::LockedFile;
+use super::limits::RUN_CREDITS;
+use crate::Result;
+
+/// What a change whose times are set was to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Touched {
+    /// To nothing else: fdatasync needs no commit for it.
+    Times,
+    /// To the content.
+    Content,
+}
+
+impl LockedFile<'_> {
+    /// Sets the times of a change of content.
+    pub(super) fn touch_times(&self, touched: Touched) -> Result<()> {
+        if touched == Touched::Times {
+            let core = self.inode.core();
+            if !core.times_change(self.ctx) && core.size == core.slot.raw().size() {
+                return Ok(());
+            }
+        }
+        let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
+        let mut core = self.inode.core_mut();
+        self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
+        if touched == Touched::Content {
+            self.inode.note_remapped(&handle);
+        }
+        if self.data.is_empty() {
+            // No write-back will come that raises the size on disk.
+            let size = core.size;
+            core.slot.raw_mut().set_size(size);
+        }
+        core.slot.set_modified(self.ctx.now);
+        core.slot.set_changed(self.ctx.now);
+        Ok(())
+    }
+}

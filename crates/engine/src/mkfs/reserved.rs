@@ -1,0 +1,24 @@
+//! Inodes that every new file system has, and figures of inodes that several parts of it need.
+
+use blockyard_disk::InodeNr;
+
+use super::params::Params;
+
+/// lost+found: the first inode that is not reserved.
+pub(super) const LOST_FOUND: InodeNr = InodeNr::new(11);
+/// The orphan file comes right behind.
+pub(super) const ORPHAN_FILE: InodeNr = InodeNr::new(12);
+
+/// Bytes beyond 128 that inodes reserve.
+pub(super) const EXTRA_ISIZE: u16 = 32;
+
+/// Inodes that a new file system uses, with or without an orphan file: the reserved ones, lost+found, and the orphan file.
+pub(super) fn count(with_orphan_file: bool) -> u32 {
+    LOST_FOUND.raw() + u32::from(with_orphan_file)
+}
+
+/// Size in bytes of the resize inode: all that a double-indirect block can map.
+pub(super) const fn resize_size(params: &Params) -> u64 {
+    let fan_out = params.block_size() / 4;
+    (12 + fan_out + fan_out * fan_out) << params.block_bits
+}
