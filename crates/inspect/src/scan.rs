@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use anyhow::Result;
 use blockyard_device::BlockDevice;
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::{count_as_f64, u32_from_u64, u64_from_u32, u64_from_usize, usize_from_u32};
@@ -11,9 +10,9 @@ use blockyard_disk::{BlockNr, Geometry, GroupNr, Inode, InodeNr, bitmap};
 
 use crate::frag::defrag::DefragTotals;
 use crate::frag::file::{Record, contiguous_runs};
-use crate::frag::free_space::FreeSpace;
+use crate::frag::free_space::{BadChunkSize, FreeSpace};
 use crate::map::AllocationMap;
-use crate::reader::Reader;
+use crate::reader::{Error, Reader, Result};
 
 /// What a scan saw.
 #[derive(Clone, Debug)]
@@ -54,23 +53,38 @@ impl ImageScan {
     /// # Errors
     /// Of the device, and for structures that fail a check.
     pub fn of(device: Arc<dyn BlockDevice>) -> Result<Self> {
-        Self::watched(&Reader::open(device)?, ScanOptions::default(), &mut |_, _, _| Ok(()))
+        let reader = Reader::open(device)?;
+        let free = FreeSpace::new(u64_from_u32(1 << reader.superblock().geometry().block_bits()));
+        Self::empty(&reader, free).filled(&reader, false, &mut |_, _, _| Ok::<(), Error>(()))
     }
 
     /// Scans an image and calls `visit` with every name of every regular file that has content.
     ///
     /// # Errors
     /// As [`Self::of`]; a chunk size that breaks the rules; what `visit` returns.
-    pub fn watched(reader: &Reader, options: ScanOptions, visit: &mut FileVisit<'_>) -> Result<Self> {
+    pub fn watched<E>(reader: &Reader, options: ScanOptions, visit: &mut FileVisit<'_, E>) -> Result<Self, E>
+    where
+        E: From<Error> + From<BadChunkSize>,
+    {
         let geometry = *reader.superblock().geometry();
         let mut free = FreeSpace::new(u64_from_u32(1 << geometry.block_bits()));
         if let Some(bytes) = options.chunk_bytes {
-            free = free.with_chunks(bytes).map_err(anyhow::Error::msg)?;
+            free = free.with_chunks(bytes)?;
         }
-        let mut scan = Self::empty(reader, free);
-        scan.free_space(reader, options.as_e2freefrag && geometry.cluster_ratio_bits() > 0)?;
-        scan.files(reader, visit)?;
-        Ok(scan)
+        let divide_twice = options.as_e2freefrag && geometry.cluster_ratio_bits() > 0;
+        Self::empty(reader, free).filled(reader, divide_twice, visit)
+    }
+
+    /// With everything that the image has.
+    fn filled<E: From<Error>>(
+        mut self,
+        reader: &Reader,
+        divide_twice: bool,
+        visit: &mut FileVisit<'_, E>,
+    ) -> Result<Self, E> {
+        self.free_space(reader, divide_twice)?;
+        self.files(reader, visit)?;
+        Ok(self)
     }
 
     /// Nothing seen yet.
@@ -131,11 +145,11 @@ impl ImageScan {
     }
 
     /// Walks the tree, counting every name of every regular file.
-    fn files(&mut self, reader: &Reader, visit: &mut FileVisit<'_>) -> Result<()> {
+    fn files<E: From<Error>>(&mut self, reader: &Reader, visit: &mut FileVisit<'_, E>) -> Result<(), E> {
         let geometry = *reader.superblock().geometry();
         let mut groups = BTreeSet::new();
         let mut seen = BTreeSet::new();
-        each_file(reader, b"", reader.root()?, &mut |name, inode, records| {
+        each_file::<E>(reader, b"", reader.root()?, &mut |name, inode, records| {
             if !is_left_out(name) {
                 self.defrag.add(name, records);
             }
@@ -215,12 +229,12 @@ pub fn map_of(reader: &Reader) -> Result<AllocationMap> {
 /// As [`map_of`].
 pub fn map_of_files(reader: &Reader) -> Result<AllocationMap> {
     let mut scan = ImageScan::empty(reader, FreeSpace::new(1));
-    scan.files(reader, &mut |_, _, _| Ok(()))?;
+    scan.files(reader, &mut |_, _, _| Ok::<(), Error>(()))?;
     Ok(scan.file_map)
 }
 
 /// Called with a name (its bytes), its inode, and the records of its content.
-pub type FileVisit<'a> = dyn FnMut(&[u8], &Inode, &[Record]) -> Result<()> + 'a;
+pub type FileVisit<'a, E> = dyn FnMut(&[u8], &Inode, &[Record]) -> Result<(), E> + 'a;
 
 /// Empty totals of `e4defrag -c` for an image.
 #[must_use]
@@ -238,7 +252,12 @@ pub fn totals(reader: &Reader) -> DefragTotals {
 ///
 /// # Errors
 /// Of the device, for structures that fail a check, and what `visit` returns.
-pub fn each_file(reader: &Reader, path: &[u8], directory: Inode, visit: &mut FileVisit<'_>) -> Result<()> {
+pub fn each_file<E: From<Error>>(
+    reader: &Reader,
+    path: &[u8],
+    directory: Inode,
+    visit: &mut FileVisit<'_, E>,
+) -> Result<(), E> {
     let mut visited = BTreeSet::from([directory.number()]);
     let mut looked = Looked::default();
     let mut open = vec![(path.to_owned(), reader.listed(&directory)?.into_iter())];

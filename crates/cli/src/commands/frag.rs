@@ -103,7 +103,7 @@ impl Report<'_> {
             progress.expect(used.into(), 0);
             ImageScan::watched(reader, options, &mut |_, _, _| {
                 progress.add_name();
-                Ok(())
+                anyhow::Ok(())
             })?
         };
         let superblock = reader.superblock();

@@ -36,6 +36,18 @@ struct Chunks {
     free: u64,
 }
 
+/// A chunk size that free space is not counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "chunk size {chunk_bytes} bytes: give a power of two of at least the block size ({block_size} bytes)"
+)]
+pub struct BadChunkSize {
+    /// The size.
+    pub chunk_bytes: u64,
+    /// Bytes of a block.
+    pub block_size: u64,
+}
+
 impl FreeSpace {
     /// No free extents yet. `block_size` in bytes.
     #[must_use]
@@ -54,13 +66,10 @@ impl FreeSpace {
     /// Also counts free aligned chunks of `chunk_bytes`: a power of two in KiB, at least the block size.
     ///
     /// # Errors
-    /// A sentence that names the rule the size breaks.
-    pub fn with_chunks(mut self, chunk_bytes: u64) -> Result<Self, String> {
+    /// When the size breaks a rule.
+    pub fn with_chunks(mut self, chunk_bytes: u64) -> Result<Self, BadChunkSize> {
         if chunk_bytes < 1024 || !chunk_bytes.is_power_of_two() || chunk_bytes < self.block_size {
-            return Err(format!(
-                "chunk size {chunk_bytes} bytes: give a power of two of at least the block size ({} bytes)",
-                self.block_size
-            ));
+            return Err(BadChunkSize { chunk_bytes, block_size: self.block_size });
         }
         self.chunks = Some(Chunks { blocks_per_chunk: chunk_bytes / self.block_size, free: 0 });
         Ok(self)
@@ -237,7 +246,10 @@ mod tests {
         space.add_run(1, 255 + 256 + 10);
         assert_eq!(space.chunks.as_ref().unwrap().free, 1);
         assert!(space.report("x", 16_384, 521).contains("Total chunks: 65\nFree chunks: 1 (1.5%)"));
-        assert!(FreeSpace::new(4096).with_chunks(3000).is_err());
+        for chunk_bytes in [3000, 2048] {
+            let refused = BadChunkSize { chunk_bytes, block_size: 4096 };
+            assert_eq!(FreeSpace::new(4096).with_chunks(chunk_bytes).err(), Some(refused));
+        }
     }
 
     #[test]

@@ -4,13 +4,12 @@
 
 use std::fmt;
 
-use anyhow::Result;
 use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
 use blockyard_disk::{Inode, InodeNr};
 
 use super::file::{Record, expected_physical};
-use crate::reader::Reader;
+use crate::reader::{Reader, Result};
 
 /// The lines that come once, before the first file.
 #[must_use]

@@ -4,7 +4,7 @@ use blockyard_device::DeviceError;
 use blockyard_disk::{Corruption, CorruptionKind};
 
 /// Result of a reader operation.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why something could not be read.
 #[derive(Debug, thiserror::Error)]
