@@ -1,6 +1,6 @@
 //! The comma lists of `open` and `fallocate`.
 
-use anyhow::{Result, bail};
+use crate::error::UnknownWord;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl OpenFlags {
     ///
     /// # Errors
     /// Naming the word that is unknown.
-    pub fn parse(list: &str) -> Result<Self> {
+    pub fn parse(list: &str) -> Result<Self, UnknownWord> {
         let mut flags = Self::default();
         for word in list.split(',').filter(|word| !word.is_empty()) {
             match word {
@@ -36,7 +36,10 @@ impl OpenFlags {
                 "trunc" => flags.truncate = true,
                 "append" => flags.append = true,
                 "direct" => flags.direct = true,
-                other => bail!("open flag `{other}`: use r, rw, create, excl, trunc, append, direct"),
+                other => {
+                    let (word, known) = (other.to_owned(), "r, rw, create, excl, trunc, append, direct");
+                    return Err(UnknownWord { list: "open flag", word, known });
+                }
             }
         }
         Ok(flags)
@@ -64,7 +67,7 @@ impl FallocateMode {
     ///
     /// # Errors
     /// Naming the word that is unknown.
-    pub fn parse(list: &str) -> Result<Self> {
+    pub fn parse(list: &str) -> Result<Self, UnknownWord> {
         let mut mode = Self::default();
         for word in list.split(',').filter(|word| !word.is_empty()) {
             match word {
@@ -73,9 +76,10 @@ impl FallocateMode {
                 "zero_range" => mode.zero_range = true,
                 "collapse_range" => mode.collapse_range = true,
                 "insert_range" => mode.insert_range = true,
-                other => bail!(
-                    "fallocate mode `{other}`: use keep_size, punch_hole, zero_range, collapse_range, insert_range"
-                ),
+                other => {
+                    let known = "keep_size, punch_hole, zero_range, collapse_range, insert_range";
+                    return Err(UnknownWord { list: "fallocate mode", word: other.to_owned(), known });
+                }
             }
         }
         Ok(mode)

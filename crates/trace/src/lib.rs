@@ -16,10 +16,12 @@
 #![forbid(unsafe_code)]
 
 pub mod content;
+mod error;
 mod flags;
 mod operation;
 mod text;
 
+pub use error::{Error, LineError, UnknownWord};
 pub use flags::{FallocateMode, OpenFlags};
 pub use operation::{Line, Op};
 pub use text::{read, write};

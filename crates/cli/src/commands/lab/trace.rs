@@ -1,6 +1,6 @@
 //! `blockyard lab trace`.
 
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -51,19 +51,11 @@ impl Args {
             Command::Record { directory } => record::record(&directory)?,
         };
         let mut out = BufWriter::new(std::io::stdout().lock());
-        match write(&lines, &mut out).and_then(|()| Ok(out.flush()?)) {
+        match write(&lines, &mut out).and_then(|()| out.flush()) {
             Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(error) if is_closed_pipe(&error) => Ok(ExitCode::SUCCESS),
+            // That the reader of our output has gone is no error.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
             Err(error) => Err(error).context("write the trace"),
         }
     }
-}
-
-/// Whether the reader of our output has gone, which is no error.
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        let io = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        let json = cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
-        io.or(json) == Some(std::io::ErrorKind::BrokenPipe)
-    })
 }
