@@ -19,6 +19,7 @@ use crate::goals::cursors::Cursors;
 use crate::goals::stream::StreamGoals;
 use crate::group::table::GroupTable;
 use crate::index::Indexes;
+use crate::md::Md;
 use crate::policy::Policy;
 use crate::policy::slots::{Init, Scan, StreamGoal, Visit};
 use crate::prealloc::locality::LocalityGroup;
@@ -41,6 +42,8 @@ pub struct Allocator<B: Backend = Native> {
     pub(crate) locality: Box<[LocalitySlot<B>]>,
     pub(crate) streams: StreamGoals<B>,
     pub(crate) cursors: Cursors<B>,
+    /// The lock that frees and stream goals share under policies that want it.
+    pub(crate) md: Arc<Md<B>>,
     pub(crate) frees: Frees<B>,
     pub(crate) admission: Admission<B>,
     pub(crate) stats: Stats<B>,
@@ -75,16 +78,22 @@ impl<B: Backend> Allocator<B> {
         };
         let indexes = Indexes::new(&policy, orders, groups, config.cpus, optimised);
         let free = facts.iter().map(|facts| u64::from(facts.free)).sum();
+        let md = Arc::new(Md::new(config.cpus));
         let locality = || CachePadded::new(Mutex::new(rank::PREALLOC_LOCALITY, LocalityGroup::default()));
         let allocator = Self {
             policy,
             table: GroupTable::new(config, facts, indexes),
             source,
-            tunables: Tunables::new(config)?,
+            tunables: Tunables::new(
+                |tunable| config.default_tunable(tunable),
+                &policy.tunables,
+                config.geometry.clusters_per_group(),
+            )?,
             locality: (0..config.cpus).map(|_| locality()).collect(),
-            streams: StreamGoals::new(&policy, config.cpus, groups, config.geometry.flex_size()),
+            streams: StreamGoals::new(&policy, config.cpus, &config.geometry, Arc::clone(&md)),
             cursors: Cursors::new(config),
-            frees: Frees::new(policy.freed_merge, policy.free_pending, groups, config.cpus),
+            frees: Frees::new(&policy, groups, config.cpus, Arc::clone(&md)),
+            md,
             admission: Admission::new(config, free),
             stats: Stats::new(config.cpus),
             changes: ShardedCounter::new(usize_from_u32(config.cpus)),
@@ -295,7 +304,7 @@ impl<B: Backend> Allocator<B> {
             group: nr.raw(),
             free: summary.free,
             fragments: summary.fragments,
-            first_free: buddy.map_or(0, crate::group::buddy::Buddy::first_free),
+            first_free: buddy.map_or(0, crate::buddy::Buddy::first_free),
             chunks: buddy.map(|buddy| buddy.counters().to_vec()).unwrap_or_default(),
             corrupt: summary.corrupt(),
         })
@@ -345,7 +354,7 @@ impl<B: Backend> Allocator<B> {
     /// How often locks were taken since open: those of groups, and each that the whole file system shares.
     #[must_use]
     pub fn lock_census(&self) -> LockCensus {
-        let mut shared = vec![self.frees.md.figures()];
+        let mut shared = vec![self.md.figures()];
         shared.extend(self.table.indexes.lock_figures());
         shared.extend(self.cursors.lock_figures());
         LockCensus { groups: self.table.lock_figures(), shared }

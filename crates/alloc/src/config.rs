@@ -1,9 +1,11 @@
 //! What an allocator is opened with: geometry, policy, devices' nature, and where group bitmaps come from.
 
+use blockyard_disk::num::{u32_from_u64, u64_from_usize};
 use blockyard_disk::{Geometry, GroupNr};
 
 use crate::error::SourceError;
 use crate::policy::Policy;
+use crate::tunables::Tunable;
 
 /// What the descriptor of a group says at open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +95,40 @@ impl AllocConfig {
         let ratio = self.geometry.cluster_ratio();
         let fits = u64::from(self.stripe) <= self.geometry.blocks_per_group();
         if self.stripe > 1 && fits && self.stripe.is_multiple_of(ratio) { self.stripe / ratio } else { 0 }
+    }
+
+    /// The default of a tunable.
+    pub(crate) fn default_tunable(&self, tunable: Tunable) -> u32 {
+        match tunable {
+            Tunable::Stats => 0,
+            Tunable::MaxToScan => 200,
+            Tunable::MinToScan => 10,
+            Tunable::Order2Req => 2,
+            Tunable::StreamReq => 16,
+            Tunable::GroupPrealloc => self.default_group_prealloc(),
+            Tunable::MaxLinearGroups => 4 * u32::from(self.rotational),
+            Tunable::BestAvailMaxTrimOrder => 3,
+            Tunable::Prefetch => self.default_prefetch(),
+            Tunable::PrefetchLimit => (4 * self.default_prefetch()).min(self.geometry.groups()),
+        }
+    }
+
+    fn default_group_prealloc(&self) -> u32 {
+        let clusters = (512u32 >> self.geometry.cluster_ratio_bits()).max(32);
+        let stripe = self.stripe_clusters();
+        if stripe > 1 { clusters.next_multiple_of(stripe) } else { clusters }
+    }
+
+    /// With flex groups eight of them at a time, otherwise 32 groups; never more than there are.
+    fn default_prefetch(&self) -> u32 {
+        let geometry = &self.geometry;
+        let batch = if geometry.flex_size() > 1 {
+            let sectors = u32_from_u64(65536 / (u64_from_usize(geometry.block_size()) / 512));
+            8 * geometry.flex_size().min(sectors)
+        } else {
+            32
+        };
+        batch.min(geometry.groups())
     }
 
     /// The default of `reserved_clusters`.

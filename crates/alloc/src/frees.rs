@@ -1,25 +1,23 @@
-//! Giving clusters back: at once, or when the transaction that freed them has committed.
+//! What is freed and waits for the commit of the transaction that freed it.
 //!
 //! With a journal, freed clusters stay used in core until the commit record of their transaction is durable, so that
 //! a crash never finds them in two files; the free count that `statfs` shows rises at once. Each group keeps its
 //! pending records in order; which group has some is found by the file-system-wide lists (as Linux, under the `md`
 //! lock) or by a set of groups (`freed_merge=by-group`, no shared lock).
 
-pub(crate) mod md;
-pub(crate) mod pending;
+use std::sync::Arc;
 
-use blockyard_disk::num::{u32_from_u64, u64_from_u32};
-use blockyard_disk::{BlockNr, ClusterOffset, GroupNr, TxnId};
+use blockyard_disk::num::u64_from_u32;
+use blockyard_disk::{GroupNr, TxnId};
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Ordering, ShardedCounter};
 
-use crate::allocator::Allocator;
-use crate::error::{AllocError, Result};
+use crate::buddy::AlreadyFree;
 use crate::group::GroupGuard;
-use crate::group::buddy::AlreadyFree;
 use crate::index::by_group::OrderedSets;
+use crate::md::Md;
+use crate::pending::{Added, Record};
+use crate::policy::Policy;
 use crate::policy::slots::{FreePending, FreedMerge};
-use md::Md;
-use pending::Added;
 
 /// How a range is freed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +51,7 @@ pub struct FreedExtent {
 pub(crate) struct Frees<B: Backend> {
     merge: FreedMerge,
     counting: FreePending,
-    pub(crate) md: Md<B>,
+    md: Arc<Md<B>>,
     /// Under `free_pending=atomic` with lists. Relaxed: read to decide on a retry.
     pending: CachePadded<B::AtomicU64>,
     /// Under `freed_merge=by-group`.
@@ -63,11 +61,12 @@ pub(crate) struct Frees<B: Backend> {
 }
 
 impl<B: Backend> Frees<B> {
-    pub(crate) fn new(merge: FreedMerge, counting: FreePending, groups: u32, cpus: u32) -> Self {
+    pub(crate) fn new(policy: &Policy, groups: u32, cpus: u32, md: Arc<Md<B>>) -> Self {
+        let merge = policy.freed_merge;
         Self {
             merge,
-            counting,
-            md: Md::new(cpus),
+            counting: policy.free_pending,
+            md,
             pending: CachePadded::new(B::AtomicU64::new(0)),
             pending_sharded: ShardedCounter::new(blockyard_disk::num::usize_from_u32(cpus)),
             groups: (merge == FreedMerge::ByGroup).then(|| OrderedSets::new(2, groups)),
@@ -84,7 +83,7 @@ impl<B: Backend> Frees<B> {
     }
 
     /// Queues a range under the group's lock, by the policy's rule.
-    fn add(
+    pub(crate) fn add(
         &self,
         guard: &mut GroupGuard<'_, B>,
         txn: TxnId,
@@ -120,6 +119,16 @@ impl<B: Backend> Frees<B> {
         Ok(())
     }
 
+    /// The sets of groups with records, under `freed_merge=by-group`.
+    pub(crate) fn groups(&self) -> Option<&OrderedSets<B>> {
+        self.groups.as_ref()
+    }
+
+    /// Takes the records that a commit of `txn` lets go off the lists.
+    pub(crate) fn detach(&self, txn: TxnId) -> Vec<Arc<Record<B>>> {
+        self.md.detach(txn)
+    }
+
     fn note_group(&self, nr: GroupNr, txn: TxnId, count: u32, cpu: CpuSlot) {
         self.pending_sharded.add(cpu, i64::from(count));
         if let Some(groups) = &self.groups {
@@ -153,7 +162,7 @@ impl<B: Backend> Frees<B> {
         }
     }
 
-    fn lower_pending(&self, count: u32, cpu: CpuSlot) {
+    pub(crate) fn lower_pending(&self, count: u32, cpu: CpuSlot) {
         match (self.merge, self.counting) {
             (FreedMerge::ByGroup, _) => self.pending_sharded.add(cpu, -i64::from(count)),
             (_, FreePending::Atomic) => {
@@ -172,212 +181,9 @@ impl<B: Backend> Frees<B> {
     }
 }
 
-/// A range of blocks as clusters, and what of it lies in one group.
-struct Ranges {
-    next: u64,
-    end: u64,
-    per_group: u64,
-}
-
-impl Iterator for Ranges {
-    type Item = FreedExtent;
-
-    fn next(&mut self) -> Option<FreedExtent> {
-        if self.next >= self.end {
-            return None;
-        }
-        let group = self.next / self.per_group;
-        let stop = ((group + 1) * self.per_group).min(self.end);
-        debug_assert!(stop > self.next && stop - self.next <= self.per_group, "a range leaves group {group}");
-        let extent = FreedExtent {
-            group: GroupNr::new(u32_from_u64(group)),
-            start: u32_from_u64(self.next % self.per_group),
-            count: u32_from_u64(stop - self.next),
-        };
-        self.next = stop;
-        Some(extent)
-    }
-}
-
-impl<B: Backend> Allocator<B> {
-    /// Frees `blocks` blocks from `first`; gives the clusters freed.
-    ///
-    /// The on-disk bits must still be set while this runs: with a transaction the caller clears them afterwards, in
-    /// that transaction (the group is pinned until its commit). Without one it uses [`Self::free_with`], since the
-    /// clusters may be handed out again before this returns.
-    ///
-    /// # Errors
-    /// [`AllocError::Corrupt`], [`AllocError::Load`].
-    /// A range is freed group by group: what came before the failing group stays freed.
-    pub fn free(&self, first: BlockNr, blocks: u64, context: FreeContext) -> Result<u64> {
-        let mut freed = 0;
-        for extent in self.cluster_ranges(first, blocks, &context)? {
-            let mut guard = self.table.lock_loaded(extent.group, context.cpu, &*self.source)?;
-            self.check_free(&guard, extent)?;
-            self.free_locked(&mut guard, extent, &context)?;
-            drop(guard);
-            self.count_freed(extent, &context);
-            freed += u64_from_u32(extent.count);
-        }
-        Ok(freed)
-    }
-
-    /// As [`Self::free`], calling `clear` for the part in each group before that part can be handed out again: it
-    /// clears the bits of the on-disk bitmap. No lock is held meanwhile; the group is loaded and pinned.
-    ///
-    /// # Errors
-    /// As [`Self::free`]; and what `clear` says, with the part it was called for neither freed nor counted.
-    pub fn free_with<E: From<AllocError>>(
-        &self,
-        first: BlockNr,
-        blocks: u64,
-        context: FreeContext,
-        mut clear: impl FnMut(FreedExtent) -> core::result::Result<(), E>,
-    ) -> core::result::Result<u64, E> {
-        let mut freed = 0;
-        for extent in self.cluster_ranges(first, blocks, &context)? {
-            let guard = self.table.lock_loaded(extent.group, context.cpu, &*self.source)?;
-            self.check_free(&guard, extent)?;
-            let group = guard.group;
-            let pinned = group.pin();
-            assert!(pinned, "group {} is loaded under this guard", extent.group);
-            drop(guard);
-            let cleared = clear(extent).and_then(|()| {
-                let mut guard = self.table.lock(extent.group, context.cpu);
-                self.free_locked(&mut guard, extent, &context).map_err(E::from)
-            });
-            group.unpin();
-            cleared?;
-            self.count_freed(extent, &context);
-            freed += u64_from_u32(extent.count);
-        }
-        Ok(freed)
-    }
-
-    fn cluster_ranges(&self, first: BlockNr, blocks: u64, context: &FreeContext) -> Result<Ranges> {
-        let geometry = &self.table.geometry;
-        let f0 = geometry.first_data_block().raw();
-        let total = geometry.blocks_count().raw();
-        let end =
-            first.raw().checked_add(blocks).filter(|&end| blocks > 0 && end <= total && first.raw() >= f0);
-        let Some(end) = end else {
-            return Err(AllocError::freed_outside(first));
-        };
-        let ratio = u64_from_u32(geometry.cluster_ratio());
-        let up = |n: u64| n.div_ceil(ratio);
-        let next = if context.keep_partial_first { up(first.raw() - f0) } else { (first.raw() - f0) / ratio };
-        // The tail of the file system may end inside a cluster: that cluster is whole for us.
-        let whole_end = end == total || !context.keep_partial_last;
-        let end = if whole_end { up(end - f0) } else { (end - f0) / ratio };
-        Ok(Ranges { next, end, per_group: u64_from_u32(geometry.clusters_per_group()) })
-    }
-
-    /// Refuses clusters that are free or waiting already.
-    fn check_free(&self, guard: &GroupGuard<'_, B>, extent: FreedExtent) -> Result<()> {
-        let FreedExtent { group, start, count } = extent;
-        debug_assert!(
-            start + count <= self.table.geometry.clusters_in_group(group),
-            "{extent:?} leaves its group"
-        );
-        if guard.summary().corrupt() {
-            return Err(AllocError::corrupt_group(group));
-        }
-        debug_assert!(
-            !guard.overlaps_prealloc(start, count),
-            "freeing clusters of a preallocation: it must be discarded first"
-        );
-        let free = guard.buddy().and_then(|buddy| buddy.next_free_in(start, start + count));
-        let waiting = || guard.state.pending.as_ref().and_then(|tree| tree.overlap(start, count));
-        match free.or_else(waiting) {
-            Some(at) => Err(self.freed_twice(group, at)),
-            None => Ok(()),
-        }
-    }
-
-    fn freed_twice(&self, group: GroupNr, at: u32) -> AllocError {
-        AllocError::freed_twice(group, self.table.geometry.block_at(group, ClusterOffset::new(at)))
-    }
-
-    fn free_locked(
-        &self,
-        guard: &mut GroupGuard<'_, B>,
-        extent: FreedExtent,
-        context: &FreeContext,
-    ) -> Result<()> {
-        match context.txn {
-            None => guard.mark_free(extent.start, extent.count),
-            Some(txn) => self.frees.add(guard, txn, extent.start, extent.count, context.cpu),
-        }
-        .map_err(|AlreadyFree { at }| self.freed_twice(extent.group, at))?;
-        guard.clear_block_uninit();
-        Ok(())
-    }
-
-    fn count_freed(&self, extent: FreedExtent, context: &FreeContext) {
-        let cpu = context.cpu;
-        self.admission.add_free(cpu, u64_from_u32(extent.count));
-        if context.reserve_again {
-            self.admission.add_dirty(cpu, u64_from_u32(extent.count));
-        }
-        self.note_change(cpu);
-    }
-
-    /// The commit record of `txn` is durable: what it freed may be handed out again.
-    pub fn commit(&self, txn: TxnId, cpu: CpuSlot) {
-        self.commit_with(txn, cpu, |_| ());
-    }
-
-    /// As [`Self::commit`], telling each extent that became free: for discards. It may be handed out again before
-    /// `freed` returns; a caller that discards must therefore check that it is still free on disk.
-    pub fn commit_with(&self, txn: TxnId, cpu: CpuSlot, mut freed: impl FnMut(FreedExtent)) {
-        if let Some(groups) = &self.frees.groups {
-            self.commit_by_group(groups, txn, cpu, &mut freed);
-            return;
-        }
-        for record in self.frees.md.detach(txn) {
-            if record.count() == 0 {
-                continue;
-            }
-            self.frees.lower_pending(record.count(), cpu);
-            let mut guard = self.table.lock(record.group, cpu);
-            freed(guard.finish_pending(&record));
-        }
-    }
-
-    fn commit_by_group(
-        &self,
-        groups: &OrderedSets<B>,
-        txn: TxnId,
-        cpu: CpuSlot,
-        freed: &mut impl FnMut(FreedExtent),
-    ) {
-        let parity = txn.raw() % 2;
-        let mut from = 0;
-        while let Some(nr) = groups.next(parity, from, self.table.geometry.groups()) {
-            let mut guard = self.table.lock(nr, cpu);
-            let due = guard.state.pending.as_ref().map(|tree| tree.due(txn)).unwrap_or_default();
-            for record in due {
-                self.frees.lower_pending(record.count(), cpu);
-                freed(guard.finish_pending(&record));
-            }
-            if !guard.state.pending.as_ref().is_some_and(|tree| tree.has_parity(parity)) {
-                groups.remove(parity, nr);
-            }
-            drop(guard);
-            from = nr.raw() + 1;
-        }
-    }
-
-    /// Freed clusters that wait for a commit.
-    #[must_use]
-    pub fn pending_clusters(&self) -> u64 {
-        self.frees.pending_clusters(CpuSlot::ZERO)
-    }
-}
-
 impl<B: Backend> GroupGuard<'_, B> {
     /// A pending record's transaction has committed.
-    fn finish_pending(&mut self, record: &std::sync::Arc<pending::Record<B>>) -> FreedExtent {
+    pub(crate) fn finish_pending(&mut self, record: &Arc<Record<B>>) -> FreedExtent {
         assert_eq!(record.group, self.nr, "a record of another group");
         let mut range = (0, 0);
         if let Some(tree) = &mut self.state.pending {

@@ -8,7 +8,6 @@
 //! committed, or claimed. The last two pin the group, so that a reload (bitmap from the source plus preallocations)
 //! always gives the same in-core bitmap.
 
-pub(crate) mod buddy;
 pub(crate) mod load;
 pub(crate) mod table;
 
@@ -18,10 +17,10 @@ use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Mutex, MutexGuard, Ordering, rank};
 
-use crate::frees::pending::PendingTree;
+use crate::buddy::{AlreadyFree, Buddy};
 use crate::index::{Figures, Indexes, StoredOrders};
+use crate::pending::PendingTree;
 use crate::prealloc::Prealloc;
-use buddy::{AlreadyFree, Buddy};
 
 /// The group was loaded once: its figures and orders are true.
 const INITIALISED: u32 = 1 << 16;

@@ -104,7 +104,7 @@ impl<B: Backend> Allocator<B> {
         );
         if context.flags.contains(RequestFlags::STREAM) {
             let cpu = context.request.cpu;
-            let goal = self.streams.read(context.request.inode, context.inode, &self.frees.md, cpu);
+            let goal = self.streams.read(context.request.inode, context.inode, cpu);
             if let Some(place) = goal {
                 context.goal.group = place.group;
                 context.goal.start = place.start;

@@ -1,9 +1,8 @@
 //! The run-time tunables, with the names, defaults and range checks of `/sys/fs/ext4/<device>/`.
 
-use blockyard_disk::num::{u32_from_u64, usize_from_u32};
+use blockyard_disk::num::u32_from_u64;
 use blockyard_sync::{Atomic, Backend, Ordering};
 
-use crate::config::AllocConfig;
 use crate::error::{AllocError, Result};
 
 macro_rules! tunables {
@@ -112,16 +111,20 @@ pub(crate) struct Tunables<B: Backend> {
 }
 
 impl<B: Backend> Tunables<B> {
-    /// The defaults, and what the policy asks for.
-    pub(crate) fn new(config: &AllocConfig) -> Result<Self> {
-        let values = Tunable::ALL.iter().map(|&tunable| B::AtomicU32::new(default(tunable, config)));
+    /// The defaults of a file system with groups of so many clusters, and what the policy asks for.
+    pub(crate) fn new(
+        default: impl Fn(Tunable) -> u32,
+        chosen: &ChosenTunables,
+        clusters_per_group: u32,
+    ) -> Result<Self> {
+        let values = Tunable::ALL.iter().map(|&tunable| B::AtomicU32::new(default(tunable)));
         let mut values = values;
         let tunables = Self {
             values: core::array::from_fn(|_| values.next().unwrap_or_else(|| B::AtomicU32::new(0))),
-            clusters_per_group: config.geometry.clusters_per_group(),
+            clusters_per_group,
         };
         for &tunable in Tunable::ALL {
-            if let Some(value) = config.policy.tunables.value(tunable) {
+            if let Some(value) = chosen.value(tunable) {
                 tunables.set(tunable, value.into())?;
             }
         }
@@ -149,45 +152,4 @@ impl<B: Backend> Tunables<B> {
 
 fn index(tunable: Tunable) -> usize {
     Tunable::ALL.iter().position(|&other| other == tunable).unwrap_or_default()
-}
-
-fn default(tunable: Tunable, config: &AllocConfig) -> u32 {
-    match tunable {
-        Tunable::Stats => 0,
-        Tunable::MaxToScan => 200,
-        Tunable::MinToScan => 10,
-        Tunable::Order2Req => 2,
-        Tunable::StreamReq => 16,
-        Tunable::GroupPrealloc => default_group_prealloc(config),
-        Tunable::MaxLinearGroups => {
-            if config.rotational {
-                4
-            } else {
-                0
-            }
-        }
-        Tunable::BestAvailMaxTrimOrder => 3,
-        Tunable::Prefetch => default_prefetch(config),
-        Tunable::PrefetchLimit => (4 * default_prefetch(config)).min(config.geometry.groups()),
-    }
-}
-
-fn default_group_prealloc(config: &AllocConfig) -> u32 {
-    let clusters = (512u32 >> config.geometry.cluster_ratio_bits()).max(32);
-    let stripe = config.stripe_clusters();
-    if stripe > 1 { clusters.next_multiple_of(stripe) } else { clusters }
-}
-
-/// With flex groups eight of them at a time, otherwise 32 groups; never more than there are.
-fn default_prefetch(config: &AllocConfig) -> u32 {
-    let geometry = &config.geometry;
-    let batch = if geometry.flex_size() > 1 {
-        let sectors = usize_from_u32(u32_from_u64(
-            65536 / (blockyard_disk::num::u64_from_usize(geometry.block_size()) / 512),
-        ));
-        8 * geometry.flex_size().min(blockyard_disk::num::u32_from_usize(sectors))
-    } else {
-        32
-    };
-    batch.min(geometry.groups())
 }

@@ -4,12 +4,14 @@
 //! `min(CPUs, groups / 4)` of them, chosen by inode number; `slot_lock=md` guards them by the file-system-wide lock
 //! that freeing takes as well.
 
+use std::sync::Arc;
+
 use blockyard_disk::num::{join32, low32, u32_from_u64, u32_from_usize, u64_from_u32, usize_from_u32};
-use blockyard_disk::{GroupNr, InodeNr};
+use blockyard_disk::{Geometry, GroupNr, InodeNr};
 use blockyard_sync::{Atomic, Backend, CachePadded, CpuSlot, Ordering};
 
-use crate::frees::md::Md;
 use crate::goals::lanes::past_metadata;
+use crate::md::Md;
 use crate::policy::Policy;
 use crate::policy::slots::{SlotLock, SlotStart, Slots};
 use crate::prealloc::inode::InodeAlloc;
@@ -26,13 +28,15 @@ pub(crate) struct StreamPlace {
 pub(crate) struct StreamGoals<B: Backend> {
     groups: u32,
     kind: Slots,
-    lock: SlotLock,
+    /// The lock that guards them under `slot_lock=md`.
+    lock: Option<Arc<Md<B>>>,
     /// Group in the high half, start in the low. Relaxed: readers may see an older goal.
     slots: Box<[CachePadded<B::AtomicU64>]>,
 }
 
 impl<B: Backend> StreamGoals<B> {
-    pub(crate) fn new(policy: &Policy, cpus: u32, groups: u32, flex: u32) -> Self {
+    pub(crate) fn new(policy: &Policy, cpus: u32, geometry: &Geometry, md: Arc<Md<B>>) -> Self {
+        let (groups, flex) = (geometry.groups(), geometry.flex_size());
         let count = match policy.slots {
             Slots::One | Slots::Inode | Slots::None => 1,
             Slots::Hashed => cpus.min(groups.div_ceil(4)).max(1),
@@ -48,7 +52,7 @@ impl<B: Backend> StreamGoals<B> {
         Self {
             groups,
             kind: policy.slots,
-            lock: policy.slot_lock,
+            lock: (policy.slot_lock == SlotLock::Md).then_some(md),
             slots: (0..count)
                 .map(|slot| CachePadded::new(B::AtomicU64::new(join32(first(slot), 0))))
                 .collect(),
@@ -61,13 +65,7 @@ impl<B: Backend> StreamGoals<B> {
 
     /// The goal for a stream of this inode; `None` when the inode's own goal stays.
     #[inline]
-    pub(crate) fn read(
-        &self,
-        inode: InodeNr,
-        own: &InodeAlloc<B>,
-        md: &Md<B>,
-        cpu: CpuSlot,
-    ) -> Option<StreamPlace> {
+    pub(crate) fn read(&self, inode: InodeNr, own: &InodeAlloc<B>, cpu: CpuSlot) -> Option<StreamPlace> {
         match self.kind {
             Slots::None => return None,
             Slots::Inode => {
@@ -75,7 +73,7 @@ impl<B: Backend> StreamGoals<B> {
             }
             Slots::One | Slots::Hashed => {}
         }
-        let guard = (self.lock == SlotLock::Md).then(|| md.lock(cpu));
+        let guard = self.lock.as_ref().map(|md| md.lock(cpu));
         let word = self.slot(inode).load(Ordering::Relaxed);
         drop(guard);
         Some(StreamPlace { group: GroupNr::new(blockyard_disk::num::high32(word)), start: low32(word) })
@@ -83,20 +81,13 @@ impl<B: Backend> StreamGoals<B> {
 
     /// Remembers where a stream of this inode found space.
     #[inline]
-    pub(crate) fn write(
-        &self,
-        inode: InodeNr,
-        own: &InodeAlloc<B>,
-        place: StreamPlace,
-        md: &Md<B>,
-        cpu: CpuSlot,
-    ) {
+    pub(crate) fn write(&self, inode: InodeNr, own: &InodeAlloc<B>, place: StreamPlace, cpu: CpuSlot) {
         debug_assert!(place.group.raw() < self.groups, "{place:?} of {} groups", self.groups);
         match self.kind {
             Slots::None => {}
             Slots::Inode => own.set_cursor(place.group),
             Slots::One | Slots::Hashed => {
-                let guard = (self.lock == SlotLock::Md).then(|| md.lock(cpu));
+                let guard = self.lock.as_ref().map(|md| md.lock(cpu));
                 let slot = self.slot(inode);
                 let word = join32(place.group.raw(), place.start);
                 // A goal that stays where it is costs no write to the shared line.

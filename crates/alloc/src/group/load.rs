@@ -7,9 +7,9 @@ use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Ordering};
 
-use super::buddy::Buddy;
 use super::table::GroupTable;
 use super::{GroupGuard, LOADED};
+use crate::buddy::Buddy;
 use crate::config::GroupSource;
 use crate::error::{AllocError, Result};
 

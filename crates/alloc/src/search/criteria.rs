@@ -1,7 +1,7 @@
 //! The five criteria: from picky and cheap to content with anything.
 
+use crate::buddy::ORDERS_MAX;
 use crate::group::Summary;
-use crate::group::buddy::ORDERS_MAX;
 use crate::request::RequestFlags;
 
 /// A criterion of the ladder, in order.

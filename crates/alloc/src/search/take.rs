@@ -51,13 +51,7 @@ impl<B: Backend> Allocator<B> {
                 context.stats.stream_goal_hits[0] += 1;
             }
             let place = StreamPlace { group: found.group, start: found.start };
-            self.streams.write(
-                context.request.inode,
-                context.inode,
-                place,
-                &self.frees.md,
-                context.request.cpu,
-            );
+            self.streams.write(context.request.inode, context.inode, place, context.request.cpu);
         }
     }
 

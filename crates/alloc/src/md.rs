@@ -1,4 +1,4 @@
-//! The file-system-wide lock of the kernel ("md"), and what it guards.
+//! The file-system-wide lock of the kernel ("md"), and what it guards. Frees and stream goals share it.
 //!
 //! In today's Linux: the two lists of freed records, by parity of the transaction id. Before the scalability series
 //! also the one stream goal and the count of pending clusters. The type keeps all of it so that each switch moves one
@@ -10,7 +10,7 @@ use blockyard_disk::TxnId;
 use blockyard_disk::num::usize_from_u32;
 use blockyard_sync::{Backend, CachePadded, CpuSlot, LockClass, LockClassFigures, Mutex, MutexGuard, rank};
 
-use super::pending::Record;
+use crate::pending::Record;
 
 /// What the lock guards.
 pub(crate) struct MdState<B: Backend> {

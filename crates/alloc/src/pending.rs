@@ -14,7 +14,7 @@ use std::sync::Arc;
 use blockyard_disk::{GroupNr, TxnId};
 use blockyard_sync::{Atomic, Backend, Ordering};
 
-use crate::group::buddy::AlreadyFree;
+use crate::buddy::AlreadyFree;
 
 /// One freed range. Position and count change under the group's lock (relaxed: it orders them).
 pub(crate) struct Record<B: Backend> {
