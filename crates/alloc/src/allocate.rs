@@ -3,22 +3,24 @@
 
 use std::sync::Arc;
 
+use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
-use blockyard_sync::{Backend, MutexGuard};
+use blockyard_sync::{Backend, CpuSlot, MutexGuard};
 
+use crate::aim::{self, Aim};
 use crate::allocator::Allocator;
+use crate::asked::Asked;
 use crate::claim::Claim;
-use crate::context::{Context, Extent};
 use crate::error::{AllocError, NoSpace, Result};
 use crate::events::{AllocEvent, EventKind};
-use crate::goals::lanes::lane;
+use crate::extent::Extent;
 use crate::group::Group;
-use crate::normalize;
-use crate::policy::slots::{Lanes, Neighbour, Normalise, Search};
+use crate::policy::slots::Search;
 use crate::prealloc::Prealloc;
 use crate::prealloc::inode::InodeAlloc;
 use crate::prealloc::locality::LocalityGroup;
 use crate::request::{BlockRequest, Mapping, RequestFlags};
+use crate::search::context::Context;
 use crate::search::take::part_of;
 use crate::tunables::Tunable;
 
@@ -63,7 +65,9 @@ impl<B: Backend> Allocator<B> {
         inode: &InodeAlloc<B>,
         clusters: u32,
     ) -> Result<Option<Claim<'_, B>>> {
-        let context = &mut Context::new(&self.table, &self.tunables, request, inode, clusters);
+        let asked = Asked::new(&self.table, &self.tunables, request, inode, clusters);
+        let max_to_scan = self.tunables.value(Tunable::MaxToScan);
+        let context = &mut Context::new(&asked, max_to_scan, self.tunables.value(Tunable::MinToScan));
         let (locality, served) = self.serve(context)?;
         drop(locality);
         self.finish_request(context, served.as_ref());
@@ -71,29 +75,30 @@ impl<B: Backend> Allocator<B> {
             served.as_ref().is_none_or(|served| (1..=clusters).contains(&served.part.len)),
             "asked for {clusters} clusters, served another number"
         );
-        Ok(served.map(|served| self.claim(context, served.part)))
+        Ok(served.map(|served| self.claim(request.cpu, served.part)))
     }
 
     /// Preallocations first, then the search.
     fn serve(&self, context: &mut Context<'_, B>) -> Result<(Locality<'_, B>, Option<Served>)> {
+        let asked = context.asked;
         let mut locality = None;
-        if context.is_data() {
-            if let Some(part) = self.serve_from_inode(context)? {
+        if asked.is_data() {
+            if let Some(part) = self.serve_from_inode(asked)? {
                 return Ok((None, Some(Served { part, found: None })));
             }
-            if context.flags.contains(RequestFlags::GROUP_ALLOC) {
-                let mut guard = self.locality[context.request.cpu.index(self.locality.len())].lock();
-                if let Some(part) = self.serve_from_locality(context, &mut guard)? {
+            if asked.kind.contains(RequestFlags::GROUP_ALLOC) {
+                let mut guard = self.locality[asked.cpu().index(self.locality.len())].lock();
+                if let Some(part) = self.serve_from_locality(asked, &mut guard)? {
                     return Ok((Some(guard), Some(Served { part, found: None })));
                 }
                 locality = Some(guard);
             }
         }
-        self.normalise(context);
+        context.search.set_aim(self.aim(asked));
         self.search_or_make_room(context)?;
-        let served = context.find.take().map(|find| {
+        let served = context.outcome.find.take().map(|find| {
             if let Some(prealloc) = find.prealloc {
-                self.hand_over(context, prealloc, locality.as_deref_mut());
+                self.hand_over(asked, prealloc, locality.as_deref_mut());
             }
             Served { part: find.served, found: Some(find.found) }
         });
@@ -101,107 +106,79 @@ impl<B: Backend> Allocator<B> {
     }
 
     /// The inode preallocation that covers the first block asked for, whatever the policy.
-    fn serve_from_inode(&self, context: &mut Context<'_, B>) -> Result<Option<Extent>> {
+    fn serve_from_inode(&self, asked: &Asked<'_, B>) -> Result<Option<Extent>> {
         let geometry = &self.table.geometry;
-        let asked = context.original;
-        let Some(prealloc) = context.inode.candidate(asked.logical) else { return Ok(None) };
+        let wanted = asked.extent;
+        let Some(prealloc) = asked.inode.candidate(wanted.logical) else { return Ok(None) };
         let ratio_bits = geometry.cluster_ratio_bits();
         let end = u64_from_u32(prealloc.logical()) + (u64_from_u32(prealloc.len) << ratio_bits);
         let group_first = geometry.group_first_block(prealloc.group).raw();
         let physical_end = group_first + (u64_from_u32(prealloc.start + prealloc.len) << ratio_bits);
-        let addressable = context.request.mapping == Mapping::Extents || physical_end < 1 << 32;
-        if u64_from_u32(asked.logical) >= end || prealloc.glance().free == 0 || !addressable {
+        let addressable = asked.request.mapping == Mapping::Extents || physical_end < 1 << 32;
+        if u64_from_u32(wanted.logical) >= end || prealloc.glance().free == 0 || !addressable {
             return Ok(None);
         }
-        let group = self.pin(prealloc.group, context)?;
-        let (start, count) = part_of(&prealloc, asked.logical, asked.len, ratio_bits);
+        let group = self.pin(prealloc.group, asked.cpu())?;
+        let (start, count) = part_of(&prealloc, wanted.logical, wanted.len, ratio_bits);
         let taken = prealloc.take_at(start, count);
         if taken == 0 {
             group.unpin();
             return Ok(None);
         }
-        self.let_go(context, &prealloc);
-        Ok(Some(Extent { group: prealloc.group, start, len: taken, logical: asked.logical }))
+        self.let_go(asked, &prealloc);
+        Ok(Some(Extent { group: prealloc.group, start, len: taken, logical: wanted.logical }))
     }
 
     /// The nearest preallocation of the caller's CPU slot that holds the whole length.
     fn serve_from_locality(
         &self,
-        context: &mut Context<'_, B>,
+        asked: &Asked<'_, B>,
         locality: &mut LocalityGroup<B>,
     ) -> Result<Option<Extent>> {
         let geometry = &self.table.geometry;
-        let asked = context.original;
-        let goal = if geometry.contains(context.request.goal) {
-            context.request.goal
+        let wanted = asked.extent;
+        let goal = if geometry.contains(asked.request.goal) {
+            asked.request.goal
         } else {
             geometry.first_data_block()
         };
-        while let Some(prealloc) = locality.take_nearest(geometry, goal.raw(), asked.len) {
-            let group = self.pin(prealloc.group, context)?;
-            let Some(start) = prealloc.take_front(asked.len) else {
+        while let Some(prealloc) = locality.take_nearest(geometry, goal.raw(), wanted.len) {
+            let group = self.pin(prealloc.group, asked.cpu())?;
+            let Some(start) = prealloc.take_front(wanted.len) else {
                 // Deleted by somebody who ran out of space.
                 group.unpin();
                 continue;
             };
             debug_assert!(
-                start + asked.len <= prealloc.start + prealloc.len,
+                start + wanted.len <= prealloc.start + prealloc.len,
                 "{start} ends after the preallocation"
             );
-            let part = Extent { group: prealloc.group, start, len: asked.len, logical: asked.logical };
-            self.park(context, prealloc, locality);
+            let part = Extent { group: prealloc.group, start, len: wanted.len, logical: wanted.logical };
+            self.park(asked.cpu(), prealloc, locality);
             return Ok(Some(part));
         }
         Ok(None)
     }
 
     /// Pins a group, loading it first when it is not.
-    fn pin(&self, nr: blockyard_disk::GroupNr, context: &Context<'_, B>) -> Result<&Group<B>> {
+    fn pin(&self, nr: GroupNr, cpu: CpuSlot) -> Result<&Group<B>> {
         let group = self.table.group(nr);
         while !group.pin() {
-            self.table.load(nr, context.request.cpu, &*self.source)?;
+            self.table.load(nr, cpu, &*self.source)?;
         }
         Ok(group)
     }
 
-    /// Grows the request into a window, or into the length of a locality preallocation.
-    fn normalise(&self, context: &mut Context<'_, B>) {
-        if self.policy.neighbour == Neighbour::Always {
-            self.continue_extent(context);
-        }
-        if self.policy.lanes == Lanes::Cpu && context.is_data() && !context.has_neighbour() {
-            context.goal.group = lane(&self.table.geometry, context.goal.group, context.request.cpu);
-        }
-        if !context.is_normalised() || self.policy.normalise == Normalise::Exact {
-            return;
-        }
-        if context.flags.contains(RequestFlags::GROUP_ALLOC) {
-            context.goal.len = self.tunables.value(Tunable::GroupPrealloc);
-            return;
-        }
-        let geometry = &self.table.geometry;
-        let asked = (context.original.logical, context.original.len);
-        let own = context.inode.borders(asked.0, geometry.cluster_ratio_bits());
-        let fixed = (self.policy.normalise == Normalise::Window).then_some(self.policy.window);
-        let window = normalize::window(geometry, context.request, asked, own, fixed);
-        context.goal.logical = window.logical;
-        context.goal.len = window.len;
-        context.want = window.len;
-        if let Some(goal) = window.goal {
-            context.set_goal(geometry, goal);
-            context.flags |= RequestFlags::TRY_GOAL;
-        }
-    }
-
-    /// Aims a data request that continues an extent at the block right after it.
-    fn continue_extent(&self, context: &mut Context<'_, B>) {
-        let Some(left) = context.request.left.filter(|_| context.is_data()) else { return };
-        let next = blockyard_disk::BlockNr::new(left.physical.raw() + 1);
-        let geometry = &self.table.geometry;
-        if left.logical.raw() + 1 == context.original.logical && geometry.contains(next) {
-            context.set_goal(geometry, next);
-            context.flags |= RequestFlags::TRY_GOAL;
-        }
+    /// What the search for a request aims at.
+    fn aim(&self, asked: &Asked<'_, B>) -> Aim {
+        let ratio_bits = self.table.geometry.cluster_ratio_bits();
+        let view = aim::View {
+            policy: &self.policy,
+            geometry: &self.table.geometry,
+            locality_len: || self.tunables.value(Tunable::GroupPrealloc),
+            own: || asked.inode.borders(asked.extent.logical, ratio_bits),
+        };
+        view.aim(asked)
     }
 
     /// Searches; when there is nothing, drops preallocations or looks again with strict checks, at most twice.
@@ -214,10 +191,13 @@ impl<B: Backend> Allocator<B> {
                 Search::Ladder | Search::Windows => self.search(context)?,
                 Search::Cursor => self.search_cursor(context)?,
             }
-            if context.find.is_some() || retry == RETRIES || context.flags.contains(RequestFlags::GOAL_ONLY) {
+            if context.outcome.find.is_some()
+                || retry == RETRIES
+                || context.asked.kind.contains(RequestFlags::GOAL_ONLY)
+            {
                 break;
             }
-            if self.discard_preallocations(context.original.len, context.request.cpu) > 0 {
+            if self.discard_preallocations(context.asked.extent.len, context.cpu()) > 0 {
                 continue;
             }
             let now = Some(self.changes.sum());
@@ -225,13 +205,13 @@ impl<B: Backend> Allocator<B> {
                 break;
             }
             changes = now;
-            context.flags |= RequestFlags::STRICT_CHECK;
+            context.search.flags |= RequestFlags::STRICT_CHECK;
         }
         Ok(())
     }
 
     /// Drops preallocations group by group until `needed` clusters were given back; how many were.
-    fn discard_preallocations(&self, needed: u32, cpu: blockyard_sync::CpuSlot) -> u64 {
+    fn discard_preallocations(&self, needed: u32, cpu: CpuSlot) -> u64 {
         let mut freed = 0;
         for _ in 0..DISCARD_PASSES {
             let mut busy = false;
@@ -260,49 +240,49 @@ impl<B: Backend> Allocator<B> {
     /// Gives a new preallocation to its owner.
     fn hand_over(
         &self,
-        context: &Context<'_, B>,
+        asked: &Asked<'_, B>,
         prealloc: Arc<Prealloc<B>>,
         locality: Option<&mut LocalityGroup<B>>,
     ) {
         match locality {
-            Some(locality) => self.park(context, prealloc, locality),
+            Some(locality) => self.park(asked.cpu(), prealloc, locality),
             None => {
-                context.inode.insert(Arc::clone(&prealloc));
-                self.let_go(context, &prealloc);
+                asked.inode.insert(Arc::clone(&prealloc));
+                self.let_go(asked, &prealloc);
             }
         }
     }
 
     /// Ends the use of a locality preallocation: back to its bucket with what is left, or gone.
-    fn park(&self, context: &Context<'_, B>, prealloc: Arc<Prealloc<B>>, locality: &mut LocalityGroup<B>) {
+    fn park(&self, cpu: CpuSlot, prealloc: Arc<Prealloc<B>>, locality: &mut LocalityGroup<B>) {
         if prealloc.glance().free == 0 {
             prealloc.put();
-            self.remove_if_used_up(context, &prealloc);
+            self.remove_if_used_up(cpu, &prealloc);
             return;
         }
         let trimmed = locality.insert(Arc::clone(&prealloc));
         for dropped in &trimmed {
-            self.return_prealloc(dropped, context.request.cpu);
+            self.return_prealloc(dropped, cpu);
         }
         prealloc.put();
     }
 
     /// Ends the use of an inode preallocation.
-    fn let_go(&self, context: &Context<'_, B>, prealloc: &Arc<Prealloc<B>>) {
+    fn let_go(&self, asked: &Asked<'_, B>, prealloc: &Arc<Prealloc<B>>) {
         if prealloc.put().free == 0 {
-            context.inode.remove(prealloc);
-            self.remove_if_used_up(context, prealloc);
+            asked.inode.remove(prealloc);
+            self.remove_if_used_up(asked.cpu(), prealloc);
         }
     }
 
-    fn remove_if_used_up(&self, context: &Context<'_, B>, prealloc: &Prealloc<B>) {
+    fn remove_if_used_up(&self, cpu: CpuSlot, prealloc: &Prealloc<B>) {
         if prealloc.try_delete() {
-            self.table.lock(prealloc.group, context.request.cpu).release_prealloc(prealloc);
+            self.table.lock(prealloc.group, cpu).release_prealloc(prealloc);
         }
     }
 
     /// Gives what a deleted preallocation has left back to its group.
-    fn return_prealloc(&self, prealloc: &Prealloc<B>, cpu: blockyard_sync::CpuSlot) {
+    fn return_prealloc(&self, prealloc: &Prealloc<B>, cpu: CpuSlot) {
         // When the group cannot be loaded its clusters stay used until the next open: nothing is lost on disk.
         if let Ok(mut guard) = self.table.lock_loaded(prealloc.group, cpu, &*self.source) {
             let returned = guard.release_prealloc(prealloc);
@@ -313,7 +293,7 @@ impl<B: Backend> Allocator<B> {
 
     /// Drops all preallocations of an inode: at its last close, before truncating or punching it, at its eviction.
     /// The caller keeps others from allocating for this inode meanwhile.
-    pub fn discard_inode_preallocations(&self, inode: &InodeAlloc<B>, cpu: blockyard_sync::CpuSlot) {
+    pub fn discard_inode_preallocations(&self, inode: &InodeAlloc<B>, cpu: CpuSlot) {
         for prealloc in inode.take_all() {
             if prealloc.try_delete() {
                 self.return_prealloc(&prealloc, cpu);
@@ -323,31 +303,24 @@ impl<B: Backend> Allocator<B> {
 
     /// Counts the request and emits its event; no lock is held.
     fn finish_request(&self, context: &mut Context<'_, B>, served: Option<&Served>) {
-        let cpu = context.request.cpu;
+        let cpu = context.cpu();
         if self.tunables.value(Tunable::Stats) != 0 {
             count(context, served);
-            self.stats.add(cpu, &context.stats);
+            self.stats.add(cpu, &context.outcome.stats);
         }
         if let Some(sink) = &self.events {
             sink.emit(cpu, &event(context, served));
         }
     }
 
-    fn claim(&self, context: &Context<'_, B>, part: Extent) -> Claim<'_, B> {
-        let cpu = context.request.cpu;
+    fn claim(&self, cpu: CpuSlot, part: Extent) -> Claim<'_, B> {
         self.note_change(cpu);
         let first_use = self.table.group(part.group).summary().block_uninit();
         Claim::new(self, part.group, part.start, part.len, cpu, first_use)
     }
 
     /// A claim comes back.
-    pub(crate) fn take_back(
-        &self,
-        group: blockyard_disk::GroupNr,
-        start: u32,
-        count: u32,
-        cpu: blockyard_sync::CpuSlot,
-    ) {
+    pub(crate) fn take_back(&self, group: GroupNr, start: u32, count: u32, cpu: CpuSlot) {
         // The pin of the claim keeps the group loaded.
         let freed = self.table.lock(group, cpu).mark_free(start, count);
         assert!(freed.is_ok(), "clusters of a claim in group {group} were free: {freed:?}");
@@ -366,16 +339,17 @@ impl<B: Backend> Allocator<B> {
 
 /// Completes a request's own counts.
 fn count<B: Backend>(context: &mut Context<'_, B>, served: Option<&Served>) {
-    let stats = &mut context.stats;
+    let stats = &mut context.outcome.stats;
     stats.requests[0] = 1;
-    stats.groups_scanned[0] = context.scanned;
-    stats.extents_scanned_total[0] = context.selection.found;
-    stats.breaks[0] = u32::from(context.selection.exceeded());
+    stats.groups_scanned[0] = context.search.scanned;
+    stats.extents_scanned_total[0] = context.search.selection.found;
+    stats.breaks[0] = u32::from(context.search.selection.exceeded());
     let Some(served) = served else { return };
-    let at_goal = served.part.group == context.goal.group && served.part.start == context.goal.start;
-    stats.success[0] = u32::from(served.part.len >= context.original.len);
+    let at_goal =
+        served.part.group == context.search.goal.group && served.part.start == context.search.goal.start;
+    stats.success[0] = u32::from(served.part.len >= context.asked.extent.len);
     stats.goal_hits[0] = u32::from(at_goal);
-    stats.len_goal_hits[0] = u32::from(served.found.is_some_and(|found| found.len == context.want));
+    stats.len_goal_hits[0] = u32::from(served.found.is_some_and(|found| found.len == context.search.want));
 }
 
 fn event<B: Backend>(context: &Context<'_, B>, served: Option<&Served>) -> AllocEvent {
@@ -386,17 +360,17 @@ fn event<B: Backend>(context: &Context<'_, B>, served: Option<&Served>) -> Alloc
     };
     let result = served.map_or(Extent::default(), |served| served.found.unwrap_or(served.part));
     AllocEvent {
-        original: context.original.event(),
-        goal: context.goal.event(),
+        original: context.asked.extent.event(),
+        goal: context.search.goal.event(),
         result: result.event(),
-        inode: context.request.inode.raw(),
-        found: context.selection.found,
-        scanned: blockyard_disk::num::low16(context.scanned),
-        flags: blockyard_disk::num::low16(context.flags.bits()),
-        criterion: blockyard_disk::num::low8(context.criterion),
+        inode: context.asked.request.inode.raw(),
+        found: context.search.selection.found,
+        scanned: blockyard_disk::num::low16(context.search.scanned),
+        flags: blockyard_disk::num::low16(context.flags().bits()),
+        criterion: blockyard_disk::num::low8(context.search.criterion),
         kind,
         cpu: blockyard_disk::num::low16(blockyard_disk::num::u32_from_usize(
-            context.request.cpu.index(usize_from_u32(1 << 16)),
+            context.cpu().index(usize_from_u32(1 << 16)),
         )),
     }
 }

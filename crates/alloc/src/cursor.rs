@@ -10,44 +10,43 @@ use blockyard_disk::num::u64_from_u32;
 use blockyard_sync::Backend;
 
 use crate::allocator::Allocator;
-use crate::context::Context;
 use crate::error::Result;
 use crate::index::Sets;
 use crate::policy::slots::{Accept, Advance, Exempt};
 use crate::request::RequestFlags;
-use crate::search::candidates::Status;
+use crate::search::context::Context;
 use crate::search::criteria::Criterion;
 
 impl<B: Backend> Allocator<B> {
-    /// Looks for space from a cursor; what it finds is claimed in core and left in `context.find`.
+    /// Looks for space from a cursor; what it finds is claimed in core and left in `context.outcome.find`.
     ///
     /// # Errors
     /// When nothing was found and a group could not be loaded.
     pub(crate) fn search_cursor(&self, context: &mut Context<'_, B>) -> Result<()> {
-        if self.is_exempt(context.flags) {
+        if self.is_exempt(context.asked.kind) {
             return self.search(context);
         }
         let policy = self.policy.cursor;
-        context.start_search();
+        context.search.start();
         if policy.neighbour_first {
             self.try_exact_goal(context)?;
         }
         let unset = |group: &GroupNr| policy.zero_is_unset && group.raw() == 0;
-        let own = context.inode.cursor().filter(|group| policy.sticky_inode && !unset(group));
-        if context.find.is_none() {
-            if let Some(group) = own.or_else(|| self.cursors.read(context.request.cpu)) {
-                context.goal.group = group;
+        let own = context.asked.inode.cursor().filter(|group| policy.sticky_inode && !unset(group));
+        if context.outcome.find.is_none() {
+            if let Some(group) = own.or_else(|| self.cursors.read(context.cpu())) {
+                context.search.goal.group = group;
             }
             if !policy.neighbour_first {
                 // As published: the group is the cursor's, the offset still the neighbour's.
                 self.try_exact_goal(context)?;
             }
-            if context.find.is_none() && !context.flags.contains(RequestFlags::GOAL_ONLY) {
+            if context.outcome.find.is_none() && !context.asked.kind.contains(RequestFlags::GOAL_ONLY) {
                 self.search_from_cursor(context)?;
             }
         }
         self.move_cursors(context, own.is_some());
-        self.search_result(context)
+        context.outcome.result()
     }
 
     fn is_exempt(&self, flags: RequestFlags) -> bool {
@@ -59,11 +58,11 @@ impl<B: Backend> Allocator<B> {
     }
 
     fn search_from_cursor(&self, context: &mut Context<'_, B>) -> Result<()> {
-        let group = context.goal.group;
+        let group = context.search.goal.group;
         match self.policy.cursor.accept {
             Accept::Ladder => {
                 let first = self.prepare_ladder(context);
-                context.goal.group = group;
+                context.search.goal.group = group;
                 self.climb(context, first)?;
                 self.finish_prefetch(context);
                 return Ok(());
@@ -71,7 +70,7 @@ impl<B: Backend> Allocator<B> {
             Accept::Floor => self.lap_above_floor(context)?,
             Accept::Any => {}
         }
-        if context.find.is_none() {
+        if context.outcome.find.is_none() {
             self.lap_any(context)?;
         }
         Ok(())
@@ -81,11 +80,11 @@ impl<B: Backend> Allocator<B> {
     /// number of groups whose runs are too short.
     fn lap_above_floor(&self, context: &mut Context<'_, B>) -> Result<()> {
         let policy = self.policy.cursor;
-        let start = context.goal.group.raw().min(context.groups - 1);
-        context.floor = Some(policy.floor.min(context.goal.len));
-        context.criterion = Criterion::Any.number();
+        let start = context.search.goal.group.raw().min(context.asked.groups - 1);
+        context.search.floor = Some(policy.floor.min(context.search.goal.len));
+        context.search.criterion = Criterion::Any.number();
         let mut patience = policy.patience;
-        'lap: for range in [start..context.groups, 0..start] {
+        'lap: for range in [start..context.asked.groups, 0..start] {
             let mut from = range.start;
             while let Some(nr) = self.next_with_space(from, range.end) {
                 if patience == 0 {
@@ -93,13 +92,13 @@ impl<B: Backend> Allocator<B> {
                 }
                 patience -= 1;
                 self.visit(context, nr, Criterion::Any)?;
-                if context.selection.status != Status::Continue {
+                if context.search.is_over() {
                     break 'lap;
                 }
                 from = nr.raw() + 1;
             }
         }
-        context.floor = None;
+        context.search.floor = None;
         Ok(())
     }
 
@@ -114,18 +113,17 @@ impl<B: Backend> Allocator<B> {
 
     /// Takes the first free run of the first group that has one, waiting for busy groups.
     fn lap_any(&self, context: &mut Context<'_, B>) -> Result<()> {
-        context.selection.first = true;
-        context.flags |= RequestFlags::FIRST;
-        context.order2 = 0;
-        context.criterion = Criterion::Any.number();
-        let start = context.goal.group.raw();
-        let start = if start < context.groups { start } else { 0 };
-        context.prefetch.start_walk(start);
-        self.walk_linear(context, Criterion::Any, start, context.groups)?;
-        if context.find.is_some() {
-            context.stats.hits[Criterion::Any.index()] += 1;
+        context.search.take_first();
+        context.search.order2 = 0;
+        context.search.criterion = Criterion::Any.number();
+        let start = context.search.goal.group.raw();
+        let start = if start < context.asked.groups { start } else { 0 };
+        context.search.prefetch.start_walk(start);
+        self.walk_linear(context, Criterion::Any, start, context.asked.groups)?;
+        if context.outcome.find.is_some() {
+            context.outcome.stats.hits[Criterion::Any.index()] += 1;
         } else {
-            context.stats.useless_loops[Criterion::Any.index()] += 1;
+            context.outcome.stats.useless_loops[Criterion::Any.index()] += 1;
         }
         self.finish_prefetch(context);
         Ok(())
@@ -133,11 +131,11 @@ impl<B: Backend> Allocator<B> {
 
     /// Remembers where space was found; `through_inode` when the search started at the inode's own cursor.
     fn move_cursors(&self, context: &Context<'_, B>, through_inode: bool) {
-        let Some(find) = &context.find else { return };
+        let Some(find) = &context.outcome.find else { return };
         let policy = self.policy.cursor;
         let group = find.found.group;
         if policy.sticky_inode {
-            context.inode.set_cursor(group);
+            context.asked.inode.set_cursor(group);
         }
         if through_inode && !policy.inode_moves_cpu {
             return;
@@ -151,14 +149,10 @@ impl<B: Backend> Allocator<B> {
                 let bytes =
                     u64_from_u32(find.found.len) << (geometry.block_bits() + geometry.cluster_ratio_bits());
                 let most = u64_from_u32(policy.advance_bytes);
-                if self.cursors.spend(context.request.cpu, bytes, most) {
-                    self.cursors.after(group)
-                } else {
-                    group
-                }
+                if self.cursors.spend(context.cpu(), bytes, most) { self.cursors.after(group) } else { group }
             }
         };
-        self.cursors.write(context.request.cpu, group);
+        self.cursors.write(context.cpu(), group);
     }
 }
 

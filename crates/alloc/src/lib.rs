@@ -11,15 +11,17 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod aim;
 mod allocate;
 mod allocator;
+mod asked;
 mod buddy;
 mod claim;
 mod config;
-mod context;
 mod cursor;
 mod error;
 mod events;
+mod extent;
 mod free;
 mod frees;
 pub mod goals;

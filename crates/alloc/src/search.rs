@@ -1,16 +1,21 @@
 //! The search: exact goal, then the ladder of criteria over groups, then the best of what was seen.
 //!
-//! One search, top-down: `Allocator::search`. A walk visits groups (`linear`, `indexed`, `choose`), a visit tests and
-//! scans one (`visit`, `scan`), candidates compete (`candidates`), and what is found is claimed at once, under the
-//! group's lock (`take`).
+//! One search, top-down: `Allocator::search`. What to do is decided by pure functions (`ladder`); a walk visits groups
+//! (`linear`, `indexed`, `choose`), a visit tests and scans one (`visit`, `scan`), candidates compete (`candidates`), and
+//! what is found is claimed at once, under the group's lock (`take`). A request in flight has three parts (`context`): what
+//! is asked, which stays as it is; where its search stands (`state`); what came of it (`outcome`).
 
 pub(crate) mod candidates;
 pub(crate) mod choose;
+pub(crate) mod context;
 pub(crate) mod criteria;
 pub(crate) mod indexed;
+pub(crate) mod ladder;
 pub(crate) mod linear;
+pub(crate) mod outcome;
 pub(crate) mod prefetch;
 pub(crate) mod scan;
+pub(crate) mod state;
 pub(crate) mod take;
 pub(crate) mod visit;
 
@@ -18,54 +23,46 @@ use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
 
 use crate::allocator::Allocator;
-use crate::context::{Context, NO_OFFSET};
 use crate::error::Result;
-use crate::policy::slots::{GoalGroup, IndirectScan, Ladder, StreamGoal, Visit};
-use crate::request::{Mapping, RequestFlags};
+use crate::extent::{Extent, NO_OFFSET};
+use crate::policy::slots::{StreamGoal, Visit};
+use crate::request::RequestFlags;
 use crate::tunables::Tunable;
 use candidates::Status;
+use context::Context;
 use criteria::Criterion;
-use indexed::Trim;
-pub(crate) use take::Find;
+use ladder::{Trim, Walk};
 
 /// The criterion number of a search that went through all of them.
 const EXHAUSTED: u32 = 5;
 
 impl<B: Backend> Allocator<B> {
-    /// Looks for the goal; what it finds is claimed in core and left in `context.find`.
+    /// Looks for the goal; what it finds is claimed in core and left in `context.outcome.find`.
     ///
     /// # Errors
     /// When nothing was found and a group could not be loaded.
     pub(crate) fn search(&self, context: &mut Context<'_, B>) -> Result<()> {
-        context.start_search();
+        context.search.start();
         self.try_exact_goal(context)?;
-        if context.find.is_none() && !context.flags.contains(RequestFlags::GOAL_ONLY) {
+        if context.outcome.find.is_none() && !context.asked.kind.contains(RequestFlags::GOAL_ONLY) {
             let first = self.prepare_ladder(context);
             self.climb(context, first)?;
             self.finish_prefetch(context);
         }
-        self.search_result(context)
-    }
-
-    /// The first error met, when nothing was found.
-    pub(crate) fn search_result(&self, context: &mut Context<'_, B>) -> Result<()> {
-        match (&context.find, context.first_error.take()) {
-            (None, Some(error)) => Err(error),
-            _ => Ok(()),
-        }
+        context.outcome.result()
     }
 
     /// Takes the exact goal when the request asks for a try and the whole length is free there.
     pub(crate) fn try_exact_goal(&self, context: &mut Context<'_, B>) -> Result<()> {
-        let wanted = context.flags.intersects(RequestFlags::TRY_GOAL | RequestFlags::GOAL_ONLY);
-        let goal = context.goal;
+        let wanted = context.flags().intersects(RequestFlags::TRY_GOAL | RequestFlags::GOAL_ONLY);
+        let goal = context.search.goal;
         if !wanted || goal.start == NO_OFFSET || self.table.group(goal.group).free() == 0 {
             return Ok(());
         }
-        let mut guard = match self.table.lock_loaded(goal.group, context.request.cpu, &*self.source) {
+        let mut guard = match self.table.lock_loaded(goal.group, context.cpu(), &*self.source) {
             Ok(guard) => guard,
             Err(error) => {
-                context.first_error.get_or_insert(error);
+                context.outcome.note_failure(error);
                 return Ok(());
             }
         };
@@ -73,13 +70,13 @@ impl<B: Backend> Allocator<B> {
         if guard.summary().corrupt() || run < goal.len || !self.goal_fits_stripe(goal) {
             return Ok(());
         }
-        context.selection.take(crate::context::Extent { len: goal.len, ..goal });
+        context.search.selection.take(Extent { len: goal.len, ..goal });
         self.take_found(context, &mut guard);
         Ok(())
     }
 
     /// A request of exactly one stripe must start on one.
-    fn goal_fits_stripe(&self, goal: crate::context::Extent) -> bool {
+    fn goal_fits_stripe(&self, goal: Extent) -> bool {
         if self.stripe == 0 || goal.len != self.stripe {
             return true;
         }
@@ -89,37 +86,24 @@ impl<B: Backend> Allocator<B> {
         block.raw().is_multiple_of(u64::from(stripe))
     }
 
-    /// Chooses the first criterion and moves a stream to its remembered goal.
+    /// Plans the climb and moves a stream to its remembered goal; the first criterion.
     pub(crate) fn prepare_ladder(&self, context: &mut Context<'_, B>) -> Criterion {
-        let len = context.goal.len;
-        let bits = u32::BITS - len.leading_zeros();
-        let two = len.is_power_of_two()
-            && bits >= self.tunables.value(Tunable::Order2Req)
-            && bits <= self.table.indexes.orders();
-        context.order2 = if two { bits - 1 } else { 0 };
-        debug_assert!(
-            context.order2 < self.table.indexes.orders(),
-            "order {} of the indexes",
-            context.order2
-        );
-        if context.flags.contains(RequestFlags::STREAM) {
-            let cpu = context.request.cpu;
-            let goal = self.streams.read(context.request.inode, context.inode, cpu);
-            if let Some(place) = goal {
-                context.goal.group = place.group;
-                context.goal.start = place.start;
+        let order2_req = self.tunables.value(Tunable::Order2Req);
+        let orders = self.table.indexes.orders();
+        let plan = ladder::plan(self.policy.ladder, context.search.goal.len, order2_req, orders);
+        context.search.order2 = plan.order2;
+        if context.asked.kind.contains(RequestFlags::STREAM) {
+            let asked = context.asked;
+            if let Some(place) = self.streams.read(asked.request.inode, asked.inode, asked.cpu()) {
+                context.search.goal.group = place.group;
+                context.search.goal.start = place.start;
                 if self.policy.stream_goal == StreamGoal::GroupOnly {
-                    context.goal.start = NO_OFFSET;
-                    context.flags.remove(RequestFlags::TRY_GOAL);
+                    context.search.goal.start = NO_OFFSET;
+                    context.search.flags.remove(RequestFlags::TRY_GOAL);
                 }
             }
         }
-        match self.policy.ladder {
-            Ladder::AnyOnly => Criterion::Any,
-            Ladder::Slow => Criterion::GoalSlow,
-            Ladder::Linux if context.order2 > 0 => Criterion::PowerOfTwo,
-            Ladder::Linux => Criterion::GoalFast,
-        }
+        plan.first
     }
 
     /// Goes through the criteria from `first`; then takes the best of what was seen, unless somebody was faster: then
@@ -128,103 +112,94 @@ impl<B: Backend> Allocator<B> {
         let mut next = Some(first);
         loop {
             let mut last = first;
-            while let Some(criterion) = next.filter(|_| context.selection.status == Status::Continue) {
-                context.criterion = criterion.number();
+            while let Some(criterion) = next.filter(|_| context.search.selection.status == Status::Continue) {
+                context.search.criterion = criterion.number();
                 last = criterion;
                 next = self.walk(context, criterion)?;
             }
-            if context.find.is_some() {
-                context.stats.hits[last.index()] += 1;
-                context.stats.power2_hits[0] += u32::from(last == Criterion::PowerOfTwo);
+            if context.outcome.find.is_some() {
+                context.outcome.stats.hits[last.index()] += 1;
+                context.outcome.stats.power2_hits[0] += u32::from(last == Criterion::PowerOfTwo);
                 return Ok(());
             }
-            let exhausted = context.selection.status == Status::Continue;
+            let exhausted = context.search.selection.status == Status::Continue;
             if exhausted && self.policy.visit == Visit::Scan {
-                context.criterion = EXHAUSTED;
+                context.search.criterion = EXHAUSTED;
             }
-            if context.selection.best.len == 0 || context.selection.first {
+            if context.search.selection.best.len == 0 || context.search.selection.first {
                 return Ok(());
             }
             self.take_best(context)?;
-            if context.find.is_some() {
+            if context.outcome.find.is_some() {
                 self.count_best(context, last);
                 return Ok(());
             }
-            self.stats.add_lost(context.request.cpu);
-            context.selection.best.len = 0;
-            context.selection.first = true;
-            context.flags |= RequestFlags::FIRST;
-            context.selection.status = Status::Continue;
+            self.stats.add_lost(context.cpu());
+            context.search.selection.best.len = 0;
+            context.search.take_first();
+            context.search.selection.status = Status::Continue;
             next = Some(Criterion::Any);
         }
     }
 
     /// Counts a hit of the best of all; after all criteria the kernel's count lands in the neighbouring counter.
     fn count_best(&self, context: &mut Context<'_, B>, last: Criterion) {
-        if context.criterion == EXHAUSTED {
-            context.stats.useless_loops[Criterion::PowerOfTwo.index()] += 1;
+        if context.search.criterion == EXHAUSTED {
+            context.outcome.stats.useless_loops[Criterion::PowerOfTwo.index()] += 1;
         } else {
-            context.stats.hits[last.index()] += 1;
+            context.outcome.stats.hits[last.index()] += 1;
         }
     }
 
     /// One pass over the groups under a criterion; the criterion to go on with when nothing was found.
     fn walk(&self, context: &mut Context<'_, B>, criterion: Criterion) -> Result<Option<Criterion>> {
-        let start = if context.goal.group.raw() < context.groups { context.goal.group.raw() } else { 0 };
-        context.prefetch.start_walk(start);
-        if !self.uses_index(context, criterion) {
-            self.walk_linear(context, criterion, start, context.groups)?;
-            if context.selection.status == Status::Continue {
-                context.stats.useless_loops[criterion.index()] += 1;
+        let (goal, groups) = (context.search.goal.group.raw(), context.asked.groups);
+        let start = if goal < groups { goal } else { 0 };
+        context.search.prefetch.start_walk(start);
+        let walk = if criterion.is_cheap() && self.table.indexes.optimised() {
+            ladder::walk(&self.policy, context.asked.request.mapping)
+        } else {
+            Walk::Linear
+        };
+        if walk == Walk::Linear {
+            self.walk_linear(context, criterion, start, groups)?;
+            if !context.search.is_over() {
+                context.outcome.stats.useless_loops[criterion.index()] += 1;
             }
             return Ok(criterion.next());
         }
-        if self.policy.goal_group == GoalGroup::First {
+        let kind = context.asked.kind;
+        if ladder::visits_goal_first(&self.policy, kind, criterion, context.search.order2) {
             self.visit_goal_first(context, criterion, start)?;
-            if context.selection.status != Status::Continue {
+            if context.search.is_over() {
                 return Ok(Some(criterion));
             }
         }
-        if self.policy.visit == Visit::Choose {
+        if walk == Walk::Choose {
             return self.walk_choosing(context, criterion, start);
         }
-        if criterion == Criterion::BestAvail {
-            context.trim = self.trim(context);
-        }
         let next = self.walk_indexed(context, criterion, start)?;
-        if context.selection.status == Status::Continue {
-            context.stats.useless_loops[criterion.index()] += 1;
+        if !context.search.is_over() {
+            context.outcome.stats.useless_loops[criterion.index()] += 1;
         }
         Ok(next)
     }
 
-    /// Visits the goal's group for data before any index is looked at (`goal_group=first`), in the first pass only.
+    /// Visits the goal's group before any index is looked at.
     fn visit_goal_first(&self, context: &mut Context<'_, B>, criterion: Criterion, start: u32) -> Result<()> {
-        let is_first =
-            criterion == Criterion::PowerOfTwo || (criterion == Criterion::GoalFast && context.order2 == 0);
-        if !is_first || !context.is_data() {
-            return Ok(());
-        }
         let nr = GroupNr::new(start);
         if !self.table.group(nr).summary().initialised()
-            && let Err(error) = self.table.load(nr, context.request.cpu, &*self.source)
+            && let Err(error) = self.table.load(nr, context.cpu(), &*self.source)
         {
-            context.first_error.get_or_insert(error);
+            context.outcome.note_failure(error);
             return Ok(());
         }
         self.visit(context, nr, criterion)
     }
 
-    /// Whether a pass picks groups from an index.
-    fn uses_index(&self, context: &Context<'_, B>, criterion: Criterion) -> bool {
-        let mapping_may = context.request.mapping == Mapping::Extents
-            || self.policy.indirect_scan == IndirectScan::Optimized;
-        criterion.is_cheap() && self.table.indexes.optimised() && mapping_may
-    }
-
     /// Bounds of the best-available criterion for the present goal length.
     pub(crate) fn trim(&self, context: &Context<'_, B>) -> Trim {
         let max_trim = self.tunables.value(Tunable::BestAvailMaxTrimOrder);
-        Trim::new(context.goal.len, context.original.len, self.stripe, max_trim)
+        Trim::new(context.search.goal.len, context.asked.extent.len, self.stripe, max_trim)
     }
 }

@@ -4,7 +4,7 @@
 //! short the longest, then the shortest that is long enough; ties keep the earlier. Enough candidates end the search.
 //! The first candidate kept is not tested against the limits.
 
-use crate::context::Extent;
+use crate::extent::Extent;
 
 /// Where a search stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,10 @@
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
 
-use super::candidates::Status;
+use super::context::Context;
 use super::criteria::{Criterion, suits};
-use super::indexed::{Trim, after_failed};
+use super::ladder::{Trim, after_failed};
 use crate::allocator::Allocator;
-use crate::context::Context;
 use crate::error::Result;
 use crate::index::{Sets, fragment_order};
 use crate::policy::slots::Busy;
@@ -30,49 +29,52 @@ impl<B: Backend> Allocator<B> {
     ) -> Result<Option<Criterion>> {
         let mut prefix = self.tunables.value(Tunable::MaxLinearGroups);
         let mut at = GroupNr::new(start);
-        for visit in 1..=context.groups {
+        for visit in 1..=context.asked.groups {
             self.visit(context, at, criterion)?;
-            if context.selection.status != Status::Continue {
+            if context.search.is_over() {
                 return Ok(Some(criterion));
             }
             let mut picked = true;
             if prefix > 0 {
                 prefix -= 1;
-                at = GroupNr::new(if at.raw() + 1 >= context.groups { 0 } else { at.raw() + 1 });
+                at = GroupNr::new(if at.raw() + 1 >= context.asked.groups { 0 } else { at.raw() + 1 });
             } else {
                 match self.pick(context, criterion, at) {
                     Some(group) => at = group,
                     None => picked = false,
                 }
             }
-            if !picked && visit < context.groups {
-                return Ok(after_failed(criterion, context.flags));
+            if !picked && visit < context.asked.groups {
+                return Ok(after_failed(criterion, context.asked.kind));
             }
         }
-        context.stats.useless_loops[criterion.index()] += 1;
+        context.outcome.stats.useless_loops[criterion.index()] += 1;
         if criterion == Criterion::BestAvail {
-            context.goal.len = context.want;
+            context.search.goal.len = context.search.want;
         }
         Ok(criterion.next())
     }
 
     /// The first suitable group of the index; the best-available criterion leaves the goal trimmed to its length.
     fn pick(&self, context: &mut Context<'_, B>, criterion: Criterion, current: GroupNr) -> Option<GroupNr> {
-        if context.picked[criterion.index()] {
-            context.stats.bad_suggestions[criterion.index()] += 1;
+        if context.search.picked[criterion.index()] {
+            context.outcome.stats.bad_suggestions[criterion.index()] += 1;
         }
         let orders = self.table.indexes.orders();
         let picked = match criterion {
-            Criterion::PowerOfTwo => (context.order2..orders).find_map(|order| {
+            Criterion::PowerOfTwo => (context.search.order2..orders).find_map(|order| {
                 self.pick_from(context, criterion, &self.table.indexes.largest, order, current)
             }),
             Criterion::BestAvail => self.pick_trimmed(context, current),
-            _ => (fragment_order(context.goal.len, orders)..orders).find_map(|order| {
+            _ => (fragment_order(context.search.goal.len, orders)..orders).find_map(|order| {
                 self.pick_from(context, criterion, &self.table.indexes.average, order, current)
             }),
         };
-        debug_assert!(picked.is_none_or(|group| group.raw() < context.groups), "{picked:?} may not be used");
-        context.picked[criterion.index()] |= picked.is_some();
+        debug_assert!(
+            picked.is_none_or(|group| group.raw() < context.asked.groups),
+            "{picked:?} may not be used"
+        );
+        context.search.picked[criterion.index()] |= picked.is_some();
         picked
     }
 
@@ -80,15 +82,15 @@ impl<B: Backend> Allocator<B> {
     fn pick_trimmed(&self, context: &mut Context<'_, B>, current: GroupNr) -> Option<GroupNr> {
         let trim = self.trim(context);
         for order in (trim.low..=trim.top).rev() {
-            context.goal.len = Trim::len_at(order, self.stripe);
-            let set = fragment_order(context.goal.len, self.table.indexes.orders());
+            context.search.goal.len = Trim::len_at(order, self.stripe);
+            let set = fragment_order(context.search.goal.len, self.table.indexes.orders());
             let sets = &self.table.indexes.average;
             let picked = self.pick_from(context, Criterion::BestAvail, sets, set, current);
             if picked.is_some() {
                 return picked;
             }
         }
-        context.goal.len = context.want;
+        context.search.goal.len = context.search.want;
         None
     }
 
@@ -107,13 +109,13 @@ impl<B: Backend> Allocator<B> {
         let mut tested = 0;
         let mut suitable = |nr: GroupNr| {
             tested += 1;
-            let usable = nr.raw() < context.groups && !(skips && self.table.is_busy(nr));
+            let usable = nr.raw() < context.asked.groups && !(skips && self.table.is_busy(nr));
             usable && suits(criterion, nr.raw(), self.table.group(nr).summary(), need)
         };
         let picked = match sets {
-            Sets::Fifo(lists) => lists.pick(order, context.request.cpu, suitable),
+            Sets::Fifo(lists) => lists.pick(order, context.cpu(), suitable),
             Sets::ByGroup(sets) => {
-                [current.raw()..context.groups, 0..current.raw()].into_iter().find_map(|range| {
+                [current.raw()..context.asked.groups, 0..current.raw()].into_iter().find_map(|range| {
                     let mut from = range.start;
                     while let Some(nr) = sets.next(order, from, range.end) {
                         if suitable(nr) {
@@ -125,8 +127,8 @@ impl<B: Backend> Allocator<B> {
                 })
             }
         };
-        context.stats.groups_considered[criterion.index()] += tested;
-        context.stats.index_entries[0] += tested;
+        context.outcome.stats.groups_considered[criterion.index()] += tested;
+        context.outcome.stats.index_entries[0] += tested;
         picked
     }
 }

@@ -69,9 +69,9 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    pub(crate) fn new(len: u32, order2: u32, flags: RequestFlags, flex: u32) -> Self {
+    pub(crate) fn new(len: u32, order2: u32, kind: RequestFlags, flex: u32) -> Self {
         debug_assert!(order2 < u32::try_from(ORDERS_MAX).unwrap_or(u32::MAX));
-        let avoids_first = flags.contains(RequestFlags::DATA) && flex >= 4;
+        let avoids_first = kind.contains(RequestFlags::DATA) && flex >= 4;
         Self { len, order2, flex: avoids_first.then_some(flex) }
     }
 }

@@ -3,10 +3,9 @@
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
 
-use super::candidates::Status;
+use super::context::Context;
 use super::criteria::Criterion;
 use crate::allocator::Allocator;
-use crate::context::Context;
 use crate::error::Result;
 
 impl<B: Backend> Allocator<B> {
@@ -24,10 +23,10 @@ impl<B: Backend> Allocator<B> {
         let mut at = start;
         for _ in 0..count {
             self.visit(context, GroupNr::new(at), criterion)?;
-            if context.selection.status != Status::Continue {
+            if context.search.is_over() {
                 return Ok(at);
             }
-            at = if at + 1 >= context.groups { 0 } else { at + 1 };
+            at = if at + 1 >= context.asked.groups { 0 } else { at + 1 };
         }
         Ok(at)
     }

@@ -7,38 +7,20 @@
 use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
 
+use super::context::Context;
 use super::criteria::Criterion;
 use crate::allocator::Allocator;
 use crate::config::InitMode;
-use crate::context::Context;
 use crate::tunables::Tunable;
-
-/// Prefetch state of one walk.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Prefetch {
-    /// Group at which the next batch starts.
-    cursor: u32,
-    /// Groups of the last batch.
-    batch: u32,
-    /// Reads started in this request.
-    started: u32,
-}
-
-impl Prefetch {
-    /// A walk begins at `group`.
-    pub(crate) fn start_walk(&mut self, group: u32) {
-        *self = Self { cursor: group, batch: 0, started: self.started };
-    }
-}
 
 impl<B: Backend> Allocator<B> {
     /// Announces the next batch when the visited group is the cursor.
     #[inline]
     pub(crate) fn prefetch_at(&self, context: &mut Context<'_, B>, group: GroupNr, criterion: Criterion) {
-        if group.raw() != context.prefetch.cursor || self.init == InitMode::AtOpen {
+        if group.raw() != context.search.prefetch.cursor || self.init == InitMode::AtOpen {
             return;
         }
-        let started = context.prefetch.started;
+        let started = context.search.prefetch.started;
         if criterion.is_cheap() && started >= self.tunables.value(Tunable::PrefetchLimit) {
             return;
         }
@@ -47,8 +29,9 @@ impl<B: Backend> Allocator<B> {
         if flex > 1 {
             batch = batch.min(flex - (group.raw() & (flex - 1)));
         }
-        context.prefetch.batch = batch;
-        context.prefetch.cursor = self.announce(group.raw(), batch, &mut context.prefetch.started);
+        context.search.prefetch.batch = batch;
+        context.search.prefetch.cursor =
+            self.announce(group.raw(), batch, &mut context.search.prefetch.started);
     }
 
     /// Tells the source about unread groups with free clusters; the group after the batch.
@@ -72,14 +55,14 @@ impl<B: Backend> Allocator<B> {
     /// Loads the last batch, descending.
     pub(crate) fn finish_prefetch(&self, context: &Context<'_, B>) {
         let groups = self.table.geometry.groups();
-        let mut at = context.prefetch.cursor;
-        for _ in 0..context.prefetch.batch {
+        let mut at = context.search.prefetch.cursor;
+        for _ in 0..context.search.prefetch.batch {
             at = if at == 0 { groups } else { at } - 1;
             let nr = GroupNr::new(at);
             let summary = self.table.group(nr).summary();
             if !summary.initialised() && summary.free > 0 {
                 // Whoever needs the group will see the error; loading ahead is only a favour.
-                let _ = self.table.load(nr, context.request.cpu, &*self.source);
+                let _ = self.table.load(nr, context.cpu(), &*self.source);
             }
         }
     }

@@ -5,7 +5,7 @@ use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
 
 use super::candidates::{Selection, Status};
 use crate::buddy::Buddy;
-use crate::context::Extent;
+use crate::extent::Extent;
 
 fn candidate(group: GroupNr, start: u32, len: u32) -> Extent {
     Extent { group, start, len, logical: 0 }

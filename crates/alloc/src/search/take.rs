@@ -8,29 +8,21 @@ use blockyard_disk::num::u64_from_u32;
 use blockyard_sync::Backend;
 
 use crate::allocator::Allocator;
-use crate::context::{Context, Extent};
 use crate::error::Result;
+use crate::extent::Extent;
 use crate::goals::stream::StreamPlace;
 use crate::group::GroupGuard;
 use crate::prealloc::{Owner, Prealloc};
 use crate::request::RequestFlags;
-
-/// What a search claimed. Its group is pinned once, for the claim.
-pub(crate) struct Find<B: Backend> {
-    /// The whole find.
-    pub(crate) found: Extent,
-    /// The part that serves the request.
-    pub(crate) served: Extent,
-    /// The preallocation that keeps the rest, in its group's list but not yet in its owner's.
-    pub(crate) prealloc: Option<Arc<Prealloc<B>>>,
-}
+use crate::search::context::Context;
+use crate::search::outcome::Find;
 
 impl<B: Backend> Allocator<B> {
-    /// Claims `context.selection.best` in the group under `guard`, where it was just found free.
+    /// Claims `context.search.selection.best` in the group under `guard`, where it was just found free.
     pub(crate) fn take_found(&self, context: &mut Context<'_, B>, guard: &mut GroupGuard<'_, B>) {
-        let mut found = context.selection.best;
-        found.len = found.len.min(context.goal.len);
-        found.logical = context.goal.logical;
+        let mut found = context.search.selection.best;
+        found.len = found.len.min(context.search.goal.len);
+        found.logical = context.search.goal.logical;
         assert_eq!(found.group, guard.nr, "found in one group, claimed in another");
         assert!(found.len > 0, "nothing was found in group {}", guard.nr);
         guard.mark_used(found.start, found.len);
@@ -38,28 +30,29 @@ impl<B: Backend> Allocator<B> {
         assert!(pinned, "group {} was scanned and is not loaded", guard.nr);
         self.remember_success(context, found);
         let mut find = Find { found, served: found, prealloc: None };
-        if context.original.len < found.len {
+        if context.asked.extent.len < found.len {
             self.keep_rest(context, guard, &mut find);
         }
-        context.find = Some(find);
+        context.outcome.find = Some(find);
     }
 
     /// Feeds the goals that learn from a success.
     fn remember_success(&self, context: &mut Context<'_, B>, found: Extent) {
-        if context.flags.contains(RequestFlags::STREAM) {
-            if found.group == context.goal.group && context.criterion_walked() {
-                context.stats.stream_goal_hits[0] += 1;
+        if context.asked.kind.contains(RequestFlags::STREAM) {
+            // A group was scanned: the find is not of the exact goal.
+            if found.group == context.search.goal.group && context.search.scanned > 0 {
+                context.outcome.stats.stream_goal_hits[0] += 1;
             }
             let place = StreamPlace { group: found.group, start: found.start };
-            self.streams.write(context.request.inode, context.inode, place, context.request.cpu);
+            self.streams.write(context.asked.request.inode, context.asked.inode, place, context.cpu());
         }
     }
 
     /// Makes the whole find a preallocation and serves the request from it.
     fn keep_rest(&self, context: &Context<'_, B>, guard: &mut GroupGuard<'_, B>, find: &mut Find<B>) {
         let found = find.found;
-        let asked = context.original;
-        let prealloc = if context.flags.contains(RequestFlags::GROUP_ALLOC) {
+        let asked = context.asked.extent;
+        let prealloc = if context.asked.kind.contains(RequestFlags::GROUP_ALLOC) {
             let prealloc = Prealloc::new(Owner::Locality, found.group, found.start, found.len);
             find.served.start = prealloc.serve_front(asked.len);
             find.served.len = asked.len;
@@ -81,7 +74,7 @@ impl<B: Backend> Allocator<B> {
         );
         let prealloc = Arc::new(prealloc);
         guard.add_prealloc(Arc::clone(&prealloc));
-        self.stats.add_preallocated(context.request.cpu, found.len);
+        self.stats.add_preallocated(context.cpu(), found.len);
         find.prealloc = Some(prealloc);
     }
 
@@ -90,40 +83,33 @@ impl<B: Backend> Allocator<B> {
     /// # Errors
     /// When its group cannot be loaded again.
     pub(crate) fn take_best(&self, context: &mut Context<'_, B>) -> Result<()> {
-        let best = context.selection.best;
-        let mut guard = self.table.lock_loaded(best.group, context.request.cpu, &*self.source)?;
+        let best = context.search.selection.best;
+        let mut guard = self.table.lock_loaded(best.group, context.cpu(), &*self.source)?;
         let run = guard.buddy().map_or(0, |buddy| buddy.run(best.start, best.len));
         if run > 0 && !guard.summary().corrupt() {
-            context.selection.best.len = run;
+            context.search.selection.best.len = run;
             self.take_found(context, &mut guard);
         }
         Ok(())
     }
 }
 
-impl<B: Backend> Context<'_, B> {
-    /// Whether the find comes from walking groups, not from the exact goal.
-    fn criterion_walked(&self) -> bool {
-        self.scanned > 0
-    }
-}
-
 /// First logical block of the preallocation made of a find of `len` clusters.
 fn window_start<B: Backend>(context: &Context<'_, B>, len: u32, ratio_bits: u32) -> u32 {
-    let asked = u64_from_u32(context.original.logical);
-    let window = u64_from_u32(context.goal.logical);
+    let asked = u64_from_u32(context.asked.extent.logical);
+    let window = u64_from_u32(context.search.goal.logical);
     let blocks = |clusters: u32| u64_from_u32(clusters) << ratio_bits;
-    if len >= context.want {
-        return context.goal.logical;
+    if len >= context.search.want {
+        return context.search.goal.logical;
     }
-    let last_start = (window + blocks(context.want)).saturating_sub(blocks(len));
+    let last_start = (window + blocks(context.search.want)).saturating_sub(blocks(len));
     if last_start <= asked {
         return u32_from_u64(last_start);
     }
-    if asked + blocks(context.original.len) <= window + blocks(len) {
-        return context.goal.logical;
+    if asked + blocks(context.asked.extent.len) <= window + blocks(len) {
+        return context.search.goal.logical;
     }
-    context.original.logical
+    context.asked.extent.logical
 }
 
 /// The clusters of an inode preallocation that stand for `len` clusters from block `logical`: start in the group, and

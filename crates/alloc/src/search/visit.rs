@@ -4,10 +4,10 @@ use blockyard_disk::GroupNr;
 use blockyard_sync::Backend;
 
 use super::candidates::Status;
+use super::context::Context;
 use super::criteria::{Criterion, Need, suits};
 use super::scan;
 use crate::allocator::Allocator;
-use crate::context::Context;
 use crate::error::{AllocError, Result};
 use crate::group::GroupGuard;
 use crate::policy::slots::{Busy, Choose};
@@ -22,7 +22,7 @@ enum PreCheck {
 }
 
 impl<B: Backend> Allocator<B> {
-    /// Visits a group: after it, `context.selection.status` says whether the search is over. What was found is
+    /// Visits a group: after it, `context.search.selection.status` says whether the search is over. What was found is
     /// claimed under the group's lock.
     ///
     /// # Errors
@@ -33,19 +33,23 @@ impl<B: Backend> Allocator<B> {
         nr: GroupNr,
         criterion: Criterion,
     ) -> Result<()> {
-        debug_assert!(nr.raw() < context.groups, "group {nr} of {} that may be used", context.groups);
+        debug_assert!(
+            nr.raw() < context.asked.groups,
+            "group {nr} of {} that may be used",
+            context.asked.groups
+        );
         self.prefetch_at(context, nr, criterion);
-        let picky = criterion < Criterion::Any || context.floor.is_some();
+        let picky = criterion < Criterion::Any || context.search.floor.is_some();
         let skips = self.policy.busy == Busy::Skip && picky;
         if skips && self.table.is_busy(nr) {
-            context.stats.busy_skips[0] += 1;
+            context.outcome.stats.busy_skips[0] += 1;
             return Ok(());
         }
         match self.pre_check(context, nr, criterion) {
             PreCheck::Suits => {}
             PreCheck::Passed => return Ok(()),
             PreCheck::Failed(error) => {
-                context.first_error.get_or_insert(error);
+                context.outcome.note_failure(error);
                 return Ok(());
             }
         }
@@ -54,9 +58,9 @@ impl<B: Backend> Allocator<B> {
         if !suits(criterion, nr.raw(), guard.summary(), need) {
             return Ok(());
         }
-        context.scanned += 1;
+        context.search.scanned += 1;
         self.scan_locked(context, &guard, criterion);
-        if context.selection.status == Status::Found {
+        if context.search.selection.status == Status::Found {
             self.take_found(context, &mut guard);
         }
         Ok(())
@@ -69,7 +73,7 @@ impl<B: Backend> Allocator<B> {
         nr: GroupNr,
         skips: bool,
     ) -> Result<Option<GroupGuard<'_, B>>> {
-        let cpu = context.request.cpu;
+        let cpu = context.cpu();
         if !self.table.group(nr).is_loaded() {
             self.table.load(nr, cpu, &*self.source)?;
         }
@@ -78,22 +82,22 @@ impl<B: Backend> Allocator<B> {
         }
         let guard = self.table.try_lock(nr, cpu).filter(|guard| guard.buddy().is_some());
         if guard.is_none() {
-            context.stats.busy_skips[0] += 1;
+            context.outcome.stats.busy_skips[0] += 1;
         }
         Ok(guard)
     }
 
     pub(crate) fn need(&self, context: &Context<'_, B>) -> Need {
-        Need::new(context.goal.len, context.order2, context.flags, self.table.geometry.flex_size())
+        let search = &context.search;
+        Need::new(search.goal.len, search.order2, context.asked.kind, self.table.geometry.flex_size())
     }
 
     fn pre_check(&self, context: &mut Context<'_, B>, nr: GroupNr, criterion: Criterion) -> PreCheck {
-        context.stats.groups_considered[criterion.index()] += 1;
+        context.outcome.stats.groups_considered[criterion.index()] += 1;
         let group = self.table.group(nr);
-        let strict = context.flags.contains(RequestFlags::STRICT_CHECK);
-        let summary =
-            if strict { self.table.lock(nr, context.request.cpu).summary() } else { group.summary() };
-        let too_small = criterion < Criterion::Any && summary.free < context.goal.len;
+        let strict = context.search.flags.contains(RequestFlags::STRICT_CHECK);
+        let summary = if strict { self.table.lock(nr, context.cpu()).summary() } else { group.summary() };
+        let too_small = criterion < Criterion::Any && summary.free < context.search.goal.len;
         if summary.free == 0 || too_small || summary.corrupt() {
             return PreCheck::Passed;
         }
@@ -104,7 +108,7 @@ impl<B: Backend> Allocator<B> {
             if criterion.is_cheap() && !first_of_flex && !summary.block_uninit() {
                 return PreCheck::Passed;
             }
-            if let Err(error) = self.table.load(nr, context.request.cpu, &*self.source) {
+            if let Err(error) = self.table.load(nr, context.cpu(), &*self.source) {
                 return PreCheck::Failed(error);
             }
             summary = group.summary();
@@ -119,13 +123,13 @@ impl<B: Backend> Allocator<B> {
     /// Scans the group by the criterion and the `choose` slot.
     fn scan_locked(&self, context: &mut Context<'_, B>, guard: &GroupGuard<'_, B>, criterion: Criterion) {
         let Some(buddy) = guard.buddy() else { return };
-        let want = context.goal.len;
+        let want = context.search.goal.len;
         let nr = guard.nr;
-        let selection = &mut context.selection;
+        let selection = &mut context.search.selection;
         let found_before = selection.found;
         match self.policy.choose {
-            _ if context.floor.is_some() => {
-                scan::first_above(buddy, nr, want, context.floor.unwrap_or(want), selection);
+            _ if context.search.floor.is_some() => {
+                scan::first_above(buddy, nr, want, context.search.floor.unwrap_or(want), selection);
             }
             Choose::First => {
                 let floor = if criterion == Criterion::Any { 1 } else { want };
@@ -133,7 +137,7 @@ impl<B: Backend> Allocator<B> {
             }
             Choose::Best => scan::best_fit(buddy, nr, want, criterion == Criterion::Any, selection),
             Choose::Linux if criterion == Criterion::PowerOfTwo => {
-                scan::power_of_two(buddy, nr, context.order2, want, selection);
+                scan::power_of_two(buddy, nr, context.search.order2, want, selection);
             }
             Choose::Linux => {
                 if let Some(stripe) = self.stripe_for(nr, want, criterion) {
@@ -144,13 +148,14 @@ impl<B: Backend> Allocator<B> {
                 }
             }
         }
-        let selection = &context.selection;
+        let selection = &context.search.selection;
         debug_assert!(
             selection.status != Status::Found || selection.best.group == nr,
             "a scan of group {nr} found {:?}",
             selection.best
         );
-        context.stats.extents_scanned[criterion.index()] += context.selection.found - found_before;
+        context.outcome.stats.extents_scanned[criterion.index()] +=
+            context.search.selection.found - found_before;
     }
 
     /// The stripe, when requests of this length are to be aligned to it in this criterion.

@@ -1,0 +1,140 @@
+//! A request as it is served: clamped, with a goal inside the file system, and what the policy decided of its kind.
+//! Nothing of it changes from there on.
+
+use blockyard_disk::Geometry;
+use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
+use blockyard_sync::{Backend, CpuSlot};
+
+use crate::extent::Extent;
+use crate::group::table::GroupTable;
+use crate::prealloc::inode::InodeAlloc;
+use crate::request::{BlockRequest, Mapping, RequestFlags};
+use crate::tunables::{Tunable, Tunables};
+
+/// Flags that say how a search goes on, and change with it; all others say what kind of request it is.
+pub(crate) const SEARCH_FLAGS: RequestFlags =
+    RequestFlags::TRY_GOAL.union(RequestFlags::FIRST).union(RequestFlags::STRICT_CHECK);
+
+/// One request being served.
+pub(crate) struct Asked<'a, B: Backend> {
+    pub(crate) request: &'a BlockRequest,
+    pub(crate) inode: &'a InodeAlloc<B>,
+    /// What kind of request it is: by the caller's word, and for data by size and use of the file.
+    pub(crate) kind: RequestFlags,
+    /// What is asked for, clamped.
+    pub(crate) extent: Extent,
+    /// Groups that this inode may use.
+    pub(crate) groups: u32,
+}
+
+impl<'a, B: Backend> Asked<'a, B> {
+    /// Clamps the request, makes the goal valid, and decides the policy: small file, stream, or exact.
+    pub(crate) fn new(
+        table: &GroupTable<B>,
+        tunables: &Tunables<B>,
+        request: &'a BlockRequest,
+        inode: &'a InodeAlloc<B>,
+        clusters: u32,
+    ) -> Self {
+        let geometry = &table.geometry;
+        let goal = if geometry.contains(request.goal) { request.goal } else { geometry.first_data_block() };
+        let (group, start) = geometry.locate(goal);
+        let ratio = geometry.cluster_ratio();
+        let extent = Extent {
+            group,
+            start: start.raw(),
+            len: clusters.min(geometry.clusters_per_group()),
+            logical: request.logical.raw() / ratio * ratio,
+        };
+        assert!(extent.len > 0, "a request for nothing was admitted");
+        let mut kind = request.flags.difference(SEARCH_FLAGS);
+        if kind.contains(RequestFlags::DATA) && !kind.contains(RequestFlags::GOAL_ONLY) {
+            let small_max = || match tunables.value(Tunable::GroupPrealloc) {
+                0 => None,
+                _ => Some(tunables.value(Tunable::StreamReq)),
+            };
+            kind |= data_kind(geometry, request, extent, small_max(), || table.contended());
+        }
+        Self { request, inode, kind, extent, groups: usable_groups(geometry, request.mapping) }
+    }
+
+    /// The slot of the CPU that the caller acts on.
+    pub(crate) fn cpu(&self) -> CpuSlot {
+        self.request.cpu
+    }
+
+    /// Whether the request may be served from, and grow into, preallocations.
+    pub(crate) fn is_data(&self) -> bool {
+        self.kind.contains(RequestFlags::DATA)
+    }
+
+    /// Whether the file has a block before or after the ones asked for.
+    pub(crate) fn has_neighbour(&self) -> bool {
+        self.request.left.is_some() || self.request.right.is_some()
+    }
+
+    /// Whether the request is normalised.
+    pub(crate) fn is_normalised(&self) -> bool {
+        self.is_data() && !self.kind.intersects(RequestFlags::GOAL_ONLY | RequestFlags::NO_NORMALIZE)
+    }
+}
+
+/// What kind of request for data it is: of a small file (up to `small_max` blocks), for the last block of a file that is
+/// closed, or of a stream.
+fn data_kind(
+    geometry: &Geometry,
+    request: &BlockRequest,
+    asked: Extent,
+    small_max: Option<u32>,
+    contended: impl FnOnce() -> bool,
+) -> RequestFlags {
+    let end = u64_from_u32(asked.logical) + (u64_from_u32(asked.len) << geometry.cluster_ratio_bits());
+    let size = request.file_size.div_ceil(u64_from_usize(geometry.block_size()));
+    if small_max.is_some_and(|most| end.max(size) <= u64_from_u32(most)) {
+        RequestFlags::GROUP_ALLOC
+    } else if end == size && !request.writer_open && !contended() {
+        RequestFlags::NO_NORMALIZE
+    } else {
+        RequestFlags::STREAM
+    }
+}
+
+/// Groups that an inode of this mapping can address.
+fn usable_groups(geometry: &Geometry, mapping: Mapping) -> u32 {
+    match mapping {
+        Mapping::Extents => geometry.groups(),
+        Mapping::Indirect => {
+            let addressable = ((1u64 << 32) - 1) / geometry.blocks_per_group();
+            u32_from_u64(addressable.min(u64_from_u32(geometry.groups())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryBitmaps;
+    use blockyard_disk::{GroupNr, InodeNr, LogicalBlock};
+
+    /// 20 blocks of a file of `size` blocks, small up to 16 blocks.
+    fn kind(len: u32, size: u64, writer_open: bool, contended: bool) -> RequestFlags {
+        let geometry = MemoryBitmaps::plain_geometry(2, 0);
+        let request = BlockRequest {
+            file_size: size * 4096,
+            writer_open,
+            ..BlockRequest::data(InodeNr::new(12), GroupNr::ZERO, LogicalBlock::ZERO, len)
+        };
+        let asked = Extent { len, ..Extent::default() };
+        data_kind(&geometry, &request, asked, Some(16), || contended)
+    }
+
+    #[test]
+    fn the_kind_follows_size_and_use() {
+        assert_eq!(kind(16, 16, true, false), RequestFlags::GROUP_ALLOC);
+        assert_eq!(kind(16, 17, true, false), RequestFlags::STREAM, "the file is larger");
+        assert_eq!(kind(20, 20, true, false), RequestFlags::STREAM, "a writer may go on");
+        assert_eq!(kind(20, 20, false, false), RequestFlags::NO_NORMALIZE, "the tail of a closed file");
+        assert_eq!(kind(20, 20, false, true), RequestFlags::STREAM, "on a busy file system");
+        assert_eq!(kind(20, 30, false, false), RequestFlags::STREAM, "not the tail");
+    }
+}

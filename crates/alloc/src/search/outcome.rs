@@ -1,0 +1,48 @@
+//! What comes of a search: clusters that are claimed, the first failure met, and the counts.
+
+use std::sync::Arc;
+
+use blockyard_sync::Backend;
+
+use crate::error::{AllocError, Result};
+use crate::extent::Extent;
+use crate::prealloc::Prealloc;
+use crate::stats::RequestStats;
+
+/// What a search claimed. Its group is pinned once, for the claim.
+pub(crate) struct Find<B: Backend> {
+    /// The whole find.
+    pub(crate) found: Extent,
+    /// The part that serves the request.
+    pub(crate) served: Extent,
+    /// The preallocation that keeps the rest, in its group's list but not yet in its owner's.
+    pub(crate) prealloc: Option<Arc<Prealloc<B>>>,
+}
+
+/// What came of a request so far.
+pub(crate) struct Outcome<B: Backend> {
+    /// What the search claimed.
+    pub(crate) find: Option<Find<B>>,
+    /// The first group that could not be loaded: reported when nothing is found.
+    pub(crate) first_error: Option<AllocError>,
+    pub(crate) stats: RequestStats,
+}
+
+impl<B: Backend> Outcome<B> {
+    pub(crate) fn new() -> Self {
+        Self { find: None, first_error: None, stats: RequestStats::default() }
+    }
+
+    /// Notes a group that could not be loaded.
+    pub(crate) fn note_failure(&mut self, error: AllocError) {
+        self.first_error.get_or_insert(error);
+    }
+
+    /// The first error met, when nothing was found.
+    pub(crate) fn result(&mut self) -> Result<()> {
+        match (&self.find, self.first_error.take()) {
+            (None, Some(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Where the search for one request stands.
+
+use crate::aim::Aim;
+use crate::asked::SEARCH_FLAGS;
+use crate::extent::Extent;
+use crate::request::RequestFlags;
+use crate::search::candidates::{Selection, Status};
+use crate::stats::CRITERIA;
+
+/// The state of a search: all of it changes while groups are visited.
+pub(crate) struct SearchState {
+    /// What is searched for: aimed at, moved to the stream goal, trimmed.
+    pub(crate) goal: Extent,
+    /// Clusters that were aimed at: what trimming goes back to.
+    pub(crate) want: u32,
+    /// Which of [`SEARCH_FLAGS`] hold now.
+    pub(crate) flags: RequestFlags,
+    /// Order of the power-of-two criterion, 0 for none.
+    pub(crate) order2: u32,
+    /// What was met so far.
+    pub(crate) selection: Selection,
+    /// Groups scanned.
+    pub(crate) scanned: u32,
+    /// Criterion reached; 5 when all were exhausted.
+    pub(crate) criterion: u32,
+    pub(crate) prefetch: Prefetch,
+    /// Criteria in which a pick was made already (`visit=choose`).
+    pub(crate) picked: [bool; CRITERIA],
+    /// Shortest run that is accepted, while the cursor search is picky.
+    pub(crate) floor: Option<u32>,
+}
+
+/// Prefetch state of one walk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Prefetch {
+    /// Group at which the next batch starts.
+    pub(crate) cursor: u32,
+    /// Groups of the last batch.
+    pub(crate) batch: u32,
+    /// Reads started in this request.
+    pub(crate) started: u32,
+}
+
+impl SearchState {
+    /// A search that has not begun, for a request as it was asked.
+    pub(crate) fn new(asked: Extent, flags: RequestFlags, selection: Selection) -> Self {
+        Self {
+            goal: asked,
+            want: asked.len,
+            flags: flags.intersection(SEARCH_FLAGS),
+            order2: 0,
+            selection,
+            scanned: 0,
+            criterion: 0,
+            prefetch: Prefetch::default(),
+            picked: [false; CRITERIA],
+            floor: None,
+        }
+    }
+
+    /// Decides what is searched for.
+    pub(crate) fn set_aim(&mut self, aim: Aim) {
+        self.goal = aim.goal;
+        self.want = aim.want;
+        self.flags.set(RequestFlags::TRY_GOAL, aim.try_goal || self.flags.contains(RequestFlags::TRY_GOAL));
+    }
+
+    /// Forgets what an earlier, fruitless search of this request left.
+    pub(crate) fn start(&mut self) {
+        self.selection.status = Status::Continue;
+        self.selection.best.len = 0;
+        self.criterion = 0;
+    }
+
+    /// Takes any free run from now on.
+    pub(crate) fn take_first(&mut self) {
+        self.selection.first = true;
+        self.flags |= RequestFlags::FIRST;
+    }
+
+    /// Whether the walk is over.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.selection.status != Status::Continue
+    }
+}
+
+impl Prefetch {
+    /// A walk begins at `group`.
+    pub(crate) fn start_walk(&mut self, group: u32) {
+        *self = Self { cursor: group, batch: 0, started: self.started };
+    }
+}
