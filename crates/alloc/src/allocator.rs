@@ -19,6 +19,7 @@ use crate::goals::cursors::Cursors;
 use crate::goals::stream::StreamGoals;
 use crate::group::table::GroupTable;
 use crate::index::Indexes;
+use crate::lock_model::LockModel;
 use crate::md::Md;
 use crate::policy::Policy;
 use crate::policy::slots::{Init, Scan, StreamGoal, Visit};
@@ -247,14 +248,17 @@ impl<B: Backend> Allocator<B> {
         evicted
     }
 
-    /// Makes a group's lock look held until [`Self::model_release`]: for models in which operations overlap.
-    pub fn model_hold(&self, group: GroupNr) {
-        self.table.hold(group);
+    /// Lets a model say which group locks look held, or ends that: the one door for models of overlapping operations.
+    #[doc(hidden)]
+    pub fn set_lock_model(&self, model: Option<Arc<dyn LockModel>>) {
+        self.table.modelled.set(model);
     }
 
-    /// Ends [`Self::model_hold`].
-    pub fn model_release(&self, group: GroupNr) {
-        self.table.let_go(group);
+    /// The group that stands for the lock of this one: itself, or the first of those that share it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn lock_of(&self, group: GroupNr) -> GroupNr {
+        self.table.lock_of(group)
     }
 
     pub(crate) fn note_change(&self, cpu: CpuSlot) {

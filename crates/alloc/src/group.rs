@@ -36,8 +36,6 @@ const AVERAGE_SHIFT: u32 = 8;
 
 /// Residency: the bitmap is loaded.
 const LOADED: u32 = 1 << 31;
-/// Residency: a model of overlapping operations holds the lock (see [`table::GroupTable::hold`]).
-const HELD: u32 = 1 << 30;
 
 /// One block group. On cache lines of its own (two, as processors fetch them in pairs): neighbouring groups serve
 /// different CPUs.
@@ -48,7 +46,7 @@ pub(crate) struct Group<B: Backend> {
     free: B::AtomicU32,
     fragments: B::AtomicU32,
     shape: B::AtomicU32,
-    /// `LOADED`, `HELD`, and the number of pins. Pins are taken only while loaded and forbid eviction.
+    /// `LOADED`, and the number of pins. Pins are taken only while loaded and forbid eviction.
     residency: B::AtomicU32,
     /// Preallocations in the list: read without the lock to pass over groups that have none.
     preallocs: B::AtomicU32,
@@ -164,7 +162,7 @@ impl<B: Backend> Group<B> {
     #[inline]
     pub(crate) fn unpin(&self) {
         let before = self.residency.fetch_sub(1, Ordering::Release);
-        assert!(before & !(LOADED | HELD) > 0, "a group was unpinned more often than pinned");
+        assert!(before & !LOADED > 0, "a group was unpinned more often than pinned");
     }
 
     /// The group's bitmap is on disk from now on.
@@ -182,11 +180,6 @@ impl<B: Backend> Group<B> {
     #[inline]
     pub(crate) fn is_loaded(&self) -> bool {
         self.residency.load(Ordering::Relaxed) & LOADED != 0
-    }
-
-    #[inline]
-    fn is_held(&self) -> bool {
-        self.residency.load(Ordering::Relaxed) & HELD != 0
     }
 }
 

@@ -4,15 +4,18 @@
 //! pair is taken from the scheduler: on a busy machine it still shows what threads cost each other, when wall-clock
 //! figures no longer do.
 
+pub mod worker;
+
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use blockyard_alloc::pairs::{PairWorker, open};
 use blockyard_alloc::{Allocator, Policy};
 use blockyard_disk::num::count_as_f64;
 use blockyard_inspect::units::counted;
 use serde::Serialize;
+
+use self::worker::{PairWorker, open};
 
 /// Pairs each thread makes before the clock starts.
 const WARM_UP: u64 = 2000;

@@ -8,13 +8,12 @@
 
 use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_disk::{Geometry, GroupNr};
-use blockyard_sync::{
-    Atomic, AtomicInt, Backend, CachePadded, CpuSlot, LockClassFigures, Mutex, Ordering, rank,
-};
+use blockyard_sync::{Atomic, Backend, CachePadded, CpuSlot, LockClassFigures, Mutex, Ordering, rank};
 
-use super::{Group, GroupGuard, HELD};
+use super::{Group, GroupGuard};
 use crate::config::{AllocConfig, GroupFacts};
 use crate::index::Indexes;
+use crate::lock_model::ModelledLocks;
 use crate::policy::slots::Locks;
 
 /// Locks under `locks=hashed`: what a kernel built for 32 CPUs or more has.
@@ -31,6 +30,7 @@ pub(crate) struct GroupTable<B: Backend> {
     pub(crate) groups: Box<[Group<B>]>,
     pub(crate) indexes: Indexes<B>,
     shared_locks: Option<Box<[SharedLock<B>]>>,
+    pub(crate) modelled: ModelledLocks,
     /// Relaxed: a statistic.
     contention: CachePadded<B::AtomicU32>,
     /// Groups loaded now. Relaxed: a statistic that eviction steers by.
@@ -57,6 +57,7 @@ impl<B: Backend> GroupTable<B> {
             groups: facts.iter().map(|facts| Group::new(facts.free, facts.block_uninit)).collect(),
             indexes,
             shared_locks: shared,
+            modelled: ModelledLocks::none(),
             contention: CachePadded::new(B::AtomicU32::new(0)),
             loaded: CachePadded::new(B::AtomicU32::new(0)),
             built: CachePadded::new(B::AtomicU64::new(0)),
@@ -70,11 +71,10 @@ impl<B: Backend> GroupTable<B> {
         &self.groups[usize_from_u32(nr.raw())]
     }
 
-    /// The group whose flags stand for the lock of this one.
+    /// The group that stands for the lock of this one: itself, or the first of those that share it.
     #[inline]
-    fn lock_owner(&self, nr: GroupNr) -> &Group<B> {
-        let owner = if self.shared_locks.is_some() { nr.raw() % HASHED_LOCKS } else { nr.raw() };
-        &self.groups[usize_from_u32(owner)]
+    pub(crate) fn lock_of(&self, nr: GroupNr) -> GroupNr {
+        if self.shared_locks.is_some() { GroupNr::new(nr.raw() % HASHED_LOCKS) } else { nr }
     }
 
     fn shared_lock(&self, nr: GroupNr) -> Option<&Mutex<(), B>> {
@@ -88,7 +88,7 @@ impl<B: Backend> GroupTable<B> {
             Some(lock) => lock.is_locked(),
             None => self.group(nr).state.is_locked(),
         };
-        lock_is_held || self.lock_owner(nr).is_held()
+        lock_is_held || self.modelled.is_held(self.lock_of(nr))
     }
 
     /// Takes the group's lock, waiting for it.
@@ -110,7 +110,7 @@ impl<B: Backend> GroupTable<B> {
     /// Takes the group's lock if nobody holds it, in fact or in a model of overlapping operations.
     #[inline]
     pub(crate) fn try_lock(&self, nr: GroupNr, cpu: CpuSlot) -> Option<GroupGuard<'_, B>> {
-        if self.lock_owner(nr).is_held() {
+        if self.modelled.is_held(self.lock_of(nr)) {
             return None;
         }
         let guard = self.acquire(nr, cpu)?;
@@ -152,17 +152,6 @@ impl<B: Backend> GroupTable<B> {
     #[inline]
     pub(crate) fn contended(&self) -> bool {
         self.contention.load(Ordering::Relaxed) > CONTENTION_BUSY
-    }
-
-    /// Makes the group's lock look held to every try, until [`Self::let_go`]: for models in which the operations of a
-    /// round overlap. Waiting for the lock still succeeds, as it would after the round.
-    pub(crate) fn hold(&self, nr: GroupNr) {
-        self.lock_owner(nr).residency.fetch_or(HELD, Ordering::Relaxed);
-    }
-
-    /// Ends [`Self::hold`].
-    pub(crate) fn let_go(&self, nr: GroupNr) {
-        self.lock_owner(nr).residency.fetch_and(!HELD, Ordering::Relaxed);
     }
 
     /// Buddies built since open.

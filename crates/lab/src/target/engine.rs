@@ -15,6 +15,7 @@ use blockyard_engine::{Error, Events, Fallocate, FileSystem, JournalUse, NewInod
 use blockyard_sync::CpuSlot;
 
 use super::{Cpu, Target};
+use crate::held_locks::HeldLocks;
 
 /// Time in inodes: fixed, so that an image depends on its inputs only.
 const NOW: i64 = 1_700_000_000;
@@ -22,24 +23,25 @@ const NOW: i64 = 1_700_000_000;
 /// Files in the root directory of an open file system.
 pub struct EngineTarget {
     fs: FileSystem,
-    in_flight: Option<Arc<InFlight>>,
+    in_flight: Option<InFlight>,
 }
 
-/// The groups of a round of overlapping operations.
+/// Where the operation that runs now allocated data last.
 #[derive(Default)]
+struct Latest(Mutex<Option<GroupNr>>);
+
+/// A round of overlapping operations.
 struct InFlight {
-    /// Where the operation that runs now allocated data last.
-    latest: Mutex<Option<GroupNr>>,
-    /// Groups of the operations of this round.
-    held: Mutex<Vec<GroupNr>>,
+    latest: Arc<Latest>,
+    /// Locks of the groups of the operations of this round.
+    held: Arc<HeldLocks>,
 }
 
-impl EventSink for InFlight {
+impl EventSink for Latest {
     fn emit(&self, _: CpuSlot, event: &AllocEvent) {
         let data = u32::from(event.flags) & RequestFlags::DATA.bits() != 0;
         if data && event.kind != EventKind::NoSpace {
-            *self.latest.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(GroupNr::new(event.result.group));
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(GroupNr::new(event.result.group));
         }
     }
 }
@@ -57,19 +59,20 @@ impl EngineTarget {
     /// # Errors
     /// Of the image or its device.
     pub fn overlapping(device: Arc<dyn BlockDevice>, options: OpenOptions) -> Result<Self> {
-        let in_flight = Arc::new(InFlight::default());
-        let sink: Arc<dyn EventSink> = Arc::<InFlight>::clone(&in_flight);
+        let latest = Arc::new(Latest::default());
+        let sink: Arc<dyn EventSink> = Arc::<Latest>::clone(&latest);
         let options = OpenOptions { events: Some(Events(sink)), ..options };
         let fs = FileSystem::open(device, options, &context(0))?;
-        Ok(Self { fs, in_flight: Some(in_flight) })
+        let held = Arc::new(HeldLocks::new(fs.allocator()));
+        fs.allocator().set_lock_model(Some(Arc::<HeldLocks>::clone(&held)));
+        Ok(Self { fs, in_flight: Some(InFlight { latest, held }) })
     }
 
     /// The operation has ended in its data structures, but not in time: it keeps the lock of its group.
     fn keep_group(&self) {
         let Some(in_flight) = &self.in_flight else { return };
-        if let Some(group) = in_flight.latest.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            self.fs.allocator().model_hold(group);
-            in_flight.held.lock().unwrap_or_else(PoisonError::into_inner).push(group);
+        if let Some(group) = in_flight.latest.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            in_flight.held.hold(self.fs.allocator(), group);
         }
     }
 
@@ -133,9 +136,8 @@ impl Target for EngineTarget {
     }
 
     fn next_round(&self) {
-        let Some(in_flight) = &self.in_flight else { return };
-        for group in in_flight.held.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            self.fs.allocator().model_release(group);
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.held.release_all();
         }
     }
 }

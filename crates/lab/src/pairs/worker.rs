@@ -4,18 +4,13 @@
 //! one decision, one claim, two changes of a group. Each worker has a file and a CPU slot of its own. Threads and
 //! clocks are the caller's.
 
+use blockyard_alloc::memory::MemoryBitmaps;
+use blockyard_alloc::{
+    AllocConfig, AllocError, Allocator, BlockRequest, EventRings, FreeContext, InitMode, InodeAlloc,
+    Neighbour, Policy, RequestFlags,
+};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 use blockyard_sync::{CpuSlot, Native};
-
-use crate::allocator::Allocator;
-use crate::config::{AllocConfig, InitMode};
-use crate::error::Result;
-use crate::events::EventRings;
-use crate::frees::FreeContext;
-use crate::memory::MemoryBitmaps;
-use crate::policy::Policy;
-use crate::prealloc::inode::InodeAlloc;
-use crate::request::{BlockRequest, Neighbour, RequestFlags};
 
 /// Blocks a file holds when its pair is made: past the small-file limit.
 const SIZE: u32 = 64;
@@ -31,8 +26,8 @@ const EVENTS: u32 = 256;
 /// The allocator of an empty file system of 64 GiB in memory, all groups loaded, events on.
 ///
 /// # Errors
-/// [`crate::AllocError::BadConfig`] for no CPU or a policy that cannot work.
-pub fn open(policy: Policy, cpus: u32) -> Result<Allocator> {
+/// [`AllocError::BadConfig`] for no CPU or a policy that cannot work.
+pub fn open(policy: Policy, cpus: u32) -> Result<Allocator, AllocError> {
     let geometry = MemoryBitmaps::plain_geometry(GROUPS, 4);
     let disk = MemoryBitmaps::new(geometry, OVERHEAD);
     let facts = disk.facts();
@@ -60,7 +55,7 @@ impl<'a> PairWorker<'a> {
     ///
     /// # Errors
     /// Of the allocator; none on a file system that has room for every worker.
-    pub fn run(&mut self, pairs: u64) -> Result<()> {
+    pub fn run(&mut self, pairs: u64) -> Result<(), AllocError> {
         let slot = CpuSlot::new(self.cpu);
         for _ in 0..pairs {
             let request = BlockRequest {

@@ -8,19 +8,19 @@
 //! The workload is the published `append64` as pure allocation: each CPU appends blocks to a file of its own with
 //! `fallocate`, with no preallocation of the whole.
 
+use std::sync::Arc;
+
+use blockyard_alloc::goals::{inode_goal, neighbour_goal};
+use blockyard_alloc::memory::MemoryBitmaps;
+use blockyard_alloc::{
+    AllocConfig, AllocError, Allocator, BlockRequest, InitMode, InodeAlloc, LockCensus, Neighbour, Policy,
+    RequestFlags, Tunable,
+};
 use blockyard_disk::num::{u32_from_usize, u64_from_u32};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
 use blockyard_sync::{CpuSlot, Native};
 
-use crate::allocator::Allocator;
-use crate::config::{AllocConfig, InitMode};
-use crate::error::Result;
-use crate::goals::{inode_goal, neighbour_goal};
-use crate::memory::MemoryBitmaps;
-use crate::policy::Policy;
-use crate::prealloc::inode::InodeAlloc;
-use crate::request::{BlockRequest, Neighbour, RequestFlags};
-use crate::stats::LockCensus;
+use crate::held_locks::HeldLocks;
 
 /// How the operations of a round relate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +91,8 @@ struct File {
 /// Runs the model.
 ///
 /// # Errors
-/// [`crate::AllocError::NoSpace`] when the files do not fit.
-pub fn run(run: &OverlapRun) -> Result<OverlapFigures> {
+/// [`AllocError::NoSpace`] when the files do not fit.
+pub fn run(run: &OverlapRun) -> Result<OverlapFigures, AllocError> {
     let geometry = MemoryBitmaps::plain_geometry(run.groups, 4);
     let disk = MemoryBitmaps::new(geometry, 0);
     let config = AllocConfig {
@@ -103,9 +103,10 @@ pub fn run(run: &OverlapRun) -> Result<OverlapFigures> {
         ..AllocConfig::new(geometry)
     };
     let allocator = Allocator::<Native>::open(&config, disk.clone(), &disk.facts())?;
-    allocator.set_tunable(crate::Tunable::Stats, 1)?;
+    allocator.set_tunable(Tunable::Stats, 1)?;
+    let held = Arc::new(HeldLocks::new(&allocator));
+    allocator.set_lock_model(Some(Arc::<HeldLocks>::clone(&held)));
     let mut files: Vec<File> = (0..run.cpus).map(|_| File::default()).collect();
-    let mut held = Vec::with_capacity(files.len());
     while files.iter().any(|file| file.blocks < run.blocks_per_file) {
         for (cpu, file) in (0..).zip(&mut files) {
             if file.blocks >= run.blocks_per_file {
@@ -113,17 +114,16 @@ pub fn run(run: &OverlapRun) -> Result<OverlapFigures> {
             }
             let group = append(&allocator, run, cpu, file)?;
             if run.interleave == Interleave::Overlap {
-                allocator.model_hold(group);
-                held.push(group);
+                held.hold(&allocator, group);
             }
         }
-        held.drain(..).for_each(|group| allocator.model_release(group));
+        held.release_all();
     }
     Ok(figures(&allocator, &files))
 }
 
 /// One `fallocate` that appends to a file; the group it allocated in.
-fn append(allocator: &Allocator, run: &OverlapRun, cpu: u32, file: &mut File) -> Result<GroupNr> {
+fn append(allocator: &Allocator, run: &OverlapRun, cpu: u32, file: &mut File) -> Result<GroupNr, AllocError> {
     let geometry = allocator.geometry();
     // Files in one directory: inodes follow each other in the group of the directory.
     let inode = InodeNr::new(12 + cpu);

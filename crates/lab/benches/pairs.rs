@@ -7,8 +7,8 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use blockyard_alloc::pairs::{PairWorker, open};
 use blockyard_alloc::{Allocator, Policy};
+use blockyard_lab::pairs::worker::{PairWorker, open};
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 
 /// Pairs each thread makes before the clock: its goal and its group are found, its lines are in the cache.

@@ -1,11 +1,11 @@
 //! The published `append64` as pure allocation, under the arms given on the command line.
 //!
-//! `cargo run --release -p blockyard-alloc --example append64 -- linux-6.16,linux-6.18,yard [lockstep] [blocks]`
+//! `cargo run --release -p blockyard-lab --example append64 -- linux-6.16,linux-6.18,yard [lockstep] [blocks]`
 
 #![allow(clippy::as_conversions)]
 
 use blockyard_alloc::Policy;
-use blockyard_alloc::overlap::{Interleave, OverlapRun, run};
+use blockyard_lab::overlap::{Interleave, OverlapRun, run};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -1,0 +1,54 @@
+//! Group locks that look held although nobody holds them: for models in which operations overlap on one thread.
+//!
+//! Such a model (the lab's) says that the operations of a round are in flight together: the group that each allocated in
+//! looks locked to all others until the round ends. Who passes over busy groups goes elsewhere; who waits gets the lock,
+//! as it would after the round. Without a model a look costs one load of a line that is never written.
+
+use core::fmt;
+use std::sync::Arc;
+
+use blockyard_disk::GroupNr;
+use blockyard_sync::{AtomicBool, Mutex, Ordering, rank};
+
+/// Says which group locks look held. Called while other groups may be looked at; must not call the allocator.
+pub trait LockModel: Send + Sync {
+    /// Whether the lock of this group looks held. Where groups share locks, the group that stands for all of them
+    /// ([`Allocator::lock_of`](crate::Allocator::lock_of)).
+    fn is_held(&self, lock: GroupNr) -> bool;
+}
+
+/// The model, if there is one. Native throughout: it observes the locks and is no part of them.
+pub(crate) struct ModelledLocks {
+    /// Relaxed: set before the operations of the model begin.
+    is_set: AtomicBool,
+    model: Mutex<Option<Arc<dyn LockModel>>>,
+}
+
+impl ModelledLocks {
+    pub(crate) fn none() -> Self {
+        Self { is_set: AtomicBool::new(false), model: Mutex::new(rank::LEAF, None) }
+    }
+
+    pub(crate) fn set(&self, model: Option<Arc<dyn LockModel>>) {
+        let is_set = model.is_some();
+        *self.model.lock() = model;
+        self.is_set.store(is_set, Ordering::Relaxed);
+    }
+
+    /// Whether a model says that a lock is held.
+    #[inline]
+    pub(crate) fn is_held(&self, lock: GroupNr) -> bool {
+        self.is_set.load(Ordering::Relaxed) && self.model_says(lock)
+    }
+
+    #[cold]
+    fn model_says(&self, lock: GroupNr) -> bool {
+        self.model.lock().as_ref().is_some_and(|model| model.is_held(lock))
+    }
+}
+
+impl fmt::Debug for ModelledLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ModelledLocks").field(&self.is_set.load(Ordering::Relaxed)).finish()
+    }
+}
