@@ -187,8 +187,7 @@ impl<B: Backend> Allocator<B> {
         let mut changes = None;
         for retry in 0..=RETRIES {
             match self.policy.search {
-                // Windows are refused when the policy is read.
-                Search::Ladder | Search::Windows => self.search(context)?,
+                Search::Ladder => self.search(context)?,
                 Search::Cursor => self.search_cursor(context)?,
             }
             if context.outcome.find.is_some()

@@ -77,7 +77,7 @@ impl<B: Backend> InodeAllocator<B> {
     /// An allocator over groups whose descriptors say `facts`, one for each group in order.
     ///
     /// # Errors
-    /// [`InodeError::BadConfig`] when the placement is not built or the facts do not fit the geometry.
+    /// [`InodeError::BadConfig`] when the facts do not fit the geometry or each other.
     pub fn new(
         geometry: Geometry,
         config: InodeConfig,
@@ -227,7 +227,7 @@ impl<B: Backend> InodeAllocator<B> {
             }
             (InodeGroup::OrlovFlex, true) => search.ordinary_directory(&family),
             (InodeGroup::OrlovFlex, false) => search.other(&family),
-            _ => search.parent_onward(&family),
+            (InodeGroup::Parent, _) => search.parent_onward(&family),
         };
         group.map(|group| (group, 0))
     }

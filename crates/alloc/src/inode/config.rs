@@ -59,11 +59,6 @@ impl InodeConfig {
     pub(super) fn check(&self, geometry: &Geometry, facts: &[InodeGroupFacts]) -> Result<(), InodeError> {
         let per_group = geometry.inodes_per_group();
         let refuse = |why| Err(InodeError::BadConfig(why));
-        match self.placement {
-            InodeGroup::OrlovFlex | InodeGroup::Parent => {}
-            InodeGroup::OrlovExt3 => return refuse("inode=orlov-ext3 is not built yet"),
-            InodeGroup::Flex2008 => return refuse("inode=flex-2008 is not built yet"),
-        }
         if self.first_inode == 0 {
             return refuse("the first inode is 0");
         }

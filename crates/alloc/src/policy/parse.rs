@@ -261,14 +261,9 @@ impl Policy {
             self.visit == Visit::Choose || self.order_index == OrderIndex::ByGroup,
             "visit=scan needs order_index=by-group: a list cannot be walked while groups move in it",
         )?;
-        rule(self.search != Search::Windows, "search=windows comes with the placement presets")?;
         rule(
             self.normalise != Normalise::Window || self.window > 0,
             "normalise=window needs window=CLUSTERS above 0",
-        )?;
-        rule(
-            self.inode == InodeGroup::OrlovFlex || self.inode == InodeGroup::Parent,
-            "inode=orlov-ext3 and inode=flex-2008 come with the placement presets",
         )?;
         rule(
             self.cursor.accept != Accept::Floor || self.cursor.floor > 0,
@@ -390,7 +385,6 @@ mod tests {
         assert!(!refused("linux-6.18:order_index=fifo:sweep=per-set:visit=choose"));
         assert!(refused("linux-6.18:normalise=window"), "of what length?");
         assert!(!refused("linux-6.18:normalise=window:window=64"));
-        assert!(refused("linux-6.18:search=windows") && refused("linux-6.18:inode=flex-2008"));
     }
 
     #[test]

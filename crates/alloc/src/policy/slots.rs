@@ -47,8 +47,6 @@ slot! {
         Ladder = "ladder",
         /// Round-robin by group (rralloc): first free run from a cursor.
         Cursor = "cursor",
-        /// Reservation windows, as ext3; refused until the placement presets come.
-        Windows = "windows",
     }
 }
 slot! {
@@ -336,10 +334,6 @@ slot! {
         OrlovFlex = "orlov-flex",
         /// With the parent.
         Parent = "parent",
-        /// Orlov's spreading over groups (ext3).
-        OrlovExt3 = "orlov-ext3",
-        /// The first allocator for flex groups.
-        Flex2008 = "flex-2008",
     }
 }
 slot! {

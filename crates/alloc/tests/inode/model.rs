@@ -260,20 +260,3 @@ fn threads_share_the_last_inodes_without_a_collision() {
     assert_eq!(given.into_inner().unwrap().len(), (GROUPS * PER_GROUP - 11) as usize);
     assert_eq!(allocator.free_total(), 0);
 }
-
-#[test]
-fn placements_that_are_not_built_are_refused_by_name() {
-    let facts = facts();
-    for (placement, name) in [(InodeGroup::OrlovExt3, "orlov-ext3"), (InodeGroup::Flex2008, "flex-2008")] {
-        let disk = Arc::new(MemoryInodes::fresh(PER_GROUP, &facts));
-        let clusters = Arc::new(ClusterCounts::<blockyard_sync::Native>::new(
-            &geometry(2),
-            &vec![30; GROUPS as usize],
-            1,
-        ));
-        let config = InodeConfig { placement, ..InodeConfig::default() };
-        let refused =
-            InodeAllocator::<blockyard_sync::Native>::new(geometry(2), config, &facts, clusters, disk);
-        assert!(refused.unwrap_err().to_string().contains(name));
-    }
-}

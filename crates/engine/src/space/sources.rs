@@ -5,10 +5,9 @@ use crate::groups::Groups;
 use crate::options::OpenOptions;
 use crate::{Error, Result};
 use blockyard_alloc::inode::{
-    BitmapLoad, FreeClusters, InodeAllocator, InodeConfig, InodeGroup, InodeGroupFacts, InodeSource,
-    RecentDeletion,
+    BitmapLoad, FreeClusters, InodeAllocator, InodeConfig, InodeGroupFacts, InodeSource, RecentDeletion,
 };
-use blockyard_alloc::{AllocConfig, Allocator, GroupFacts, GroupSource, SourceError, policy};
+use blockyard_alloc::{AllocConfig, Allocator, GroupFacts, GroupSource, SourceError};
 use blockyard_disk::superblock::Superblock;
 use blockyard_disk::{FlexNr, GroupNr, Incompat};
 use blockyard_sync::AtomicU64;
@@ -118,14 +117,8 @@ fn open_inodes(
     blocks: &Arc<Allocator>,
     options: &OpenOptions,
 ) -> Result<InodeAllocator> {
-    let placement = match options.policy.inode {
-        policy::slots::InodeGroup::OrlovFlex => InodeGroup::OrlovFlex,
-        policy::slots::InodeGroup::Parent => InodeGroup::Parent,
-        policy::slots::InodeGroup::OrlovExt3 => InodeGroup::OrlovExt3,
-        policy::slots::InodeGroup::Flex2008 => InodeGroup::Flex2008,
-    };
     let config = InodeConfig {
-        placement,
+        placement: options.policy.inode,
         cpus: options.cpus.max(1),
         first_inode: sb.first_inode().raw(),
         descriptor_checksums: sb.features().has_group_checksum(),
