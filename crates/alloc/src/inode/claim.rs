@@ -5,8 +5,9 @@ use core::fmt;
 use blockyard_disk::{GroupNr, InodeNr};
 use blockyard_sync::{Backend, CpuSlot, Native};
 
-use super::InodeAllocator;
+use super::allocator::InodeAllocator;
 use super::config::InodeRequest;
+use super::update::InodeUpdate;
 
 /// An inode number that nobody else can get. Dropping it releases it, so an operation that fails cannot leak one.
 #[must_use = "dropping a claim releases it"]
@@ -16,34 +17,6 @@ pub struct InodeClaim<'a, B: Backend = Native> {
     directory: bool,
     slot: CpuSlot,
     open: bool,
-}
-
-/// What bitmap and descriptor of a group must say after a change; the counts leave out claims of others that are not
-/// committed.
-///
-/// Where descriptors carry checksums, using an inode also clears `BLOCK_UNINIT` of the same group: the caller writes
-/// that group's block bitmap and its count of free clusters, which the allocator of blocks knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InodeUpdate {
-    /// The inode.
-    pub inode: InodeNr,
-    /// Its group.
-    pub group: GroupNr,
-    /// Its index in the group's table and its bit in the group's bitmap.
-    pub index: u32,
-    /// Whether the bit is to be set (a new inode) or cleared.
-    pub used: bool,
-    /// The group was `INODE_UNINIT`: clear the flag and write the whole bitmap block, nothing used but this bit (and
-    /// the padding).
-    pub initialise_bitmap: bool,
-    /// No inode at this index was ever used: the table's bytes there mean nothing and need not be read.
-    pub first_use: bool,
-    /// `bg_free_inodes_count`.
-    pub free_inodes: u32,
-    /// `bg_used_dirs_count`.
-    pub used_dirs: u32,
-    /// `bg_itable_unused`; 0 without descriptor checksums. Never grows.
-    pub itable_unused: u32,
 }
 
 impl<'a, B: Backend> InodeClaim<'a, B> {

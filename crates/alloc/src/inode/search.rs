@@ -9,7 +9,6 @@ use blockyard_sync::Backend;
 
 use super::config::Switches;
 use super::counts::{FreeClusters, InodeCounts};
-use super::wrapping_group;
 
 /// What a search reads.
 pub(super) struct Search<'a, B: Backend> {
@@ -185,4 +184,10 @@ impl<B: Backend> Search<'_, B> {
 fn ring(start: u32, units: u32) -> impl Iterator<Item = FlexNr> {
     debug_assert!(start < units, "unit {start} of {units}");
     (start..units).chain(0..start).map(FlexNr::new)
+}
+
+/// `first + step` in a ring of `groups`.
+pub(super) fn wrapping_group(first: GroupNr, step: u32, groups: u32) -> u32 {
+    let at = u64::from(first.raw()) + u64::from(step);
+    blockyard_disk::num::u32_from_u64(at % u64::from(groups))
 }

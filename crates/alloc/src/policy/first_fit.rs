@@ -10,7 +10,7 @@
 //!
 //! **Parameters.** None.
 
-use super::Policy;
+use super::composition::Policy;
 use super::linux_6_18;
 use super::slots::{Choose, Ladder, Normalise, Scan, Slots};
 

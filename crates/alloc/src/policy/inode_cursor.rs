@@ -10,8 +10,9 @@
 //!
 //! **Parameters.** None.
 
+use super::composition::{Cursor, Policy};
+use super::rralloc_v2;
 use super::slots::Rotation;
-use super::{Cursor, Policy, rralloc_v2};
 
 /// The composition.
 pub(super) const POLICY: Policy = Policy {

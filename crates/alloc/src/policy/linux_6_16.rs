@@ -15,7 +15,7 @@
 //! `freed_merge=before` (9), `full_groups=drop` (10), `scan_toggle=prune` (11), `order_index=by-group` (15),
 //! `visit=scan` (16, needs 15), `sweep=per-range` (17, needs 16). Patches 3, 6, 7 and 12 to 14 change no behaviour.
 
-use super::Policy;
+use super::composition::Policy;
 use super::linux_6_18;
 use super::slots::{
     Busy, FreePending, FreedMerge, FullGroups, IndirectScan, OrderIndex, ScanToggle, SlotLock, Slots,

@@ -16,12 +16,12 @@
 //! `mb_order2_req` (2), `mb_stream_req` (16 blocks), `mb_group_prealloc` (512 blocks), `mb_max_linear_groups` (4
 //! groups on rotating devices, otherwise 0), `mb_best_avail_max_trim_order` (3 orders).
 
+use super::composition::{Cursor, Policy};
 use super::slots::{
     Accept, Advance, Busy, Choose, CursorStart, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups,
     GoalGroup, IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex,
     Rotation, Scan, ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
 };
-use super::{Cursor, Policy};
 use crate::tunables::ChosenTunables;
 
 /// The composition.

@@ -2,12 +2,13 @@
 
 use core::fmt;
 
+use super::composition::Policy;
+use super::presets::{PRESETS, Preset, plain};
 use super::slots::{
     Accept, Advance, Busy, Choose, CursorStart, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups,
     GoalGroup, IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex,
     Rotation, Scan, ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
 };
-use super::{PRESETS, Policy, Preset, plain};
 use crate::tunables::Tunable;
 
 /// Why a policy text was refused.

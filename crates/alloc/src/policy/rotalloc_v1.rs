@@ -10,8 +10,9 @@
 //!
 //! **Parameters.** None of its own; those of `linux-6.18` apply.
 
+use super::composition::{Cursor, Policy};
+use super::linux_6_18;
 use super::slots::{Accept, Rotation, Search};
-use super::{Cursor, Policy, linux_6_18};
 
 /// The composition.
 pub(super) const POLICY: Policy = Policy {

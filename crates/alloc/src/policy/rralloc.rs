@@ -14,8 +14,9 @@
 //! (`on-fill`, `per-inode`, or `per-bytes` with `advance_bytes`), `cursor_start` (`fixed`, `remembered` over a close by
 //! the caller, `seeded`).
 
+use super::composition::{Cursor, Policy};
+use super::linux_6_18;
 use super::slots::{Accept, Exempt, Neighbour, Rotation, Search, Zones};
-use super::{Cursor, Policy, linux_6_18};
 
 /// The composition.
 pub(super) const POLICY: Policy = Policy {

@@ -11,8 +11,9 @@
 //!
 //! **Parameters.** Zones: groups divided by CPUs. A file cannot remember group 0 (as published).
 
+use super::composition::{Cursor, Policy};
+use super::linux_6_18;
 use super::slots::{Accept, Rotation, Search};
-use super::{Cursor, Policy, linux_6_18};
 
 /// The composition.
 pub(super) const POLICY: Policy = Policy {

@@ -10,8 +10,9 @@
 //!
 //! **Parameters.** As `linux-6.18`.
 
+use super::composition::Policy;
+use super::linux_6_18;
 use super::slots::Slots;
-use super::{Policy, linux_6_18};
 
 /// The composition.
 pub(super) const POLICY: Policy =

@@ -27,7 +27,7 @@
 //! **Parameters.** As `linux-6.18`; the number of zones is `min(CPUs, groups / 4)`, that of lanes the groups of a flex
 //! group less one (none in flex groups of fewer than 4).
 
-use super::Policy;
+use super::composition::Policy;
 use super::linux_6_18;
 use super::slots::{FreedMerge, GoalGroup, Lanes, Neighbour, SlotStart};
 

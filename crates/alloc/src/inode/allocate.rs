@@ -1,0 +1,135 @@
+//! One inode from request to claim: the search names a group, the claim takes a number in it.
+
+use blockyard_disk::{GroupNr, InodeNr};
+use blockyard_sync::{Atomic, AtomicInt, Backend, Ordering};
+
+use super::allocator::InodeAllocator;
+use super::bitmap::Recency;
+use super::claim::InodeClaim;
+use super::config::InodeRequest;
+use super::error::InodeError;
+use super::group::GroupState;
+use super::search::{self, wrapping_group};
+use crate::policy::slots::InodeGroup;
+
+/// What a directory remembers for the placement of its children: the group of the last one.
+///
+/// It lives in the directory's in-core inode, guarded by the directory's lock, and starts empty whenever the
+/// directory is created or read from disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InodeDirAlloc {
+    last_group: Option<GroupNr>,
+}
+
+impl InodeDirAlloc {
+    /// The group the search chose for the last child, if any.
+    #[must_use]
+    pub const fn last_group(&self) -> Option<GroupNr> {
+        self.last_group
+    }
+}
+
+impl<B: Backend> InodeAllocator<B> {
+    /// Claims an inode for a child of a directory, which remembers the group in `parent`.
+    ///
+    /// # Errors
+    /// [`InodeError::NoInodes`] when no group has a free one; [`InodeError::Load`] when a bitmap could not be read.
+    pub fn allocate(
+        &self,
+        request: &InodeRequest,
+        parent: &mut InodeDirAlloc,
+    ) -> Result<InodeClaim<'_, B>, InodeError> {
+        let choice = self.first_choice(request, parent);
+        // Also after a failed search, which leaves group 0 behind: observed on Linux 6.18.
+        parent.last_group = Some(choice.map_or(GroupNr::ZERO, |(group, _)| group));
+        let (first, start) = choice.ok_or(InodeError::NoInodes)?;
+        debug_assert!(first.raw() < self.geometry.groups(), "the search chose group {first}");
+        // One step more than there are groups: with a goal, the first group was searched from the middle. (Linux stops
+        // before, and says "no space" when the only free numbers lie below a goal in its group.)
+        for step in 0..=self.geometry.groups() {
+            let group = GroupNr::new(wrapping_group(first, step, self.geometry.groups()));
+            if self.counts.free_in_group(group) == 0 {
+                continue;
+            }
+            let start = if step == 0 { start } else { 0 };
+            if let Some(claim) = self.claim_in(group, start, request)? {
+                return Ok(claim);
+            }
+        }
+        Err(InodeError::NoInodes)
+    }
+
+    /// The group to try first and the first bit to consider there.
+    fn first_choice(&self, request: &InodeRequest, parent: &InodeDirAlloc) -> Option<(GroupNr, u32)> {
+        let tunable = self.goal.load(Ordering::Relaxed);
+        let goal = request.goal.map_or(tunable, InodeNr::raw);
+        if goal != 0 && goal <= self.geometry.inodes_count() {
+            return Some(self.geometry.locate_inode(InodeNr::new(goal)));
+        }
+        let search = search::Search {
+            geometry: &self.geometry,
+            switches: &self.config.switches,
+            counts: &self.counts,
+            clusters: &*self.clusters,
+        };
+        let hash = request.name_hash.filter(|_| !self.config.switches.random_start);
+        let family = search::Family {
+            parent: request.parent,
+            group: self.geometry.locate_inode(request.parent).0,
+            last_group: parent.last_group,
+        };
+        let group = match (self.config.placement, request.directory) {
+            (InodeGroup::OrlovFlex, true) if request.parent_is_top => {
+                search.top_directory(&family, hash.unwrap_or_else(|| self.draw()))
+            }
+            (InodeGroup::OrlovFlex, true) => search.ordinary_directory(&family),
+            (InodeGroup::OrlovFlex, false) => search.other(&family),
+            (InodeGroup::Parent, _) => search.parent_onward(&family),
+        };
+        group.map(|group| (group, 0))
+    }
+
+    /// The next number of the seeded sequence (splitmix64).
+    fn draw(&self) -> u32 {
+        const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+        let count = self.draws.fetch_add(1, Ordering::Relaxed);
+        let mut z = self.config.seed.wrapping_add(count.wrapping_add(1).wrapping_mul(STEP));
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        blockyard_disk::num::high32(z ^ (z >> 31))
+    }
+
+    fn claim_in(
+        &self,
+        group: GroupNr,
+        start: u32,
+        request: &InodeRequest,
+    ) -> Result<Option<InodeClaim<'_, B>>, InodeError> {
+        let Some(mut state) = self.loaded(group, request.slot)? else { return Ok(None) };
+        let start = start.max(self.first_usable(group));
+        let recency = self.config.without_journal.then(|| Recency {
+            source: &*self.source,
+            group,
+            never_used_from: self.never_used_from(&state),
+            now: request.now,
+        });
+        let per_group = self.geometry.inodes_per_group();
+        let Some(index) = state.find_free(start, per_group, recency.as_ref()) else { return Ok(None) };
+        assert!((start..per_group).contains(&index), "inode index {index} of {start}..{per_group}");
+        state.claim(index, request.directory);
+        self.counts.claimed(group, request.directory, request.slot);
+        Ok(Some(InodeClaim::new(self, self.geometry.inode_at(group, index), request)))
+    }
+
+    /// Lowest bit of a group that may be handed out: reserved inodes never are, whatever the bitmap says.
+    fn first_usable(&self, group: GroupNr) -> u32 {
+        let before = group.raw() * self.geometry.inodes_per_group();
+        (self.config.first_inode - 1).saturating_sub(before)
+    }
+
+    /// First index of a group's table that was never used since mkfs.
+    fn never_used_from(&self, state: &GroupState) -> u32 {
+        let per_group = self.geometry.inodes_per_group();
+        if self.config.descriptor_checksums { state.used_prefix(per_group) } else { per_group }
+    }
+}

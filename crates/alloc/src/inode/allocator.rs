@@ -1,0 +1,190 @@
+//! The inodes of one file system: their groups, their counts, and what is done under a group's lock.
+
+use std::sync::Arc;
+
+use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::{Geometry, GroupNr, InodeNr};
+use blockyard_sync::{Atomic, Backend, CpuSlot, LockClass, Mutex, MutexGuard, Native, Ordering, rank};
+
+use super::config::{BitmapLoad, InodeConfig, InodeGroupFacts, InodeSource};
+use super::counts::{FreeClusters, InodeCounts};
+use super::error::InodeError;
+use super::group::GroupState;
+use super::update::InodeUpdate;
+
+/// The inodes of one file system. Shared by all threads: no lock but the one of the group a request ends in.
+#[derive(Debug)]
+pub struct InodeAllocator<B: Backend = Native> {
+    pub(super) config: InodeConfig,
+    pub(super) geometry: Geometry,
+    pub(super) counts: InodeCounts<B>,
+    pub(super) clusters: Arc<dyn FreeClusters>,
+    pub(super) source: Arc<dyn InodeSource>,
+    pub(super) groups: Box<[Mutex<GroupState, B>]>,
+    /// The tunable `inode_goal`; 0 is none. Relaxed: a hint for later requests.
+    pub(super) goal: B::AtomicU32,
+    /// Draws so far where a start is random. Relaxed: only the number matters.
+    pub(super) draws: B::AtomicU64,
+    pub(super) lock_class: LockClass,
+}
+
+impl<B: Backend> InodeAllocator<B> {
+    /// An allocator over groups whose descriptors say `facts`, one for each group in order.
+    ///
+    /// # Errors
+    /// [`InodeError::BadConfig`] when the facts do not fit the geometry or each other.
+    pub fn new(
+        geometry: Geometry,
+        config: InodeConfig,
+        facts: &[InodeGroupFacts],
+        clusters: Arc<dyn FreeClusters>,
+        source: Arc<dyn InodeSource>,
+    ) -> Result<Self, InodeError> {
+        config.check(&geometry, facts)?;
+        let slots = usize_from_u32(config.cpus.max(1));
+        Ok(Self {
+            counts: InodeCounts::new(&geometry, facts, config.cpus),
+            groups: facts.iter().map(|f| Mutex::new(rank::GROUP_INODES, GroupState::new(f))).collect(),
+            goal: B::AtomicU32::new(0),
+            draws: B::AtomicU64::new(0),
+            lock_class: LockClass::new("group inodes", slots),
+            config,
+            geometry,
+            clusters,
+            source,
+        })
+    }
+
+    /// Gives an inode back. `write` puts the change into the journaled bitmap and descriptor; it runs under the
+    /// group's lock, and the number can be claimed again when it has returned.
+    ///
+    /// # Errors
+    /// [`InodeError::Corrupt`] when it is free already, reserved or beyond the last, or its group was taken out of use;
+    /// [`InodeError::Load`].
+    pub fn free<R>(
+        &self,
+        inode: InodeNr,
+        directory: bool,
+        slot: CpuSlot,
+        write: impl FnOnce(&InodeUpdate) -> R,
+    ) -> Result<R, InodeError> {
+        if inode.raw() < self.config.first_inode || inode.raw() > self.geometry.inodes_count() {
+            return Err(InodeError::out_of_range(inode));
+        }
+        let (group, index) = self.geometry.locate_inode(inode);
+        let mut state = self.loaded(group, slot)?.ok_or_else(|| InodeError::corrupt_group(group))?;
+        if !state.clear(index) {
+            return Err(InodeError::not_in_use(inode));
+        }
+        self.counts.freed(group, directory, slot);
+        Ok(write(&self.update(inode, false, &state)))
+    }
+
+    /// Sets the tunable `inode_goal`: every later request without a goal of its own starts there. `None` ends that.
+    pub fn set_goal(&self, goal: Option<InodeNr>) {
+        self.goal.store(goal.map_or(0, InodeNr::raw), Ordering::Relaxed);
+    }
+
+    /// Forgets the bitmap of a group, which is read again when needed. False when claims pin it or none is loaded.
+    pub fn evict(&self, group: GroupNr, slot: CpuSlot) -> bool {
+        self.lock(group, slot).evict()
+    }
+
+    /// Takes a group out of use because its bitmap or descriptor was found wrong: its free inodes no longer count.
+    pub fn mark_corrupt(&self, group: GroupNr, slot: CpuSlot) {
+        let mut state = self.lock(group, slot);
+        if state.mark_corrupt() {
+            self.counts.lost(group, slot);
+        }
+    }
+
+    /// Free inodes of a group, claims that are not committed already taken off.
+    #[must_use]
+    pub fn free_in_group(&self, group: GroupNr) -> u32 {
+        self.counts.free_in_group(group)
+    }
+
+    /// Directories of a group.
+    #[must_use]
+    pub fn directories_in_group(&self, group: GroupNr) -> u32 {
+        self.counts.directories_in_group(group)
+    }
+
+    /// Free inodes of the file system; exact when nobody is allocating.
+    #[must_use]
+    pub fn free_total(&self) -> u64 {
+        self.counts.free_total()
+    }
+
+    /// Acquisitions and waits of the groups' locks.
+    #[must_use]
+    pub const fn lock_class(&self) -> &LockClass {
+        &self.lock_class
+    }
+
+    /// The geometry it was made for.
+    #[must_use]
+    pub const fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(super) fn lock(&self, group: GroupNr, slot: CpuSlot) -> MutexGuard<'_, GroupState, B> {
+        self.groups[usize_from_u32(group.raw())].lock_ordered_counted(
+            u64::from(group.raw()),
+            &self.lock_class,
+            slot,
+        )
+    }
+
+    /// The group's lock with its bitmap in memory; `None` when the group is corrupt.
+    ///
+    /// The bitmap is read without the lock. What was read is installed only when the group has been neither loaded
+    /// nor evicted meanwhile: an eviction in between means that commits may have followed what was read.
+    pub(super) fn loaded(
+        &self,
+        group: GroupNr,
+        slot: CpuSlot,
+    ) -> Result<Option<MutexGuard<'_, GroupState, B>>, InodeError> {
+        let mut state = self.lock(group, slot);
+        loop {
+            if state.is_corrupt() {
+                return Ok(None);
+            }
+            if state.is_loaded() || state.synthesise(self.geometry.inodes_per_group()) {
+                debug_assert!(state.is_loaded(), "group {group} was made loaded and is not");
+                return Ok(Some(state));
+            }
+            let generation = state.generation();
+            drop(state);
+            let mut bits = vec![0; usize_from_u32(self.geometry.inodes_per_group().div_ceil(8))];
+            let load =
+                self.source.load(group, &mut bits).map_err(|source| InodeError::Load { group, source })?;
+            match load {
+                BitmapLoad::Filled => {
+                    state = self.lock(group, slot);
+                    state.install(generation, &bits, self.geometry.inodes_per_group());
+                }
+                BitmapLoad::Corrupt => {
+                    self.mark_corrupt(group, slot);
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// What bitmap and descriptor must say now about an inode and its group.
+    pub(super) fn update(&self, inode: InodeNr, used: bool, state: &GroupState) -> InodeUpdate {
+        let (group, index) = self.geometry.locate_inode(inode);
+        InodeUpdate {
+            inode,
+            group,
+            index,
+            used,
+            initialise_bitmap: false,
+            first_use: false,
+            free_inodes: self.counts.free_in_group(group) + state.claims(),
+            used_dirs: self.counts.directories_in_group(group) - state.claimed_directories(),
+            itable_unused: if self.config.descriptor_checksums { state.itable_unused() } else { 0 },
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What a change of an inode's use must write.
+
+use blockyard_disk::{GroupNr, InodeNr};
+
+/// What bitmap and descriptor of a group must say after a change; the counts leave out claims of others that are not
+/// committed.
+///
+/// Where descriptors carry checksums, using an inode also clears `BLOCK_UNINIT` of the same group: the caller writes
+/// that group's block bitmap and its count of free clusters, which the allocator of blocks knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeUpdate {
+    /// The inode.
+    pub inode: InodeNr,
+    /// Its group.
+    pub group: GroupNr,
+    /// Its index in the group's table and its bit in the group's bitmap.
+    pub index: u32,
+    /// Whether the bit is to be set (a new inode) or cleared.
+    pub used: bool,
+    /// The group was `INODE_UNINIT`: clear the flag and write the whole bitmap block, nothing used but this bit (and
+    /// the padding).
+    pub initialise_bitmap: bool,
+    /// No inode at this index was ever used: the table's bytes there mean nothing and need not be read.
+    pub first_use: bool,
+    /// `bg_free_inodes_count`.
+    pub free_inodes: u32,
+    /// `bg_used_dirs_count`.
+    pub used_dirs: u32,
+    /// `bg_itable_unused`; 0 without descriptor checksums. Never grows.
+    pub itable_unused: u32,
+}
