@@ -1,4 +1,4 @@
-//! A directory that grows large: `million_names [NAMING] [NAMES] [BLOCK-SIZE] [CACHE-MIB] [IMAGE-GIB] [JOURNAL]`.
+//! A directory that grows large: `million_names [NAMING] [NAMES] [BLOCK-SIZE] [CACHE-MIB] [IMAGE-GIB] [JOURNAL] [BESIDE]`.
 //!
 //! NAMING is how names are made: `counted` (file0000001, in order), `scattered` (eight hexadecimal digits in no order), or
 //! `any` (sixteen of them), or `long` (46 bytes, in order). JOURNAL is `ignored` (what is not said) or `used`.
@@ -9,14 +9,19 @@
 //! 10,000 names to 20,000, and the last fifth of the large one. Look-ups are the median of 20 rounds all over the names. Times are CPU time of
 //! this thread, so that other work on the machine counts little.
 //!
+//! BESIDE is a directory of a mounted file system: the same is then done there by system calls (mknod and stat), and our rates are
+//! printed as multiples of its.
+//!
 //! Beside it stands what a `HashMap` in memory makes of the same names: how much of the ratio is the machine's caches.
 
 use blockyard_device::MemoryDevice;
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_engine::{FileSystem, JournalUse, NewInode, OpContext, OpenOptions, mkfs};
+use rustix::fs::{AtFlags, FileType as NodeType, Mode, OFlags};
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,7 +102,39 @@ fn main() -> Answer<()> {
         println!("{what} a second: {early:.0}, {late:.0}, {:.2}", late / early);
     }
     fs.close(&ctx)?;
+    if let Some(beside) = arguments.next() {
+        let (theirs_early, theirs_late) = beside_rates(Path::new(&beside), naming, names)?;
+        println!("creates beside: {:.0}, {:.0} a second", theirs_early.0, theirs_late.0);
+        println!("look-ups beside: {:.0}, {:.0} a second", theirs_early.1, theirs_late.1);
+        println!("creates, times theirs: {:.2}, {:.2}", early.0 / theirs_early.0, late.0 / theirs_late.0);
+        println!("look-ups, times theirs: {:.2}, {:.2}", early.1 / theirs_early.1, late.1 / theirs_late.1);
+    }
     Ok(())
+}
+
+/// Creates and look-ups a second of CPU time.
+type Rates = (f64, f64);
+
+/// What a mounted file system does with the same names: among [`SAMPLE`] to twice as many, and at `names`.
+fn beside_rates(root: &Path, naming: Naming, names: u32) -> Answer<(Rates, Rates)> {
+    let at = |what: &str, held: u32, counted: u32| -> Answer<Rates> {
+        let directory = root.join(what);
+        std::fs::create_dir(&directory)?;
+        let place = rustix::fs::open(&directory, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        let make = |numbers: std::ops::Range<u32>| -> Answer<f64> {
+            let begin = cpu_seconds();
+            for number in numbers {
+                let name = naming.name(number);
+                rustix::fs::mknodat(&place, name, NodeType::RegularFile, Mode::from_raw_mode(0o644), 0)?;
+            }
+            Ok(cpu_seconds() - begin)
+        };
+        make(0..held - counted)?;
+        let created = f64::from(counted) / make(held - counted..held)?;
+        let found = |name: &str| rustix::fs::statat(&place, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        Ok((created, median_lookups(naming, held, found)?))
+    };
+    Ok((at("small", 2 * SAMPLE, SAMPLE)?, at("large", names, SAMPLE.max(names / 5))?))
 }
 
 /// An argument that is a number, or what it is where nothing is said.

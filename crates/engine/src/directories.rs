@@ -301,7 +301,7 @@ impl Directories {
     /// Begins to look where a name will be entered; the caller holds the directory's content lock exclusively. What goes wrong
     /// here goes wrong again when it is entered.
     pub(super) fn look_ahead(&self, inode: &Arc<Inode>, name: &[u8]) -> Option<Way<DirBlock>> {
-        inode.names()?.expect(name);
+        inode.names()?;
         let core = inode.core();
         core.check_alive(inode.number()).ok()?;
         self.in_directory(inode, &core, |directory| directory.way_to(name)).ok()?

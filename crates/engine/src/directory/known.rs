@@ -4,33 +4,28 @@
 //! directory's exclusive lock; a look-up that had to search the blocks leaves here what it found, under the shared one. So
 //! an answer is what the blocks would say. Only directories of more than one block keep names here.
 //!
-//! Names that a rule made are [numbers](coded), of which a million take a few megabytes, or a few [runs] when they were made in
-//! order; others are kept [as they are](hashed). What got every name since the directory had one block is *complete*: what it
-//! does not have does not exist.
+//! Names are kept as they are, [by their hash](hashed). What got every name since the directory had one block is *complete*: what
+//! it does not have does not exist.
 //!
 //! Memory is bounded for all directories together ([`NameCache`]). A directory that gets no more forgets some of its names, or
 //! all; one that was not asked for a while forgets everything. Names of more than 57 bytes are not kept.
 
-mod alphabets;
 mod budget;
-mod coded;
 mod hashed;
 mod lines;
-mod runs;
 mod segment;
 
 pub(crate) use budget::NameCache;
 
 use blockyard_disk::InodeNr;
 use blockyard_sync::{AtomicBool, Ordering, RwLock, rank};
-use coded::{Coded, Entered};
 use hashed::Hashed;
 use segment::NAME_MAX;
 use std::sync::Arc;
 
 /// What is known of one directory's names. See the module's text.
 pub(crate) struct DirNames {
-    known: RwLock<Option<KnownNames>>,
+    known: RwLock<Option<Hashed>>,
     /// Whether there may be any. Relaxed: a hint that spares small directories the lock.
     any: AtomicBool,
     /// Asked since the cache's hand passed. Relaxed: a hint.
@@ -92,16 +87,6 @@ impl DirNames {
         known.ask(name)
     }
 
-    /// A name will be asked for soon: the CPU may fetch what the answer reads.
-    pub(crate) fn expect(&self, name: &[u8]) {
-        if name.len() <= NAME_MAX && self.any.load(Ordering::Relaxed) {
-            match &*self.known.read() {
-                Some(KnownNames::Coded(names)) => names.expect_ask(name),
-                Some(KnownNames::Hashed(_)) | None => {}
-            }
-        }
-    }
-
     /// Forgets everything unless it was in use of late; false if it was.
     fn give_up(&self) -> bool {
         if self.used.swap(false, Ordering::Relaxed) {
@@ -116,17 +101,15 @@ impl DirNames {
 impl Names<'_> {
     /// The directory, of one block so far, has these names and no others. The caller holds its lock exclusively.
     pub(super) fn start<'b>(self, names: impl Iterator<Item = (&'b [u8], InodeNr)>) {
-        let names: Vec<_> = names.filter(|(name, _)| name.len() <= NAME_MAX).collect();
         let mut known = self.directory.known.write();
         *known = self.nothing(true);
-        let rule =
-            known.as_mut().is_none_or(|known| known.expect(self.cache, names.iter().map(|(name, _)| *name)));
-        if !rule {
-            *known = None;
-        }
-        for (name, inode) in names {
-            if known.as_mut().is_some_and(|known| !known.start_with(self.cache, name, inode)) {
-                *known = None;
+        let Some(known) = &mut *known else { return };
+        for (name, inode) in names.filter(|(name, _)| name.len() <= NAME_MAX) {
+            if known.ask(name) == Known::Absent {
+                known.set(self.cache, name, inode);
+            } else {
+                // It is there twice: the blocks are damaged.
+                known.doubt(name);
             }
         }
     }
@@ -147,9 +130,8 @@ impl Names<'_> {
 
     /// A name was removed from the blocks. The caller holds the directory's lock exclusively.
     pub(super) fn removed(self, name: &[u8]) {
-        let mut known = self.directory.known.write();
-        if name.len() <= NAME_MAX && known.as_mut().is_some_and(|known| !known.remove(self.cache, name)) {
-            *known = None;
+        if let (Some(known), true) = (&mut *self.directory.known.write(), name.len() <= NAME_MAX) {
+            known.remove(name);
         }
     }
 
@@ -158,113 +140,24 @@ impl Names<'_> {
         *self.directory.known.write() = None;
     }
 
-    fn enter(self, known: &mut Option<KnownNames>, name: &[u8], inode: InodeNr) {
+    fn enter(self, known: &mut Option<Hashed>, name: &[u8], inode: InodeNr) {
         if name.len() > NAME_MAX {
             return;
         }
         if known.is_none() {
             *known = self.nothing(false);
         }
-        if known.as_mut().is_some_and(|known| !known.set(self.cache, name, inode)) {
-            *known = None;
+        if let Some(known) = known {
+            known.set(self.cache, name, inode);
         }
     }
 
     /// No names, if there is memory for some.
-    fn nothing(self, complete: bool) -> Option<KnownNames> {
-        let known = KnownNames::new(self.cache, complete)?;
+    fn nothing(self, complete: bool) -> Option<Hashed> {
+        let known = Hashed::new(self.cache, complete)?;
         self.cache.register(self.directory);
         self.directory.any.store(true, Ordering::Relaxed);
         Some(known)
-    }
-}
-
-/// The names of one directory, as small as they allow.
-enum KnownNames {
-    /// Names made by a rule.
-    Coded(Coded),
-    /// Any names.
-    Hashed(Hashed),
-}
-
-impl KnownNames {
-    /// No names, if there is memory for some.
-    fn new(cache: &NameCache, complete: bool) -> Option<Self> {
-        Coded::new(cache, complete).map(Self::Coded)
-    }
-
-    #[inline]
-    fn ask(&self, name: &[u8]) -> Known {
-        match self {
-            Self::Coded(names) => names.ask(name),
-            Self::Hashed(names) => names.ask(name),
-        }
-    }
-
-    /// One of the names that a complete directory begins with; when it is there twice, the blocks are damaged. False when
-    /// there is no memory for any.
-    fn start_with(&mut self, cache: &NameCache, name: &[u8], inode: InodeNr) -> bool {
-        if self.ask(name) == Known::Absent {
-            return self.set(cache, name, inode);
-        }
-        match self {
-            Self::Coded(names) => names.doubt(),
-            Self::Hashed(names) => names.doubt(name),
-        }
-        true
-    }
-
-    /// Prepares for names that are about to come; false when there is no memory for any.
-    #[must_use]
-    fn expect<'b>(&mut self, cache: &NameCache, names: impl Iterator<Item = &'b [u8]>) -> bool {
-        match self {
-            Self::Coded(coded) => coded.expect(cache, names) == Entered::Done || self.leave_codes(cache),
-            Self::Hashed(_) => true,
-        }
-    }
-
-    /// Enters a name, or has it stand for another inode; false when there is no memory for any.
-    #[must_use]
-    fn set(&mut self, cache: &NameCache, name: &[u8], inode: InodeNr) -> bool {
-        if let Self::Coded(coded) = self {
-            match coded.set(cache, name, inode) {
-                Entered::Done => return true,
-                Entered::NoMemory => return false,
-                Entered::NoRule if !self.leave_codes(cache) => return false,
-                Entered::NoRule => {}
-            }
-        }
-        if let Self::Hashed(hashed) = self {
-            hashed.set(cache, name, inode);
-        }
-        true
-    }
-
-    /// Keeps the names as they are from now on; false when there is no memory for any.
-    #[must_use]
-    fn leave_codes(&mut self, cache: &NameCache) -> bool {
-        if let Self::Coded(coded) = self {
-            let Some(mut hashed) = Hashed::new(cache, coded.is_complete()) else { return false };
-            coded.for_each(|name, inode| hashed.set(cache, name, inode));
-            *self = Self::Hashed(hashed);
-        }
-        true
-    }
-
-    /// Removes a name; false when there is no memory for the others.
-    #[must_use]
-    fn remove(&mut self, cache: &NameCache, name: &[u8]) -> bool {
-        match self {
-            Self::Coded(names) => match names.remove(cache, name) {
-                Entered::Done => true,
-                Entered::NoMemory => false,
-                Entered::NoRule => self.leave_codes(cache),
-            },
-            Self::Hashed(names) => {
-                names.remove(name);
-                true
-            }
-        }
     }
 }
 
@@ -373,9 +266,6 @@ mod tests {
                 }
             }
             prop_assert!(world.cache.taken() <= budget as u64);
-            if let Some(KnownNames::Coded(coded)) = &*names.directory.known.read() {
-                prop_assert!(world.cache.taken() >= coded.bytes() as u64);
-            }
             for (name, inode) in &map {
                 let known = names.directory.ask(name);
                 prop_assert!(known == Known::Not || number_of(known) == Some(*inode));
@@ -407,86 +297,14 @@ mod tests {
             format!("{word}{}", &low[low.len() - 16..])
         };
         let (per_name, world) = enter_many(|number| spell(number, "name"), |number| spell(number, "nome"));
-        match &*world.directory.known.read() {
-            Some(KnownNames::Hashed(names)) => {
-                let (segments, names) = names.counts();
-                assert!(segments > 4, "{segments} segments");
-                assert_eq!(names, 400_000);
-            }
-            _ => panic!("sixteen digits that come in no order make too many codes"),
-        }
+        let (segments, names) = world.directory.known.read().as_ref().map_or((0, 0), Hashed::counts);
+        assert!(segments > 4, "{segments} segments");
+        assert_eq!(names, 400_000);
         assert!((20.0..100.0).contains(&per_name), "{per_name} bytes a name");
         world.cache.remove(world.directory.directory);
         let World { cache, directory } = world;
         drop(directory);
         assert_eq!(cache.taken(), 0);
-    }
-
-    /// Names made by a rule take little memory, whether their numbers are scattered or count up; whole huge pages, here two.
-    #[test]
-    fn rules_make_names_small() {
-        let scattered = |number: u32| format!("name-{:08x}", number.wrapping_mul(0x9E37_79B1));
-        let (per_name, _) = enter_many(scattered, |number| scattered(number + 1_000_000));
-        assert!((4.0..12.0).contains(&per_name), "{per_name} bytes a name");
-        let counting = |number: u32| format!("{}", u64::from(number) * 7919 % 400_000);
-        let (per_name, _) = enter_many(counting, |number| format!("0{number}"));
-        assert!((4.0..11.0).contains(&per_name), "{per_name} bytes a name");
-        // In order they take next to nothing.
-        for width in [0, 7] {
-            let counting = |number: u32| format!("{number:0width$}");
-            let (per_name, _) = enter_many(counting, |number| format!("{number}."));
-            assert!(per_name < 0.1, "{per_name} bytes a name");
-        }
-    }
-
-    /// Names that count up and then come in no order, and such of which every other one goes.
-    #[test]
-    fn runs_become_a_table_without_loss() {
-        let name = |number: u32| format!("{number:06}").into_bytes();
-        for in_order in [0, 1_000, 100_000, 200_000] {
-            let world = World::new(64 << 20);
-            let names = world.names();
-            names.start(std::iter::empty());
-            let place = |step: u32| {
-                let rest = u64::from(200_000 - in_order);
-                if step < in_order { step } else { in_order + (u64::from(step) * 7919 % rest) as u32 }
-            };
-            for step in 0..200_000 {
-                names.entered(&name(place(step)), InodeNr::new(step + 1));
-            }
-            for step in (0..200_000).step_by(2) {
-                names.removed(&name(place(step)));
-            }
-            for step in 0..200_000 {
-                let inode = (step % 2 == 1).then_some(step + 1);
-                assert_eq!(number_of(names.directory.ask(&name(place(step)))), inode, "{step} of {in_order}");
-            }
-            assert_eq!(names.directory.ask(&name(200_001)), Known::Absent);
-        }
-    }
-
-    /// A name that follows no rule among many that do: all are kept as they are from then on.
-    #[test]
-    fn exceptions_lose_nothing() {
-        let world = World::new(64 << 20);
-        let names = world.names();
-        names.start(std::iter::empty());
-        let odd = |number: u32| format!("{:016x}", u64::from(number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        for number in 0..50_000u32 {
-            names.entered(format!("{number:05}").as_bytes(), InodeNr::new(number + 1));
-        }
-        assert!(matches!(&*world.directory.known.read(), Some(KnownNames::Coded(_))));
-        for number in 0..100 {
-            names.entered(odd(number).as_bytes(), InodeNr::new(number + 100_001));
-        }
-        assert!(matches!(&*world.directory.known.read(), Some(KnownNames::Hashed(_))));
-        for number in 0..50_000u32 {
-            assert_eq!(number_of(names.directory.ask(format!("{number:05}").as_bytes())), Some(number + 1));
-        }
-        for number in 0..100 {
-            assert_eq!(number_of(names.directory.ask(odd(number).as_bytes())), Some(number + 100_001));
-            assert_eq!(names.directory.ask(odd(number + 100).as_bytes()), Known::Absent);
-        }
     }
 
     /// Removing and entering again and again leaves no trails that searches would have to follow.
@@ -527,25 +345,6 @@ mod tests {
         assert_eq!(idle.directory.ask(b"77"), Known::Not);
         assert_eq!(number_of(new.directory.ask(b"9999")), Some(19_999));
         assert!(world.cache.taken() <= 120 << 10);
-    }
-
-    /// There is memory for one table but not for a wider one beside it: names of inodes that need it are known nevertheless.
-    #[test]
-    fn large_inodes_find_room() {
-        let world = World::new(100 << 10);
-        let names = world.names();
-        names.start(std::iter::empty());
-        for number in 0..10_000u32 {
-            names.entered(format!("{number:05}").as_bytes(), InodeNr::new(number + 1));
-        }
-        assert_eq!(number_of(names.directory.ask(b"09999")), Some(10_000));
-        let mut known = 0;
-        for number in 0..1000u32 {
-            let name = format!("{number:05}").into_bytes();
-            names.entered(&name, InodeNr::new(u32::MAX - number));
-            known += u32::from(names.directory.ask(&name) == Known::As(InodeNr::new(u32::MAX - number)));
-        }
-        assert!(known > 900, "{known} of 1000");
     }
 
     /// The same name twice in the blocks: whoever removes one must not be told that there is none left.
