@@ -276,6 +276,11 @@ impl Directories {
             self.leave_inline_directory(ctx, handle, inode, core)?;
         }
         let indexed = self.is_indexed(core);
+        if !indexed && core.flags().contains(InodeFlags::INDEX) {
+            // The file system lost `dir_index`: names go where the index was. As in Linux (observed on 6.18).
+            let flags = core.flags().difference(InodeFlags::INDEX);
+            core.slot.raw_mut().set_flags(flags);
+        }
         let rules = self.dir_rules();
         let (result, indexed_now) = {
             let change = Some((ctx, handle));

@@ -8,8 +8,12 @@ mod support;
 mod trial;
 
 use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::device_number::DeviceNumber;
+use blockyard_disk::inode::FileType;
 use blockyard_disk::num::usize_from_u64;
-use blockyard_engine::{Error, Fallocate, OpContext, OpenOptions, SetAttributes, XattrMode, mkfs};
+use blockyard_engine::{
+    Error, Fallocate, NewInode, OpContext, OpenOptions, RenameMode, SetAttributes, XattrMode, mkfs,
+};
 use std::sync::Arc;
 use support::{ROOT, context, directory, file};
 use trial::{FILE, content, debugged, ext4, formatted, fresh, judge, judge_image, open_on, part};
@@ -152,7 +156,8 @@ fn encrypted_directories_take_no_names() {
     }
     let (device, fs) = fresh(&ext4(4096), 32 << 20);
     let inode = file(&fs, ROOT, FILE);
-    directory(&fs, ROOT, "dir");
+    let dir = directory(&fs, ROOT, "dir");
+    file(&fs, dir, b"secret");
     fs.close(&context()).unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let commands = ["feature +encrypt", "set_inode_field dir flags 0x80800"].map(str::to_owned);
@@ -162,6 +167,88 @@ fn encrypted_directories_take_no_names() {
     assert!(matches!(fs.create(&context(), dir, b"x", &support::regular()), Err(Error::NotPermitted)));
     assert!(matches!(fs.link(&context(), inode, dir, b"x"), Err(Error::NotPermitted)));
     assert!(matches!(fs.symlink(&context(), dir, b"x", b"y"), Err(Error::NotPermitted)));
+    // A name that is there already took a plain file.
+    let (plain, secret) = ((ROOT, FILE), (dir, &b"secret"[..]));
+    for (from, to, mode) in [
+        (plain, secret, RenameMode::Replace),
+        (plain, secret, RenameMode::Exchange),
+        (secret, plain, RenameMode::Exchange),
+    ] {
+        assert!(matches!(fs.rename(&context(), from, to, mode), Err(Error::NotPermitted)), "{mode:?}");
+    }
+}
+
+/// A directory kept its INDEX flag when it changed without `dir_index`, and a name lay where its index was.
+#[test]
+fn a_directory_that_changes_without_dir_index_has_no_index() {
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return;
+    }
+    const INDEX: u32 = 0x1000;
+    let names = || (0..100).map(|number| format!("a-name-that-is-long-{number}"));
+    let (device, fs) = fresh(&ext4(1024).features("^metadata_csum"), 32 << 20);
+    for parent in ["gains", "loses"] {
+        let dir = directory(&fs, ROOT, parent);
+        for name in names() {
+            file(&fs, dir, name);
+        }
+        assert_ne!(fs.attributes(dir).unwrap().flags & INDEX, 0);
+    }
+    fs.close(&context()).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let device = Arc::new(debugged(&device, scratch.path(), &["feature -dir_index".to_owned()]));
+    let fs = open_on(&device, OpenOptions::default());
+    let [gains, loses] = [&b"gains"[..], b"loses"].map(|name| fs.lookup(ROOT, name).unwrap());
+    file(&fs, gains, b"new");
+    fs.unlink(&context(), loses, b"a-name-that-is-long-7").unwrap();
+    assert_eq!(fs.attributes(gains).unwrap().flags & INDEX, 0);
+    judge(fs, &device);
+    let device = Arc::new(debugged(&device, scratch.path(), &["feature +dir_index".to_owned()]));
+    let fs = open_on(&device, OpenOptions::default());
+    assert!(names().all(|name| fs.lookup(gains, name.as_bytes()).is_ok()));
+    assert!(fs.lookup(gains, b"new").is_ok());
+    judge(fs, &device);
+}
+
+/// A device number with too many bits was another one after the image was opened again.
+#[test]
+fn device_numbers_end_where_the_format_does() {
+    let (device, fs) = fresh(&ext4(4096), 32 << 20);
+    let make = |major, minor| {
+        let device = Some(DeviceNumber { major, minor });
+        let new = NewInode { kind: FileType::CharDevice, device, ..support::regular() };
+        fs.create(&context(), ROOT, b"device", &new)
+    };
+    for (major, minor) in [(4096, 0), (0, 1 << 20)] {
+        assert!(matches!(make(major, minor), Err(Error::Invalid(_))));
+    }
+    make(4095, (1 << 20) - 1).unwrap();
+    judge(fs, &device);
+}
+
+/// The walk to the root went round in a loop of `..` as often as there are inodes, minutes on a large image.
+#[test]
+fn a_loop_of_directories_ends_the_walk_to_the_root_at_once() {
+    let options = ext4(1024).features("^metadata_csum,^has_journal").inodes(8 << 20);
+    let (device, fs) = fresh(&options, 4 << 30);
+    let moved = directory(&fs, ROOT, "moved");
+    let upper = directory(&fs, ROOT, "upper");
+    let lower = directory(&fs, upper, "lower");
+    fs.close(&context()).unwrap();
+    let own = [&upper.raw().to_le_bytes()[..], &[12, 0, 1, 2, b'.']].concat();
+    let mut bytes = vec![0; 4 << 20];
+    let at = (0..4 << 30).step_by(bytes.len()).find_map(|start| {
+        device.read_at(start, &mut bytes).unwrap();
+        let block = bytes.chunks(1024).position(|block| block.starts_with(&own))?;
+        Some(start + 1024 * u64::try_from(block).unwrap())
+    });
+    device.write_at(at.unwrap() + 12, &lower.raw().to_le_bytes()).unwrap();
+    let fs = open_on(&device, OpenOptions::default());
+    let start = std::time::Instant::now();
+    let done = fs.rename(&context(), (ROOT, b"moved"), (lower, b"moved"), RenameMode::Replace);
+    assert!(matches!(done, Err(Error::Invalid(_))));
+    assert!(start.elapsed().as_millis() < 1000);
+    assert_eq!(fs.lookup(ROOT, b"moved").unwrap(), moved);
 }
 
 /// A direct write of nothing panicked, and one to a file that may only be appended to went where it was told.

@@ -24,11 +24,18 @@ impl InodeCore {
         if self.links() == 0 { Err(Error::NotFound) } else { Ok(()) }
     }
 
-    /// Fails when a directory may not get a name; an encrypted one has names that we can not write.
+    /// Fails when a directory may not get a name.
     pub(super) fn check_may_enter(&self) -> Result<()> {
         self.check_linked()?;
-        let refused = self.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::ENCRYPT);
-        if refused { Err(Error::NotPermitted) } else { Ok(()) }
+        if self.flags().contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        self.check_may_hold()
+    }
+
+    /// Fails when a directory may not hold what we put under a name of it: what an encrypted one names is encrypted.
+    pub(super) fn check_may_hold(&self) -> Result<()> {
+        if self.flags().contains(InodeFlags::ENCRYPT) { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
     /// Fails when a directory may not lose the name of `child`. The reasons come in the order of Linux: flags, then

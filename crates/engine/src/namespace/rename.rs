@@ -14,6 +14,7 @@ use crate::txn::Handle;
 use crate::{Error, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What happens to a name that is there already.
@@ -124,8 +125,9 @@ impl Namespace {
             return Ok(());
         }
         let mut at = into.number();
-        // A path has no more directories than there are inodes.
-        for _ in 0..self.volume.geometry().inodes_count() {
+        // What a damaged tree leads round in a loop ends with the first directory that is seen again.
+        let mut seen = HashSet::new();
+        while seen.insert(at) {
             if at == side.child.number() {
                 return Err(Error::Invalid("a directory cannot move into itself"));
             }
@@ -153,6 +155,7 @@ impl Namespace {
         let mut parents = Parents::lock(&moved.parent, new_parent);
         let mut children = Children::lock(&moved.child, victim);
         check_may_rename(&mut parents, &children)?;
+        parents.target().check_may_hold()?;
         if let (Some(victim), Some(core)) = (victim, &children.other) {
             match (is_directory, victim.kind() == FileType::Directory) {
                 (true, false) => return Err(Error::NotDirectory),
@@ -226,6 +229,8 @@ impl Namespace {
         let mut parents = Parents::lock(&a.parent, &b.parent);
         let mut children = Children::lock(&a.child, Some(&b.child));
         check_may_rename(&mut parents, &children)?;
+        parents.old.check_may_hold()?;
+        parents.target().check_may_hold()?;
         if crosses && directories == [true, false] {
             self.check_dir_links(parents.target())?;
         }

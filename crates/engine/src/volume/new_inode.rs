@@ -55,7 +55,9 @@ impl Volume {
             FileType::Regular | FileType::Directory => InodeMap::Indirect,
             FileType::Symlink => InodeMap::FastSymlink,
             FileType::CharDevice | FileType::BlockDevice => {
-                InodeMap::Device(new.device.ok_or(Error::Invalid("a device needs a number"))?)
+                let number = new.device.ok_or(Error::Invalid("a device needs a number"))?;
+                number.to_disk().ok_or(Error::Invalid("a device number beyond 12 and 20 bits"))?;
+                InodeMap::Device(number)
             }
             FileType::Fifo | FileType::Socket => InodeMap::None,
         };
