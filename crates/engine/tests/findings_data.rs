@@ -9,12 +9,12 @@ mod trial;
 
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_engine::instruments::Instruments;
-use blockyard_engine::{DataMode, Error, Fallocate, OpenOptions, mkfs};
+use blockyard_engine::{DataMode, Error, Fallocate, OpenOptions, XattrMode, mkfs};
 use std::sync::Arc;
 use support::{ROOT, context, file};
 use trial::{
     FILE, GROWTHS, comb, content, debugged, ext4, file_with_more_behind_its_end, formatted, fresh, judge,
-    open_on,
+    open_on, part,
 };
 
 /// A range that began on a block boundary and ended inside that block was left as it was.
@@ -238,5 +238,35 @@ fn a_write_that_finds_no_room_leaves_the_content_of_an_inode() {
     let refused = fs.write(&context(), inode, 60, &[7; 5000]);
     assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
     assert!(content(&fs, inode) == [6; 60]);
+    judge(fs, &device);
+}
+
+/// Direct writes put entries between those that waited, which had been promised room behind all others: with the rest of the
+/// space written full, what `write` had taken could not be written back, and was lost at close.
+#[test]
+fn direct_writes_leave_room_for_what_waits_beside_them() {
+    let (block, cluster) = (1024_u64, 16_u64 << 10);
+    let (device, fs) = fresh(&ext4(1024).cluster_size(16 << 10), 32 << 20);
+    let [inode, filler] = [FILE, b"filler"].map(|name| file(&fs, ROOT, name));
+    let clusters = fs.statistics().blocks_free * block / cluster * 9 / 10;
+    let bytes = vec![7; 1024];
+    for at in (0..clusters).step_by(2) {
+        fs.write(&context(), inode, at * cluster, &bytes).unwrap();
+    }
+    for at in (1..clusters).step_by(2) {
+        for beside in [1, 4, 7] {
+            fs.write_direct(&context(), inode, at * cluster + beside * block, &bytes).unwrap();
+        }
+    }
+    let (more, mut at) = (vec![9; 16 << 10], 0);
+    while let Ok(written) = fs.write_some(&context(), filler, at, &more) {
+        at += u64_from_usize(written);
+    }
+    fs.fsync(&context(), inode).unwrap();
+    fs.close(&context()).unwrap();
+    let fs = open_on(&device, OpenOptions::default());
+    for at in (0..clusters).step_by(2) {
+        assert_eq!(part(&fs, inode, at * cluster, 1024), bytes, "cluster {at}");
+    }
     judge(fs, &device);
 }

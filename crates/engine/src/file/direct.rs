@@ -24,6 +24,10 @@ use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Entries that one piece may add to the mapping: two where an unwritten extent is cut, and one for each cluster at its ends in
+/// which blocks wait, for which the reservation of the cluster stood.
+const PIECE_ENTRIES: usize = 4;
+
 impl Files {
     /// See [`crate::FileSystem::write_direct`].
     pub(crate) fn write_direct(
@@ -95,11 +99,21 @@ impl Files {
 }
 
 impl LockedFile<'_> {
+    /// Promises what waits beside a piece that begins at `block` what it may cost that this changes the mapping.
+    fn promise_beside_piece(&mut self, block: u32) -> Result<()> {
+        let here = self.files.mapping.lookup_block(self.inode, &self.inode.core(), block)?;
+        if here.found.is_some_and(|extent| !extent.unwritten) {
+            return Ok(());
+        }
+        self.promise_for_change(PIECE_ENTRIES)
+    }
+
     /// Writes what begins at `range` and lies in one piece; gives where that ends.
     fn write_direct_piece(&mut self, all: Part<'_>, range: Range<u32>) -> Result<u32> {
         let bits = self.files.volume.geometry().block_bits();
         let from = u64_from_u32(range.start) << bits;
         let behind_end = from >= self.inode.core().size;
+        self.promise_beside_piece(range.start)?;
         let mut tries = 0;
         loop {
             let here = {
@@ -149,6 +163,7 @@ impl LockedFile<'_> {
             drop(handle);
             match mapped {
                 Ok(piece) => {
+                    self.files.end_reservations(self.ctx, self.data, &piece);
                     self.data.pages.forget_holes(piece.clone());
                     self.inode.note_written(&self.files.volume.flushes);
                     return Ok(piece.end);

@@ -128,7 +128,12 @@ impl Run {
         let fallocate = |what, (at, len)| fs.fallocate(&ctx, file, what, at, len);
         let (name, result) = match choice {
             0..50 => ("write", fs.write(&ctx, file, at, &vec![7; len as usize])),
-            50..56 => ("truncate", fs.truncate(&ctx, file, at)),
+            50..53 => {
+                let block = fs.volume.block_size() as u64;
+                let bytes = vec![7; (len.clamp(1, 6 * block)).next_multiple_of(block) as usize];
+                ("direct", fs.write_direct(&ctx, file, at / block * block, &bytes).map(drop))
+            }
+            53..56 => ("truncate", fs.truncate(&ctx, file, at)),
             56..58 => ("cut", fs.truncate(&ctx, file, 0)),
             58..64 => ("allocate", fallocate(Fallocate::Allocate, (at, len))),
             64..68 => ("keep", fallocate(Fallocate::AllocateKeepSize, (at, len))),

@@ -197,6 +197,10 @@ impl LockedFile<'_> {
     /// Writes the dirty blocks of a range. When nothing waits any more the size on disk is what users see: no later write-back
     /// would come to raise it.
     pub(crate) fn write_back_range(&mut self, range: Range<u32>) -> Result<()> {
+        if self.data.first_in(range.clone()).is_some() && self.data.has_more_than(&range) {
+            // What stays may come to lie amid what is mapped now.
+            self.promise_for_change(0)?;
+        }
         self.write_range(range, Busy::Await)?;
         self.settle_size_if_clean()
     }
