@@ -11,12 +11,16 @@ use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::usize_from_u64;
+use blockyard_disk::{Compat, RoCompat};
 use blockyard_engine::{
     Error, Fallocate, NewInode, OpContext, OpenOptions, RenameMode, SetAttributes, XattrMode, mkfs,
 };
 use std::sync::Arc;
 use support::{ROOT, context, directory, file};
-use trial::{FILE, content, debugged, ext4, formatted, fresh, judge, judge_image, open_on, part};
+use trial::{
+    FILE, after_each_write, content, debugged, ext4, fill, formatted, fresh, full, judge, judge_image,
+    open_on, part,
+};
 
 /// At the end of the largest files sums went past 32 and 64 bits: a punch that reached it panicked.
 #[test]
@@ -347,4 +351,61 @@ fn hashes_of_values_have_all_their_bits() {
         }
         judge(fs, &device);
     }
+}
+
+/// On a full image writes into space that was allocated ahead found none: its promise had to come from what was ordinary.
+#[test]
+fn space_allocated_ahead_takes_writes_on_a_full_image() {
+    let (device, fs) = fresh(&full(), 8 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    fs.fallocate(&context(), inode, Fallocate::Allocate, 0, 1 << 20).unwrap();
+    fs.sync(&context()).unwrap();
+    fill(&fs);
+    for number in 0..500 {
+        fs.write(&context(), inode, number * 2048, &[5; 1024]).unwrap();
+    }
+    fs.fsync(&context(), inode).unwrap();
+    for number in 0..500 {
+        assert_eq!(part(&fs, inode, number * 2048, 1025)[..], [[5; 1024].as_slice(), &[0]].concat());
+    }
+    judge(fs, &device);
+}
+
+/// On a full image an insertion and a zeroed range found no node for the split, which the file system's own reserve is for.
+#[test]
+fn ranges_of_a_full_image_find_a_node() {
+    for what in [Fallocate::InsertRange, Fallocate::ZeroRange, Fallocate::CollapseRange, Fallocate::PunchHole]
+    {
+        for skew in [0, 100] {
+            if skew > 0 && what != Fallocate::ZeroRange {
+                continue;
+            }
+            let (device, fs) = fresh(&full(), 8 << 20);
+            let [inode, other] = [FILE, b"other"].map(|name| file(&fs, ROOT, name));
+            for number in 0..4 {
+                fs.write(&context(), inode, number << 20, &[7; 20 << 10]).unwrap();
+                fs.fsync(&context(), inode).unwrap();
+                fs.write(&context(), other, number << 20, &[8; 20 << 10]).unwrap();
+                fs.fsync(&context(), other).unwrap();
+            }
+            fill(&fs);
+            fs.fallocate(&context(), inode, what, (1 << 20) + 4096 + skew, 4096).unwrap();
+            judge(fs, &device);
+        }
+    }
+}
+
+/// A large write goes in pieces: one of them found no room, and those before it stayed in the file.
+#[test]
+fn a_write_that_does_not_fit_leaves_the_file_as_it_was() {
+    let device = Arc::new(formatted(&ext4(1024), 16 << 20));
+    let fs = open_on(&device, OpenOptions { dirty_data_bytes: 1 << 20, ..OpenOptions::default() });
+    let inode = file(&fs, ROOT, FILE);
+    fs.write(&context(), inode, 0, b"as it was").unwrap();
+    let free = fs.statistics().blocks_free;
+    assert!(matches!(fs.append(&context(), inode, &vec![7; 20 << 20]), Err(Error::NoSpace)));
+    assert!(matches!(fs.write(&context(), inode, 0, &vec![7; 20 << 20]), Err(Error::NoSpace)));
+    assert_eq!(content(&fs, inode), b"as it was");
+    assert_eq!(fs.statistics().blocks_free, free);
+    judge(fs, &device);
 }

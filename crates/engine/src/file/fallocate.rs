@@ -161,7 +161,8 @@ impl LockedFile<'_> {
         let waits = here.found.is_none() && self.data.block(at).is_some();
         let pool = if waits { self.files.volume.rules.ahead_of_data } else { Pool::Ordinary };
         let how = How { pool, ..how };
-        handle.set_pool(how.pool);
+        // What is mapped changes its state: that takes a node at most.
+        handle.set_pool(if here.found.is_some() { Pool::Reserve } else { pool });
         if !zero {
             self.data.pages.note_gaps(core.extent_root());
         }
@@ -369,6 +370,8 @@ impl LockedFile<'_> {
         self.files.volume.space.discard_preallocations(self.ctx, self.inode);
         let shift = self.files.prepare_shift(self.inode, blocks.start)?;
         let handle = self.files.volume.begin(self.ctx, shift.credits)?;
+        // For the node of a split.
+        handle.set_pool(Pool::Reserve);
         let mut core = self.inode.core_mut();
         let last = self.files.mapping.lookup_block(self.inode, &core, u32::MAX - 1)?;
         if last.found.or(last.left).is_some_and(|e| {

@@ -12,6 +12,7 @@
 //! What is promised is one of [`crate::requests::Rules`]: this is the product's way.
 
 use super::limits::{LOGGED_MAX, RUN_MAX};
+use super::part::Part;
 use crate::data::FileData;
 use crate::extents::blocks_for_entries;
 use crate::file::Files;
@@ -57,6 +58,21 @@ impl LockedFile<'_> {
         }
     }
 
+    /// Whether a write that goes in pieces fits, apart from what its mapping takes, once all that waits is written back.
+    ///
+    /// # Errors
+    /// Those of reading the mapping; those of write-back of this file.
+    pub(super) fn has_room_for(&mut self, all: Part<'_>) -> Result<bool> {
+        let blocks = all.blocks(self.files.volume.geometry().block_bits());
+        if self.data_fits(&blocks)? {
+            return Ok(true);
+        }
+        self.write_back()?;
+        // What others can not have written is told to who syncs them.
+        drop(self.files.write_back_others(self.ctx, || false));
+        self.data_fits(&blocks)
+    }
+
     /// Whether the blocks of a range that is to be written fit, apart from what their mapping takes.
     ///
     /// # Errors
@@ -77,7 +93,12 @@ impl LockedFile<'_> {
         let core = self.inode.core();
         let wants = self.files.wants(self.inode, &core, self.data, blocks)?;
         match self.files.volume.rules.promises {
-            Promises::DataAndMapping => self.note_promise(&core, &wants, Pool::Ordinary),
+            Promises::DataAndMapping => {
+                // What has its place needs nodes only: those are what the file system's own reserve is for, or space that was
+                // allocated ahead could not be written when nothing else is left.
+                let pool = if wants.clusters.is_empty() { Pool::Reserve } else { Pool::Ordinary };
+                self.note_promise(&core, &wants, pool)
+            }
             Promises::Data => self.files.reserve_one_by_one(self.ctx, self.data, &wants.clusters),
             Promises::Nothing => Ok(()),
         }

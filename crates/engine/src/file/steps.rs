@@ -6,6 +6,7 @@ use crate::extents::{self, HeldNodes};
 use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
 use crate::mapping::ExtentStore;
+use crate::pool::Pool;
 use crate::{Error, OpContext, Result};
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ impl Files {
         let mut at = range.start;
         while at < range.end {
             let handle = self.volume.begin(ctx, RUN_CREDITS)?;
+            handle.set_pool(Pool::Reserve);
             let mut core = inode.core_mut();
             self.volume.inodes.join_inode(&handle, inode, &mut core)?;
             let mut end = at;

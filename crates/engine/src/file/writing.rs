@@ -4,7 +4,7 @@ use super::limits::RUN_MAX;
 use super::part::Part;
 use super::{Files, LockedFile};
 use crate::inode::{Inode, InodeCore};
-use crate::{OpContext, Result};
+use crate::{Error, OpContext, Result};
 use blockyard_disk::num::u64_from_usize;
 use std::ops::Range;
 
@@ -90,6 +90,9 @@ impl Writing for Whole {
     /// In pieces, so that a write larger than the limit of dirty data can be written back on the way.
     fn write(&self, file: &mut LockedFile<'_>, all: Part<'_>) -> Result<usize> {
         let most = u64_from_usize((file.files.volume.options().dirty_data_bytes / 2).max(1 << 20));
+        if u64_from_usize(all.bytes.len()) > most && !file.has_room_for(all)? {
+            return Err(Error::NoSpace);
+        }
         let mut at = all.offset;
         while at < all.end() {
             let piece = all.within(at..all.end().min(at + most));

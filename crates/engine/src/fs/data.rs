@@ -16,7 +16,8 @@ impl FileSystem {
     /// [`FileSystem::fsync`] or [`FileSystem::sync`].
     ///
     /// # Errors
-    /// [`Error::NoSpace`], before anything changed unless the data fits and its mapping does not; [`Error::FileTooLarge`], [`Error::NotPermitted`],
+    /// [`Error::NoSpace`], before anything changed unless the data fits and its mapping does not, or others take the space of
+    /// a write in pieces meanwhile; [`Error::FileTooLarge`], [`Error::NotPermitted`],
     /// [`Error::IsDirectory`], [`Error::ReadOnly`], and those of reading.
     pub fn write(&self, ctx: &OpContext, inode: InodeNr, offset: u64, bytes: &[u8]) -> Result<()> {
         self.files.write(ctx, inode, offset, bytes)

@@ -36,6 +36,26 @@ pub(crate) fn fresh(options: &mkfs::Options, size: u64) -> (Arc<MemoryDevice>, F
     (device, fs)
 }
 
+/// An image of which root, too, may use all but the file system's own reserve.
+pub(crate) fn full() -> mkfs::Options {
+    let mut options = ext4(1024);
+    options.reserved_percent = Some(0.0);
+    options
+}
+
+/// Writes files until nothing is left of the space that is for all: the last blocks go to files that need none for their mapping.
+pub(crate) fn fill(fs: &FileSystem) {
+    let fillers = (0..7).map(|number| file(fs, ROOT, format!("filler{number}")));
+    for (filler, len) in fillers.collect::<Vec<_>>().into_iter().zip([64 << 10].into_iter().chain([1024; 6]))
+    {
+        let mut at = 0;
+        while let Ok(written) = fs.write_some(&context(), filler, at, &vec![9; len]) {
+            at += u64_from_usize(written);
+        }
+        fs.sync(&context()).unwrap();
+    }
+}
+
 /// Every operation finds the transaction too old: each is committed by itself.
 pub(crate) fn committing() -> OpenOptions {
     OpenOptions { commit_interval_seconds: 0, ..OpenOptions::default() }
