@@ -21,6 +21,7 @@ use crate::cache::{Buffer, MetaCache};
 use crate::data::FileData;
 use crate::directory::{DirNames, Known, NameCache};
 use crate::epoch::Epoch;
+use crate::features::NewFeatures;
 use crate::groups::Groups;
 use crate::requests::{Pages, Rules};
 use crate::txn::{Flushes, Handle, Transactions};
@@ -100,6 +101,8 @@ pub(crate) struct Inodes {
     /// Names of large directories that are known without their blocks.
     pub(crate) names: Arc<NameCache>,
     pub(crate) rules: Rules,
+    /// What the superblock must announce.
+    pub(crate) features: Arc<NewFeatures>,
 }
 
 /// What encoding an inode takes beside the inode.
@@ -108,6 +111,7 @@ pub(crate) struct Encoding<'a> {
     /// Whether `i_blocks` may be in blocks.
     pub(crate) huge_file: bool,
     pub(crate) block_bits: u32,
+    pub(crate) features: &'a NewFeatures,
 }
 
 /// The bytes of an inode of any size; those of the usual one lie in the core.
@@ -247,6 +251,9 @@ impl Inode {
         let epoch = self.epoch();
         debug_assert!(epoch != Epoch::NONE, "inode {} has nothing to encode", self.number);
         core.store_sectors(encoding.huge_file, encoding.block_bits);
+        if self.kind == FileType::Regular {
+            encoding.features.note_size(core.slot.raw().size());
+        }
         encoding.checksums.seal_inode(self.number, &mut core.slot);
         self.epoch.store(Epoch::NONE.raw(), Ordering::Relaxed);
         let Some((buffer, offset)) = &core.table else { return };

@@ -37,6 +37,7 @@ mod directory;
 mod epoch;
 mod error;
 pub mod extents;
+mod features;
 mod file;
 mod fs;
 mod groups;

@@ -223,10 +223,14 @@ impl Xattrs {
             // As in Linux (observed on 6.18): not even the time of change.
             return Ok(());
         }
+        let is_set = new.is_some();
         let (new, fresh) = new.unzip();
         let added = new.as_ref().map_or(0, |new| self.value_blocks(&new.value));
         let area = self.place_attribute(&core, &mut in_inode, &mut in_block, new)?;
         self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
+        if is_set {
+            self.volume.inodes.features.note_attribute();
+        }
         let mut unused = Vec::new();
         if old_list != in_block {
             unused =

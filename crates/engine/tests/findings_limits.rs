@@ -409,3 +409,66 @@ fn a_write_that_does_not_fit_leaves_the_file_as_it_was() {
     assert_eq!(fs.statistics().blocks_free, free);
     judge(fs, &device);
 }
+
+/// An image that debugfs has changed; none where there is no debugfs.
+fn changed(options: &mkfs::Options, commands: &[&str]) -> Option<MemoryDevice> {
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return None;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let commands: Vec<String> = commands.iter().map(|&command| command.to_owned()).collect();
+    Some(debugged(&formatted(options, 16 << 20), scratch.path(), &commands))
+}
+
+/// The first attribute block on an image without ext_attr left the feature off: e2fsck took the attribute away.
+#[test]
+fn the_first_attribute_block_brings_its_feature() {
+    for features in ["", "^has_journal"] {
+        let options = ext4(4096).features(features).inode_size(128);
+        let Some(base) = changed(&options, &["feature -ext_attr"]) else { return };
+        let attribute = |fs: &blockyard_engine::FileSystem| {
+            let inode = file(fs, ROOT, FILE);
+            fs.set_xattr(&context(), inode, b"user.a", b"x", XattrMode::Set).unwrap();
+            fs.fsync(&context(), inode).unwrap();
+        };
+        let device = Arc::new(base.duplicate());
+        let fs = open_on(&device, OpenOptions::default());
+        attribute(&fs);
+        judge(fs, &device);
+        let fs = open_on(&device, OpenOptions::default());
+        assert!(fs.superblock().features().compat.contains(Compat::EXT_ATTR));
+        if features.is_empty() {
+            after_each_write(&base, &OpenOptions::default(), attribute, |_| {});
+        }
+    }
+}
+
+/// The first file of 2 GiB on an image without large_file left the feature off, an error to e2fsck.
+#[test]
+fn the_first_large_file_brings_its_feature() {
+    type Grow = fn(&blockyard_engine::FileSystem, blockyard_disk::InodeNr);
+    let ways: [Grow; 4] = [
+        |fs, inode| fs.truncate(&context(), inode, 5 << 30).unwrap(),
+        |fs, inode| fs.write(&context(), inode, (2 << 30) - 1, b"x").unwrap(),
+        |fs, inode| fs.write_direct(&context(), inode, 2 << 30, &[1; 4096]).map(drop).unwrap(),
+        |fs, inode| fs.fallocate(&context(), inode, Fallocate::Allocate, 3 << 30, 4096).unwrap(),
+    ];
+    let Some(base) = changed(&ext4(4096).features("^resize_inode"), &["feature -large_file"]) else { return };
+    for (number, grow) in ways.into_iter().enumerate() {
+        let work = |fs: &blockyard_engine::FileSystem| {
+            let inode = file(fs, ROOT, FILE);
+            fs.truncate(&context(), inode, (2 << 30) - 1).unwrap();
+            fs.sync(&context()).unwrap();
+            assert!(!fs.superblock().features().ro_compat.contains(RoCompat::LARGE_FILE));
+            grow(fs, inode);
+            fs.fsync(&context(), inode).unwrap();
+        };
+        let device = Arc::new(base.duplicate());
+        let fs = open_on(&device, OpenOptions::default());
+        work(&fs);
+        judge(fs, &device);
+        let fs = open_on(&device, OpenOptions::default());
+        assert!(fs.superblock().features().ro_compat.contains(RoCompat::LARGE_FILE), "way {number}");
+        after_each_write(&base, &OpenOptions::default(), work, |_| {});
+    }
+}

@@ -153,6 +153,7 @@ impl Inodes {
             checksums: self.sb.checksums(),
             huge_file: self.sb.has_huge_file(),
             block_bits: self.sb.geometry().block_bits(),
+            features: &self.features,
         }
     }
 

@@ -175,8 +175,12 @@ impl Volume {
     /// them up anew.
     fn freeze_super_block(&self, newest_orphan: Option<InodeNr>) -> Option<Image> {
         let promised = self.journal.keeps_promises();
-        if promised && self.super_block.lock().raw().last_orphan() == newest_orphan {
-            return None;
+        {
+            let mut super_block = self.super_block.lock();
+            let adds = self.inodes.features.add_to(super_block.raw_mut());
+            if promised && !adds && super_block.raw().last_orphan() == newest_orphan {
+                return None;
+            }
         }
         let totals = self.groups.totals();
         let mut super_block = self.super_block.lock();

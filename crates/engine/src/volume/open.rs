@@ -5,6 +5,7 @@ use super::recover::recovered;
 use super::super_block::SuperBlock;
 use crate::cache::{Allowance, MetaCache};
 use crate::directory::NameCache;
+use crate::features::NewFeatures;
 use crate::groups::Groups;
 use crate::inode::{InodeTable, Inodes};
 use crate::journal::{Committed, Devices, HomeView, Limits, LogBlocks, LogJournal, Wanted};
@@ -79,6 +80,7 @@ impl Volume {
             flushes: Arc::clone(&flushes),
             names: Arc::clone(&names),
             rules: rules.clone(),
+            features: Arc::new(NewFeatures::none()),
         };
         Ok(Self {
             super_block: Mutex::new(rank::SUPERBLOCK, super_block),
