@@ -303,8 +303,7 @@ impl Xattrs {
             handle.join(buffer);
             let written = buffer.write(|bytes| list.write_block(bytes, 1));
             debug_assert!(written, "the list was found to fit");
-            let kept: Vec<u32> = values_of(list).collect();
-            return self.drop_values(handle, held, values_of(old_list).filter(|value| !kept.contains(value)));
+            return self.drop_values(handle, held, without(values_of(old_list), values_of(list)));
         }
         let _released = self.reserve_attribute_block(handle, core)?;
         let fresh =
@@ -425,6 +424,17 @@ impl Xattrs {
         let found = BlockHeader::read(bytes);
         found.map(drop).map_err(|defect| Corruption::new(defect.into()).in_block(number).into())
     }
+}
+
+/// The references that are left when each of `kept` is taken away once: two attributes may share a value.
+fn without(all: impl Iterator<Item = u32>, kept: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut all: Vec<u32> = all.collect();
+    for value in kept {
+        if let Some(at) = all.iter().position(|other| *other == value) {
+            all.swap_remove(at);
+        }
+    }
+    all
 }
 
 fn refcount(bytes: &[u8]) -> u32 {

@@ -270,3 +270,34 @@ fn direct_writes_leave_room_for_what_waits_beside_them() {
     }
     judge(fs, &device);
 }
+
+/// Linux gives equal values of one file one inode: when one of two attributes went, both references stayed.
+#[test]
+fn a_value_that_two_attributes_share_loses_one_reference() {
+    if !blockyard_testkit::require(&["e2fsck", "mke2fs", "root"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let image = scratch.path().join("image");
+    for change in ["remove", "replace", "remove both"] {
+        support::make(&["-O", "ea_inode,^has_journal", "-b", "4096", "-I", "128"], "32M", &image);
+        let mount = blockyard_testkit::LoopMount::new(&image, "").unwrap();
+        let path = mount.path().join("file");
+        std::fs::write(&path, "x").unwrap();
+        for name in ["user.a", "user.b"] {
+            rustix::fs::setxattr(&path, name, &[7; 6000], rustix::fs::XattrFlags::empty()).unwrap();
+        }
+        drop(mount);
+        let (device, fs) = support::open(&image);
+        let inode = fs.lookup(ROOT, FILE).unwrap();
+        match change {
+            "replace" => fs.set_xattr(&context(), inode, b"user.a", b"small", XattrMode::Set).unwrap(),
+            _ => fs.remove_xattr(&context(), inode, b"user.a").unwrap(),
+        }
+        assert_eq!(fs.xattr(inode, b"user.b").unwrap(), [7; 6000]);
+        if change == "remove both" {
+            fs.remove_xattr(&context(), inode, b"user.b").unwrap();
+        }
+        judge(fs, &device);
+    }
+}
