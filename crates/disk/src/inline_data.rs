@@ -6,7 +6,7 @@
 //!
 //! Invariant of a checked directory: the entries of each run fill it exactly.
 
-use crate::dirblock::{DirDefect, DirLayout, Entries, Packer};
+use crate::dirblock::{DirDefect, DirLayout, Entries, Packer, dots};
 
 /// Index of the attribute's name prefix (`system.`).
 pub const XATTR_INDEX: u8 = 7;
@@ -83,10 +83,53 @@ impl<'a> InlineData<'a> {
     }
 }
 
+/// An inline directory as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackedDir {
+    /// `i_block`.
+    pub head: [u8; HEAD_LEN],
+    /// The value of `system.data`.
+    pub tail: Vec<u8>,
+}
+
+/// An inline directory that holds what a linear block does, in the same order; its second run has `tail_len` bytes. `None` when
+/// there is no room for it.
+///
+/// # Errors
+/// The first [`DirDefect`] of the block.
+pub fn pack_dir(block: &[u8], layout: DirLayout, tail_len: usize) -> Result<Option<PackedDir>, DirDefect> {
+    let parent = dots(block, layout)?.parent;
+    let (mut head, mut tail) = ([0; HEAD_LEN], vec![0; tail_len]);
+    head[..DIR_HEADER_LEN].copy_from_slice(&parent.to_le_bytes());
+    let mut runs: Vec<Packer<'_>> = [&mut head[DIR_HEADER_LEN..], &mut tail]
+        .into_iter()
+        .filter(|run| !run.is_empty())
+        .map(|run| {
+            let layout = DirLayout { block_size: run.len(), tail: false, ..layout };
+            Packer::new(run, layout)
+        })
+        .collect();
+    let mut at = 0;
+    for entry in Entries::new(block, layout)?.skip(2) {
+        let entry = entry?;
+        if entry.inode == 0 {
+            continue;
+        }
+        while !runs[at].push(entry.inode, entry.file_type, entry.name) {
+            at += 1;
+            if at == runs.len() {
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(PackedDir { head, tail }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::dirblock;
+    use crate::inode::FileType;
     use proptest::prelude::*;
 
     const LAYOUT: DirLayout = DirLayout { block_size: 1024, tail: true, file_types: true, inodes_count: 100 };
@@ -135,6 +178,38 @@ mod tests {
         assert_eq!((dots.own, dots.parent), (15, 2));
         for name in [b"one".as_slice(), b"two", b"three"] {
             assert_eq!(dirblock::find(&block, LAYOUT, name).unwrap().unwrap().inode, 20);
+        }
+    }
+
+    #[test]
+    fn a_block_goes_back_into_the_inode_while_there_is_room() {
+        for (names, tail_len, fits) in [
+            (&[b"one".as_slice(), b"two"][..], 0, true),
+            (&[b"one", b"two", b"three"], 36, true),
+            (&[], 36, true),
+            (&[b"0123456789012345678901234567890123456789", b"three"], 16, true),
+            (&[b"0123456789012345678901234567890123456789", b"three"], 0, false),
+        ] {
+            let mut block = vec![7; 1024];
+            dirblock::init_dots(&mut block, LAYOUT, 15, 2);
+            for &name in names {
+                let entry = dirblock::NewEntry { inode: 20, file_type: FileType::Regular, name };
+                dirblock::insert(&mut block, LAYOUT, &entry).unwrap();
+            }
+            let Some(PackedDir { head, tail }) = pack_dir(&block, LAYOUT, tail_len).unwrap() else {
+                assert!(!fits);
+                continue;
+            };
+            assert!(fits);
+            assert_eq!(tail.len(), tail_len);
+            let data = InlineData { head: &head, tail: &tail };
+            let found: Vec<&[u8]> = data
+                .dir_entries(LAYOUT)
+                .map(|entry| entry.unwrap())
+                .filter(|entry| entry.inode != 0)
+                .map(|entry| entry.name)
+                .collect();
+            assert_eq!((found, data.parent()), (names.to_vec(), 2));
         }
     }
 

@@ -17,12 +17,13 @@ use blockyard_disk::checksum::{verify_dir_leaf, verify_htree};
 use blockyard_disk::dirblock::{self, DirLayout};
 use blockyard_disk::dirhash::{HashSeed, HashVersion};
 use blockyard_disk::htree::Index;
-use blockyard_disk::inline_data::{InlineData, XATTR_INDEX, XATTR_NAME};
+use blockyard_disk::inline_data::{self, InlineData, XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u64};
-use blockyard_disk::xattr::{AttributeList, Home, Value};
+use blockyard_disk::xattr::{Attribute, AttributeList, Home, Value};
 use blockyard_disk::{BlockNr, Compat, Corruption, CorruptionKind, Incompat, InodeNr};
 use std::cell::{Ref, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// An entry as `readdir` gives it.
@@ -42,26 +43,26 @@ pub struct DirEntry {
 /// Entries read at a time.
 const BATCH: usize = 128;
 
-/// One block of a directory: a buffer, or the synthesised block of a directory that lies in its inode.
+/// One block of a directory: a buffer, or the synthesised block of a directory that lies in its inode, which goes back there
+/// after a change.
 #[derive(Clone)]
 pub(crate) enum DirBlock {
     Buffer(Arc<Buffer>),
-    InInode(Arc<[u8]>),
+    InInode(Rc<RefCell<Vec<u8>>>),
 }
 
 impl NodeBlock for DirBlock {
     fn read<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         match self {
             Self::Buffer(buffer) => buffer.read(f),
-            Self::InInode(bytes) => f(bytes),
+            Self::InInode(bytes) => f(&bytes.borrow()),
         }
     }
 
     fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
         match self {
             Self::Buffer(buffer) => buffer.write(f),
-            // Directories leave the inode before they are changed.
-            Self::InInode(bytes) => f(&mut bytes.to_vec()),
+            Self::InInode(bytes) => f(&mut bytes.borrow_mut()),
         }
     }
 }
@@ -70,7 +71,7 @@ impl DirectoryBlock for DirBlock {
     fn read_leaf<R>(&self, f: impl FnOnce(&[u8], Option<&LeafNames>) -> R) -> R {
         match self {
             Self::Buffer(buffer) => buffer.read_leaf(f),
-            Self::InInode(bytes) => f(bytes, None),
+            Self::InInode(bytes) => f(&bytes.borrow(), None),
         }
     }
 
@@ -100,6 +101,8 @@ pub(crate) struct DirBlocks<'a> {
     inode: &'a Arc<Inode>,
     core: CoreAccess<'a>,
     change: Option<(&'a OpContext, &'a Handle<'a>)>,
+    /// The block that stands for a directory in its inode while that changes.
+    in_inode: Option<Rc<RefCell<Vec<u8>>>>,
 }
 
 impl DirBlocks<'_> {
@@ -129,12 +132,13 @@ impl DirectoryStore for DirBlocks<'_> {
     }
 
     fn load(&self, logical: u32, role: Role) -> Result<DirBlock> {
+        if let Some(bytes) = &self.in_inode {
+            return Ok(DirBlock::InInode(Rc::clone(bytes)));
+        }
         self.with_core(|core| {
             if core.map == InodeMap::Inline {
-                return self
-                    .directories
-                    .inline_directory(self.inode, core)
-                    .map(|bytes| DirBlock::InInode(bytes.into()));
+                let bytes = self.directories.inline_directory(self.inode, core)?;
+                return Ok(DirBlock::InInode(Rc::new(RefCell::new(bytes))));
             }
             if let Some(buffer) = self.inode.large().and_then(|large| large.buffer(logical)) {
                 return Ok(DirBlock::Buffer(buffer));
@@ -163,12 +167,14 @@ impl DirectoryStore for DirBlocks<'_> {
                 handle.join(buffer);
                 Ok(())
             }
+            (DirBlock::InInode(_), Some(_)) if self.in_inode.is_some() => Ok(()),
             _ => Err(Error::ReadOnly),
         }
     }
 
     fn append(&self, count: usize) -> Result<Vec<(u32, DirBlock)>> {
-        let (Some((ctx, handle)), CoreAccess::Alone(core)) = (self.change, &self.core) else {
+        let (Some((ctx, handle)), CoreAccess::Alone(core), None) = (self.change, &self.core, &self.in_inode)
+        else {
             return Err(Error::ReadOnly);
         };
         let mut core = core.borrow_mut();
@@ -259,7 +265,8 @@ impl Directories {
         core: &InodeCore,
         f: impl FnOnce(&Directory<'_, DirBlocks<'_>>) -> Result<R>,
     ) -> Result<R> {
-        let store = DirBlocks { directories: self, inode, core: CoreAccess::Shared(core), change: None };
+        let core_access = CoreAccess::Shared(core);
+        let store = DirBlocks { directories: self, inode, core: core_access, change: None, in_inode: None };
         f(&Directory::new(&store, &self.dir_rules(), self.is_indexed(core)))
     }
 
@@ -272,9 +279,7 @@ impl Directories {
         core: &mut InodeCore,
         f: impl FnOnce(&mut Directory<'_, DirBlocks<'_>>) -> Result<R>,
     ) -> Result<R> {
-        if core.map == InodeMap::Inline {
-            self.leave_inline_directory(ctx, handle, inode, core)?;
-        }
+        let in_inode = self.block_of_inline(ctx, handle, inode, core)?;
         let indexed = self.is_indexed(core);
         if !indexed && core.flags().contains(InodeFlags::INDEX) {
             // The file system lost `dir_index`: names go where the index was. As in Linux (observed on 6.18).
@@ -283,13 +288,20 @@ impl Directories {
         }
         let rules = self.dir_rules();
         let (result, indexed_now) = {
-            let change = Some((ctx, handle));
-            let store =
-                DirBlocks { directories: self, inode, core: CoreAccess::Alone(RefCell::new(core)), change };
+            let store = DirBlocks {
+                directories: self,
+                inode,
+                core: CoreAccess::Alone(RefCell::new(core)),
+                change: Some((ctx, handle)),
+                in_inode: in_inode.clone(),
+            };
             let mut directory = Directory::new(&store, &rules, indexed);
             let result = f(&mut directory);
             (result, directory.is_indexed())
         };
+        if let (Ok(_), Some(block)) = (&result, in_inode) {
+            self.put_back_inline(ctx, handle, inode, core, &block.borrow())?;
+        }
         if indexed_now && !indexed {
             let flags = core.flags() | InodeFlags::INDEX;
             core.slot.raw_mut().set_flags(flags);
@@ -467,6 +479,60 @@ impl Directories {
         Ok(BlockNr::new(physical))
     }
 
+    /// The block that stands for a directory in its inode while it changes; a directory whose block has no room for any name
+    /// more leaves its inode.
+    fn block_of_inline(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        core: &mut InodeCore,
+    ) -> Result<Option<Rc<RefCell<Vec<u8>>>>> {
+        if core.map != InodeMap::Inline {
+            return Ok(None);
+        }
+        let block = self.inline_directory(inode, core)?;
+        let capacity = usize_from_u64(core.size) + 2 * DirLayout::entry_len(2);
+        if capacity + DirLayout::entry_len(dirblock::NAME_LEN_MAX) <= self.dir_layout().usable() {
+            return Ok(Some(Rc::new(RefCell::new(block))));
+        }
+        self.leave_inline_directory(ctx, handle, inode, core, &block)?;
+        Ok(None)
+    }
+
+    /// Puts the entries of a directory that has changed back into its inode, as Linux does while there is room there; where
+    /// there is none, into a block. On an error nothing has changed.
+    fn put_back_inline(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        core: &mut InodeCore,
+        block: &[u8],
+    ) -> Result<()> {
+        let damaged = |rule: String| Error::Directory { inode: inode.number(), block: 0, rule };
+        let area_at = core.slot.bytes().len() - core.slot.attribute_area().len();
+        let mut list = AttributeList::parse(core.slot.attribute_area(), Home::Inode)
+            .map_err(|defect| damaged(defect.to_string()))?;
+        let tail_len = match list.find(XATTR_INDEX, XATTR_NAME).map(|attribute| &attribute.value) {
+            Some(Value::Bytes(bytes)) => bytes.len(),
+            _ => 0,
+        };
+        let packed = inline_data::pack_dir(block, self.dir_layout(), tail_len)
+            .map_err(|defect| damaged(defect.to_string()))?;
+        let Some(inline_data::PackedDir { head, tail }) = packed else {
+            return self.leave_inline_directory(ctx, handle, inode, core, block);
+        };
+        if tail_len > 0 {
+            let name = XATTR_NAME.to_vec();
+            list.set(Attribute { index: XATTR_INDEX, name, value: Value::Bytes(tail) });
+            let written = list.write_inode_area(&mut core.slot.bytes_mut()[area_at..]);
+            debug_assert!(written, "a list with a value of the same length fits where it was");
+        }
+        *core.root_mut() = head;
+        Ok(())
+    }
+
     /// The entries of a directory that lies in its inode, as a linear block.
     fn inline_directory(&self, inode: &Inode, core: &InodeCore) -> Result<Vec<u8>> {
         let damaged = |rule: String| Error::Directory { inode: inode.number(), block: 0, rule };
@@ -483,22 +549,22 @@ impl Directories {
         Ok(block)
     }
 
-    /// Moves a directory out of its inode into a block.
+    /// Moves a directory out of its inode into a block of these bytes.
     fn leave_inline_directory(
         &self,
         ctx: &OpContext,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         core: &mut InodeCore,
+        bytes: &[u8],
     ) -> Result<()> {
-        let bytes = self.inline_directory(inode, core)?;
         let (slot, map, size) = (core.slot.clone(), core.map, usize_from_u64(core.size));
         self.files.clear_inline(core);
         core.set_size(0);
         match self.append_dir_blocks(ctx, handle, inode, core, 1) {
             Ok(blocks) => {
                 for (_, buffer) in blocks {
-                    buffer.write(|block| block.copy_from_slice(&bytes));
+                    buffer.write(|block| block.copy_from_slice(bytes));
                 }
                 Ok(())
             }

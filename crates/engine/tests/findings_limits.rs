@@ -472,3 +472,62 @@ fn the_first_large_file_brings_its_feature() {
         after_each_write(&base, &OpenOptions::default(), work, |_| {});
     }
 }
+
+/// On a full image no name left a directory in its inode, and a move that did not find the block for that ended the instance.
+#[test]
+fn directories_in_inodes_change_without_a_block() {
+    for features in ["inline_data", "inline_data,^has_journal"] {
+        let options = full().inode_size(256).features(features);
+        let Some(base) = changed(&options, &["mkdir d", "mkdir d/sub", "mkdir other", "mkdir other/sub"])
+        else {
+            return;
+        };
+        let device = Arc::new(base);
+        let fs = open_on(&device, OpenOptions::default());
+        let [dir, other] = [b"d".as_slice(), b"other"].map(|name| fs.lookup(ROOT, name).unwrap());
+        let sub = fs.lookup(dir, b"sub").unwrap();
+        let big = directory(&fs, ROOT, "big");
+        for number in 0..20 {
+            file(&fs, big, format!("a-name-that-is-longer-{number}"));
+        }
+        let inode = file(&fs, dir, "f");
+        file(&fs, other, "g");
+        fill(&fs);
+        let replace = RenameMode::Replace;
+        fs.rename(&context(), (dir, b"f"), (big, b"f"), replace).unwrap();
+        fs.rename(&context(), (dir, b"sub"), (big, b"sub"), replace).unwrap();
+        assert_eq!(fs.lookup(sub, b"..").unwrap(), big);
+        fs.rename(&context(), (big, b"f"), (other, b"g"), RenameMode::Exchange).unwrap();
+        fs.rename(&context(), (big, b"sub"), (other, b"sub"), RenameMode::Exchange).unwrap();
+        assert_eq!((fs.lookup(other, b"g").unwrap(), fs.lookup(sub, b"..").unwrap()), (inode, other));
+        fs.unlink(&context(), other, b"g").unwrap();
+        fs.rmdir(&context(), other, b"sub").unwrap();
+        fs.rmdir(&context(), ROOT, b"other").unwrap();
+        fs.rmdir(&context(), ROOT, b"d").unwrap();
+        assert!(!fs.has_failed());
+        judge(fs, &device);
+    }
+}
+
+/// Names that a directory in its inode has no room for take a block; those it has room for take none, and all stay through both.
+#[test]
+fn a_directory_leaves_its_inode_when_it_is_full() {
+    let Some(base) = changed(&ext4(1024).inode_size(256).features("inline_data"), &["mkdir d"]) else {
+        return;
+    };
+    let device = Arc::new(base);
+    let fs = open_on(&device, OpenOptions::default());
+    let dir = fs.lookup(ROOT, b"d").unwrap();
+    let blocks = |fs: &blockyard_engine::FileSystem| fs.attributes(dir).unwrap().sectors;
+    for number in 0..12 {
+        file(&fs, dir, format!("n{number}"));
+        let expected = if number < 3 { 0 } else { blocks(&fs) };
+        assert_eq!(blocks(&fs), expected, "{number} names");
+        fs.commit(&context()).unwrap();
+    }
+    assert!(blocks(&fs) > 0);
+    for number in 0..12 {
+        fs.lookup(dir, format!("n{number}").as_bytes()).unwrap();
+    }
+    judge(fs, &device);
+}
