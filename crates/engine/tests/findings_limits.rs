@@ -353,63 +353,6 @@ fn hashes_of_values_have_all_their_bits() {
     }
 }
 
-/// On a full image writes into space that was allocated ahead found none: its promise had to come from what was ordinary.
-#[test]
-fn space_allocated_ahead_takes_writes_on_a_full_image() {
-    let (device, fs) = fresh(&full(), 8 << 20);
-    let inode = file(&fs, ROOT, FILE);
-    fs.fallocate(&context(), inode, Fallocate::Allocate, 0, 1 << 20).unwrap();
-    fs.sync(&context()).unwrap();
-    fill(&fs);
-    for number in 0..500 {
-        fs.write(&context(), inode, number * 2048, &[5; 1024]).unwrap();
-    }
-    fs.fsync(&context(), inode).unwrap();
-    for number in 0..500 {
-        assert_eq!(part(&fs, inode, number * 2048, 1025)[..], [[5; 1024].as_slice(), &[0]].concat());
-    }
-    judge(fs, &device);
-}
-
-/// On a full image an insertion and a zeroed range found no node for the split, which the file system's own reserve is for.
-#[test]
-fn ranges_of_a_full_image_find_a_node() {
-    for what in [Fallocate::InsertRange, Fallocate::ZeroRange, Fallocate::CollapseRange, Fallocate::PunchHole]
-    {
-        for skew in [0, 100] {
-            if skew > 0 && what != Fallocate::ZeroRange {
-                continue;
-            }
-            let (device, fs) = fresh(&full(), 8 << 20);
-            let [inode, other] = [FILE, b"other"].map(|name| file(&fs, ROOT, name));
-            for number in 0..4 {
-                fs.write(&context(), inode, number << 20, &[7; 20 << 10]).unwrap();
-                fs.fsync(&context(), inode).unwrap();
-                fs.write(&context(), other, number << 20, &[8; 20 << 10]).unwrap();
-                fs.fsync(&context(), other).unwrap();
-            }
-            fill(&fs);
-            fs.fallocate(&context(), inode, what, (1 << 20) + 4096 + skew, 4096).unwrap();
-            judge(fs, &device);
-        }
-    }
-}
-
-/// A large write goes in pieces: one of them found no room, and those before it stayed in the file.
-#[test]
-fn a_write_that_does_not_fit_leaves_the_file_as_it_was() {
-    let device = Arc::new(formatted(&ext4(1024), 16 << 20));
-    let fs = open_on(&device, OpenOptions { dirty_data_bytes: 1 << 20, ..OpenOptions::default() });
-    let inode = file(&fs, ROOT, FILE);
-    fs.write(&context(), inode, 0, b"as it was").unwrap();
-    let free = fs.statistics().blocks_free;
-    assert!(matches!(fs.append(&context(), inode, &vec![7; 20 << 20]), Err(Error::NoSpace)));
-    assert!(matches!(fs.write(&context(), inode, 0, &vec![7; 20 << 20]), Err(Error::NoSpace)));
-    assert_eq!(content(&fs, inode), b"as it was");
-    assert_eq!(fs.statistics().blocks_free, free);
-    judge(fs, &device);
-}
-
 /// An image that debugfs has changed; none where there is no debugfs.
 fn changed(options: &mkfs::Options, commands: &[&str]) -> Option<MemoryDevice> {
     if !blockyard_testkit::require(&["debugfs"]) {
@@ -471,6 +414,147 @@ fn the_first_large_file_brings_its_feature() {
         assert!(fs.superblock().features().ro_compat.contains(RoCompat::LARGE_FILE), "way {number}");
         after_each_write(&base, &OpenOptions::default(), work, |_| {});
     }
+}
+
+/// An index that had been switched off was overwritten by the first name, and the directory still said that it had one.
+#[test]
+fn a_change_takes_the_mark_of_an_index_that_is_switched_off() {
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let (device, fs) = fresh(&ext4(1024).features("^metadata_csum"), 16 << 20);
+    let dir = directory(&fs, ROOT, "dir");
+    let names: Vec<String> = (0..100).map(|number| format!("a-longer-name-{number}")).collect();
+    for name in &names {
+        file(&fs, dir, name);
+    }
+    fs.close(&context()).unwrap();
+    for change in ["create", "unlink", "rename"] {
+        let off = debugged(&device, scratch.path(), &["feature -dir_index".to_owned()]);
+        let off = Arc::new(off);
+        let fs = open_on(&off, OpenOptions::default());
+        let mut expected: Vec<Vec<u8>> = names.iter().map(|name| name.clone().into_bytes()).collect();
+        match change {
+            "create" => {
+                file(&fs, dir, "new");
+                expected.push(b"new".to_vec());
+            }
+            "unlink" => fs.unlink(&context(), dir, &expected.pop().unwrap()).unwrap(),
+            _ => {
+                let old = expected.pop().unwrap();
+                fs.rename(&context(), (dir, &old), (dir, b"new"), RenameMode::Replace).unwrap();
+                expected.push(b"new".to_vec());
+            }
+        }
+        judge(fs, &off);
+        let on = Arc::new(debugged(&off, scratch.path(), &["feature +dir_index".to_owned()]));
+        let fs = open_on(&on, OpenOptions::default());
+        for name in &expected {
+            fs.lookup(dir, name).unwrap();
+        }
+        judge(fs, &on);
+    }
+}
+
+/// New files and directories had no project, and names crossed the borders of projects.
+#[test]
+fn projects_are_inherited_and_keep_their_names() {
+    let Some(base) = changed(
+        &ext4(4096),
+        &[
+            "feature +project",
+            "mkdir dir",
+            "set_inode_field dir projid 1234",
+            "set_inode_field dir flags 0x20080000",
+        ],
+    ) else {
+        return;
+    };
+    let device = Arc::new(base);
+    let fs = open_on(&device, OpenOptions::default());
+    let dir = fs.lookup(ROOT, b"dir").unwrap();
+    let plain = file(&fs, ROOT, FILE);
+    let plain_dir = directory(&fs, ROOT, "plain");
+    let (ours, sub) = (file(&fs, dir, "ours"), directory(&fs, dir, "sub"));
+    let below = file(&fs, sub, "below");
+    let link = fs.symlink(&context(), dir, b"symlink", b"target").unwrap();
+    assert!(matches!(fs.link(&context(), plain, dir, b"l"), Err(Error::CrossDevice)));
+    let crossing = |from, to, mode| {
+        let done = fs.rename(&context(), from, to, mode);
+        assert!(matches!(done, Err(Error::CrossDevice)), "{done:?}");
+    };
+    crossing((ROOT, FILE), (dir, b"m"), RenameMode::Replace);
+    crossing((ROOT, FILE), (dir, b"ours"), RenameMode::Replace);
+    crossing((ROOT, b"plain"), (dir, b"m"), RenameMode::Replace);
+    crossing((ROOT, FILE), (dir, b"ours"), RenameMode::Exchange);
+    crossing((dir, b"ours"), (ROOT, FILE), RenameMode::Exchange);
+    fs.link(&context(), ours, sub, b"l").unwrap();
+    fs.rename(&context(), (dir, b"ours"), (sub, b"m"), RenameMode::Replace).unwrap();
+    // Out of a project a name may go: where it goes to, nothing is inherited.
+    fs.rename(&context(), (sub, b"m"), (plain_dir, b"m"), RenameMode::Replace).unwrap();
+    judge(fs, &device);
+    let reader = blockyard_inspect::reader::Reader::open(device).unwrap();
+    for (inode, project) in [(plain, 0), (ours, 1234), (sub, 1234), (below, 1234), (link, 1234)] {
+        assert_eq!(reader.inode(inode).unwrap().slot().project(), project, "inode {inode}");
+    }
+}
+
+/// On a full image writes into space that was allocated ahead found none: its promise had to come from what was ordinary.
+#[test]
+fn space_allocated_ahead_takes_writes_on_a_full_image() {
+    let (device, fs) = fresh(&full(), 8 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    fs.fallocate(&context(), inode, Fallocate::Allocate, 0, 1 << 20).unwrap();
+    fs.sync(&context()).unwrap();
+    fill(&fs);
+    for number in 0..500 {
+        fs.write(&context(), inode, number * 2048, &[5; 1024]).unwrap();
+    }
+    fs.fsync(&context(), inode).unwrap();
+    for number in 0..500 {
+        assert_eq!(part(&fs, inode, number * 2048, 1025)[..], [[5; 1024].as_slice(), &[0]].concat());
+    }
+    judge(fs, &device);
+}
+
+/// On a full image an insertion and a zeroed range found no node for the split, which the file system's own reserve is for.
+#[test]
+fn ranges_of_a_full_image_find_a_node() {
+    for what in [Fallocate::InsertRange, Fallocate::ZeroRange, Fallocate::CollapseRange, Fallocate::PunchHole]
+    {
+        for skew in [0, 100] {
+            if skew > 0 && what != Fallocate::ZeroRange {
+                continue;
+            }
+            let (device, fs) = fresh(&full(), 8 << 20);
+            let [inode, other] = [FILE, b"other"].map(|name| file(&fs, ROOT, name));
+            for number in 0..4 {
+                fs.write(&context(), inode, number << 20, &[7; 20 << 10]).unwrap();
+                fs.fsync(&context(), inode).unwrap();
+                fs.write(&context(), other, number << 20, &[8; 20 << 10]).unwrap();
+                fs.fsync(&context(), other).unwrap();
+            }
+            fill(&fs);
+            fs.fallocate(&context(), inode, what, (1 << 20) + 4096 + skew, 4096).unwrap();
+            judge(fs, &device);
+        }
+    }
+}
+
+/// A large write goes in pieces: one of them found no room, and those before it stayed in the file.
+#[test]
+fn a_write_that_does_not_fit_leaves_the_file_as_it_was() {
+    let device = Arc::new(formatted(&ext4(1024), 16 << 20));
+    let fs = open_on(&device, OpenOptions { dirty_data_bytes: 1 << 20, ..OpenOptions::default() });
+    let inode = file(&fs, ROOT, FILE);
+    fs.write(&context(), inode, 0, b"as it was").unwrap();
+    let free = fs.statistics().blocks_free;
+    assert!(matches!(fs.append(&context(), inode, &vec![7; 20 << 20]), Err(Error::NoSpace)));
+    assert!(matches!(fs.write(&context(), inode, 0, &vec![7; 20 << 20]), Err(Error::NoSpace)));
+    assert_eq!(content(&fs, inode), b"as it was");
+    assert_eq!(fs.statistics().blocks_free, free);
+    judge(fs, &device);
 }
 
 /// On a full image no name left a directory in its inode, and a move that did not find the block for that ended the instance.

@@ -38,6 +38,12 @@ impl InodeCore {
         if self.flags().contains(InodeFlags::ENCRYPT) { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
+    /// Fails when a directory that hands its project on would get a name of something that has another (chattr(1), `P`).
+    pub(super) fn check_project(&self, child: &Self) -> Result<()> {
+        let is_bound = self.flags().contains(InodeFlags::PROJINHERIT);
+        if is_bound && self.slot.project() != child.slot.project() { Err(Error::CrossDevice) } else { Ok(()) }
+    }
+
     /// Fails when a directory may not lose the name of `child`. The reasons come in the order of Linux: flags, then
     /// types, then what is in the child.
     pub(super) fn check_may_remove(&self, child: &Self) -> Result<()> {
@@ -109,6 +115,7 @@ impl Namespace {
         if core.links() >= LINKS_MAX {
             return Err(Error::TooManyLinks);
         }
+        dir.check_project(&core)?;
         self.volume.inodes.join_inode(&handle, &parent, &mut dir)?;
         self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
         self.directories.change_directory(ctx, &handle, &parent, &mut dir, |directory| {

@@ -156,6 +156,9 @@ impl Namespace {
         let mut children = Children::lock(&moved.child, victim);
         check_may_rename(&mut parents, &children)?;
         parents.target().check_may_hold()?;
+        if crosses {
+            parents.target().check_project(&children.moved)?;
+        }
         if let (Some(victim), Some(core)) = (victim, &children.other) {
             match (is_directory, victim.kind() == FileType::Directory) {
                 (true, false) => return Err(Error::NotDirectory),
@@ -231,6 +234,10 @@ impl Namespace {
         check_may_rename(&mut parents, &children)?;
         parents.old.check_may_hold()?;
         parents.target().check_may_hold()?;
+        if let (true, Some(other)) = (crosses, &children.other) {
+            parents.target().check_project(&children.moved)?;
+            parents.old.check_project(other)?;
+        }
         if crosses && directories == [true, false] {
             self.check_dir_links(parents.target())?;
         }

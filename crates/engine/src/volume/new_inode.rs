@@ -156,6 +156,9 @@ impl Volume {
         let mapped = matches!(new.kind, FileType::Regular | FileType::Directory);
         let extents = mapped && self.sb.features().incompat.contains(Incompat::EXTENTS);
         flags.set(InodeFlags::EXTENTS, extents);
+        if parent.flags().contains(InodeFlags::PROJINHERIT) {
+            slot.set_project(parent.slot.project());
+        }
         let raw = slot.raw_mut();
         raw.i_mode.set(new.kind.mode_bits() | permissions);
         raw.set_uid(ctx.uid);
