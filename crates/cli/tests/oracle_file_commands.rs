@@ -281,3 +281,26 @@ fn what_cannot_be_done_is_said_in_a_line_and_leaves_the_image() {
     fails(&["get", "-r", image, "/trap/.", out.to_str().unwrap()], 1, "exists and is not a directory");
     assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
+
+/// A directory that a name below it leads back to was emptied for ever.
+#[test]
+fn removing_a_tree_that_leads_back_ends() {
+    if !require(&["e2fsck", "mke2fs", "debugfs"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let image = scratch.path().join("image");
+    mke2fs(&image, &["-t", "ext4", "-b", "1024", "-O", "^has_journal"], "4M");
+    let image = image.to_str().unwrap();
+    done(&["mkdir", "-p", image, "/a/b"]);
+    for (link, what) in [("ln /a /a/b/back", "/a/b/back"), ("ln /a/b /a/b/self", "/a/b/self")] {
+        run("debugfs", &["-w", "-R", link, image]);
+        let output = blockyard(&["rm", "-r", image, "/a"]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains(what) && errors.contains("met before"), "{errors}");
+        run("debugfs", &["-w", "-R", &format!("unlink {what}"), image]);
+    }
+    done(&["rm", "-r", image, "/a"]);
+    e2fsck_clean(Path::new(image));
+}

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::{DirEntry, Error};
@@ -111,8 +111,10 @@ fn directory(volume: &Volume<'_>, parent: InodeNr, name: &[u8], path: &[u8]) -> 
 }
 
 /// Removes a directory with its content, depth first, without recursion: directories may lie in each other deeper than
-/// a stack is. Names that cannot be removed are reported and passed over, and keep the directories they lie in.
+/// a stack is. Names that cannot be removed are reported and passed over, and keep the directories they lie in: so do those of
+/// directories that were met before, which a damaged tree may lead back to.
 fn tree(volume: &mut Volume<'_>, place: Place, inode: InodeNr) -> Result<()> {
+    let mut met = HashSet::from([inode]);
     let mut open = vec![Emptying::new(place, inode)];
     while let Some(mut top) = open.pop() {
         let Some(entry) = top.next(volume)? else {
@@ -129,6 +131,13 @@ fn tree(volume: &mut Volume<'_>, place: Place, inode: InodeNr) -> Result<()> {
         };
         let path = join(&top.path, &entry.name);
         if volume.kind(entry.inode).at(&path)? == FileType::Directory {
+            if !met.insert(entry.inode) {
+                let shown = String::from_utf8_lossy(&path);
+                volume.report(anyhow!("{shown}: the directory was met before: the image is damaged"))?;
+                top.kept.insert(entry.name);
+                open.push(top);
+                continue;
+            }
             let place = Place { parent: top.inode, name: entry.name, path };
             open.push(top);
             open.push(Emptying::new(place, entry.inode));
