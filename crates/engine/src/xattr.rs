@@ -18,8 +18,8 @@ use blockyard_disk::inline_data::{XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::xattr::{
-    Attribute, AttributeList, BlockHeader, Home, Value, acl_from_posix, acl_to_posix, has_magic, join_name,
-    split_name,
+    Attribute, AttributeList, BlockHeader, Home, Value, acl_from_posix, acl_mode, acl_to_posix,
+    acl_with_mode, has_magic, join_name, split_name,
 };
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, InodeNr};
 use std::sync::Arc;
@@ -43,7 +43,9 @@ const CREDITS: usize = 12;
 /// Longest value.
 const VALUE_MAX: usize = 65_536;
 /// Name prefixes whose values are access control lists.
-const ACLS: [u8; 2] = [2, 3];
+const ACLS: [u8; 2] = [ACCESS_LIST, 3];
+/// The one that shares permissions with the mode.
+const ACCESS_LIST: u8 = 2;
 
 /// Longest name, its prefix included: what the kernel's calls take and list.
 const NAME_MAX: usize = 255;
@@ -61,6 +63,15 @@ fn attribute_name(name: &[u8]) -> Result<(u8, &[u8])> {
 pub(crate) struct Xattrs {
     volume: Arc<Volume>,
     files: Arc<Files>,
+}
+
+/// An attribute that is set.
+struct NewValue<'a> {
+    attribute: Attribute,
+    /// The inode that holds its value, where it is not in the attribute.
+    fresh: Option<FreshValue<'a>>,
+    /// The nine bits of the mode that change with it.
+    permissions: Option<u16>,
 }
 
 /// The attributes of one inode, by place.
@@ -137,9 +148,11 @@ impl Xattrs {
             value.to_vec()
         };
         let value = Value::Bytes(bytes);
+        let permissions = permissions_of(index, &value);
         let set = |value| {
             let attribute = Attribute { index, name: rest.to_vec(), value };
-            self.change_xattrs(ctx, inode, (index, rest), Some((attribute, None)), mode)
+            let new = NewValue { attribute, fresh: None, permissions };
+            self.change_xattrs(ctx, inode, (index, rest), Some(new), mode)
         };
         match set(value.clone()) {
             Err(Error::NoSpace) if self.keeps_values_in_inodes() => {}
@@ -167,13 +180,9 @@ impl Xattrs {
         let hash = self.value_hash(bytes);
         let reference = Self::reference_to(&value, name, bytes.len(), hash);
         let attribute = Attribute { index, name: name.to_vec(), value: reference };
-        let set = self.change_xattrs(
-            ctx,
-            inode,
-            (index, name),
-            Some((attribute, Some(FreshValue { inode: &value, hash }))),
-            mode,
-        );
+        let permissions = if index == ACCESS_LIST { acl_mode(bytes) } else { None };
+        let new = NewValue { attribute, fresh: Some(FreshValue { inode: &value, hash }), permissions };
+        let set = self.change_xattrs(ctx, inode, (index, name), Some(new), mode);
         if set.is_err() {
             self.abandon_value(ctx, &value)?;
         }
@@ -191,22 +200,67 @@ impl Xattrs {
         ctx: &OpContext,
         inode: InodeNr,
         (index, name): (u8, &[u8]),
-        new: Option<(Attribute, Option<FreshValue<'_>>)>,
+        new: Option<NewValue<'_>>,
         mode: XattrMode,
     ) -> Result<()> {
         if (index, name) == (XATTR_INDEX, XATTR_NAME) {
             return Err(Error::NotSupported("changing system.data"));
         }
         let inode = self.volume.inodes.inode(inode)?;
-        let alone = inode.write();
-        let held = self.value_inodes(&inode, &inode.core())?;
+        let unused = {
+            let _alone = inode.write();
+            self.change_in(ctx, &inode, (index, name), new, mode)?
+        };
+        unused.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
+    }
+
+    /// Makes the access control list of an inode, if there is one, agree with a mode that it is about to get, and sets the nine
+    /// bits that they share. The caller holds the inode's content exclusively.
+    pub(crate) fn fit_access_list(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        permissions: u16,
+    ) -> Result<()> {
+        let places = self.attribute_places(inode, &inode.core())?;
+        let block = places.block.as_ref().map(|(_, list)| list);
+        let mut lists = [Some(&places.in_inode), block].into_iter().flatten();
+        let Some(old) = lists.find_map(|list| list.find(ACCESS_LIST, b"")) else { return Ok(()) };
+        let Value::Bytes(bytes) = &old.value else {
+            return Err(Error::NotSupported(
+                "the mode of a file whose access control list has its own inode",
+            ));
+        };
+        let list = acl_with_mode(bytes, permissions).ok_or_else(|| damaged(inode))?;
+        if list == *bytes {
+            return Ok(());
+        }
+        let value = Value::Bytes(list);
+        let permissions = permissions_of(ACCESS_LIST, &value);
+        let attribute = Attribute { index: ACCESS_LIST, name: Vec::new(), value };
+        let new = NewValue { attribute, fresh: None, permissions };
+        let unused = self.change_in(ctx, inode, (ACCESS_LIST, b""), Some(new), XattrMode::Set)?;
+        debug_assert!(unused.is_empty(), "the list was in no inode");
+        Ok(())
+    }
+
+    /// Changes one attribute; the caller holds the inode's content exclusively. Gives the values that nothing refers to any more.
+    fn change_in(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        (index, name): (u8, &[u8]),
+        new: Option<NewValue<'_>>,
+        mode: XattrMode,
+    ) -> Result<Vec<Arc<Inode>>> {
+        let held = self.value_inodes(inode, &inode.core())?;
         let handle = self.volume.begin(ctx, CREDITS + held.credits())?;
         let mut core = inode.core_mut();
         core.check_alive(inode.number())?;
         if core.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(Error::NotPermitted);
         }
-        let Places { mut in_inode, block } = self.attribute_places(&inode, &core)?;
+        let Places { mut in_inode, block } = self.attribute_places(inode, &core)?;
         let (buffer, old_list) = block.map_or((None, None), |(buffer, list)| (Some(buffer), Some(list)));
         let old_list = old_list.unwrap_or_default();
         let mut in_block = old_list.clone();
@@ -217,24 +271,27 @@ impl Xattrs {
             (None, XattrMode::Replace) => return Err(Error::NoAttribute),
             _ => {}
         }
-        if let (Some((new, None)), Some(old)) = (&new, &old)
-            && new.value == old.value
+        let permissions = new.as_ref().and_then(|new| new.permissions);
+        let mode_now = core.slot.raw().i_mode.get();
+        if let (Some(NewValue { attribute, fresh: None, .. }), Some(old)) = (&new, &old)
+            && attribute.value == old.value
+            && permissions.is_none_or(|permissions| mode_now & 0o777 == permissions)
         {
             // As in Linux (observed on 6.18): not even the time of change.
-            return Ok(());
+            return Ok(Vec::new());
         }
         let is_set = new.is_some();
-        let (new, fresh) = new.unzip();
+        let (new, fresh) = new.map(|new| (new.attribute, new.fresh)).unzip();
         let added = new.as_ref().map_or(0, |new| self.value_blocks(&new.value));
         let area = self.place_attribute(&core, &mut in_inode, &mut in_block, new)?;
-        self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         if is_set {
             self.volume.inodes.features.note_attribute();
         }
         let mut unused = Vec::new();
         if old_list != in_block {
             unused =
-                self.store_block(ctx, &handle, &inode, &mut core, buffer, (&old_list, &in_block), &held)?;
+                self.store_block(ctx, &handle, inode, &mut core, buffer, (&old_list, &in_block), &held)?;
         }
         let taken_out = from_inode.iter().filter_map(|attribute| attribute.value.inode());
         unused.extend(self.drop_values(&handle, &held, taken_out)?);
@@ -245,11 +302,11 @@ impl Xattrs {
         core.add_blocks(added - removed, self.volume.geometry().block_bits());
         let area_at = core.slot.bytes().len() - area.len();
         core.slot.bytes_mut()[area_at..].copy_from_slice(&area);
+        if let Some(permissions) = permissions {
+            core.slot.raw_mut().i_mode.set(mode_now & !0o777 | permissions);
+        }
         core.slot.set_changed(ctx.now);
-        drop(core);
-        drop(handle);
-        drop(alone);
-        unused.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
+        Ok(unused)
     }
 
     /// Puts the new attribute in the inode if it fits there, else in the block; gives the inode's area.
@@ -435,6 +492,14 @@ fn without(all: impl Iterator<Item = u32>, kept: impl Iterator<Item = u32>) -> V
         }
     }
     all
+}
+
+/// The bits of the mode that change with an attribute.
+fn permissions_of(index: u8, value: &Value) -> Option<u16> {
+    match value {
+        Value::Bytes(bytes) if index == ACCESS_LIST => acl_mode(bytes),
+        _ => None,
+    }
 }
 
 fn refcount(bytes: &[u8]) -> u32 {

@@ -615,3 +615,37 @@ fn a_directory_leaves_its_inode_when_it_is_full() {
     }
     judge(fs, &device);
 }
+
+/// A mode said less than the access control list granted: a change of one left the other as it was.
+#[test]
+fn a_mode_and_its_access_control_list_agree() {
+    const NAME: &[u8] = b"system.posix_acl_access";
+    let list = |owner: u16, mask: u16, others: u16| {
+        let none = u32::MAX;
+        let entries = [(1, owner, none), (2, 6, 1234), (4, 4, none), (16, mask, none), (32, others, none)];
+        let mut value = 2_u32.to_le_bytes().to_vec();
+        for (tag, permissions, id) in entries {
+            value.extend(u16::to_le_bytes(tag));
+            value.extend(u16::to_le_bytes(permissions));
+            value.extend(u32::to_le_bytes(id));
+        }
+        value
+    };
+    for inode_size in [128, 256] {
+        let (device, fs) = fresh(&ext4(4096).inode_size(inode_size), 32 << 20);
+        let inode = file(&fs, ROOT, FILE);
+        let mode = || fs.attributes(inode).unwrap().permissions;
+        fs.set_xattr(&context(), inode, NAME, &list(6, 6, 0), XattrMode::Set).unwrap();
+        assert_eq!(mode(), 0o660);
+        // What chmod makes of that list on Linux 6.18.
+        for (permissions, changed) in [(0o640, list(6, 4, 0)), (0o4777, list(7, 7, 7))] {
+            let changes = SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
+            fs.set_attributes(&context(), inode, &changes).unwrap();
+            assert_eq!(fs.xattr(inode, NAME).unwrap(), changed);
+            assert_eq!(mode(), permissions);
+        }
+        fs.set_xattr(&context(), inode, NAME, &list(6, 6, 0), XattrMode::Replace).unwrap();
+        assert_eq!(mode(), 0o4660);
+        judge(fs, &device);
+    }
+}

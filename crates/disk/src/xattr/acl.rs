@@ -9,7 +9,11 @@ const VERSION_POSIX: u32 = 2;
 const TAG_USER: u16 = 0x02;
 const TAG_GROUP: u16 = 0x08;
 /// Tags without: owner, owning group, mask, others.
-const TAGS_PLAIN: [u16; 4] = [0x01, 0x04, 0x10, 0x20];
+const TAGS_PLAIN: [u16; 4] = [TAG_OWNER, TAG_OWNING_GROUP, TAG_MASK, TAG_OTHERS];
+const TAG_OWNER: u16 = 0x01;
+const TAG_OWNING_GROUP: u16 = 0x04;
+const TAG_MASK: u16 = 0x10;
+const TAG_OTHERS: u16 = 0x20;
 /// The id where there is none.
 const ID_NONE: u32 = u32::MAX;
 
@@ -71,4 +75,66 @@ pub fn acl_from_posix(posix: &[u8]) -> Option<Vec<u8>> {
         rest = after;
     }
     Some(out)
+}
+
+/// Where the permissions stand that a list, in its form on disk, shares with the mode.
+#[derive(Default)]
+struct Shared {
+    owner: Option<usize>,
+    owning_group: Option<usize>,
+    mask: Option<usize>,
+    others: Option<usize>,
+}
+
+impl Shared {
+    fn of(disk: &[u8]) -> Option<Self> {
+        let (version, mut rest) = split_le32(disk)?;
+        if version != VERSION_DISK {
+            return None;
+        }
+        let mut shared = Self::default();
+        while !rest.is_empty() {
+            let (tag, after) = split_le16(rest)?;
+            let at = disk.len() - after.len();
+            let (_, after) = split_le16(after)?;
+            match tag {
+                TAG_OWNER => shared.owner = Some(at),
+                TAG_OWNING_GROUP => shared.owning_group = Some(at),
+                TAG_MASK => shared.mask = Some(at),
+                TAG_OTHERS => shared.others = Some(at),
+                _ => {}
+            }
+            rest = if tag_has_id(tag)? { split_le32(after)?.1 } else { after };
+        }
+        Some(shared)
+    }
+
+    /// With the shift of each in the mode. The group's bits of the mode are the mask, where there is one.
+    fn places(&self) -> [(Option<usize>, u32); 3] {
+        [(self.owner, 6), (self.mask.or(self.owning_group), 3), (self.others, 0)]
+    }
+}
+
+/// The nine bits of the mode that a list on disk stands for; `None` when it is damaged or says nothing of one of the three.
+#[must_use]
+pub fn acl_mode(disk: &[u8]) -> Option<u16> {
+    let mut mode = 0;
+    for (at, shift) in Shared::of(disk)?.places() {
+        let (permissions, _) = split_le16(disk.get(at?..)?)?;
+        mode |= (permissions & 7) << shift;
+    }
+    Some(mode)
+}
+
+/// A list on disk after a change of the mode: owner, mask (or owning group) and others are as `mode` says. `None` when
+/// it is damaged.
+#[must_use]
+pub fn acl_with_mode(disk: &[u8], mode: u16) -> Option<Vec<u8>> {
+    let mut changed = disk.to_vec();
+    for (at, shift) in Shared::of(disk)?.places() {
+        if let Some(at) = at {
+            changed.get_mut(at..at + 2)?.copy_from_slice(&(mode >> shift & 7).to_le_bytes());
+        }
+    }
+    Some(changed)
 }

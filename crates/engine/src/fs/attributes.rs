@@ -104,10 +104,12 @@ impl FileSystem {
         })
     }
 
-    /// Changes attributes; the change time is set.
+    /// Changes attributes; the change time is set. With the permissions an access control list changes: its owner, mask (or
+    /// owning group) and others.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for immutable and append-only files; as
+    /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for immutable and append-only files;
+    /// [`Error::NotSupported`] for permissions where the access control list lies in an inode of its own; as
     /// [`FileSystem::attributes`].
     pub fn set_attributes(&self, ctx: &OpContext, inode: InodeNr, changes: &SetAttributes) -> Result<()> {
         if [changes.accessed, changes.modified].into_iter().flatten().any(|time| time.nanoseconds >= SECOND) {
@@ -115,6 +117,10 @@ impl FileSystem {
         }
         let inode = self.volume.inodes.inode(inode)?;
         let _alone = inode.write();
+        if let Some(permissions) = changes.permissions {
+            // In a transaction of its own: a list and the bits that it shares with the mode agree after both.
+            self.xattrs.fit_access_list(ctx, &inode, permissions)?;
+        }
         let handle = self.volume.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();
         core.check_alive(inode.number())?;

@@ -21,7 +21,7 @@ impl FileSystem {
         self.xattrs.xattr_names(inode)
     }
 
-    /// Sets an attribute.
+    /// Sets an attribute. With an access control list the permissions of the mode change.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NoAttribute`] (by `mode`), [`Error::NoSpace`] when it fits neither place,
