@@ -187,6 +187,9 @@ fn names_are_made_moved_and_removed() {
     fails(&["mv", image, "/a", "/a/b"], 1, "invalid argument");
     fails(&["mv", image, "/own/one", "/own/two", "/own/one"], 8, "not a directory");
     done(&["ln", image, "/own/one", "/hard"]);
+    // Nothing was said, and both names stayed.
+    fails(&["mv", image, "/own/one", "/hard"], 1, "/own/one and /hard are the same file");
+    fails(&["chown", image, "4294967295", "/hard"], 2, "is not USER");
     done(&["ln", "-s", image, "own", "/soft"]);
     assert_eq!(done(&["cat", image, "/soft/one", "/hard"]), "22");
     fails(&["ln", image, "/own/two", "/hard"], 1, "file exists");

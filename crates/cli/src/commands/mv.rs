@@ -54,7 +54,8 @@ impl Args {
         let Some(name) = last_name(source).filter(|name| *name != b".." && !ends_in_dot(source)) else {
             bail!("{}: cannot be moved", String::from_utf8_lossy(source));
         };
-        let kind = volume.fs.lookup(from.0, from.1).and_then(|inode| volume.kind(inode)).at(source)?;
+        let inode = volume.fs.lookup(from.0, from.1).at(source)?;
+        let kind = volume.kind(inode).at(source)?;
         let entry = Entry::of(kind);
         if names_directory(source) && entry == Entry::Other {
             return Err(Error::NotDirectory).at(source).map_err(Into::into);
@@ -69,6 +70,13 @@ impl Args {
             (false, true) => RenameMode::NoReplace,
             (false, false) => RenameMode::Replace,
         };
+        // A rename between two names of one inode does nothing.
+        if mode != RenameMode::NoReplace
+            && volume.fs.lookup(place.parent, &place.name).is_ok_and(|there| there == inode)
+        {
+            let [source, dest] = [source, &place.path].map(|path| String::from_utf8_lossy(path));
+            bail!("{source} and {dest} are the same file");
+        }
         volume.fs.rename(&volume.ctx, from, (place.parent, &place.name), mode).at(&place.path)?;
         volume.json(|| names::with(names::with(json!({}), "from", source), "to", &place.path));
         Ok(())

@@ -43,7 +43,7 @@ impl Who {
             return None;
         }
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
-            return text.parse().ok().map(Self::Number);
+            return number(text).map(Self::Number);
         }
         Some(Self::Name(text.to_owned()))
     }
@@ -108,12 +108,17 @@ impl Owner {
     }
 }
 
+/// A user or group; the largest number stands for none in system calls.
+fn number(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|number| *number != u32::MAX)
+}
+
 /// A number out of the first line that is `wanted`.
 fn field(text: &str, file: &str, name: &str, wanted: impl Fn(&[&str]) -> bool, index: usize) -> Result<u32> {
     for line in text.lines() {
         let fields: Vec<&str> = line.split(':').collect();
         if wanted(&fields)
-            && let Some(Ok(number)) = fields.get(index).map(|number| number.parse())
+            && let Some(number) = fields.get(index).and_then(|text| number(text))
         {
             return Ok(number);
         }
@@ -154,7 +159,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Owner>().unwrap(), wanted, "{text}");
         }
-        for wrong in ["", ":", "a:b:c", "4294967296:0", "0:4294967296", "a/b"] {
+        for wrong in ["", ":", "a:b:c", "4294967296:0", "0:4294967296", "4294967295", ":4294967295", "a/b"] {
             assert!(wrong.parse::<Owner>().is_err(), "{wrong}");
         }
     }
