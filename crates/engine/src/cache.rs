@@ -44,6 +44,7 @@ impl<B: Backend> MetaCache<B> {
         bytes_max: usize,
         allowance: Arc<Allowance>,
     ) -> Self {
+        assert!(block_size > 0 && block_size.is_power_of_two(), "blocks of {block_size} bytes");
         let per_shard = (bytes_max / block_size / SHARDS).max(4);
         let shard = || CachePadded::new(Mutex::new(rank::CACHE_SHARD, Shard::new(per_shard)));
         Self { allowance, device, block_size, shards: (0..SHARDS).map(|_| shard()).collect() }
@@ -67,6 +68,7 @@ impl<B: Backend> MetaCache<B> {
         check: impl FnOnce(&[u8]) -> Result<()>,
     ) -> Result<Arc<Buffer<B>>> {
         let buffer = self.buffer(block);
+        debug_assert_eq!(buffer.block(), block, "the buffer of another block");
         if !buffer.is_loaded() {
             buffer.load(kind, self.block_size, |bytes| {
                 self.device

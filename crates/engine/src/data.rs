@@ -125,6 +125,7 @@ impl Waiting {
 
     /// The first run of consecutive dirty blocks at or after `from`, at most `most` long.
     pub(crate) fn first_run(&self, from: u32, most: u32) -> Option<Range<u32>> {
+        debug_assert!(most > 0, "a run of no blocks");
         let mut numbers = self.blocks.range(from..).map(|(&number, _)| number);
         let start = numbers.next()?;
         let mut end = start + 1;
@@ -193,6 +194,11 @@ impl Waiting {
     /// The first reserved cluster of a range.
     pub(crate) fn first_reserved_in(&self, clusters: Range<u32>) -> Option<u32> {
         self.reserved.range(clusters).next().copied()
+    }
+
+    /// Whether anything is promised: to data, or to the mapping for it.
+    pub(crate) fn is_promised(&self) -> bool {
+        self.for_mapping > 0 || !self.reserved.is_empty()
     }
 
     /// Clusters promised to the mapping.

@@ -23,6 +23,8 @@ impl Epoch {
     }
 
     pub(crate) fn next(self) -> Self {
-        Self(self.0.wrapping_add(1).max(1))
+        let next = Self(self.0.wrapping_add(1).max(1));
+        debug_assert!(next != Self::NONE && next != self, "epochs that can not be told apart");
+        next
     }
 }

@@ -24,7 +24,7 @@ mod shift;
 mod model;
 
 pub(crate) use bound::blocks_for_entries;
-pub(crate) use node::{check_node, empty_root};
+pub(crate) use node::{check_node, empty_root, has_sound_header};
 
 use crate::Result;
 use blockyard_disk::BlockNr;
@@ -75,6 +75,7 @@ impl Extent {
 
     /// The part from logical block `from` (inside the extent) on.
     fn tail(&self, from: u32) -> Self {
+        debug_assert!((self.logical..=self.end()).contains(&from), "{from} in {self:?}");
         let skip = from - self.logical;
         Self { logical: from, len: self.len - skip, physical: self.physical + u64::from(skip), ..*self }
     }

@@ -31,7 +31,8 @@ use crate::data::FileData;
 use crate::inode::Inode;
 use crate::mapping::Mapping;
 use crate::volume::Volume;
-use blockyard_sync::AtomicU64;
+use blockyard_disk::inode::FileType;
+use blockyard_sync::{AtomicU64, Ordering};
 use page_cache::PageCache;
 use std::sync::Arc;
 use writing::{Whole, Writing};
@@ -63,6 +64,13 @@ impl Files {
     }
 }
 
+impl Files {
+    /// Bytes of data that wait, and clusters that the allocator counts as reserved for them and their mappings.
+    pub(crate) fn owed(&self) -> (u64, u64) {
+        (self.dirty_bytes.load(Ordering::Relaxed), self.volume.space.delayed_clusters())
+    }
+}
+
 /// A file whose content lock an operation holds.
 pub(crate) struct LockedFile<'a> {
     files: &'a Files,
@@ -79,6 +87,11 @@ impl Files {
         inode: &'a Arc<Inode>,
         data: &'a mut FileData,
     ) -> LockedFile<'a> {
+        debug_assert!(
+            inode.kind() == FileType::Regular || data.is_empty(),
+            "data of inode {}, which is no file, waits",
+            inode.number()
+        );
         LockedFile { files: self, ctx, inode, data }
     }
 }

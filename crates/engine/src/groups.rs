@@ -97,6 +97,7 @@ impl Groups {
             ));
         }
         let dirty = Mutex::new(rank::JOURNAL_STATE, Vec::new());
+        assert_eq!(places.len(), states.len(), "a state for each group");
         Ok(Self {
             sb: sb.clone(),
             cache,
@@ -147,6 +148,7 @@ impl Groups {
 
     /// Reads a bitmap block as the disk has it, or from the cache.
     fn read_bitmap(&self, group: GroupNr, raw: &RawGroupDesc, kind: BlockKind) -> Result<Arc<Buffer>> {
+        debug_assert!(kind.is_bitmap(), "{kind:?} is no bitmap");
         let (sums, size) = (self.sb.checksums(), self.sb.desc_size());
         if let BlockKind::BlockBitmap(_) = kind {
             self.cache.read(self.places(group).block_bitmap, kind, |bytes| {

@@ -250,11 +250,19 @@ impl Inode {
     fn encode_core(&self, core: &mut InodeCore, encoding: &Encoding<'_>) {
         let epoch = self.epoch();
         debug_assert!(epoch != Epoch::NONE, "inode {} has nothing to encode", self.number);
+        debug_assert!(
+            core.slot.raw().size() <= core.size,
+            "the disk would know more than users of inode {}",
+            self.number
+        );
+        debug_assert!(!core.deleted || core.orphan.is_none(), "inode {} is noted and gone", self.number);
+        debug_assert!(!core.deleted || core.links() == 0, "inode {} is gone and has names", self.number);
         core.store_sectors(encoding.huge_file, encoding.block_bits);
         if self.kind == FileType::Regular {
             encoding.features.note_size(core.slot.raw().size());
         }
         encoding.checksums.seal_inode(self.number, &mut core.slot);
+        debug_assert!(encoding.checksums.verify_inode(self.number, &core.slot).is_ok());
         self.epoch.store(Epoch::NONE.raw(), Ordering::Relaxed);
         let Some((buffer, offset)) = &core.table else { return };
         let bytes = core.slot.bytes();
@@ -285,6 +293,7 @@ impl Inode {
         names: &NameCache,
         pages: Pages,
     ) -> Self {
+        debug_assert!(number != InodeNr::ZERO, "an inode without a number");
         Self {
             names: (kind == FileType::Directory).then(|| names.of(number)),
             large: (kind == FileType::Directory).then(|| Box::new(LargeDirectory::new())),

@@ -28,7 +28,7 @@ use crate::instruments::BrokenRule;
 use crate::txn::{DirtyMax, Flushes, Image, Journal, Prepared};
 use crate::{Error, Result};
 use blockyard_device::BlockDevice;
-use blockyard_disk::jbd2::CommitTime;
+use blockyard_disk::jbd2::{CommitBlock, CommitTime};
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, Timestamp, TxnId};
 use blockyard_sync::{Backend, Mutex, Native, rank};
@@ -142,6 +142,10 @@ impl<B: Backend> LogJournal<B> {
         // As Linux: until a third of the log is in use, what a transaction freed stays out of reach.
         let in_log = limits.transaction.map_or(len / 3, |most| most.clamp(TRANSACTION_MIN, len / 4 * 3));
         let (blocks_max, blocks_most) = (in_log.min(limits.dirty.usual), in_log.min(limits.dirty.most));
+        assert!(
+            blocks_max <= blocks_most && blocks_most < len,
+            "transactions of {blocks_most} in a log of {len}"
+        );
         let state = RingState {
             blocks: blocks_max,
             head: log.first_block(),
@@ -198,6 +202,7 @@ impl<B: Backend> LogJournal<B> {
     /// Whether the log's next block is so far from its first that it is to begin anew.
     fn has_gone_far(&self, ring: &RingState) -> bool {
         let all = ring.log.ring();
+        debug_assert!(all.contains(ring.head), "the head {} lies outside of the ring", ring.head);
         usize_from_u32(ring.head - all.first()) > (FAR * ring.blocks).max(usize_from_u32(all.len() / 8))
     }
 
@@ -272,6 +277,7 @@ impl<B: Backend> Journal for LogJournal<B> {
     }
 
     fn prepare(&self, blocks: usize) -> Result<Prepared> {
+        debug_assert!(blocks <= self.blocks_most, "{blocks} blocks in a transaction of {}", self.blocks_most);
         let ring = &mut *self.ring.lock();
         ring.blocks = blocks;
         // Descriptors, and blocks that no operation asks for: of the group descriptors, of revokes.
@@ -281,6 +287,7 @@ impl<B: Backend> Journal for LogJournal<B> {
     fn begin(&self, tid: TxnId, images_max: usize, revoked: &[BlockNr]) -> Result<()> {
         let ring = &mut *self.ring.lock();
         assert_eq!(tid, ring.next, "transactions are logged without gaps");
+        debug_assert!(revoked.is_sorted_by(|one, next| one < next), "each block is revoked once");
         let format = *ring.log.format();
         let revokes = records::revokes(format, tid, &self.revokes_to_log(ring, revoked));
         let revoke_blocks = revokes.len() / format.block_size();
@@ -307,6 +314,10 @@ impl<B: Backend> Journal for LogJournal<B> {
     }
 
     fn write(&self, images: &[Image]) -> Result<()> {
+        debug_assert!(
+            images.is_sorted_by(|one, next| one.block < next.block),
+            "images come in ascending order, each block once"
+        );
         let ring = &mut *self.ring.lock();
         let (format, open) = (*ring.log.format(), &mut ring.open);
         let flipped = u32::from(self.broken_rule == Some(BrokenRule::BadTagChecksum));
@@ -343,7 +354,9 @@ impl<B: Backend> Journal for LogJournal<B> {
             self.flushes.flush()?;
             blocks.flush_external()?;
         }
-        blocks.write_durable(at, &ring.log.format().commit_block(tid, ring.last_time, 0))?;
+        let record = ring.log.format().commit_block(tid, ring.last_time, 0);
+        debug_assert!(CommitBlock::new(&record).verify(ring.log.format()) || !blocks.has_checksums());
+        blocks.write_durable(at, &record)?;
         let blocks = ring.open.blocks + 1;
         assert_eq!(tid, ring.next, "transactions are committed in the order of the log");
         ring.head = ring.log.ring().advance(at, 1);
@@ -363,6 +376,7 @@ impl<B: Backend> Journal for LogJournal<B> {
         let mut ring = self.ring.lock();
         let all = ring.logged.len();
         self.checkpoint(&mut ring, all)?.or_fail()?;
+        assert_eq!(ring.used, 0, "the log is marked empty and is not");
         let (head, next) = (ring.head, ring.next);
         ring.log.mark_empty(next, head)
     }

@@ -52,7 +52,8 @@ impl Orphans {
     pub(crate) fn note_listed(&self, inode: &Arc<Inode>, table: (Arc<Buffer>, usize)) {
         let entry = Listed { inode: Arc::clone(inode), table };
         let (key, _) = self.list.lock().push(inode.number(), entry);
-        inode.core_mut().orphan = Some(OrphanNote::List(key));
+        let before = inode.core_mut().orphan.replace(OrphanNote::List(key));
+        debug_assert!(before.is_none(), "inode {} is noted twice", inode.number());
     }
 
     /// Notes go into this file from now on.
@@ -84,6 +85,7 @@ impl Orphans {
         match core.orphan.take() {
             None => {}
             Some(OrphanNote::File { block, slot }) => {
+                debug_assert!(self.file.is_some(), "a note in a file that is not there");
                 if let Some(file) = &self.file {
                     file.remove(handle, block, slot);
                 }

@@ -98,6 +98,7 @@ impl Wanted {
     }
 
     fn request(&self, ctx: &OpContext) -> BlockRequest {
+        debug_assert!(self.clusters > 0, "a request for nothing at {}", self.logical);
         let mut flags = match self.kind {
             WantedFor::Data => RequestFlags::DATA,
             WantedFor::Directory => RequestFlags::DIRECTORY,
@@ -211,6 +212,7 @@ impl Space {
         clusters: u32,
         is_data: bool,
     ) -> Result<()> {
+        debug_assert!(clusters > 0, "nothing at {first} is freed");
         let blocks = self.groups.blocks_in(clusters);
         let context = FreeContext { cpu: handle.slot(), ..FreeContext::default() };
         let at_once = is_data && self.data == DataMode::Writeback;

@@ -94,6 +94,7 @@ impl<B: Backend> Transactions<B> {
     pub(crate) fn new(slots: usize, journal: &dyn Journal, allowance: Arc<Allowance>) -> Self {
         let list = || CachePadded::new(Mutex::new(rank::JOURNAL_STATE, Vec::new()));
         let [least, most] = [journal.blocks_max(), journal.blocks_most()].map(u64_from_usize);
+        assert!(0 < least && least <= most, "transactions of {least} to {most} blocks");
         let budget = Budget { least, most, allowance };
         Self {
             gate: Gate::new(slots),
@@ -161,6 +162,7 @@ impl<B: Backend> Transactions<B> {
 
     /// Gives back all credits; the gate must be closed, and nothing have changed.
     pub(crate) fn restock(&self) {
+        debug_assert!(!self.has_changes(), "what changed has taken credits");
         self.credits.reset(self.budget.with(self.budget.allowance.running()));
     }
 
@@ -172,6 +174,7 @@ impl<B: Backend> Transactions<B> {
 
     /// Whether a transaction is durable.
     pub(crate) fn is_durable(&self, tid: TxnId) -> bool {
+        debug_assert!(!tid.is_after(self.running()), "transaction {tid:?} has not begun");
         !tid.is_after(TxnId::new(self.durable.load(Ordering::Acquire)))
     }
 
@@ -187,6 +190,7 @@ impl<B: Backend> Transactions<B> {
 
     /// Joins a buffer to the transaction of `epoch`; gives its kind when it was not in it yet.
     fn join(&self, buffer: &Arc<Buffer<B>>, epoch: Epoch, slot: CpuSlot) -> Option<BlockKind> {
+        debug_assert_eq!(epoch, self.epoch(), "block {} joins another transaction", buffer.block());
         let kind = buffer.join(epoch)?;
         self.dirty[slot.index(self.dirty.len())].lock().push(Arc::clone(buffer));
         Some(kind)

@@ -401,6 +401,7 @@ impl Xattrs {
         )?;
         let written = buffer.write(|bytes| list.write_block(bytes, 1));
         debug_assert!(written, "the list was found to fit");
+        debug_assert!(buffer.read(|bytes| AttributeList::parse(bytes, Home::Block)).is_ok(), "block {block}");
         Ok(block)
     }
 
@@ -435,6 +436,7 @@ impl Xattrs {
             handle.read_for_write(block, BlockKind::Attributes, |bytes| self.check_block(block, bytes))?;
         let last = buffer.write(|bytes| {
             let users = refcount(bytes);
+            debug_assert!(users > 0, "block {block} has no user to lose");
             if users > 1 {
                 bytes[4..8].copy_from_slice(&(users - 1).to_le_bytes());
             }

@@ -42,6 +42,7 @@ impl Allowance {
         let more = |had: u64| Some((had + u64::from(blocks)).min(self.most));
         let had = Atomic::update(&self.running, Ordering::Relaxed, Ordering::Relaxed, more);
         let had = had.unwrap_or_else(|had| had);
+        debug_assert!(had <= self.most, "{had} blocks of {} are allowed", self.most);
         (had, (had + u64::from(blocks)).min(self.most))
     }
 

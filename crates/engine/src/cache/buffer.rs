@@ -3,9 +3,14 @@
 use crate::Result;
 use crate::directory::LeafNames;
 use crate::epoch::Epoch;
-use crate::extents::NodeBlock;
-use blockyard_disk::checksum::{Checksums, seal_dir_leaf, seal_extent_block, seal_htree, seal_orphan_block};
+use crate::extents::{NodeBlock, has_sound_header};
+use blockyard_disk::checksum::{
+    Checksums, seal_dir_leaf, seal_extent_block, seal_htree, seal_orphan_block, verify_dir_leaf,
+    verify_extent_block, verify_htree, verify_orphan_block,
+};
 use blockyard_disk::htree::IndexKind;
+use blockyard_disk::orphan_file::OrphanBlock;
+use blockyard_disk::xattr::BlockHeader;
 use blockyard_disk::{BlockNr, GroupNr};
 use blockyard_sync::{Atomic, Backend, Native, Ordering, RwLock, rank};
 use std::sync::Arc;
@@ -153,6 +158,11 @@ impl<B: Backend> Buffer<B> {
 
     /// What the block holds from now on (a directory block becomes an index block).
     pub(crate) fn set_kind(&self, kind: BlockKind) {
+        debug_assert!(
+            matches!(kind, BlockKind::DirectoryLeaf(_) | BlockKind::DirectoryIndex(..)),
+            "block {} becomes {kind:?}",
+            self.block
+        );
         let mut content = self.content.write_ordered(self.block.raw());
         (content.kind, content.names) = (kind, None);
     }
@@ -188,6 +198,7 @@ impl<B: Backend> Buffer<B> {
 
     /// The content no longer matters from `epoch` on; a commit that is going on still gets it.
     pub(super) fn forget(&self, epoch: Epoch) {
+        debug_assert!(epoch != Epoch::NONE, "block {} is forgotten in no transaction", self.block);
         let mut content = self.content.write_ordered(self.block.raw());
         let before = self.changed_in();
         if before != Epoch::NONE && before != epoch {
@@ -199,6 +210,7 @@ impl<B: Backend> Buffer<B> {
     /// Runs `f` on the bytes that belong to `epoch`: those set aside, and the present ones. For owners of a part of the
     /// block (an inode) that encode it late.
     pub(crate) fn write_late(&self, epoch: Epoch, f: impl Fn(&mut [u8])) {
+        debug_assert!(self.is_loaded(), "a part of block {} is encoded before the rest was read", self.block);
         let mut content = self.content.write_ordered(self.block.raw());
         if self.changed_in() != epoch
             && let Some(aside) = &mut content.aside
@@ -212,6 +224,7 @@ impl<B: Backend> Buffer<B> {
     /// For the commit: the content at the end of `epoch`; `None` when it was forgotten then. The block is unchanged
     /// afterwards unless it has joined the next transaction. The copy may go where one of the `spare` blocks is.
     pub(crate) fn take_copy(&self, epoch: Epoch, spare: &mut Vec<Box<[u8]>>) -> Option<Copied> {
+        debug_assert!(epoch != Epoch::NONE, "block {} is copied for no transaction", self.block);
         let mut content = self.content.write_ordered(self.block.raw());
         if content.aside.is_some() {
             return content.aside.take().map(|aside| *aside);
@@ -274,6 +287,7 @@ impl Copied {
             BlockKind::Attributes => checksums.seal_xattr_block(block, &mut bytes),
             BlockKind::OrphanFile(seed) => seal_orphan_block(seed, block, &mut bytes),
         }
+        debug_assert!(self.kind.would_be_read(block, checksums, &bytes), "block {block}: {:?}", self.kind);
         bytes
     }
 }
@@ -282,6 +296,23 @@ impl BlockKind {
     /// Whether the block's checksum is in a group descriptor.
     pub(crate) const fn is_bitmap(self) -> bool {
         matches!(self, Self::BlockBitmap(_) | Self::InodeBitmap(_))
+    }
+
+    /// Whether a block that is about to be written passes what is checked when it is read. The order of what it holds
+    /// is no part of that: in a damaged image it may be any, and stays so.
+    fn would_be_read(self, block: BlockNr, checksums: &Checksums, bytes: &[u8]) -> bool {
+        match self {
+            Self::Plain | Self::BlockBitmap(_) | Self::InodeBitmap(_) => true,
+            Self::Extents(seed) => has_sound_header(bytes) && verify_extent_block(seed, bytes).is_ok(),
+            Self::DirectoryLeaf(seed) => verify_dir_leaf(seed, bytes).is_ok(),
+            Self::DirectoryIndex(seed, kind) => verify_htree(seed, bytes, kind.entries_at()).is_ok(),
+            Self::Attributes => {
+                checksums.verify_xattr_block(block, bytes).is_ok() && BlockHeader::read(bytes).is_ok()
+            }
+            Self::OrphanFile(seed) => {
+                OrphanBlock::parse(bytes).is_ok() && verify_orphan_block(seed, block, bytes).is_ok()
+            }
+        }
     }
 }
 

@@ -18,11 +18,13 @@ pub(super) struct Shard<B: Backend> {
 
 impl<B: Backend> Shard<B> {
     pub(super) fn new(capacity: usize) -> Self {
+        assert!(capacity > 0, "a shard that holds nothing");
         Self { map: HashMap::default(), ring: VecDeque::new(), capacity }
     }
 
     pub(super) fn find(&self, block: BlockNr) -> Option<Arc<Buffer<B>>> {
         let buffer = self.map.get(&block.raw())?;
+        debug_assert_eq!(buffer.block(), block, "a buffer under another number");
         buffer.touch();
         Some(Arc::clone(buffer))
     }
@@ -47,6 +49,7 @@ impl<B: Backend> Shard<B> {
         let other = self.map.insert(block.raw(), Arc::clone(&buffer));
         debug_assert!(other.is_none(), "block {block} has two buffers");
         self.ring.push_back(block.raw());
+        debug_assert!(self.map.len() <= self.ring.len(), "a buffer that the hand never meets");
         buffer
     }
 

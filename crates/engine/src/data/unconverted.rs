@@ -19,6 +19,7 @@ impl Unconverted {
 
     /// Adds a piece that was written.
     pub(crate) fn push(&mut self, piece: Range<u32>) {
+        debug_assert!(!piece.is_empty(), "no block at {} was written", piece.start);
         self.0.push(piece);
     }
 

@@ -141,6 +141,7 @@ impl LeafNames {
             (Err(gap), true) => self.gaps.insert(gap, Gap::of(&entry)),
             (Err(_), false) => {}
         }
+        debug_assert!(self.gaps.is_sorted_by(|one, next| one.at < next.at), "gaps out of order");
         true
     }
 
@@ -237,6 +238,7 @@ impl Gap {
 
 /// A place or a length within a block of at most 64 KiB, in units.
 fn unit(bytes: usize) -> u16 {
+    debug_assert!(bytes.is_multiple_of(UNIT), "{bytes} bytes are not in units");
     low16(u32_from_usize(bytes / UNIT))
 }
 

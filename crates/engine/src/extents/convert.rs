@@ -70,6 +70,7 @@ impl<S: TreeStore> Tree<'_, S> {
         unwritten: bool,
         borders: Borders,
     ) -> Result<()> {
+        debug_assert!(extent.logical <= piece.start && piece.end <= extent.end(), "{piece:?} of {extent:?}");
         let whole = piece.start == extent.logical && piece.end == extent.end();
         let moves = !whole && (borders == Borders::Move || self.has_room_for(extent.logical, 2)?);
         if moves && self.move_boundary(extent, &piece, unwritten)? {

@@ -11,6 +11,7 @@ use blockyard_disk::BlockNr;
 impl<S: TreeStore> Tree<'_, S> {
     /// Maps an extent whose logical blocks are not mapped. Merges with the neighbours in its leaf when it can.
     pub(crate) fn insert(&mut self, new: Extent) -> Result<()> {
+        debug_assert!(new.len > 0 && new.len <= new.len_max(), "{new:?}");
         let path = self.find(new.logical)?;
         self.prepare_path(&path)?;
         let (count, max) = (path.leaf().count, path.leaf().max);
@@ -132,6 +133,10 @@ impl<S: TreeStore> Tree<'_, S> {
         let index = leaf.position.map_or(0, |position| position + 1);
         self.write(&leaf.at, |bytes| {
             cut_before(bytes, leaf.position, new.logical);
+            debug_assert!(
+                index == node::count(bytes) || new.end() <= node::key(bytes, index),
+                "{new:?} goes over what is behind it"
+            );
             node::open_gap(bytes, index);
             node::set_leaf_entry(bytes, index, new);
         });
@@ -203,6 +208,7 @@ impl<S: TreeStore> Tree<'_, S> {
         let (block, fresh) = self.store.allocate(goal, goal.is_some())?;
         self.store.prepare(&fresh)?;
         let key = node::key(self.root, 0);
+        debug_assert!(node::count(self.root) > 0, "an empty root is full");
         fresh.write(|bytes| {
             node::format(bytes, depth);
             node::move_tail(self.root, 0, bytes);
@@ -216,6 +222,7 @@ impl<S: TreeStore> Tree<'_, S> {
     /// Splits the path's nodes below level `ancestor` right of the position followed.
     fn split(&mut self, path: &Path<S::Node>, ancestor: usize, new: &Extent) -> Result<bool> {
         let depth = path.depth();
+        debug_assert!(ancestor < depth, "level {ancestor} of {depth} has room: nothing is split");
         let fresh = self.allocate_nodes(depth - ancestor, self.goal_beside(path, new.logical))?;
         let leaf = path.leaf();
         // An entry that belongs before all others stays with the first one: no node is left empty.

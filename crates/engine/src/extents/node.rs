@@ -71,6 +71,7 @@ pub(super) const fn fitting(bytes: usize) -> usize {
 
 /// Writes the header of an empty node that fills `bytes`.
 pub(super) fn format(bytes: &mut [u8], depth: usize) {
+    debug_assert!(bytes.len() >= HEADER + ENTRY, "a node of {} bytes", bytes.len());
     let fits = fitting(bytes.len());
     bytes.fill(0);
     put16(bytes, 0, MAGIC);
@@ -93,6 +94,7 @@ pub(super) fn key(bytes: &[u8], index: usize) -> u32 {
 
 /// Changes the logical block that entry `index` starts at.
 pub(super) fn set_key(bytes: &mut [u8], index: usize, key: u32) {
+    debug_assert!(index < count(bytes), "key {index} of {}", count(bytes));
     put32(bytes, HEADER + index * ENTRY, key);
 }
 
@@ -204,6 +206,16 @@ pub(crate) fn check_node(
     check(count(bytes) <= max(bytes), CorruptionKind::ExtentEntries)?;
     check(depth(bytes) == 0 || count(bytes) > 0, CorruptionKind::ExtentIndexEmpty)?;
     if depth(bytes) == 0 { check_leaf(bytes, blocks) } else { check_index(bytes, blocks) }
+}
+
+/// Whether the header of a node is one that [`check_node`] passes.
+pub(crate) fn has_sound_header(bytes: &[u8]) -> bool {
+    bytes.len() >= HEADER
+        && get16(bytes, 0) == MAGIC
+        && depth(bytes) <= DEPTH_MAX
+        && (1..=fitting(bytes.len())).contains(&max(bytes))
+        && count(bytes) <= max(bytes)
+        && (depth(bytes) == 0 || count(bytes) > 0)
 }
 
 fn check(ok: bool, kind: CorruptionKind) -> Result<(), Corruption> {

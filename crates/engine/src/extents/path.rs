@@ -4,8 +4,8 @@
 
 use super::{DEPTH_MAX, Extent, NodeBlock, ROOT_BYTES, TreeStore, node};
 use crate::Result;
-use blockyard_disk::BlockNr;
 use blockyard_disk::num::{low16, u32_from_usize};
+use blockyard_disk::{BlockNr, Corruption, CorruptionKind};
 
 /// Which node: the root in the inode, or a block.
 #[derive(Clone)]
@@ -69,6 +69,7 @@ impl<N: NodeBlock> Path<N> {
         logical: u32,
     ) -> Result<Self> {
         let mut path = Self { levels: [const { None }; DEPTH_MAX + 1], depth: node::depth(root) };
+        debug_assert!(path.depth <= DEPTH_MAX, "a tree of depth {}", path.depth);
         let mut at = At::Root;
         for level in 0..=path.depth {
             let (position, count, max, child) = at.read(root, |bytes| {
@@ -123,6 +124,12 @@ impl<N: NodeBlock> Path<N> {
         let Some(key) = self.next_leaf_key(root) else { return Ok(None) };
         let next = Self::find(root, store, key)?;
         let leaf = next.leaf();
-        Ok((leaf.count > 0).then(|| leaf.at.read(root, |bytes| node::leaf_entry(bytes, 0))))
+        let first = (leaf.count > 0).then(|| leaf.at.read(root, |bytes| node::leaf_entry(bytes, 0)));
+        // Who walks to the right by these would go back.
+        if first.is_some_and(|first| first.logical != key) {
+            let found = Corruption::new(CorruptionKind::ExtentParentKey);
+            return Err(leaf.at.block().map_or(found, |block| found.in_block(block)).into());
+        }
+        Ok(first)
     }
 }

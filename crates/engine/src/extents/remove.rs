@@ -130,6 +130,7 @@ impl<S: TreeStore> Tree<'_, S> {
 /// Removes from a leaf what its entries up to `last` hold of `range`. Nothing of the range lies right of `range.end`
 /// inside an entry (the caller split there).
 fn trim_leaf(bytes: &mut [u8], last: usize, range: &Range<u32>, freed: &mut impl FnMut(Extent)) {
+    debug_assert!(last < node::count(bytes), "entry {last} of {}", node::count(bytes));
     let mut first_gone = last + 1;
     for index in (0..=last).rev() {
         let extent = node::leaf_entry(bytes, index);

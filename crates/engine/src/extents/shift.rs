@@ -10,6 +10,7 @@ use std::ops::Range;
 impl<S: TreeStore> Tree<'_, S> {
     /// Unmaps `range` and moves everything right of it down by its length.
     pub(crate) fn collapse(&mut self, range: Range<u32>, freed: impl FnMut(super::Extent)) -> Result<()> {
+        debug_assert!(!range.is_empty(), "nothing moves");
         self.remove(range.clone(), freed)?;
         let by = range.end - range.start;
         let mut from = Some(range.end);
@@ -21,6 +22,7 @@ impl<S: TreeStore> Tree<'_, S> {
 
     /// Opens a hole of `len` blocks at `at`. The caller has checked that the file's end does not pass the limit.
     pub(crate) fn open_hole(&mut self, at: u32, len: u32) -> Result<()> {
+        debug_assert!(len > 0, "nothing moves");
         self.split_at(at)?;
         let mut end = u32::MAX;
         while let Some(first_moved) = self.shift_last_leaf(at..end, |key| key + len)? {

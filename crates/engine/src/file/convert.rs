@@ -69,6 +69,7 @@ impl LockedFile<'_> {
                 return converted;
             }
         }
+        debug_assert!(!self.data.unconverted.touches(range), "pieces of {range:?} are left");
         if is_last && self.files.writing.is_told_of_io() {
             self.files.settle_size(self.ctx, self.inode)
         } else {

@@ -110,6 +110,7 @@ impl LockedFile<'_> {
 
     /// Writes what begins at `range` and lies in one piece; gives where that ends.
     fn write_direct_piece(&mut self, all: Part<'_>, range: Range<u32>) -> Result<u32> {
+        debug_assert!(!range.is_empty(), "a piece of nothing");
         let bits = self.files.volume.geometry().block_bits();
         let from = u64_from_u32(range.start) << bits;
         let behind_end = from >= self.inode.core().size;

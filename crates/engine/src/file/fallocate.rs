@@ -155,6 +155,7 @@ impl LockedFile<'_> {
         (Ahead { keep, zero }, how): (Ahead, How),
     ) -> Result<Option<u32>> {
         let at = range.start;
+        debug_assert!(!range.is_empty(), "a piece of nothing");
         let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
         let mut core = self.inode.core_mut();
         let here = self.files.mapping.lookup_block(self.inode, &core, at)?;
@@ -198,6 +199,7 @@ impl LockedFile<'_> {
             self.files.note_dirtied(self.ctx, self.inode);
             done
         };
+        debug_assert!(at < done && done <= range.end, "{done} in {range:?}");
         let reached = (u64::from(done) << self.files.volume.geometry().block_bits()).min(size);
         if !keep && reached > core.size {
             core.set_size(reached);
@@ -306,6 +308,7 @@ impl LockedFile<'_> {
         }
         // What moves must have its place. As in Linux the folios at the ends of the range are written whole.
         let blocks = self.files.whole_blocks(&bytes);
+        debug_assert!(!blocks.is_empty(), "whole clusters have blocks");
         let bits = self.files.volume.geometry().block_bits();
         self.promise_for_change(2)?;
         let (first, behind) =
@@ -362,6 +365,7 @@ impl LockedFile<'_> {
             return Err(Error::FileTooLarge);
         }
         let blocks = self.files.whole_blocks(&bytes);
+        debug_assert!(!blocks.is_empty(), "whole clusters have blocks");
         let first = self.data.pages.around(blocks.start, self.files.volume.geometry().block_bits());
         self.promise_for_change(2)?;
         self.write_back_from(first.start)?;

@@ -11,7 +11,7 @@ use crate::txn::Handle;
 use crate::{OpContext, Result};
 use blockyard_disk::inline_data::{InlineData, XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{InodeFlags, InodeMap};
-use blockyard_disk::num::usize_from_u64;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_disk::xattr::{AttributeList, Home, Value};
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat};
 use std::sync::Arc;
@@ -41,6 +41,7 @@ impl Files {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
+        debug_assert!(offset + u64_from_usize(buf.len()) <= core.size, "bytes behind the end");
         let content = self.inline_content(inode, core)?;
         let start = usize_from_u64(offset);
         buf.copy_from_slice(&content[start..start + buf.len()]);
@@ -87,6 +88,7 @@ impl Files {
         core: &mut InodeCore,
         content: &[u8],
     ) -> Result<()> {
+        debug_assert!(content.len() <= self.volume.block_size(), "{} bytes in an inode", content.len());
         let mut block = vec![0; self.volume.block_size()];
         block[..content.len()].copy_from_slice(content);
         let how = How { unwritten: false, pool: Pool::Ordinary, exact: false };

@@ -1,7 +1,7 @@
 //! File data that goes through the journal: all of it under [`DataMode::Journal`], otherwise that of inodes with the
 //! flag. Its blocks are metadata buffers: read from the cache, revoked when they are freed.
 
-use super::limits::RUN_CREDITS;
+use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use crate::cache::BlockKind;
 use crate::file::Files;
 use crate::file::LockedFile;
@@ -21,6 +21,7 @@ impl LockedFile<'_> {
         (piece, physical): (Range<u32>, u64),
         (plan, unwritten): (Option<Plan<'_>>, bool),
     ) -> Result<()> {
+        debug_assert!(!piece.is_empty() && piece.end - piece.start <= LOGGED_MAX, "{piece:?} in one handle");
         let handle =
             self.files.volume.begin(self.ctx, RUN_CREDITS + usize_from_u32(piece.end - piece.start))?;
         handle.set_pool(Pool::Promised);
@@ -46,6 +47,7 @@ impl LockedFile<'_> {
 impl Files {
     /// Fills `buf` from logged blocks, from byte `inside` of block `physical` on.
     pub(super) fn read_logged(&self, physical: u64, inside: usize, buf: &mut [u8]) -> Result<()> {
+        debug_assert!(inside < self.volume.block_size(), "byte {inside} of a block");
         let block_size = self.volume.block_size();
         let (mut block, mut inside, mut done) = (physical, inside, 0);
         while done < buf.len() {
@@ -77,6 +79,8 @@ impl Files {
     /// Where a byte range of one block lies in it.
     pub(super) fn inside_block(&self, bytes: &Range<u64>) -> Range<usize> {
         let start = usize_from_u64(bytes.start) % self.volume.block_size();
-        start..start + usize_from_u64(bytes.end - bytes.start)
+        let end = start + usize_from_u64(bytes.end - bytes.start);
+        debug_assert!(end <= self.volume.block_size(), "{bytes:?} are not bytes of one block");
+        start..end
     }
 }

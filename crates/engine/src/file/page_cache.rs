@@ -60,6 +60,7 @@ impl Writing for PageCache {
 
     /// The rest of the folio.
     fn rest_of_request(&self, file: &LockedFile<'_>, end: u32) -> Range<u32> {
+        debug_assert!(end > 0, "a request without blocks");
         end..file.data.pages.around(end - 1, file.files.volume.geometry().block_bits()).end
     }
 

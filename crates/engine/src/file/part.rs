@@ -25,11 +25,17 @@ impl<'b> Part<'b> {
 
     /// The blocks that it touches.
     pub(super) fn blocks(&self, block_bits: u32) -> Range<u32> {
+        debug_assert!(!self.bytes.is_empty(), "a part without bytes touches no block");
         u32_from_u64(self.offset >> block_bits)..u32_from_u64((self.end() - 1) >> block_bits) + 1
     }
 
     /// What of it goes to a range of the file that lies inside its own.
     pub(super) fn within(&self, range: Range<u64>) -> Self {
+        debug_assert!(
+            self.offset <= range.start && range.end <= self.end(),
+            "{range:?} of {:?}",
+            self.range()
+        );
         let [from, to] = [range.start, range.end].map(|at| usize_from_u64(at - self.offset));
         Part { offset: range.start, bytes: &self.bytes[from..to] }
     }

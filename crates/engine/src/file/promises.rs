@@ -44,6 +44,7 @@ impl LockedFile<'_> {
     /// # Errors
     /// [`Error::NoSpace`]; those of write-back of this file.
     pub(crate) fn promise(&mut self, blocks: &Range<u32>) -> Result<()> {
+        debug_assert!(!blocks.is_empty(), "a promise for no block");
         match self.promise_at_once(blocks) {
             Err(Error::NoSpace)
                 if self.files.volume.space.delayed_clusters() > 0
@@ -240,7 +241,7 @@ impl LockedFile<'_> {
     /// Those of write-back.
     pub(super) fn promise_at_borders(&mut self, range: &Range<u32>) -> Result<()> {
         let bits = self.files.volume.geometry().cluster_ratio_bits();
-        if bits == 0 || self.data.is_empty() {
+        if bits == 0 || self.data.is_empty() || range.is_empty() {
             return Ok(());
         }
         for cluster in [range.start >> bits, (range.end - 1) >> bits] {
@@ -263,6 +264,7 @@ impl LockedFile<'_> {
 impl Files {
     /// The clusters of blocks that were just mapped need no reservation any more.
     pub(crate) fn end_reservations(&self, ctx: &OpContext, data: &mut FileData, blocks: &Range<u32>) {
+        debug_assert!(!blocks.is_empty(), "no block was mapped");
         let bits = self.volume.geometry().cluster_ratio_bits();
         let clusters = blocks.start >> bits..((blocks.end - 1) >> bits) + 1;
         let ended = clusters.filter(|&cluster| data.take_reservation(cluster)).count();
@@ -274,6 +276,7 @@ impl LockedFile<'_> {
     /// Blocks of a range were dropped: ends the reservations of clusters without dirty blocks, and of those at its ends
     /// that have mapped ones after all.
     pub(crate) fn settle_reservations(&mut self, range: &Range<u32>) {
+        debug_assert!(range.end > 0, "a range without borders");
         let bits = self.files.volume.geometry().cluster_ratio_bits();
         let clusters = range.start >> bits..((range.end - 1) >> bits) + 1;
         let mut ended = 0;

@@ -68,6 +68,7 @@ impl Files {
             let most = most.min(data.unconverted.alike_until(logical) - logical);
             let mapped = self.mapping.map_block(inode, core, logical, most)?;
             let n = (usize_from_u32(mapped.len) * block_size - inside).min(usize_from_u64(end - at));
+            debug_assert!(n > 0, "reading of inode {} does not go on at {at}", inode.number());
             let part = &mut buf[here..here + n];
             let readable = !mapped.unwritten || data.unconverted.covers(logical);
             match mapped.physical.filter(|_| readable) {

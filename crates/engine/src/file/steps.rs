@@ -44,6 +44,7 @@ impl Files {
                 }
                 end = self.extent_end(inode, &core, end)?.min(range.end);
             }
+            debug_assert!(at < end && end <= range.end, "{at} to {end} of {range:?}");
             self.mapping.edit_tree(ctx, &handle, inode, &mut core, |tree| tree.set_state(at..end, true))?;
             at = end;
         }

@@ -87,6 +87,7 @@ impl LockedFile<'_> {
 impl Files {
     /// The size of a truncated file, in the handle that also begins to free its blocks.
     fn set_new_size(&self, ctx: &OpContext, core: &mut InodeCore, data: &FileData, size: u64) {
+        debug_assert!(core.slot.raw().size() <= core.size, "the disk knows a larger size than users");
         if size != core.size {
             core.slot.set_modified(ctx.now);
             core.slot.set_changed(ctx.now);
@@ -217,6 +218,7 @@ impl LockedFile<'_> {
     /// Frees all blocks of a range, dirty ones and mapped ones, in as many handles as it takes. A truncation that
     /// takes more than one is noted as an orphan meanwhile.
     pub(crate) fn free_range(&mut self, range: Range<u32>, why: Why) -> Result<()> {
+        debug_assert!(range.start <= range.end, "a range that ends before it begins: {range:?}");
         // Cutting off needs no new block.
         if why == Why::Hole {
             self.prepare_hole(&range)?;
@@ -277,6 +279,7 @@ impl LockedFile<'_> {
             }
         }
         self.files.forget_dirty(self.data, range.clone());
+        debug_assert!(self.data.first_in(range.clone()).is_none(), "dirty blocks of {range:?} are left");
         self.settle_reservations(&range);
         Ok(())
     }
@@ -329,6 +332,7 @@ impl Files {
             return Ok(range.start);
         };
         self.mapping.remove_and_free(ctx, handle, inode, core, start..range.end)?;
+        debug_assert!(range.start <= start && start < range.end, "{start} in {range:?}");
         Ok(start)
     }
 

@@ -136,6 +136,7 @@ impl LockedFile<'_> {
 
     /// One piece: reserve, read what is kept of partial blocks, raise the size, then change: what can fail comes first.
     pub(super) fn write_piece(&mut self, piece: Part<'_>) -> Result<()> {
+        debug_assert!(!piece.bytes.is_empty(), "a piece without bytes");
         let block_size = self.files.volume.block_size();
         let blocks = piece.blocks(self.files.volume.geometry().block_bits());
         self.prepare_growth(piece.range())?;
@@ -169,6 +170,7 @@ impl LockedFile<'_> {
             }
             at += u64_from_usize(n);
         }
+        debug_assert_eq!(at, piece.end(), "a piece was written in part");
         Ok(())
     }
 }
@@ -220,6 +222,7 @@ impl Files {
 impl LockedFile<'_> {
     /// Adds a dirty block; the first one sets the file's place in the order of write-back.
     pub(crate) fn add_dirty(&mut self, logical: u32, block: Box<[u8]>) {
+        debug_assert_eq!(block.len(), self.files.volume.block_size(), "block {logical} is not whole");
         self.files.note_dirtied(self.ctx, self.inode);
         self.files.dirty_bytes.fetch_add(u64_from_usize(block.len()), Ordering::Relaxed);
         self.data.insert(logical, block);

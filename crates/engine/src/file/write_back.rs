@@ -202,6 +202,7 @@ impl LockedFile<'_> {
             self.promise_for_change(0)?;
         }
         self.write_range(range, Busy::Await)?;
+        self.files.settle_mapping_promise(self.ctx, self.data);
         self.settle_size_if_clean()
     }
 
@@ -214,6 +215,11 @@ impl LockedFile<'_> {
         let mut search = Search { range, rest: 0..0, busy };
         let mut result = Ok(());
         while let Some(run) = self.files.writing.next_run(self, &search) {
+            debug_assert!(
+                search.range.start <= run.start && run.start < run.end,
+                "{run:?} of {:?}",
+                search.range
+            );
             search.range.start = run.start;
             self.end_io_beside()?;
             // Tried again, as much as follows is asked for, as in Linux, not the rest of a folio.
@@ -271,7 +277,9 @@ impl LockedFile<'_> {
 
     fn write_back_with(&mut self, busy: Busy) -> Result<()> {
         self.write_range(0..u32::MAX, busy)?;
+        debug_assert!(busy == Busy::PassOver || self.data.is_empty(), "what is written back waits no more");
         self.files.settle_mapping_promise(self.ctx, self.data);
+        debug_assert!(!self.data.is_empty() || self.data.reserved_len() == 0, "space is promised to no data");
         self.discard_if_unneeded();
         self.settle_size_if_clean()
     }
@@ -358,12 +366,17 @@ impl Files {
     fn target(&self, ctx: &OpContext, inode: &Inode, here: &Lookup, run: Range<u32>) -> Result<Target<'_>> {
         if let Some(extent) = here.found {
             let piece = run.start..extent.end().min(run.end);
+            debug_assert!(extent.logical <= run.start && run.start < extent.end(), "{extent:?} at {run:?}");
             let physical = extent.physical + u64::from(run.start - extent.logical);
             return Ok(Target { piece, physical, plan: None, unwritten: extent.unwritten });
         }
         let how = How { unwritten: false, pool: self.volume.rules.place, exact: false };
         let wanted = (run.start, run.end - run.start);
         let plan = self.mapping.plan_blocks(ctx, inode, &inode.core(), here, wanted, how)?;
+        debug_assert!(
+            plan.extent.logical == run.start && plan.extent.end() <= run.end,
+            "{plan:?} for {run:?}"
+        );
         let (piece, physical) = (run.start..run.start + plan.extent.len, plan.extent.physical);
         Ok(Target { piece, physical, plan: Some(plan), unwritten: false })
     }
@@ -378,6 +391,10 @@ impl Files {
         plan: Option<Plan<'_>>,
         is_last: bool,
     ) -> Result<bool> {
+        debug_assert!(
+            written.start <= piece.start && piece.end <= written.end,
+            "{written:?} without {piece:?}"
+        );
         let handle = self.volume.begin(ctx, RUN_CREDITS)?;
         let rules = &self.volume.rules;
         handle.set_pool(if plan.is_some() { rules.place } else { rules.convert });
@@ -431,6 +448,10 @@ impl Files {
         let written = u64::from(end) << self.volume.geometry().block_bits();
         let on_disk = core.slot.raw().size();
         let size = core.size.min(on_disk.max(written));
+        debug_assert!(
+            size >= on_disk || core.size < on_disk,
+            "the size on disk falls from {on_disk} to {size}"
+        );
         core.slot.raw_mut().set_size(size);
     }
 

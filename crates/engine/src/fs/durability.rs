@@ -32,6 +32,7 @@ impl FileSystem {
         }
         self.end_references(ctx)?;
         let data = self.files.write_back_all(ctx);
+        debug_assert!(data.is_err() || self.files.owed() == (0, 0), "{:?} are left", self.files.owed());
         self.volume.close(ctx)?;
         data
     }

@@ -106,12 +106,14 @@ impl Groups {
         mut f: impl FnMut(GroupNr, Range<u32>) -> Result<()>,
     ) -> Result<()> {
         let geometry = self.geometry();
+        debug_assert!(blocks > 0 && geometry.contains(first), "{blocks} blocks at {first}");
         let (mut at, end) = (first, first.raw() + blocks);
         while at.raw() < end {
             let (group, offset) = geometry.locate(at);
             let group_end = geometry.group_first_block(group).raw() + geometry.blocks_per_group();
             let here = BlockCount::new(end.min(group_end) - at.raw());
             let count = u32_from_u64(geometry.clusters_for(here).raw());
+            debug_assert!(offset.raw() + count <= geometry.clusters_per_group(), "bits behind the bitmap's");
             f(group, offset.raw()..offset.raw() + count)?;
             at = at + here;
         }
@@ -153,6 +155,7 @@ impl Groups {
 
     /// Writes the synthesised bitmap of a `BLOCK_UNINIT` group and its true count of free clusters.
     fn initialize(&self, handle: &Handle<'_>, group: GroupNr, state: &mut GroupState) {
+        debug_assert!(state.block_bitmap.is_none(), "group {group} has a bitmap and is said to have none");
         self.touch(handle, group, state);
         let buffer = handle.create(self.places(group).block_bitmap, BlockKind::BlockBitmap(group));
         buffer.write(|bits| self.synthesize(group, bits));

@@ -30,6 +30,8 @@ impl Groups {
                 let mut state = self.lock(group);
                 let bits = self.geometry().clusters_per_group();
                 state.as_of(epoch, |raw| sums.seal_block_bitmap(raw, size, copied.bytes(), bits));
+                debug_assert_eq!(buffer.block(), self.places(group).block_bitmap, "group {group}");
+                debug_assert!(sums.verify_block_bitmap(&state.raw, size, copied.bytes(), bits).is_ok());
                 if !buffer.is_dirty() {
                     state.block_bitmap = None;
                 }
@@ -38,6 +40,8 @@ impl Groups {
                 let mut state = self.lock(group);
                 let bits = self.geometry().inodes_per_group();
                 state.as_of(epoch, |raw| sums.seal_inode_bitmap(raw, size, copied.bytes(), bits));
+                debug_assert_eq!(buffer.block(), self.places(group).inode_bitmap, "group {group}");
+                debug_assert!(sums.verify_inode_bitmap(&state.raw, size, copied.bytes(), bits).is_ok());
                 if !buffer.is_dirty() {
                     state.inode_bitmap = None;
                 }
@@ -70,10 +74,12 @@ impl Groups {
         for group in (first..last).map(GroupNr::new) {
             let mut state = self.lock(group);
             let (number, offset) = self.sb.descriptor_place(group);
+            debug_assert!(block == BlockNr::ZERO || block == number, "descriptors of several blocks");
             block = number;
             let place = &mut bytes[offset..offset + size];
             state.at_end_of(epoch).to_disk(place);
             self.sb.checksums().seal_group_desc(group, place);
+            debug_assert!(self.sb.checksums().verify_group_desc(group, place).is_ok(), "group {group}");
             if state.epoch == epoch {
                 state.epoch = Epoch::NONE;
             }

@@ -121,6 +121,10 @@ impl Groups {
                 return Ok(());
             }
             if state.flags.contains(GroupFlags::INODE_UNINIT) {
+                debug_assert!(
+                    state.inode_bitmap.is_none(),
+                    "group {group} has a bitmap and is said to have none"
+                );
                 let buffer = handle.create(self.places(group).inode_bitmap, BlockKind::InodeBitmap(group));
                 buffer.write(|bits| bitmap::pad_from(bits, self.geometry().inodes_per_group()));
                 self.clear_inode_uninit(handle, group, &mut state);
@@ -169,6 +173,7 @@ impl Groups {
     /// that nobody puts an inode into such a block before.
     fn zero_table(&self, handle: &Handle<'_>, group: GroupNr, indexes: Range<u32>) {
         let inode_size = usize::from(self.geometry().inode_size());
+        debug_assert!(!indexes.is_empty(), "no inode of group {group} begins to be used");
         let per_block = u32_from_usize(self.geometry().block_size() / inode_size);
         let table = self.places(group).inode_table.raw();
         for block in indexes.start.div_ceil(per_block)..indexes.end.div_ceil(per_block) {
@@ -177,7 +182,9 @@ impl Groups {
     }
 
     fn unused(&self, state: &GroupState) -> u32 {
-        if self.sb.features().has_group_checksum() { state.raw.itable_unused() } else { 0 }
+        let unused = if self.sb.features().has_group_checksum() { state.raw.itable_unused() } else { 0 };
+        debug_assert!(unused <= self.geometry().inodes_per_group(), "{unused} inodes were never used");
+        unused
     }
 }
 

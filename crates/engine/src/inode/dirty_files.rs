@@ -54,6 +54,7 @@ impl DirtyFiles {
 
     /// Gives a file without one the last place.
     pub(super) fn add(&self, inode: &Inode, seconds: i64) {
+        debug_assert!(inode.dirty_since.get().is_none(), "inode {} has a place", inode.number());
         let order = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         inode.dirty_since.seconds.store(seconds.cast_unsigned(), Ordering::Relaxed);
         inode.dirty_since.order.store(order, Ordering::Relaxed);
@@ -64,7 +65,8 @@ impl DirtyFiles {
     pub(super) fn remove(&self, inode: &Inode) {
         let order = inode.dirty_since.order.swap(0, Ordering::Relaxed);
         if order > 0 {
-            self.list(order).lock().remove(&order);
+            let was_there = self.list(order).lock().remove(&order);
+            debug_assert_eq!(was_there, Some(inode.number()), "the place of another file");
         }
     }
 

@@ -89,6 +89,10 @@ impl Inodes {
 
     /// The table block of an inode and the byte offset in it.
     fn table_place(&self, number: InodeNr) -> (BlockNr, usize) {
+        debug_assert!(
+            (1..=self.sb.geometry().inodes_count()).contains(&number.raw()),
+            "inode {number} is in no table"
+        );
         let geometry = self.sb.geometry();
         let (group, index) = geometry.locate_inode(number);
         let per_block = geometry.block_size() / usize::from(geometry.inode_size());
@@ -112,6 +116,11 @@ impl Inodes {
         }
         inode.changed_in.store(u64::from(handle.tid().raw()) + 1, Ordering::Relaxed);
         let (block, offset) = self.table_place(inode.number());
+        debug_assert!(
+            offset + core.slot.bytes().len() <= self.cache.block_size(),
+            "inode {} ends in its block",
+            inode.number()
+        );
         let buffer = match &core.table {
             Some((buffer, _)) => Arc::clone(buffer),
             None => self.cache.read(block, BlockKind::Plain, |_| Ok(()))?,

@@ -74,6 +74,7 @@ impl InodeTable {
                 shard.removals
             };
             let loaded = Arc::new(load()?);
+            debug_assert_eq!(loaded.number(), number, "another inode was read");
             let mut shard = self.shard(number).lock();
             if let Some(inode) = shard.map.get(&number.raw()) {
                 return Ok(Arc::clone(inode));
@@ -215,6 +216,7 @@ impl Shard {
             return;
         }
         dirty_files.remove(inode);
+        debug_assert_eq!(inode.number().raw(), number, "an inode under another number");
         self.map.remove(&number);
         self.note_removed(number);
     }
@@ -226,6 +228,7 @@ impl Shard {
 
     /// Whether an inode may have been removed since there were so many removals.
     fn was_removed_since(&self, removals: u64, number: u32) -> bool {
+        debug_assert!(removals <= self.removals, "removals are counted up");
         let since = usize_from_u64(self.removals - removals);
         since > REMOVED_KEPT
             || (removals..self.removals)
@@ -262,7 +265,9 @@ impl Inode {
         !self.is_dirty()
             && !self.lost_data.load(Ordering::Relaxed)
             && self.opens.load(Ordering::Relaxed) == 0
-            && self.try_write().is_some_and(|data| data.is_empty() && data.unconverted.is_empty())
+            && self
+                .try_write()
+                .is_some_and(|data| data.is_empty() && data.unconverted.is_empty() && !data.is_promised())
             && self.core.try_write().is_some_and(|core| core.owes_nothing())
     }
 }

@@ -50,10 +50,16 @@ impl LogBlocks {
         let ring = Ring::new(raw.s_first.get(), raw.s_maxlen.get());
         debug_assert!(!ring.is_empty(), "recovery refuses a log without blocks");
         let block_size = place.superblock().format().block_size();
+        assert!(block_size.is_power_of_two(), "log blocks of {block_size} bytes");
         let features = wanted.features();
         let format = LogFormat::new(block_size, features, &raw.s_uuid);
         let is_external = external.is_some();
         Self { is_external, device: external.unwrap_or(home), place, ring, features, format, block_size }
+    }
+
+    /// Whether its blocks carry checksums.
+    pub(super) fn has_checksums(&self) -> bool {
+        self.format.has_block_checksums()
     }
 
     /// Where the log is and what its superblock said when it was found.

@@ -49,6 +49,10 @@ impl<B: Backend> Committed<B> {
 
     /// A transaction has committed. Revoked blocks never go home: they may belong to somebody else now.
     pub(super) fn insert(&self, images: &[(BlockNr, Logged)], revoked: &[BlockNr]) {
+        debug_assert!(
+            images.iter().all(|(block, _)| !revoked.contains(block)),
+            "a transaction logs a block that it revokes"
+        );
         let mut all = self.images.write();
         for block in revoked {
             all.remove(block);
@@ -153,6 +157,7 @@ pub(crate) struct HomeView<B: Backend = Native> {
 impl<B: Backend> HomeView<B> {
     /// A view of `home`.
     pub(crate) fn new(home: Arc<dyn BlockDevice>, committed: Arc<Committed<B>>, block_size: usize) -> Self {
+        assert!(block_size.is_power_of_two(), "blocks of {block_size} bytes");
         Self { home, committed, block_size }
     }
 }

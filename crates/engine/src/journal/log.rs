@@ -56,6 +56,7 @@ impl Log {
 
     /// The oldest transaction that is needed: `tid`, beginning at log block `start`. Durable.
     pub(super) fn write_tail(&mut self, start: u32, tid: TxnId) -> Result<()> {
+        assert!(start == 0 || self.ring().contains(start), "the tail {start} lies outside of the ring");
         self.raw.s_start = U32::new(start);
         self.raw.s_sequence = U32::new(tid.raw());
         self.write_superblock()
@@ -75,6 +76,9 @@ impl Log {
 
     fn write_superblock(&mut self) -> Result<()> {
         self.raw.seal();
+        let found = self.blocks.place().superblock().raw();
+        assert_eq!(self.raw.s_maxlen, found.s_maxlen, "the log keeps its length");
+        assert_eq!(self.raw.s_header.h_blocktype.get(), BlockKind::SuperblockV2.raw(), "of this version");
         Ok(self.blocks.write_durable(self.blocks.place().superblock_at(), self.raw.as_bytes())?)
     }
 }

@@ -6,7 +6,7 @@
 //! not there.
 
 use crate::txn::Image;
-use blockyard_disk::jbd2::{DescriptorBuilder, LogFormat, RevokeBuilder, descriptor, escape};
+use blockyard_disk::jbd2::{DescriptorBuilder, LogFormat, RevokeBlock, RevokeBuilder, descriptor, escape};
 use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{BlockNr, TxnId};
 
@@ -30,7 +30,21 @@ pub(super) fn revokes(format: LogFormat, tid: TxnId, revoked: &[BlockNr]) -> Vec
         }
         records.extend(builder.finish());
     }
+    debug_assert!(
+        records
+            .chunks(format.block_size())
+            .flat_map(|record| revoked_by(&format, record))
+            .eq(revoked.iter().copied()),
+        "the records revoke other blocks"
+    );
     records
+}
+
+/// The blocks that a revoke record names, as recovery reads it.
+fn revoked_by(format: &LogFormat, record: &[u8]) -> Vec<BlockNr> {
+    let sound = format.verify_tail(record);
+    let parsed = RevokeBlock::parse(format, record).ok().filter(|_| sound);
+    parsed.map_or_else(Vec::new, |record| record.blocks().collect())
 }
 
 /// Encodes a descriptor and the images that it describes into `piece`, the images escaped where they look like a record, and
@@ -44,6 +58,7 @@ pub(super) fn describe(
     piece: &mut Vec<u8>,
     mut note: impl FnMut(BlockNr, u32, bool),
 ) {
+    debug_assert!(!images.is_empty() && images.len() <= images_per_descriptor(&format), "{}", images.len());
     piece.clear();
     piece.resize(format.block_size(), 0);
     let mut builder = DescriptorBuilder::new(format, tid);
@@ -57,4 +72,10 @@ pub(super) fn describe(
         note(image.block, checksum, is_escaped);
     }
     piece[..format.block_size()].copy_from_slice(&builder.finish());
+    let record = &piece[..format.block_size()];
+    debug_assert!(format.verify_tail(record), "a descriptor that recovery would not believe");
+    debug_assert!(
+        descriptor::tags(&format, record).map(|tag| tag.target).eq(images.iter().map(|image| image.block)),
+        "a descriptor names other blocks than it describes"
+    );
 }

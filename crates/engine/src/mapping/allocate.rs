@@ -51,6 +51,7 @@ impl Mapping {
         (logical, len): (u32, u32),
         how: How,
     ) -> Result<Plan<'_>> {
+        debug_assert!(here.found.is_none() && len > 0, "blocks for {len} at {logical}: {here:?}");
         let most = if how.unwritten { UNWRITTEN_MAX } else { WRITTEN_MAX };
         let hole = here.right.map_or(u32::MAX - logical, |right| right.logical - logical);
         let mut len = len.min(most).min(hole);
@@ -65,6 +66,7 @@ impl Mapping {
         // The tail must not enter a cluster that the next extent owns.
         let len = here.right.map_or(len, |right| len.min((right.logical & !(ratio - 1)) - logical));
         let kind = if inode.kind() == FileType::Regular { WantedFor::Data } else { WantedFor::Directory };
+        debug_assert!(len > 0, "no block of the hole at {logical} may be asked for");
         let wanted = Wanted {
             logical: logical - offset,
             clusters: u32_from_u64((u64::from(offset) + u64::from(len)).div_ceil(u64::from(ratio))),

@@ -105,6 +105,7 @@ impl Mapping {
         core: &mut InodeCore,
         run: &Extent,
     ) -> Result<()> {
+        debug_assert!(run.len <= left_in_array(self.volume.geometry().block_bits(), run.logical), "{run:?}");
         let bits = self.volume.geometry().block_bits();
         let way = path(bits, LogicalBlock::new(run.logical)).ok_or(Error::FileTooLarge)?;
         let mut words = core.slot.raw().block_words();
@@ -182,6 +183,7 @@ impl Mapping {
                 _ => None,
             };
         }
+        debug_assert_eq!(chain.len(), indexes.len(), "a block for each level");
         Ok((chain, fresh))
     }
 
@@ -297,6 +299,7 @@ impl Mapping {
         gone: &mut i64,
         freed: &mut dyn FnMut(Extent),
     ) -> Result<bool> {
+        debug_assert!((1..=LEVELS_MAX).contains(&levels), "{levels} levels of indirect blocks");
         let bits = self.volume.geometry().block_bits();
         let below = span(bits, levels - 1);
         if range.end <= first || range.start >= first + span(bits, levels) {

@@ -45,6 +45,7 @@ impl Mapping {
         logical: u32,
         most: u32,
     ) -> Result<Mapped> {
+        debug_assert!(most > 0, "a look at no block");
         let here = self.lookup_block(inode, core, logical)?;
         Ok(match here.found {
             Some(extent) => Mapped {
@@ -69,6 +70,7 @@ impl Mapping {
         core: &mut InodeCore,
         extent: Extent,
     ) -> Result<()> {
+        debug_assert!(extent.len > 0, "an extent of no blocks at {}", extent.logical);
         inode.note_remapped(handle);
         match core.map {
             // Without delayed allocation Linux maps blocks as written at once.
@@ -129,7 +131,9 @@ impl Mapping {
         store: &ExtentStore<'s>,
         edit: impl FnOnce(&mut Tree<'_, ExtentStore<'s>>) -> Result<T>,
     ) -> Result<T> {
+        debug_assert!(core.map == InodeMap::Extents, "a tree in an inode that has {:?}", core.map);
         let result = edit(&mut Tree::new(core.root_mut(), store));
+        debug_assert!(extents::has_sound_header(core.root()), "a root that would not be read");
         let gained = store.blocks_gained();
         core.add_blocks(gained, self.volume.geometry().block_bits());
         result

@@ -66,6 +66,7 @@ impl Mapping {
         piece: &Extent,
         waiting: &mut Option<FirstCluster>,
     ) -> Result<()> {
+        debug_assert!(piece.len > 0, "a piece of no blocks was unmapped");
         let (ratio, bits) =
             (self.volume.geometry().cluster_ratio(), self.volume.geometry().cluster_ratio_bits());
         let (mut first, mut end) = (piece.logical >> bits, ((piece.end() - 1) >> bits) + 1);
@@ -114,6 +115,7 @@ impl Mapping {
         core: &mut InodeCore,
         (place, clusters): (BlockNr, u32),
     ) -> Result<()> {
+        debug_assert!(clusters > 0, "no cluster at {place} is to be freed");
         let geometry = *self.volume.geometry();
         let is_data = !self.holds_metadata(inode, core);
         self.volume.space.free_clusters(handle, place, clusters, is_data)?;

@@ -6,7 +6,7 @@
 //! Invariants: level 0 holds the extents, each higher level one entry a node below; the root in the inode holds the
 //! highest level that fits four entries. Depth is at most 3, which 27,000 extents do not exceed even in 1 KiB blocks.
 
-use blockyard_disk::checksum::seal_extent_block;
+use blockyard_disk::checksum::{seal_extent_block, verify_extent_block};
 use blockyard_disk::extent::{
     MAGIC, ROOT_CAPACITY, RawExtent, RawExtentHeader, RawExtentIndex, block_capacity,
 };
@@ -74,6 +74,7 @@ impl ExtentTree {
             self.put_indexes(&mut bytes[ENTRY..], level, nodes, 0, block_size);
             used = nodes.len();
         }
+        assert!(used <= usize::from(ROOT_CAPACITY), "{used} entries in a root");
         let header = header(used, usize::from(ROOT_CAPACITY), self.levels.len());
         bytes[..ENTRY].copy_from_slice(header.as_bytes());
         bytes
@@ -100,8 +101,10 @@ impl ExtentTree {
                     self.put_indexes(place, level - 1, &below[first..], first, block_size);
                     end(below.len()) - first
                 };
+                assert!(used <= capacity, "{used} entries in a node for {capacity}");
                 bytes[..ENTRY].copy_from_slice(header(used, capacity, level).as_bytes());
                 seal_extent_block(seed, &mut bytes);
+                debug_assert!(verify_extent_block(seed, &bytes).is_ok(), "a node that would not be read");
                 blocks.push((*at, bytes));
             }
         }

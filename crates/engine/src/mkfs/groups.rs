@@ -1,5 +1,6 @@
 //! Bitmaps and descriptors of all groups.
 
+use blockyard_disk::bitmap::count_clear;
 use blockyard_disk::checksum::Checksums;
 use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_disk::num::{u64_from_u32, usize_from_u32, usize_from_u64};
@@ -16,6 +17,7 @@ pub(super) fn table(layout: &Layout, checksums: &Checksums, zeroed_tables: bool)
         let desc = describe(layout, checksums, group, zeroed_tables);
         desc.to_disk(bytes);
         checksums.seal_group_desc(group, bytes);
+        debug_assert!(checksums.verify_group_desc(group, bytes).is_ok(), "group {group} would not open");
     }
     table
 }
@@ -74,7 +76,9 @@ pub(super) fn block_bitmap(layout: &Layout, group: GroupNr) -> Vec<u8> {
         set_bits(&mut bitmap, (used.start - range.start) >> bits, last);
     }
     let all = layout.params.block_size() * 8;
-    set_bits(&mut bitmap, u64_from_u32(layout.geometry.clusters_in_group(group)), all);
+    let clusters = layout.geometry.clusters_in_group(group);
+    set_bits(&mut bitmap, u64_from_u32(clusters), all);
+    debug_assert_eq!(count_clear(&bitmap, 0..clusters), layout.free_clusters(group), "group {group}");
     bitmap
 }
 
@@ -83,7 +87,9 @@ pub(super) fn inode_bitmap(layout: &Layout, group: GroupNr) -> Vec<u8> {
     let mut bitmap = vec![0; usize_from_u64(layout.params.block_size())];
     set_bits(&mut bitmap, 0, u64_from_u32(layout.used_inodes_of(group)));
     let all = layout.params.block_size() * 8;
-    set_bits(&mut bitmap, u64_from_u32(layout.geometry.inodes_per_group()), all);
+    let inodes = layout.geometry.inodes_per_group();
+    set_bits(&mut bitmap, u64_from_u32(inodes), all);
+    debug_assert_eq!(count_clear(&bitmap, 0..inodes), inodes - layout.used_inodes_of(group), "group {group}");
     bitmap
 }
 

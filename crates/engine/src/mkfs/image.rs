@@ -237,6 +237,7 @@ impl Batch<'_> {
             return Ok(());
         }
         let end = self.at + u64_from_usize(self.bytes.len());
+        assert!(at >= end, "a piece at byte {at} goes over what ends at {end}");
         if at != end || self.bytes.len() + bytes.len() > BATCH {
             self.finish()?;
             self.at = at;

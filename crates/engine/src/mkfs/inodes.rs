@@ -4,6 +4,7 @@ use blockyard_disk::checksum::{Checksums, seal_dir_leaf, seal_orphan_block};
 use blockyard_disk::dirblock::{self, DirLayout, NewEntry};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
 use blockyard_disk::num::{low16, low32, u32_from_u64, u64_from_usize, usize_from_u32, usize_from_u64};
+use blockyard_disk::orphan_file::OrphanBlock;
 use blockyard_disk::timestamp::Timestamp;
 use blockyard_disk::{BlockNr, InodeNr};
 use zerocopy::IntoBytes;
@@ -34,6 +35,7 @@ pub(super) fn table(layout: &Layout, options: &Options, checksums: &Checksums) -
         let mut inode = InodeSlot::new(bytes);
         maker.fill(number, &mut inode, options);
         checksums.seal_inode(number, &mut inode);
+        debug_assert!(checksums.verify_inode(number, &inode).is_ok(), "inode {number} would not be read");
     }
     bytes
 }
@@ -206,6 +208,7 @@ pub(super) fn orphan_block(layout: &Layout, checksums: &Checksums, at: u64) -> V
     let magic = block.len() - 8;
     block[magic..magic + 4].copy_from_slice(&blockyard_disk::orphan_file::MAGIC.to_le_bytes());
     seal_orphan_block(checksums.inode_seed(ORPHAN_FILE, 0), BlockNr::new(at), &mut block);
+    debug_assert!(OrphanBlock::parse(&block).is_ok_and(|block| block.inodes().count() == 0));
     block
 }
 

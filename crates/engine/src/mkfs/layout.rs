@@ -91,6 +91,7 @@ impl Layout {
     /// Free clusters of a group.
     pub(super) fn free_clusters(&self, group: GroupNr) -> u32 {
         let used = self.used_clusters(&self.space, group);
+        assert!(used <= self.geometry.clusters_in_group(group), "group {group} uses more than it has");
         self.geometry.clusters_in_group(group) - used
     }
 

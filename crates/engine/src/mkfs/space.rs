@@ -34,11 +34,16 @@ impl Space {
             start = start.min(s);
             end = end.max(e);
         }
+        debug_assert!(
+            self.used.range(..=end).next_back().is_none_or(|(_, &before)| before < start),
+            "used ranges neither overlap nor touch"
+        );
         self.used.insert(start, end);
     }
 
     /// The lowest `start` in `from..limit`, a multiple of `step`, such that `len` blocks from it are free.
     pub(super) fn find(&self, from: u64, limit: u64, len: u64, step: u64) -> Option<u64> {
+        debug_assert!(len > 0 && step > 0, "{len} blocks in steps of {step}");
         let mut start = from.next_multiple_of(step);
         while start < limit && start + len <= self.end {
             match self.blocker(&(start..start + len)) {

@@ -45,6 +45,7 @@ pub(super) fn place_all(geometry: &Geometry, rules: Rules, space: &mut Space) ->
         let places = if rules.flex > 1 { placer.flexed(group)? } else { placer.alone(group)? };
         placer.done.push(places);
     }
+    assert_eq!(placer.done.len(), geometry.all_groups().len(), "places for each group");
     Ok(placer.done)
 }
 
@@ -112,6 +113,7 @@ impl Placer<'_> {
                 "the groups' own metadata does not fit; ask for more blocks or fewer inodes".to_owned(),
             )
         })?;
+        assert_eq!(self.space.used_in(start..start + len), 0, "{len} blocks at {start} are given out twice");
         self.space.mark(start..start + len);
         Ok(start)
     }

@@ -132,6 +132,7 @@ impl Namespace {
         self.directories.change_directory(ctx, handle, parent, dir, |directory| {
             directory.insert(name, inode.number(), inode.kind(), way)
         })?;
+        debug_assert_eq!(core.links(), 0, "inode {} is new and has names", inode.number());
         core.slot.raw_mut().i_links_count.set(if directory { 2 } else { 1 });
         Ok(())
     }

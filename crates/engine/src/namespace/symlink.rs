@@ -47,6 +47,11 @@ impl Namespace {
         core: &mut InodeCore,
         target: &[u8],
     ) -> Result<()> {
+        debug_assert!(
+            !target.is_empty() && target.len() < self.volume.block_size(),
+            "{} bytes",
+            target.len()
+        );
         if target.len() <= IN_INODE_MAX {
             let root = core.root_mut();
             root.fill(0);

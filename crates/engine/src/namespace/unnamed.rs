@@ -28,6 +28,7 @@ impl Namespace {
         self.volume.inodes.join_inode(&handle, &parent, &mut dir)?;
         let inode = self.volume.new_inode(ctx, &handle, (parent.number(), &mut dir), None, &new)?;
         let mut core = inode.core_mut_child();
+        debug_assert_eq!(core.links(), 0, "inode {} is new and has names", inode.number());
         core.nameable = true;
         inode.opens.store(1, Ordering::Release);
         inode.writers.store(1, Ordering::Release);

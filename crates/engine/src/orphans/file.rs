@@ -30,6 +30,7 @@ struct Slots {
 impl OrphanFile {
     /// Notes an inode in a free slot, first in the block of the handle's CPU slot; `None` when all are full.
     pub(super) fn add(&self, handle: &Handle<'_>, inode: InodeNr) -> Option<OrphanNote> {
+        debug_assert!(inode != InodeNr::ZERO, "an empty slot notes nobody");
         let first = handle.slot().index(self.blocks.len());
         (0..self.blocks.len()).find_map(|step| {
             let block = (first + step) % self.blocks.len();
@@ -54,7 +55,11 @@ impl OrphanFile {
     pub(super) fn remove(&self, handle: &Handle<'_>, block: usize, slot: usize) {
         let mut slots = self.blocks[block].lock();
         handle.join(&slots.buffer);
-        slots.buffer.write(|bytes| bytes[4 * slot..4 * slot + 4].fill(0));
+        slots.buffer.write(|bytes| {
+            let word = &mut bytes[4 * slot..4 * slot + 4];
+            debug_assert!(*word != [0; 4], "slot {slot} of block {block} is struck off twice");
+            word.fill(0);
+        });
         slots.free += 1;
     }
 

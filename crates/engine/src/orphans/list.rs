@@ -31,13 +31,15 @@ impl<T: Clone> List<T> {
         let older = self.head().unwrap_or(InodeNr::ZERO);
         let key = self.next_key;
         self.next_key += 1;
-        self.entries.insert(key, (inode, payload));
+        let other = self.entries.insert(key, (inode, payload));
+        debug_assert!(other.is_none(), "two notes under key {key}");
         (key, older)
     }
 
     /// Removes an inode; gives the newer neighbour, whose link changes. None for the head: the superblock changes.
     pub(super) fn remove(&mut self, key: u64) -> Option<T> {
-        self.entries.remove(&key);
+        let gone = self.entries.remove(&key);
+        debug_assert!(gone.is_some(), "note {key} is struck off twice");
         self.relinked.remove(&key);
         let (&newer, (_, payload)) = self.entries.range(key..).next()?;
         self.relinked.insert(newer);

@@ -77,6 +77,7 @@ impl CachedFile {
 
     /// The part of a run of dirty blocks up to which all were alike when they became dirty.
     pub(super) fn alike(&self, run: Range<u32>) -> Range<u32> {
+        debug_assert!(!run.is_empty(), "a run of no blocks");
         let first = self.kinds.get(&run.start);
         let other = run.clone().find(|block| self.kinds.get(block) != first);
         run.start..other.unwrap_or(run.end)

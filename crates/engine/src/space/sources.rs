@@ -8,6 +8,7 @@ use blockyard_alloc::inode::{
     BitmapLoad, FreeClusters, InodeAllocator, InodeConfig, InodeGroupFacts, InodeSource, RecentDeletion,
 };
 use blockyard_alloc::{AllocConfig, Allocator, GroupFacts, GroupSource, SourceError};
+use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::superblock::Superblock;
 use blockyard_disk::{FlexNr, GroupNr, Incompat};
 use blockyard_sync::AtomicU64;
@@ -94,6 +95,7 @@ impl Space {
                 GroupFacts { free, block_uninit }
             })
             .collect();
+        debug_assert_eq!(facts.len(), usize_from_u32(geometry.groups()), "facts of each group");
         let blocks = Allocator::open(&config, Arc::new(Bitmaps(Arc::clone(groups))), &facts)?;
         let blocks = Arc::new(match &options.events {
             Some(events) => blocks.with_events(Arc::clone(&events.0)),
@@ -139,6 +141,7 @@ fn open_inodes(
             }
         })
         .collect();
+    debug_assert_eq!(facts.len(), usize_from_u32(sb.geometry().groups()), "facts of each group");
     let counts = Counts { groups: Arc::clone(groups), blocks: Arc::clone(blocks) };
     let source = Bitmaps(Arc::clone(groups));
     Ok(InodeAllocator::new(*sb.geometry(), config, &facts, Arc::new(counts), Arc::new(source))?)

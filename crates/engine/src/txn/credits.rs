@@ -54,6 +54,7 @@ impl<B: Backend> Credits<B> {
         // What a pool draws at once.
         let portion = self.budget() / 2 / u64_from_usize(self.pools.len());
         let portion = credits.max(portion.min(spare - reserve));
+        debug_assert!(portion >= credits, "a portion of {portion} for {credits} credits");
         let taken = from(&self.left, portion);
         if taken && portion > credits {
             pool.fetch_add(portion - credits, Ordering::Relaxed);
@@ -63,6 +64,7 @@ impl<B: Backend> Credits<B> {
 
     /// Ends a handle that had `taken` and used `used`.
     pub(super) fn give_back(&self, slot: CpuSlot, taken: u64, used: u64) {
+        debug_assert!(taken <= self.budget(), "{taken} credits of {} come back", self.budget());
         if let Some(unused) = taken.checked_sub(used) {
             self.pools[slot.index(self.pools.len())].fetch_add(unused, Ordering::Relaxed);
         } else {

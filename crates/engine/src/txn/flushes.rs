@@ -42,6 +42,7 @@ impl<B: Backend> Flushes<B> {
     /// # Errors
     /// Of the device.
     pub(crate) fn cover(&self, ticket: u64) -> Result<()> {
+        debug_assert!(ticket <= self.ticket(), "ticket {ticket} was not given out");
         if self.done.load(Ordering::SeqCst) >= ticket { Ok(()) } else { self.flush() }
     }
 }

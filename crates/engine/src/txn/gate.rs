@@ -90,6 +90,7 @@ impl<B: Backend> Gate<B> {
 impl<B: Backend> Drop for Closed<'_, B> {
     fn drop(&mut self) {
         let state = self.0.state.lock();
+        debug_assert!(self.0.closed.load(Ordering::SeqCst), "the gate is opened twice");
         self.0.closed.store(false, Ordering::SeqCst);
         drop(state);
         self.0.opened.notify_all();

@@ -111,6 +111,7 @@ impl<'a, B: Backend> Handle<'a, B> {
         check: impl FnOnce(&[u8]) -> Result<()>,
     ) -> Result<Arc<Buffer<B>>> {
         let buffer = self.cache.read(block, kind, check)?;
+        debug_assert_eq!(buffer.block(), block, "the buffer of another block");
         self.join(&buffer);
         Ok(buffer)
     }
@@ -137,6 +138,7 @@ impl<'a, B: Backend> Handle<'a, B> {
             self.charge(kind);
         }
         self.cache.reset(&buffer, kind);
+        debug_assert_eq!(buffer.changed_in(), self.epoch, "block {block} is new in another transaction");
         buffer
     }
 

@@ -157,6 +157,10 @@ impl Journal for NullJournal {
 
     /// Writes images to their homes, neighbours in one call.
     fn write(&self, images: &[Image]) -> Result<()> {
+        debug_assert!(
+            images.is_sorted_by(|one, next| one.block < next.block),
+            "images come in ascending order, each block once"
+        );
         let mut together: Vec<u8> = Vec::new();
         for neighbours in images.chunk_by(|left, right| left.block.raw() + 1 == right.block.raw()) {
             for run in neighbours.chunks(RUN_MAX) {

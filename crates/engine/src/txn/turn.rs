@@ -50,6 +50,7 @@ impl<B: Backend> Turn<B> {
 impl<B: Backend> MyTurn<'_, B> {
     /// Counts a commit.
     pub(crate) fn count(&mut self) {
+        debug_assert!(self.commits.is_some(), "who has no turn counts no commit");
         if let Some(commits) = &mut self.commits {
             **commits += 1;
         }

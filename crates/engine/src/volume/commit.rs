@@ -161,6 +161,7 @@ impl Volume {
             // Bitmaps before descriptors, which carry their checksums.
             self.groups.freeze_bitmap(epoch, buffer, &copied);
             let bytes = copied.seal(buffer.block(), self.sb.checksums());
+            debug_assert_eq!(bytes.len(), self.block_size(), "block {} has another size", buffer.block());
             images.push(Image { block: buffer.block(), bytes });
         }
         self.groups.freeze_descriptors(epoch, &descriptors, &mut images);

@@ -100,6 +100,8 @@ impl Volume {
         };
         let claim = self.space.claim_inode(&request, &mut dir.children)?;
         let (number, group) = (claim.inode(), claim.group());
+        assert!(number >= self.sb.first_inode(), "inode {number} is reserved");
+        assert!(number.raw() <= self.geometry().inodes_count(), "inode {number} is behind the last");
         self.groups.pin_inode_bitmap(handle, group)?;
         let unused_from = self.groups.never_used_from(group);
         self.inodes.reserve_table_block(handle, number, unused_from)?;
@@ -215,6 +217,7 @@ impl Volume {
     /// Takes a deleted inode out of memory, before its number is given to somebody else: what is left to write is
     /// encoded now, so that it can not overwrite the next user of the number.
     pub(crate) fn retire(&self, handle: &Handle<'_>, inode: &Inode) {
+        debug_assert!(inode.core_child().deleted, "inode {} is in use", inode.number());
         inode.encode(handle.epoch(), &self.inodes.encoding());
         self.inodes.table.remove(inode.number());
         if inode.kind() == FileType::Directory {

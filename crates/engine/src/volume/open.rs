@@ -141,7 +141,9 @@ fn open_journal(
 /// before a commit that is going on has written it is set aside: as much as may be dirty, at most.
 fn dirty_max(cache_blocks: usize) -> DirtyMax {
     let usual = (cache_blocks / 4 * 3).max(256);
-    DirtyMax { usual, most: usual.saturating_mul(1 + LARGE_DIRECTORIES) }
+    let most = usual.saturating_mul(1 + LARGE_DIRECTORIES);
+    debug_assert!(0 < usual && usual <= most, "{usual} to {most} blocks may be dirty");
+    DirtyMax { usual, most }
 }
 
 /// The format of the log of this file system.

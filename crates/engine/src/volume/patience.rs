@@ -23,6 +23,7 @@ impl Volume {
             return Err(Error::NoSpace);
         }
         *tries += 1;
+        debug_assert!(*tries <= RETRIES_MAX, "{tries} commits for one request");
         if self.space.allocator().pending_clusters() > 0 {
             return self.commit_to_retry(ctx);
         }

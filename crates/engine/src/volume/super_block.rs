@@ -34,6 +34,7 @@ impl SuperBlock {
         let mut around = vec![0; block_size].into_boxed_slice();
         device.read_at(block.raw() * size, &mut around)?;
         let offset = usize_from_u64(PRIMARY_OFFSET % size);
+        assert!(offset + RawSuperblock::SIZE <= block_size, "the superblock lies in one block");
         Ok(Self { raw, checksums, around, offset, block, cluster_bits })
     }
 
@@ -56,6 +57,10 @@ impl SuperBlock {
     pub(super) fn image(&mut self, totals: &Totals) -> Image {
         self.set_totals(totals);
         self.checksums.seal_superblock(&mut self.raw);
+        debug_assert!(
+            self.checksums.verify_superblock(&self.raw).is_ok(),
+            "a superblock that would not open"
+        );
         let mut bytes = self.around.clone();
         bytes[self.offset..self.offset + RawSuperblock::SIZE].copy_from_slice(self.raw.as_bytes());
         Image { block: self.block, bytes }
@@ -113,6 +118,7 @@ impl SuperBlock {
     fn write(&mut self, device: &dyn BlockDevice, now: Timestamp) -> Result<()> {
         self.raw.set_write_time(now.seconds.max(0).unsigned_abs());
         self.checksums.seal_superblock(&mut self.raw);
+        assert!(self.checksums.verify_superblock(&self.raw).is_ok(), "a superblock that would not open");
         device.flush()?;
         Ok(device.write_durable_at(PRIMARY_OFFSET, self.raw.as_bytes())?)
     }

@@ -55,6 +55,7 @@ impl Xattrs {
         };
         let unused = self.release_attributes(&handle, inode, &mut core, &held)?;
         self.volume.orphans.remove_orphan(&handle, &mut core);
+        debug_assert!(core.orphan.is_none() && core.links() == 0, "inode {} may come back", inode.number());
         core.deleted = true;
         core.set_size(0);
         self.volume.set_deletion_time(ctx, &mut core);

@@ -209,6 +209,7 @@ impl Xattrs {
     ) -> Result<()> {
         let mut core = value.core_mut_child();
         self.volume.inodes.join_inode(handle, value, &mut core)?;
+        debug_assert_eq!(core.links(), 0, "value {} has a reference already", value.number());
         let flags = core.flags().union(InodeFlags::EA_INODE);
         let (uid, gid) = (owner.slot.raw().uid(), owner.slot.raw().gid());
         let raw = core.slot.raw_mut();

@@ -25,6 +25,7 @@ impl PageCache {
         let mut at = all.offset;
         while at < all.end() {
             let folio = all.within(at..file.data.pages.next_end(at..all.end()));
+            debug_assert!(folio.end() > at, "a folio of which nothing is written");
             match self.write_folio(file, folio) {
                 Err(Error::NoSpace) if at > all.offset => return Ok(usize_from_u64(at - all.offset)),
                 Err(error) => return Err(error),
@@ -132,6 +133,7 @@ fn place_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
     let here = files.mapping.lookup_block(inode, &core, logical)?;
     if here.found.is_none() {
         let plan = files.mapping.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
+        debug_assert_eq!(plan.extent.len, 1, "one block was asked for");
         if !how.unwritten {
             // Block maps can not say that a block reads as zeroes: what was there before would show.
             let block_size = u64_from_usize(files.volume.block_size());

@@ -58,6 +58,10 @@ impl Folios {
         while self.orders.range(page..page + (1 << order)).next().is_some() {
             order -= 1;
         }
+        debug_assert!(
+            page.is_multiple_of(1 << order) && order <= ORDER_MAX,
+            "a folio of 2^{order} pages at {page}"
+        );
         self.orders.insert(page, order);
         page..page + (1 << order)
     }

@@ -38,6 +38,7 @@ impl Holes {
             self.ends.remove(&start);
             range = range.start.min(start)..range.end.max(end);
         }
+        debug_assert!(!self.touches(&range), "holes that touch are one");
         self.ends.insert(range.start, range.end);
     }
 
@@ -57,6 +58,7 @@ impl Holes {
                 self.ends.insert(start, range.start);
             }
         }
+        debug_assert!(!self.touches(&range), "{range:?} was to be forgotten");
     }
 }
 
