@@ -19,9 +19,9 @@ use blockyard_disk::dirhash::{HashSeed, HashVersion};
 use blockyard_disk::htree::Index;
 use blockyard_disk::inline_data::{self, InlineData, XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
-use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u64};
+use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::xattr::{Attribute, AttributeList, Home, Value};
-use blockyard_disk::{BlockNr, Compat, Corruption, CorruptionKind, Incompat, InodeNr};
+use blockyard_disk::{BlockNr, Compat, Corruption, CorruptionKind, Incompat, InodeNr, LogicalBlock};
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -370,6 +370,7 @@ impl Directories {
         for (_, buffer) in self.append_dir_blocks(ctx, handle, inode, core, 1)? {
             let (own, up) = (inode.number().raw(), parent.raw());
             buffer.write(|bytes| dirblock::init_dots(bytes, self.dir_layout(), own, up));
+            debug_assert!(buffer.read(|bytes| dirblock::dots(bytes, self.dir_layout())).is_ok());
         }
         Ok(())
     }
@@ -418,10 +419,9 @@ impl Directories {
             let Role::Index(kind) = role else { return Ok(()) };
             // Once here, so that a lookup need not go through all entries.
             let checked = Index::parse(bytes, kind, &self.dir_layout(), self.dir_blocks(core));
-            checked.map(|_| ()).map_err(|defect| Error::Directory {
-                inode: inode.number(),
-                block: logical,
-                rule: defect.to_string(),
+            checked.map(drop).map_err(|defect| {
+                let found = Corruption::new(defect.into()).in_inode(inode.number());
+                found.in_logical(LogicalBlock::new(logical)).in_block(block).into()
             })
         })
     }
@@ -458,6 +458,7 @@ impl Directories {
                 }
             }
         }
+        debug_assert_eq!(added.len(), usize_from_u32(count), "as many blocks as were asked for");
         core.set_size(size);
         Ok(added)
     }
@@ -474,6 +475,7 @@ impl Directories {
         let here = self.mapping.lookup_block(inode, core, logical)?;
         let how = How { unwritten: false, pool: Pool::Ordinary, exact: true };
         let plan = self.mapping.plan_blocks(ctx, inode, core, &here, (logical, 1), how)?;
+        debug_assert_eq!(plan.extent.len, 1, "one block was asked for");
         let physical = plan.extent.physical;
         self.mapping.apply_plan(ctx, handle, inode, core, plan)?;
         Ok(BlockNr::new(physical))
@@ -510,16 +512,16 @@ impl Directories {
         core: &mut InodeCore,
         block: &[u8],
     ) -> Result<()> {
-        let damaged = |rule: String| Error::Directory { inode: inode.number(), block: 0, rule };
+        let damaged = |kind: CorruptionKind| Corruption::new(kind).in_inode(inode.number());
         let area_at = core.slot.bytes().len() - core.slot.attribute_area().len();
         let mut list = AttributeList::parse(core.slot.attribute_area(), Home::Inode)
-            .map_err(|defect| damaged(defect.to_string()))?;
+            .map_err(|defect| damaged(defect.into()))?;
         let tail_len = match list.find(XATTR_INDEX, XATTR_NAME).map(|attribute| &attribute.value) {
             Some(Value::Bytes(bytes)) => bytes.len(),
             _ => 0,
         };
         let packed = inline_data::pack_dir(block, self.dir_layout(), tail_len)
-            .map_err(|defect| damaged(defect.to_string()))?;
+            .map_err(|defect| damaged(defect.into()))?;
         let Some(inline_data::PackedDir { head, tail }) = packed else {
             return self.leave_inline_directory(ctx, handle, inode, core, block);
         };
@@ -535,9 +537,9 @@ impl Directories {
 
     /// The entries of a directory that lies in its inode, as a linear block.
     fn inline_directory(&self, inode: &Inode, core: &InodeCore) -> Result<Vec<u8>> {
-        let damaged = |rule: String| Error::Directory { inode: inode.number(), block: 0, rule };
+        let damaged = |kind: CorruptionKind| Corruption::new(kind).in_inode(inode.number());
         let list = AttributeList::parse(core.slot.attribute_area(), Home::Inode)
-            .map_err(|defect| damaged(defect.to_string()))?;
+            .map_err(|defect| damaged(defect.into()))?;
         let tail = match list.find(XATTR_INDEX, XATTR_NAME).map(|attribute| &attribute.value) {
             Some(Value::Bytes(bytes)) => bytes.as_slice(),
             _ => &[],
@@ -545,7 +547,7 @@ impl Directories {
         let mut block = vec![0; self.volume.block_size()];
         InlineData { head: core.root(), tail }
             .convert_dir(inode.number().raw(), &mut block, self.dir_layout())
-            .map_err(|defect| damaged(defect.to_string()))?;
+            .map_err(|defect| damaged(defect.into()))?;
         Ok(block)
     }
 
@@ -558,6 +560,7 @@ impl Directories {
         core: &mut InodeCore,
         bytes: &[u8],
     ) -> Result<()> {
+        debug_assert_eq!(bytes.len(), self.volume.block_size(), "one block");
         let (slot, map, size) = (core.slot.clone(), core.map, usize_from_u64(core.size));
         self.files.clear_inline(core);
         core.set_size(0);

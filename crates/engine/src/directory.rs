@@ -30,11 +30,11 @@ pub(crate) use tree::Way;
 
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
-use blockyard_disk::InodeNr;
 use blockyard_disk::dirblock::{self, DirLayout, Found, NewEntry};
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
 use blockyard_disk::htree::{IndexKind, RootInfo};
 use blockyard_disk::inode::FileType;
+use blockyard_disk::{Corruption, CorruptionKind, InodeNr, LogicalBlock};
 
 /// What a directory block holds, which decides how it is read and where its checksum lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +146,7 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
 
     /// Finds the entry of a name other than `.` and `..` in the blocks.
     pub(crate) fn lookup(&self, name: &[u8]) -> Result<Option<Entry>> {
+        debug_assert!(name != b"." && name != b"..", "the dots are no names");
         if self.indexed { self.lookup_in_tree(name) } else { self.lookup_linear(name) }
     }
 
@@ -162,6 +163,7 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         file_type: FileType,
         way: Option<Way<S::Block>>,
     ) -> Result<()> {
+        debug_assert!(name != b"." && name != b"..", "the dots are no names");
         debug_assert!(!self.lookup(name).is_ok_and(|entry| entry.is_some()), "a name is entered twice");
         let entry = NewEntry { inode: inode.raw(), file_type, name };
         let inserted =
@@ -174,11 +176,12 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     /// # Errors
     /// [`Error::NotFound`]; what the store answers. The directory is unchanged then.
     pub(crate) fn remove(&self, name: &[u8]) -> Result<()> {
+        debug_assert!(name != b"." && name != b"..", "the dots are no names");
         let entry = self.lookup(name)?.ok_or(Error::NotFound)?;
         let block = self.store.load(entry.logical, Role::Leaf)?;
         self.store.prepare(&block)?;
         let removed = leaf::remove(&block, self.rules.layout, &entry.found)
-            .map_err(|defect| self.damaged(entry.logical, &defect));
+            .map_err(|defect| self.damaged(entry.logical, defect));
         self.note_change(removed, |names| names.removed(name))
     }
 
@@ -187,11 +190,12 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     /// # Errors
     /// What the store answers. The directory is unchanged then.
     pub(crate) fn replace(&self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<bool> {
+        debug_assert!(name != b"." && name != b"..", "the dots are no names");
         let Some(entry) = self.lookup(name)? else { return Ok(false) };
         let block = self.store.load(entry.logical, Role::Leaf)?;
         self.store.prepare(&block)?;
         let replaced = leaf::replace(&block, self.rules.layout, &entry.found, (inode.raw(), file_type))
-            .map_err(|defect| self.damaged(entry.logical, &defect));
+            .map_err(|defect| self.damaged(entry.logical, defect));
         self.note_change(replaced, |names| names.entered(name, inode))?;
         Ok(true)
     }
@@ -216,7 +220,7 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         let block = self.load_first()?;
         let dots = block
             .read(|bytes| dirblock::dots(bytes, self.first_layout()))
-            .map_err(|defect| self.damaged(0, &defect))?;
+            .map_err(|defect| self.damaged(0, defect))?;
         Ok(InodeNr::new(dots.parent))
     }
 
@@ -225,13 +229,13 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         let block = self.load_first()?;
         let layout = self.first_layout();
         let dots =
-            block.read(|bytes| dirblock::dots(bytes, layout)).map_err(|defect| self.damaged(0, &defect))?;
+            block.read(|bytes| dirblock::dots(bytes, layout)).map_err(|defect| self.damaged(0, defect))?;
         self.store.prepare(&block)?;
         block
             .write(|bytes| {
                 dirblock::set_inode(bytes, layout, dots.dotdot_at, parent.raw(), FileType::Directory)
             })
-            .map_err(|defect| self.damaged(0, &defect))
+            .map_err(|defect| self.damaged(0, defect))
     }
 
     /// Whether the directory holds nothing but `.` and `..`.
@@ -240,7 +244,7 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
             let block = self.store.load(logical, Role::Leaf)?;
             block
                 .read(|bytes| dirblock::is_empty(bytes, self.rules.layout))
-                .map_err(|defect| self.damaged(logical, &defect))
+                .map_err(|defect| self.damaged(logical, defect))
         };
         if !self.indexed {
             return (0..self.store.blocks()).try_fold(true, |so_far, logical| Ok(so_far && empty(logical)?));
@@ -273,7 +277,8 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
     }
 
     /// The error for a block that breaks a rule of the format.
-    fn damaged(&self, logical: u32, defect: &dyn std::fmt::Display) -> Error {
-        Error::Directory { inode: self.store.inode(), block: logical, rule: defect.to_string() }
+    fn damaged(&self, logical: u32, defect: impl Into<CorruptionKind>) -> Error {
+        let found = Corruption::new(defect.into()).in_inode(self.store.inode());
+        found.in_logical(LogicalBlock::new(logical)).into()
     }
 }

@@ -21,16 +21,17 @@ pub enum Error {
     /// The image contradicts the format; names the check and the place.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
-    /// A directory block contradicts the format.
-    #[error("inode {inode}, directory block {block}: {rule}")]
-    Directory {
-        /// The directory.
+    /// The orphan list or the orphan file names an inode that can not be an orphan.
+    #[error("inode {inode} is noted as an orphan, but {why}: run a check first")]
+    Orphan {
+        /// The inode.
         inode: InodeNr,
-        /// Logical block in the directory.
-        block: u32,
-        /// Which rule, and where in the block.
-        rule: String,
+        /// What is wrong with it.
+        why: OrphanDefect,
     },
+    /// What the log holds must not be replayed: a transaction that committed is damaged, or the superblock in it is.
+    #[error(transparent)]
+    DamagedLog(blockyard_recovery::Error),
     /// The image uses features that this version can not open.
     #[error("unsupported incompatible features: {0}")]
     UnsupportedFeatures(String),
@@ -93,13 +94,30 @@ pub enum Error {
     CrossDevice,
 }
 
+/// What is wrong with a note of an orphan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum OrphanDefect {
+    /// Reserved, the orphan file's own, or beyond the last inode.
+    #[error("its number is not one of a file")]
+    Number,
+    /// An earlier note names it: the list may be a ring.
+    #[error("twice")]
+    Twice,
+    /// Its bit in the inode bitmap is clear.
+    #[error("it is free")]
+    Free,
+    /// Nothing was ever written to its place in the inode table.
+    #[error("it was never used")]
+    NeverUsed,
+}
+
 impl Error {
     /// The errno that a system call would give for this error (Linux numbers).
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
             Self::Device(_) | Self::LostData(_) => 5,
-            Self::Corrupt(_) | Self::Directory { .. } => 117,
+            Self::Corrupt(_) | Self::Orphan { .. } | Self::DamagedLog(_) => 117,
             Self::UnsupportedFeatures(_) | Self::Refused(_) | Self::Invalid(_) => 22,
             Self::NotFound => 2,
             Self::StaleInode(_) => 116,
@@ -128,5 +146,88 @@ impl From<blockyard_disk::Error> for Error {
             blockyard_disk::Error::UnsupportedFeatures(names) => Self::UnsupportedFeatures(names),
             other => Self::Refused(other.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, OrphanDefect};
+    use blockyard_device::DeviceError;
+    use blockyard_disk::{BlockNr, Corruption, CorruptionKind, InodeNr};
+
+    /// One row for each variant: a pattern, an error that it matches, its errno. The match has no other arm, so that a variant
+    /// without a row does not compile.
+    macro_rules! rows {
+        ($( $pattern:pat => $error:expr, $errno:literal; )+) => {{
+            let covered = |error: &Error| match error { $( $pattern => (), )+ };
+            let rows: Vec<(&str, Error, bool, i32)> = vec![ $( {
+                let error = $error;
+                let matches = matches!(error, $pattern);
+                (stringify!($pattern), error, matches, $errno)
+            }, )+ ];
+            rows.iter().for_each(|(_, error, _, _)| covered(error));
+            rows
+        }};
+    }
+
+    #[test]
+    fn every_variant_has_its_errno() {
+        let inode = InodeNr::new(12);
+        let outside = DeviceError::OutOfRange { operation: "read", offset: 1, length: 2, size: 2 };
+        let rows = rows! {
+            Error::Device(_) => Error::from(outside), 5;
+            Error::LostData(_) => Error::LostData(inode), 5;
+            Error::Corrupt(_) => Error::from(Corruption::new(CorruptionKind::DirHole)), 117;
+            Error::Orphan { .. } => Error::Orphan { inode, why: OrphanDefect::Free }, 117;
+            Error::DamagedLog(_) => Error::from(damaged_log()), 117;
+            Error::UnsupportedFeatures(_) => Error::UnsupportedFeatures("x".to_owned()), 22;
+            Error::Refused(_) => Error::Refused("x".to_owned()), 22;
+            Error::NotFound => Error::NotFound, 2;
+            Error::StaleInode(_) => Error::StaleInode(inode), 116;
+            Error::Exists => Error::Exists, 17;
+            Error::NotDirectory => Error::NotDirectory, 20;
+            Error::IsDirectory => Error::IsDirectory, 21;
+            Error::NotEmpty => Error::NotEmpty, 39;
+            Error::NoSpace => Error::NoSpace, 28;
+            Error::NoInodes => Error::NoInodes, 28;
+            Error::ReadOnly => Error::ReadOnly, 30;
+            Error::Invalid(_) => Error::Invalid("x"), 22;
+            Error::NameTooLong => Error::NameTooLong, 36;
+            Error::TooManyLinks => Error::TooManyLinks, 31;
+            Error::FileTooLarge => Error::FileTooLarge, 27;
+            Error::NotPermitted => Error::NotPermitted, 1;
+            Error::NotSupported(_) => Error::NotSupported("x"), 95;
+            Error::NoAttribute => Error::NoAttribute, 61;
+            Error::Range => Error::Range, 34;
+            Error::CrossDevice => Error::CrossDevice, 18;
+        };
+        for (pattern, error, matches, errno) in rows {
+            assert!(matches, "{error:?} stands for {pattern}");
+            assert_eq!(error.errno(), errno, "{pattern}");
+        }
+    }
+
+    fn damaged_log() -> blockyard_recovery::Error {
+        let found = Corruption::new(CorruptionKind::SuperblockMagic);
+        blockyard_recovery::Error::LoggedSuperblock(found.into())
+    }
+
+    /// What the allocators and recovery find wrong with an image is corruption here, too.
+    #[test]
+    fn corruption_stays_corruption_on_its_way_up() {
+        let free = Corruption::new(CorruptionKind::BlockBitmapContradiction).in_block(BlockNr::new(7));
+        let inodes = Corruption::new(CorruptionKind::InodeBitmapContradiction);
+        for error in [
+            Error::from(blockyard_alloc::AllocError::from(free)),
+            Error::from(blockyard_alloc::inode::InodeError::from(inodes)),
+            Error::from(blockyard_disk::Error::from(free)),
+            Error::from(blockyard_recovery::Error::from(free)),
+            Error::from(damaged_log()),
+        ] {
+            assert_eq!(error.errno(), 117, "{error}");
+        }
+        let names = blockyard_disk::Error::UnsupportedFeatures("casefold".to_owned());
+        let later = Error::from(blockyard_recovery::Error::LoggedSuperblock(names));
+        assert!(matches!(later, Error::UnsupportedFeatures(_)), "{later}");
     }
 }

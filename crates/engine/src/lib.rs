@@ -60,7 +60,7 @@ mod xattr;
 
 pub use context::OpContext;
 pub use directories::DirEntry;
-pub use error::{Error, Result};
+pub use error::{Error, OrphanDefect, Result};
 pub use file::Fallocate;
 #[doc(hidden)]
 pub use fs::Instrumented;

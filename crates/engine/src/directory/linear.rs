@@ -12,7 +12,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         for logical in 0..self.store.blocks() {
             let block = self.store.load(logical, Role::Leaf)?;
             let search = leaf::search(&block, self.rules.layout, name)
-                .map_err(|defect| self.damaged(logical, &defect))?;
+                .map_err(|defect| self.damaged(logical, defect))?;
             if let Some(found) = search.found {
                 return Ok(Some(self.entry_at(logical, found)));
             }
@@ -38,7 +38,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
                 dirblock::init_empty(bytes, self.rules.layout);
                 dirblock::insert(bytes, self.rules.layout, entry)
             });
-            inserted.map_err(|defect| self.damaged(logical, &defect))?;
+            inserted.map_err(|defect| self.damaged(logical, defect))?;
         }
         if first {
             let block = self.store.load(0, Role::Leaf)?.read(<[u8]>::to_vec);
@@ -52,7 +52,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         for logical in 0..self.store.blocks() {
             let block = self.store.load(logical, Role::Leaf)?;
             let slot = leaf::room(&block, self.rules.layout, name)
-                .map_err(|defect| self.damaged(logical, &defect))?;
+                .map_err(|defect| self.damaged(logical, defect))?;
             if let Some(slot) = slot {
                 return Ok(Some((block, slot)));
             }
@@ -64,10 +64,11 @@ impl<S: DirectoryStore> Directory<'_, S> {
     ///
     /// Everything is computed on copies before the two blocks are appended.
     fn give_index(&mut self) -> Result<()> {
+        debug_assert!(!self.indexed && self.store.blocks() == 1, "one linear block gets an index");
         let root = self.store.load(0, Role::Leaf)?;
         let linear = root.read(<[u8]>::to_vec);
         let mut root_bytes = linear.clone();
-        let leaves = self.indexed_form(&mut root_bytes).map_err(|defect| self.damaged(0, &defect))?;
+        let leaves = self.indexed_form(&mut root_bytes).map_err(|defect| self.damaged(0, defect))?;
         self.store.prepare(&root)?;
         for ((_, leaf), bytes) in self.store.append(leaves.len())?.into_iter().zip(leaves) {
             self.store.set_role(&leaf, Role::Leaf);

@@ -132,7 +132,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
             }
             Ok::<_, dirblock::DirDefect>(names)
         });
-        names.map_err(|defect| self.damaged(logical, &defect))
+        names.map_err(|defect| self.damaged(logical, defect))
     }
 }
 

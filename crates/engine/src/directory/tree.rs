@@ -47,7 +47,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         let root = self.store.load(0, Role::Index(IndexKind::Root))?;
         let info = root
             .read(|bytes| RootInfo::verify(bytes, &self.rules.layout, self.rules.large))
-            .map_err(|defect| self.damaged(0, &defect))?;
+            .map_err(|defect| self.damaged(0, defect))?;
         let hasher = self
             .rules
             .hasher_of(&info)
@@ -61,6 +61,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
             (level, below) = self.level(block, below, IndexKind::Node, |index| index.find(major))?;
         }
         levels.push(level);
+        debug_assert_eq!(levels.len(), usize::from(info.indirect_levels) + 1, "a level for each index block");
         Ok(Path { levels, leaf: below, hasher, major })
     }
 
@@ -79,7 +80,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
             Ok((position, index.count(), index.is_full(), below))
         });
         let (position, count, full, below) =
-            seen.map_err(|defect: HtreeDefect| self.damaged(logical, &defect))?;
+            seen.map_err(|defect: HtreeDefect| self.damaged(logical, defect))?;
         Ok((Level { block, logical, kind, position, count, full }, below))
     }
 
@@ -110,7 +111,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         });
         match entry {
             Ok(entry) => Ok(Some((turn, entry))),
-            Err::<_, HtreeDefect>(defect) => Err(self.damaged(level.logical, &defect)),
+            Err::<_, HtreeDefect>(defect) => Err(self.damaged(level.logical, defect)),
         }
     }
 
@@ -124,7 +125,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
     fn search_leaf(&self, logical: u32, name: &[u8]) -> Result<Option<Entry>> {
         let block = self.store.load(logical, Role::Leaf)?;
         let search =
-            leaf::search(&block, self.rules.layout, name).map_err(|defect| self.damaged(logical, &defect))?;
+            leaf::search(&block, self.rules.layout, name).map_err(|defect| self.damaged(logical, defect))?;
         Ok(search.found.map(|found| self.entry_at(logical, found)))
     }
 
@@ -179,7 +180,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
                 None => self.store.load(path.leaf, Role::Leaf)?,
             };
             let slot = leaf::room(&block, self.rules.layout, entry.name)
-                .map_err(|defect| self.damaged(path.leaf, &defect))?;
+                .map_err(|defect| self.damaged(path.leaf, defect))?;
             let Some(slot) = slot else {
                 self.split_leaf(path)?;
                 continue;
@@ -188,7 +189,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
             leaf::insert(&block, self.rules.layout, slot, entry);
             return Ok(());
         }
-        Err(self.damaged(0, &"names do not fit after splitting their leaf"))
+        Err(self.damaged(0, HtreeDefect::Leaf))
     }
 
     /// Splits the leaf of a path, making room in the index first.
@@ -200,7 +201,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         let mut lower = leaf.read(<[u8]>::to_vec);
         let mut upper = vec![0; self.rules.layout.block_size];
         let key = htree::split_leaf(&mut lower, &mut upper, &self.rules.layout, &hasher)
-            .map_err(|defect| self.damaged(logical, &defect))?;
+            .map_err(|defect| self.damaged(logical, defect))?;
 
         let full = levels.iter().rev().take_while(|level| level.full).count();
         let grows = full == levels.len();
@@ -236,12 +237,13 @@ impl<S: DirectoryStore> Directory<'_, S> {
 
     /// Moves the entries of a full root into a new node below it; the path goes through that node then.
     fn lower_root(&self, levels: &mut Vec<Level<S::Block>>, logical: u32, node: S::Block) -> Result<()> {
+        debug_assert!(levels[0].full, "the tree grows when its root is full");
         let root = levels[0].clone();
         let mut root_bytes = root.block.read(<[u8]>::to_vec);
         let mut node_bytes = vec![0; self.rules.layout.block_size];
         let (layout, large) = (&self.rules.layout, self.rules.large);
         htree::add_level(&mut root_bytes, &mut node_bytes, layout, large, logical, self.store.blocks())
-            .map_err(|defect| self.damaged(0, &defect))?;
+            .map_err(|defect| self.damaged(0, defect))?;
         self.store.set_role(&node, Role::Index(IndexKind::Node));
         node.write(|bytes| bytes.copy_from_slice(&node_bytes));
         root.block.write(|bytes| bytes.copy_from_slice(&root_bytes));
@@ -261,6 +263,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
         logical: u32,
         node: S::Block,
     ) -> Result<()> {
+        debug_assert!(depth > 0 && !levels[depth - 1].full, "the parent of a split block has room");
         let level = levels[depth].clone();
         let mut lower = level.block.read(<[u8]>::to_vec);
         let mut upper = vec![0; self.rules.layout.block_size];
@@ -269,7 +272,7 @@ impl<S: DirectoryStore> Directory<'_, S> {
                 let key = index.split_into(&mut upper, &self.rules.layout)?;
                 Ok((key, index.as_index().count()))
             });
-        let (key, kept) = split.map_err(|defect| self.damaged(level.logical, &defect))?;
+        let (key, kept) = split.map_err(|defect| self.damaged(level.logical, defect))?;
         self.store.set_role(&node, Role::Index(IndexKind::Node));
         node.write(|bytes| bytes.copy_from_slice(&upper));
         level.block.write(|bytes| bytes.copy_from_slice(&lower));
@@ -297,8 +300,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
         });
         match inserted {
             Ok(true) => Ok(()),
-            Ok(false) => Err(self.damaged(level.logical, &KEY_OUT_OF_ORDER)),
-            Err(defect) => Err(self.damaged(level.logical, &defect)),
+            Ok(false) => Err(self.damaged(level.logical, HtreeDefect::Order(level.position + 1))),
+            Err(defect) => Err(self.damaged(level.logical, defect)),
         }
     }
 
@@ -314,9 +317,9 @@ impl<S: DirectoryStore> Directory<'_, S> {
                     let middle = index.entry(index.count() / 2).key;
                     Ok::<_, HtreeDefect>((key_fits(&index, level.position, key), middle))
                 })
-                .map_err(|defect| self.damaged(level.logical, &defect))?;
+                .map_err(|defect| self.damaged(level.logical, defect))?;
             if !fits {
-                return Err(self.damaged(level.logical, &KEY_OUT_OF_ORDER));
+                return Err(self.damaged(level.logical, HtreeDefect::Order(level.position + 1)));
             }
             if below >= full {
                 break;
@@ -326,8 +329,6 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(())
     }
 }
-
-const KEY_OUT_OF_ORDER: &str = "names or index entries lie outside the bounds of their block";
 
 /// Whether a key belongs right behind a position.
 fn key_fits(index: &Index<'_>, position: usize, key: u32) -> bool {

@@ -5,7 +5,7 @@ use crate::inode::Inode;
 use crate::mapping::Mapping;
 use crate::orphans::{OrphanFile, Orphans};
 use crate::volume::Volume;
-use crate::{Error, OpContext, Result};
+use crate::{Error, OpContext, OrphanDefect, Result};
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::{BlockNr, InodeNr, bitmap};
@@ -19,7 +19,7 @@ pub(super) type FoundOrphan = Arc<Inode>;
 /// Reads what is noted, newest of the list first, then the file's slots. Writes nothing.
 ///
 /// # Errors
-/// [`Error::Refused`] when a note names an inode that can not be an orphan, or the list has a loop; corruption.
+/// [`Error::Orphan`] when a note names an inode that can not be one, or the list has a loop; corruption.
 pub(super) fn find_orphans(volume: &Volume, mapping: &Mapping) -> Result<(Orphans, Vec<FoundOrphan>)> {
     let mut search = Search { volume, seen: BTreeSet::new() };
     let mut found = Vec::new();
@@ -60,26 +60,24 @@ struct Search<'a> {
 impl Search<'_> {
     /// An inode that a note names, when it can be one: an ordinary inode in use, noted once.
     fn noted_inode(&mut self, number: InodeNr) -> Result<Arc<Inode>> {
-        let damaged = |why: &str| {
-            Error::Refused(format!("inode {number} is noted as an orphan, but {why}: run a check first"))
-        };
+        let damaged = |why| Error::Orphan { inode: number, why };
         let special =
             number < self.volume.sb.first_inode() || self.volume.sb.orphan_file_inode() == Some(number);
         if special || number.raw() > self.volume.geometry().inodes_count() {
-            return Err(damaged("its number is not one of a file"));
+            return Err(damaged(OrphanDefect::Number));
         }
         if !self.seen.insert(number) {
-            return Err(damaged("twice"));
+            return Err(damaged(OrphanDefect::Twice));
         }
         let (group, index) = self.volume.geometry().locate_inode(number);
         let mut bits = vec![0; self.volume.block_size()];
         self.volume.groups.copy_inode_bitmap(group, &mut bits)?;
         if !bitmap::test(&bits, index) {
-            return Err(damaged("it is free"));
+            return Err(damaged(OrphanDefect::Free));
         }
         self.volume.inodes.table.get(number, || self.volume.inodes.load_orphan(number)).map_err(|error| {
             match error {
-                Error::StaleInode(_) => damaged("it was never used"),
+                Error::StaleInode(_) => damaged(OrphanDefect::NeverUsed),
                 other => other,
             }
         })

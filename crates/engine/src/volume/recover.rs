@@ -69,6 +69,11 @@ impl From<blockyard_recovery::Error> for Error {
         match error {
             blockyard_recovery::Error::Device(error) => Self::Device(error),
             blockyard_recovery::Error::Disk(error) => error.into(),
+            blockyard_recovery::Error::LoggedSuperblock(blockyard_disk::Error::UnsupportedFeatures(
+                names,
+            )) => Self::UnsupportedFeatures(names),
+            damaged @ (blockyard_recovery::Error::Damaged(_)
+            | blockyard_recovery::Error::LoggedSuperblock(_)) => Self::DamagedLog(damaged),
             other => Self::Refused(other.to_string()),
         }
     }

@@ -74,7 +74,7 @@ impl<'a> Worker<'a> {
                 Err(
                     error @ (Error::Device(_)
                     | Error::Corrupt(_)
-                    | Error::Directory { .. }
+                    | Error::Orphan { .. }
                     | Error::ReadOnly
                     | Error::Refused(_)),
                 ) => panic!("thread {} step {step}: {name}: {error}", self.slot),
