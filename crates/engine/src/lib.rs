@@ -56,6 +56,7 @@ mod requests;
 mod space;
 mod txn;
 mod volume;
+mod watched;
 mod xattr;
 
 pub use context::OpContext;
@@ -68,4 +69,6 @@ pub use fs::{Attributes, FileSystem, SetAttributes, Statistics};
 pub use namespace::RenameMode;
 pub use options::{DataMode, Events, JournalUse, OpenOptions, Recovery};
 pub use volume::NewInode;
+#[doc(hidden)]
+pub use watched::Watched;
 pub use xattr::XattrMode;

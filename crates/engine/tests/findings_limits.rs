@@ -60,6 +60,25 @@ fn everything_works_at_the_end_of_the_largest_files() {
     }
 }
 
+/// A range whose insertion would make a file too large was refused with the times as they were; Linux changes them.
+#[test]
+fn an_insertion_that_is_too_large_changes_the_times() {
+    let (_, fs) = fresh(&ext4(1024), 64 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    let end = u64::from(u32::MAX) << 10;
+    fs.truncate(&context(), inode, end - 4096).unwrap();
+    let later = OpContext::root_at(blockyard_disk::Timestamp::from_seconds(1_800_000_000));
+    let insert = |at, len| fs.fallocate(&later, inode, Fallocate::InsertRange, at, len);
+    let times = || {
+        let seen = fs.attributes(inode).unwrap();
+        [seen.modified, seen.changed].map(|time| time == later.now)
+    };
+    assert!(matches!(insert(1024, end), Err(Error::FileTooLarge)));
+    assert_eq!(times(), [false; 2], "the range itself is too large");
+    assert!(matches!(insert(1024, 8192), Err(Error::FileTooLarge)));
+    assert_eq!(times(), [true; 2]);
+}
+
 /// The last cluster of the largest file ends behind the last block: a sum went past 32 bits.
 #[test]
 fn the_last_cluster_of_the_largest_file_is_shared() {

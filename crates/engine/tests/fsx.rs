@@ -12,7 +12,7 @@ use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::instruments::Instruments;
-use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, Watched, mkfs};
 use blockyard_ranges::Ranges;
 use blockyard_testkit::fill::pattern;
 use blockyard_testkit::{SparseBytes, coverage, e2fsck_clean, full_matrix, require, seed};
@@ -20,7 +20,7 @@ use kinds::Kind;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,7 +54,9 @@ fn context() -> OpContext {
 struct World {
     kind: Kind,
     device: Arc<MemoryDevice>,
-    fs: Option<FileSystem>,
+    fs: Option<Watched>,
+    /// What worked before the image was opened again.
+    worked: BTreeSet<&'static str>,
     inode: InodeNr,
     bytes: SparseBytes,
     /// No block is mapped at or behind this byte.
@@ -76,11 +78,19 @@ impl World {
         let inode = fs.create(&context(), InodeNr::ROOT, b"file", &new).unwrap();
         let ranges = Ranges::new(kind.edges.clone());
         let (bytes, done) = (SparseBytes::new(), VecDeque::new());
-        Self { kind, device, fs: Some(fs), inode, bytes, mapped_end: 0, rng, ranges, done, step: 0 }
+        let (fs, worked) = (Some(fs), BTreeSet::new());
+        Self { kind, device, fs, worked, inode, bytes, mapped_end: 0, rng, ranges, done, step: 0 }
     }
 
-    fn fs(&self) -> &FileSystem {
+    fn fs(&self) -> &Watched {
         self.fs.as_ref().unwrap()
+    }
+
+    /// Closes the image; what worked on it is kept.
+    fn close(&mut self) {
+        let fs = self.fs.take().unwrap();
+        self.worked.extend(fs.done());
+        fs.into_inner().close(&context()).unwrap();
     }
 
     fn note(&mut self, what: &dyn Debug, range: &Range<u64>) {
@@ -311,7 +321,7 @@ impl World {
 
     fn reopen(&mut self) {
         self.note(&"reopen", &(0..0));
-        self.fs.take().unwrap().close(&context()).unwrap();
+        self.close();
         self.fs = Some(open(&self.kind, &self.device));
         self.compare_all();
     }
@@ -363,16 +373,17 @@ impl Drop for World {
     }
 }
 
-fn open(kind: &Kind, device: &Arc<MemoryDevice>) -> FileSystem {
+fn open(kind: &Kind, device: &Arc<MemoryDevice>) -> Watched {
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
     let options = OpenOptions {
         instruments: Instruments::page_cache_if(kind.follow_page_cache),
         ..OpenOptions::default()
     };
-    FileSystem::open(shared, options, &context()).unwrap()
+    Watched::new(FileSystem::open(shared, options, &context()).unwrap())
 }
 
-fn run(kind: &Kind, steps: u32) {
+/// Gives what worked.
+fn run(kind: &Kind, steps: u32) -> BTreeSet<&'static str> {
     let first = seed(20_261_121);
     let rng = ChaCha8Rng::seed_from_u64(first ^ kind.edges.block());
     println!("{}", kind.name);
@@ -385,19 +396,29 @@ fn run(kind: &Kind, steps: u32) {
         }
     }
     world.reopen();
-    world.fs.take().unwrap().close(&context()).unwrap();
+    world.close();
     if require(&["e2fsck"]) {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("image");
         world.device.save(&path).unwrap();
         e2fsck_clean(&path);
     }
+    std::mem::take(&mut world.worked)
 }
 
 fn run_all(kind: fn(u64) -> Kind, sample: u32) {
     let steps = std::env::var("STEPS").ok().and_then(|text| text.parse().ok());
     let steps = steps.unwrap_or(if full_matrix() { 50 * sample } else { sample });
-    kinds::BLOCKS.into_iter().for_each(|block| run(&kind(block), steps));
+    let mut worked = BTreeSet::new();
+    for kind in kinds::BLOCKS.map(kind) {
+        let here = run(&kind, steps);
+        coverage::assert_done_within("fsx", &[kind.label()], here.iter().copied());
+        worked.extend(here);
+    }
+    // A short run meets some of it only.
+    if steps >= sample {
+        coverage::assert_done("fsx", &[kind(kinds::BLOCKS[0]).label()], worked);
+    }
 }
 
 #[test]
@@ -455,8 +476,7 @@ fn the_images_are_told() {
         kinds::largest,
         kinds::largest_indirect,
     ];
-    let each = kinds.iter().flat_map(|kind| kinds::BLOCKS.map(|block| (kind(block).name, block)));
-    let each: Vec<(String, u64)> = each.collect();
-    let names = each.iter().map(|(name, block)| (name.split(", blocks").next().unwrap(), *block));
-    coverage::assert_images("fsx", names);
+    let each = kinds.iter().flat_map(|kind| kinds::BLOCKS.map(|block| (kind(block), block)));
+    let each: Vec<(Kind, u64)> = each.collect();
+    coverage::assert_images("fsx", each.iter().map(|(kind, block)| (kind.label(), *block)));
 }

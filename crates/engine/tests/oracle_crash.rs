@@ -11,10 +11,12 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp, TxnId};
 use blockyard_engine::instruments::{BrokenRule, Instruments};
 use blockyard_engine::mkfs;
-use blockyard_engine::{DataMode, Fallocate, FileSystem, JournalUse, NewInode, OpContext, OpenOptions};
+use blockyard_engine::{
+    DataMode, Fallocate, FileSystem, JournalUse, NewInode, OpContext, OpenOptions, Watched,
+};
 use blockyard_sync::CpuSlot;
 use blockyard_testkit::repair::repair;
-use blockyard_testkit::{LoopMount, full_matrix, require, seed, tree};
+use blockyard_testkit::{LoopMount, coverage, full_matrix, require, seed, tree};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ fn regular() -> NewInode {
 
 /// A file system whose device records, and the facts that it promised.
 struct Stage {
-    fs: FileSystem,
+    fs: Watched,
     device: Arc<Recorder>,
 }
 
@@ -82,20 +84,28 @@ struct Recording {
     log: WriteLog,
 }
 
-fn record(size: u64, make: &mkfs::Options, options: OpenOptions, work: impl FnOnce(&Stage)) -> Recording {
+/// Runs `work` on a new image; `name` is what docs/testing.md calls it.
+fn record(
+    name: &str,
+    size: u64,
+    make: &mkfs::Options,
+    options: OpenOptions,
+    work: impl FnOnce(&Stage),
+) -> Recording {
     let device = MemoryDevice::new(size);
     mkfs::format(&device, &make.clone().identity(1, 1)).unwrap();
-    record_on(device, options, work)
+    record_on(name, device, options, work)
 }
 
-fn record_on(device: MemoryDevice, options: OpenOptions, work: impl FnOnce(&Stage)) -> Recording {
+fn record_on(name: &str, device: MemoryDevice, options: OpenOptions, work: impl FnOnce(&Stage)) -> Recording {
     let base = device.duplicate();
     let device = Arc::new(Recorder::new(device));
     let shared: Arc<dyn BlockDevice> = Arc::<Recorder>::clone(&device);
     let fs = FileSystem::open(shared, options, &context()).unwrap();
-    let stage = Stage { fs, device: Arc::clone(&device) };
+    let stage = Stage { fs: Watched::new(fs), device: Arc::clone(&device) };
     work(&stage);
-    stage.fs.close(&context()).unwrap();
+    coverage::assert_done("oracle_crash", &[name], stage.fs.done());
+    stage.fs.into_inner().close(&context()).unwrap();
     Recording { base, log: device.take_log() }
 }
 
@@ -305,7 +315,7 @@ fn recycled(broken_rule: Option<BrokenRule>, commit_point_handles: u64) -> Recor
         commit_point_handles,
         ..OpenOptions::default()
     };
-    record(8 << 20, &small(), options, |stage| recycle(stage, false))
+    record("recycled", 8 << 20, &small(), options, |stage| recycle(stage, false))
 }
 
 #[test]
@@ -313,7 +323,7 @@ fn names_and_contents_survive_every_cut() {
     if !require(&["root", "e2fsck"]) {
         return;
     }
-    let recording = record(16 << 20, &small(), OpenOptions::default(), |stage| {
+    let recording = record("names", 16 << 20, &small(), OpenOptions::default(), |stage| {
         let ctx = context();
         let first = stage.file("first", &[1; 3000]);
         stage.promise(first, "/first", &[1; 3000]);
@@ -415,15 +425,15 @@ fn every_log_format_recovers() {
     let ext4 = || mkfs::Options::ext4().block_size(1024);
     let images = [
         ("32-bit tags", ext4().features("^64bit")),
-        ("no checksums, 64-bit tags", ext4().features("^metadata_csum,64bit")),
+        ("64-bit tags", ext4().features("^metadata_csum,64bit")),
         ("ext3", mkfs::Options::ext3().block_size(1024)),
-        ("an orphan file", ext4().features("orphan_file")),
+        ("orphan file", ext4().features("orphan_file")),
         ("clusters", ext4().cluster_size(8192)),
     ];
     for (name, make) in images {
         println!("{name}");
         let options = OpenOptions { commit_point_handles: 13, ..OpenOptions::default() };
-        record(16 << 20, &make, options, plain).check(&plan(), if full_matrix() { 1 } else { 37 }, 25);
+        record(name, 16 << 20, &make, options, plain).check(&plan(), if full_matrix() { 1 } else { 37 }, 25);
     }
 }
 
@@ -435,7 +445,7 @@ fn logged_data_recovers() {
     }
     let options = OpenOptions { data: DataMode::Journal, commit_point_handles: 23, ..OpenOptions::default() };
     let (ours, others) = if full_matrix() { (1, 10) } else { (17, 40) };
-    record(16 << 20, &small(), options.clone(), |stage| {
+    record("logged", 16 << 20, &small(), options.clone(), |stage| {
         // Every block looks like a block of the log.
         let escaped = [0xC0, 0x3B, 0x39, 0x98].repeat(256 * 5);
         let file = stage.file("escaped", &escaped);
@@ -451,13 +461,17 @@ fn logged_data_recovers() {
         assert_eq!(bytes, changed);
     })
     .check(&plan(), ours, others);
-    record(8 << 20, &small(), options, |stage| recycle(stage, true)).check(&plan(), ours, others);
+    record("logged, recycled", 8 << 20, &small(), options, |stage| recycle(stage, true)).check(
+        &plan(),
+        ours,
+        others,
+    );
 }
 
 #[test]
 fn writeback_keeps_the_structure() {
     let options = OpenOptions { data: DataMode::Writeback, ..OpenOptions::default() };
-    let recording = record(8 << 20, &small(), options, |stage| recycle(stage, false));
+    let recording = record("writeback", 8 << 20, &small(), options, |stage| recycle(stage, false));
     for state in recording.sample(&plan(), 11) {
         // Contents of files whose removal did not commit may be anything.
         if let Err(error) = recording.recover(&state) {
@@ -474,7 +488,7 @@ fn a_log_that_begins_anew_recovers() {
         return;
     }
     let options = OpenOptions { cache_bytes: 1, ..OpenOptions::default() };
-    let recording = record(32 << 20, &small().journal_mib(8), options, |stage| {
+    let recording = record("begins anew", 32 << 20, &small().journal_mib(8), options, |stage| {
         for round in 0..36u8 {
             for number in 0..60 {
                 stage.directory(&format!("directory-{round}-{number}"));
@@ -514,7 +528,7 @@ fn transactions_that_grow_with_a_directory_recover() {
         return;
     }
     let options = OpenOptions { cache_bytes: 300_000, inodes_max: 64, ..OpenOptions::default() };
-    let recording = record(32 << 20, &small().journal_mib(4), options, |stage| {
+    let recording = record("grow", 32 << 20, &small().journal_mib(4), options, |stage| {
         let (fs, ctx) = (&stage.fs, context());
         let long_name = |number: u32| format!("{number:0>150}");
         let fifo = NewInode { kind: FileType::Fifo, permissions: 0o644, device: None };
@@ -547,7 +561,7 @@ fn transaction_numbers_wrap() {
     mkfs::format(&device, &make).unwrap();
     set_next_transaction(&device, TxnId::new(0xFFFF_FFF8));
     let options = OpenOptions { commit_point_handles: 13, ..OpenOptions::default() };
-    let recording = record_on(device, options, plain);
+    let recording = record_on("numbers wrap", device, options, plain);
     for state in recording.sample(&plan(), 37) {
         recording.recover(&state).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -573,7 +587,7 @@ fn threads_leave_whole_transactions() {
     }
     let rounds = if full_matrix() { 12 } else { 6 };
     let options = OpenOptions { cpus: 4, commit_point_handles: 31, ..OpenOptions::default() };
-    let recording = record(16 << 20, &small(), options, |stage| {
+    let recording = record("threads", 16 << 20, &small(), options, |stage| {
         std::thread::scope(|scope| {
             for number in 0..4 {
                 scope.spawn(move || race(stage, number, rounds));
@@ -603,7 +617,7 @@ fn each_broken_rule_is_noticed() {
 #[test]
 fn an_ignored_journal_stays_empty() {
     let options = OpenOptions { journal: JournalUse::Ignored, ..OpenOptions::default() };
-    let recording = record(16 << 20, &small(), options, |stage| {
+    let recording = record("ignored", 16 << 20, &small(), options, |stage| {
         let file = stage.file("file", &[1; 3000]);
         stage.fs.fsync(&context(), file).unwrap();
         assert!(!stage.fs.superblock().needs_recovery());
@@ -612,4 +626,14 @@ fn an_ignored_journal_stays_empty() {
     recording.log.apply_prefix(recording.log.events().len() / 2, &device).unwrap();
     let status = blockyard_recovery::inspect(&device).unwrap();
     assert_eq!((status.state, status.start), (blockyard_recovery::JournalState::Clean, None));
+}
+
+/// docs/testing.md says which images there are.
+#[test]
+fn the_images_are_told() {
+    let formats = ["32-bit tags", "64-bit tags", "ext3", "orphan file", "clusters"];
+    let others = ["names", "recycled", "logged", "logged, recycled", "writeback", "begins anew", "grow"];
+    let last = ["numbers wrap", "threads", "ignored"];
+    let all = formats.into_iter().chain(others).chain(last);
+    coverage::assert_images("oracle_crash", all.map(|name| (name, 1024)));
 }

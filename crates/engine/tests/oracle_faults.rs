@@ -13,9 +13,9 @@ use blockyard_device::{BlockDevice, Effect, Fault, FaultyDevice, MemoryDevice, O
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_engine::mkfs;
-use blockyard_engine::{Error, Fallocate, FileSystem, OpenOptions, RenameMode, Result, XattrMode};
+use blockyard_engine::{Error, Fallocate, FileSystem, OpenOptions, RenameMode, Result, Watched, XattrMode};
 use blockyard_testkit::repair::repair;
-use blockyard_testkit::{e2fsck_clean, full_matrix, require, seed};
+use blockyard_testkit::{coverage, e2fsck_clean, full_matrix, require, seed};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ fn image() -> MemoryDevice {
 
 /// What is known of the files: a name whose last operation failed is not known any more.
 struct Script<'a> {
-    fs: &'a FileSystem,
+    fs: &'a Watched,
     rng: ChaCha8Rng,
     known: BTreeMap<String, (InodeNr, Vec<u8>)>,
     /// Files that have not been touched since an fsync made them durable.
@@ -220,11 +220,15 @@ fn trial(image: &MemoryDevice, fault: Option<Fault>) -> Left {
     let Ok(fs) = FileSystem::open(shared, little_memory(), &context()) else {
         return Left { device, closed: false, failed: false, durable: BTreeMap::new() };
     };
+    let fs = Watched::new(fs);
     let rng = ChaCha8Rng::seed_from_u64(4242);
     let mut script = Script { fs: &fs, rng, known: BTreeMap::new(), durable: BTreeMap::new(), failures: 0 };
     script.run();
     let (failed, durable) = (fs.has_failed(), script.durable);
-    let closed = fs.close(&context()).is_ok();
+    if fault.is_none() {
+        coverage::assert_done("oracle_faults", &["1k"], fs.done());
+    }
+    let closed = fs.into_inner().close(&context()).is_ok();
     Left { device, closed, failed, durable }
 }
 
@@ -320,4 +324,10 @@ fn failed_writes_can_be_mended() {
             recover(&left, nth);
         }
     }
+}
+
+/// docs/testing.md says which image there is.
+#[test]
+fn the_image_is_told() {
+    coverage::assert_images("oracle_faults", [("1k", UNIT)]);
 }

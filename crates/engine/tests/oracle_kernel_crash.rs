@@ -9,9 +9,9 @@
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_engine::{FileSystem, OpContext, OpenOptions};
 use blockyard_recovery::{Error, Options, Report, Session};
-use blockyard_testkit::crash::{CrashImage, Stop, shutdown};
+use blockyard_testkit::crash::{CrashImage, Stop, operations, shutdown};
 use blockyard_testkit::tree::{Content, Node, read_tree};
-use blockyard_testkit::{LoopDevice, LoopMount, full_matrix, mke2fs, require, run, seed};
+use blockyard_testkit::{LoopDevice, LoopMount, coverage, full_matrix, mke2fs, require, run, seed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
@@ -399,4 +399,16 @@ fn fast_commits_are_refused_by_name() {
             dirty.mounted().values().filter(|node| node.size == 12_000).map(|node| node.size).collect();
         assert_eq!(sizes.len(), 10, "what the kernel recovers");
     }
+}
+
+/// docs/testing.md says which images there are, and what the kernel does on them. Where no size of blocks is asked for, they have
+/// 1 KiB, as images of less than 512 MiB do.
+#[test]
+fn the_cases_are_told() {
+    let block = |case: &Case| {
+        let mut words = case.mke2fs.iter().skip_while(|word| **word != "-b").skip(1);
+        words.next().map_or(1024, |size| size.parse().unwrap())
+    };
+    coverage::assert_images("oracle_kernel_crash", CASES.iter().map(|case| (case.name, block(case))));
+    coverage::assert_operations("oracle_kernel_crash", operations());
 }

@@ -17,8 +17,8 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::instruments::Instruments;
 use blockyard_engine::{
-    Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, SetAttributes, XattrMode,
-    mkfs,
+    Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, SetAttributes, Watched,
+    XattrMode, mkfs,
 };
 use blockyard_ranges::Ranges;
 use blockyard_testkit::{SparseBytes, coverage, e2fsck_clean, full_matrix, have_tool, seed};
@@ -27,7 +27,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use tree::{APPEND, Answer, Body, ENOSPC, IMMUTABLE, Id, Limits, Model, ROOT, Who};
@@ -59,6 +60,7 @@ enum Op {
     Open { inode: Pick },
     Release { which: Pick },
     Sync { how: u8 },
+    Fsync { inode: Pick, data: bool },
     Reopen,
 }
 
@@ -91,6 +93,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => pick().prop_map(|inode| Op::Open { inode }),
         1 => pick().prop_map(|which| Op::Release { which }),
         1 => (0..3u8).prop_map(|how| Op::Sync { how }),
+        1 => (pick(), any::<bool>()).prop_map(|(inode, data)| Op::Fsync { inode, data }),
         1 => Just(Op::Reopen),
     ]
 }
@@ -122,7 +125,9 @@ const MODES: [Fallocate; 7] = [
 struct World {
     kind: Kind,
     device: Arc<MemoryDevice>,
-    fs: Option<FileSystem>,
+    fs: Option<Watched>,
+    /// What worked before the image was opened again.
+    done: BTreeSet<&'static str>,
     model: Model,
     numbers: BTreeMap<Id, InodeNr>,
     held: Vec<Id>,
@@ -160,11 +165,19 @@ impl World {
         ]);
         let (near, far) = (Ranges::new(kind.near_edges()), Ranges::new(edges));
         let (held, now) = (Vec::new(), 1_700_000_000);
-        Self { kind, device, fs: Some(fs), model, numbers, held, now, near, far, drawn: 0..0 }
+        let (fs, done) = (Some(fs), BTreeSet::new());
+        Self { kind, device, fs, done, model, numbers, held, now, near, far, drawn: 0..0 }
     }
 
-    fn fs(&self) -> &FileSystem {
+    fn fs(&self) -> &Watched {
         self.fs.as_ref().unwrap()
+    }
+
+    /// Closes the image; what worked on it is kept.
+    fn close(&mut self, ctx: &OpContext) {
+        let fs = self.fs.take().unwrap();
+        self.done.extend(fs.done());
+        fs.into_inner().close(ctx).unwrap();
     }
 
     fn who(&mut self) -> (Who, OpContext) {
@@ -368,6 +381,12 @@ impl World {
                 }
                 Ok(())
             }
+            Op::Fsync { inode, data } => {
+                let number = self.number(self.file(inode));
+                let fs = self.fs();
+                let got = if data { fs.fdatasync(&ctx, number) } else { fs.fsync(&ctx, number) };
+                self.agree(op, got, Ok(()), before)
+            }
             Op::Reopen => self.reopen(),
             _ => self.step_attributes(op, who, ctx, before),
         }
@@ -509,7 +528,7 @@ impl World {
             self.model.release(id);
         }
         self.compare()?;
-        self.fs.take().unwrap().close(&ctx).unwrap();
+        self.close(&ctx);
         self.fs = Some(open(self.kind, &self.device));
         self.compare()
     }
@@ -572,28 +591,30 @@ impl World {
         Ok(())
     }
 
-    fn finish(mut self) -> Outcome {
+    /// Gives what worked.
+    fn finish(mut self) -> Result<BTreeSet<&'static str>, TestCaseError> {
         self.compare()?;
         self.reopen()?;
-        self.fs.take().unwrap().close(&OpContext::root_at(Timestamp::from_seconds(self.now))).unwrap();
+        self.close(&OpContext::root_at(Timestamp::from_seconds(self.now)));
         let report = blockyard_check::check(
             &*self.device,
             &blockyard_check::Options { threads: Some(1), ..Default::default() },
         )
         .unwrap();
         prop_assert!(report.is_clean(), "{:?}", report.findings);
-        Ok(())
+        Ok(self.done)
     }
 }
 
-fn open(kind: Kind, device: &Arc<MemoryDevice>) -> FileSystem {
+fn open(kind: Kind, device: &Arc<MemoryDevice>) -> Watched {
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
     let options = OpenOptions {
         delayed_allocation: kind.delayed,
         instruments: Instruments::page_cache_if(kind.follow_page_cache),
         ..OpenOptions::default()
     };
-    FileSystem::open(shared, options, &OpContext::root_at(Timestamp::from_seconds(1_700_000_000))).unwrap()
+    let ctx = OpContext::root_at(Timestamp::from_seconds(1_700_000_000));
+    Watched::new(FileSystem::open(shared, options, &ctx).unwrap())
 }
 
 #[test]
@@ -601,6 +622,7 @@ fn every_answer_is_the_models() {
     let seed = seed(1);
     let full = full_matrix();
     let cases = std::env::var("CASES").ok().and_then(|text| text.parse().ok());
+    let mut done_on = BTreeMap::<&str, BTreeSet<&str>>::new();
     for (number, kind) in kinds::kinds().into_iter().enumerate() {
         println!("{}, blocks of {}", kind.name, kind.block);
         let mut bytes = [0; 32];
@@ -614,14 +636,14 @@ fn every_answer_is_the_models() {
         };
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         let mut runner = TestRunner::new_with_rng(config, rng);
-        let sampled = std::cell::Cell::new(0);
+        let (sampled, done) = (std::cell::Cell::new(0), RefCell::new(BTreeSet::new()));
         let ran = runner.run(&prop::collection::vec(op(), 1..300), |ops| {
             let mut world = World::new(kind);
             for op in &ops {
                 world.step(op)?;
             }
             let device = Arc::clone(&world.device);
-            world.finish()?;
+            done.borrow_mut().extend(world.finish()?);
             sampled.set(sampled.get() + 1);
             // A process for each case would cost more than the case: our checker sees all, e2fsck every tenth.
             if sampled.get() % 10 == 1 && have_tool("e2fsck") {
@@ -635,6 +657,19 @@ fn every_answer_is_the_models() {
         if let Err(error) = ran {
             panic!("{kind:?}, SEED={seed}: {error}");
         }
+        let done = done.into_inner();
+        coverage::assert_done_within("oracle_model", &[kind.name], done.iter().copied());
+        done_on.entry(kind.name).or_default().extend(done);
+    }
+    if full {
+        for (name, done) in &done_on {
+            coverage::assert_done("oracle_model", &[name], done.iter().copied());
+        }
+    }
+    // A handful of cases meets some of it only, and less on images that are full.
+    if cases.is_none_or(|cases| cases >= 16) {
+        let names: Vec<&str> = done_on.keys().copied().collect();
+        coverage::assert_done("oracle_model", &names, done_on.into_values().flatten());
     }
 }
 

@@ -6,9 +6,9 @@ use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::mkfs;
-use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, Result};
+use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, Result, Watched};
 use blockyard_sync::CpuSlot;
-use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, require, seed};
+use blockyard_testkit::{LoopMount, coverage, e2fsck_clean, full_matrix, require, seed};
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -26,7 +26,7 @@ type Files = BTreeMap<String, (InodeNr, Vec<u8>)>;
 
 /// One thread's share: files of its own in a directory of its own, and short-lived names in a shared one.
 struct Worker<'a> {
-    fs: &'a FileSystem,
+    fs: &'a Watched,
     ctx: OpContext,
     rng: ChaCha8Rng,
     number: u32,
@@ -142,7 +142,7 @@ fn run(name: &str, options: &mkfs::Options, open_options: OpenOptions, size: u64
     println!("{name}");
     let device = Arc::new(MemoryDevice::new(size));
     mkfs::format(&*device, options).unwrap();
-    let fs = open(&device, open_options);
+    let fs = Watched::new(open(&device, open_options));
     let seed = seed(77);
     let steps = if full_matrix() { 2_500 } else { 250 };
     let shared = fs.create(&context(0), InodeNr::ROOT, b"shared", &directory()).unwrap();
@@ -160,7 +160,8 @@ fn run(name: &str, options: &mkfs::Options, open_options: OpenOptions, size: u64
             .collect();
         workers.into_iter().map(|worker| worker.join().unwrap()).collect()
     });
-    fs.close(&context(0)).unwrap();
+    coverage::assert_done("oracle_threads", &[name], fs.done());
+    fs.into_inner().close(&context(0)).unwrap();
     judge(&device, &results);
 }
 
@@ -226,4 +227,11 @@ fn clusters() {
 #[test]
 fn block_maps() {
     run("ext3", &mkfs::Options::ext3().block_size(1024).identity(1, 1), defaults(), 128 << 20);
+}
+
+/// docs/testing.md says which images there are.
+#[test]
+fn the_images_are_told() {
+    let images = [("4k", 4096), ("1k", 1024), ("full", 1024), ("bigalloc", 4096), ("ext3", 1024)];
+    coverage::assert_images("oracle_threads", images);
 }

@@ -40,7 +40,9 @@ use crate::scratch::Scratch;
 pub struct Plan {
     /// Names of workloads, from [`names`].
     pub workloads: Vec<String>,
-    /// Distinct states over all workloads.
+    /// Bytes of a block, powers of two from 1024 to 65536: each workload runs on each.
+    pub block_sizes: Vec<u32>,
+    /// Distinct states over all workloads and sizes of blocks.
     pub states: usize,
     /// Seed of the workloads and of the sample.
     pub seed: u64,
@@ -52,7 +54,7 @@ pub struct Plan {
     pub recovery_cuts: usize,
     /// End a workload at its first failure.
     pub stop_at_first: bool,
-    /// Only the state of this number, of the one workload.
+    /// Only the state of this number, of the one workload and size of blocks.
     pub only: Option<usize>,
     /// A folder for the images of failures.
     pub keep: Option<PathBuf>,
@@ -62,11 +64,15 @@ pub struct Plan {
     pub scratch: Option<PathBuf>,
 }
 
-/// What came out for one workload.
+/// What came out for one workload on one size of blocks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The workload.
     pub workload: String,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Names of the operations that it did.
+    pub operations: Vec<&'static str>,
     /// Events that were recorded: writes, flushes and marks.
     pub events: usize,
     /// Bytes that were written.
@@ -92,6 +98,8 @@ pub struct Row {
 pub struct Failure {
     /// The workload.
     pub workload: String,
+    /// Bytes of a block.
+    pub block_size: u32,
     /// The number of the state.
     pub state: usize,
     /// What the state is.
@@ -145,8 +153,12 @@ impl Plan {
                 .with_context(|| format!("workload {name:?} is unknown: use {} or all", known.join(", ")))
         };
         let workloads = self.workloads.iter().map(find).collect::<Result<Vec<_>>>()?;
-        if self.only.is_some() && workloads.len() != 1 {
-            bail!("--state: give the one workload that it belongs to");
+        let is_size = |size: &&u32| size.is_power_of_two() && (1024..=65_536).contains(*size);
+        if self.block_sizes.is_empty() || !self.block_sizes.iter().all(|size| is_size(&size)) {
+            bail!("--block-size takes powers of two from 1024 to 65536");
+        }
+        if self.only.is_some() && (workloads.len(), self.block_sizes.len()) != (1, 1) {
+            bail!("--state: give the one workload and the one --block-size that it belongs to");
         }
         let rule = self.mutant.as_ref().map(|name| {
             let known: Vec<String> = mutants().collect();
@@ -173,11 +185,14 @@ pub fn run(
     let _keeper = Keeper::start(&judges, scratch.path())?;
     let mut rows = Vec::new();
     let mut left = plan.states;
-    for (index, workload) in workloads.iter().enumerate() {
+    let sizes = &plan.block_sizes;
+    let all: Vec<_> = workloads.iter().flat_map(|one| sizes.iter().map(move |size| (*one, *size))).collect();
+    for (index, &(workload, block_size)) in all.iter().enumerate() {
         progress(index + 1, workload.name);
-        let count = left.div_ceil(workloads.len() - index);
-        let judging = Judging { plan, judges: &judges, folder: scratch.path(), workload };
-        let row = judging.run(rule, count).with_context(|| workload.name.to_owned())?;
+        let count = left.div_ceil(all.len() - index);
+        let judging = Judging { plan, judges: &judges, folder: scratch.path(), workload, block_size };
+        let name = || format!("{} on blocks of {block_size}", workload.name);
+        let row = judging.run(rule, count).with_context(name)?;
         left = left.saturating_sub(row.distinct);
         done(&row);
         let has_failed = !row.failures.is_empty();
@@ -198,12 +213,13 @@ fn scratch(plan: &Plan) -> Result<Scratch> {
     in_memory.or_else(|_| Scratch::temporary("crash"))
 }
 
-/// One workload being judged.
+/// One workload on one size of blocks being judged.
 struct Judging<'a> {
     plan: &'a Plan,
     judges: &'a Judges,
     folder: &'a std::path::Path,
     workload: &'static Workload,
+    block_size: u32,
 }
 
 /// What the threads share.
@@ -217,7 +233,7 @@ struct Shared {
 
 impl Judging<'_> {
     fn run(&self, rule: Option<BrokenRule>, count: usize) -> Result<Row> {
-        let recording = self.workload.record(self.plan.seed, rule)?;
+        let recording = self.workload.record(self.block_size, self.plan.seed, rule)?;
         let sample = states::draw(&recording, count, self.plan.seed, self.plan.only)?;
         let shared = Mutex::new(Shared::default());
         let jobs = self.plan.jobs.min(sample.states.len()).max(1);
@@ -239,6 +255,8 @@ impl Judging<'_> {
         let judged = &sample.states[..sample.states.len().min(shared.next)];
         Ok(Row {
             workload: self.workload.name.to_owned(),
+            block_size: self.block_size,
+            operations: recording.operations,
             events: recording.log.events().len(),
             bytes_written: states::bytes_written(&recording.log),
             facts: recording.facts.len(),
@@ -264,7 +282,8 @@ impl Judging<'_> {
         let bench = if self.plan.ours_only {
             None
         } else {
-            Some(Bench::new(self.judges, folder, blockyard_disk::num::u64_from_usize(size))?)
+            let judges = self.judges.of_blocks(self.block_size);
+            Some(Bench::new(&judges, folder, blockyard_disk::num::u64_from_usize(size))?)
         };
         let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
         let mut image = recording.base.clone();
@@ -290,7 +309,7 @@ impl Judging<'_> {
             let seed = self.plan.seed ^ blockyard_disk::num::u64_from_usize(candidate.number);
             let is_new = |content| lock().seen.insert(content);
             let verdict = image.with_steps(&recording.log, &candidate.state.steps, |image| {
-                let verdict = trial.judge(image.bytes(), nested, seed, is_new);
+                let verdict = trial.judge(image, nested, seed, is_new);
                 if !matches!(&verdict, Ok((_, None))) {
                     self.keep(candidate.number, image.bytes())?;
                 }
@@ -308,26 +327,24 @@ impl Judging<'_> {
     fn keep(&self, state: usize, bytes: &[u8]) -> Result<()> {
         let Some(folder) = &self.plan.keep else { return Ok(()) };
         std::fs::create_dir_all(folder)?;
-        let path = folder.join(format!("{}-{}-{state}.img", self.workload.name, self.plan.seed));
+        let path =
+            folder.join(format!("{}-{}-{}-{state}.img", self.workload.name, self.block_size, self.plan.seed));
         std::fs::write(&path, bytes).with_context(|| path.display().to_string())
     }
 
     fn failure(&self, candidate: &states::Candidate, judge: String, found: String) -> Failure {
         let Plan { seed, mutant, .. } = self.plan;
         let mutant = mutant.as_ref().map_or_else(String::new, |name| format!(" --mutant {name}"));
-        let name = self.workload.name;
+        let (name, block_size) = (self.workload.name, self.block_size);
+        let which = format!("--workload {name} --block-size {block_size} --seed {seed}{mutant}");
         let repeat = if self.workload.repeats {
-            format!(
-                "blockyard lab crash --workload {name} --seed {seed}{mutant} --state {}",
-                candidate.number
-            )
+            format!("blockyard lab crash {which} --state {}", candidate.number)
         } else {
-            format!(
-                "blockyard lab crash --workload {name} --seed {seed}{mutant} --keep DIR (its threads do not repeat)"
-            )
+            format!("blockyard lab crash {which} --keep DIR (its threads do not repeat)")
         };
         Failure {
             workload: name.to_owned(),
+            block_size,
             state: candidate.number,
             description: candidate.state.to_string().chars().take(400).collect(),
             judge,

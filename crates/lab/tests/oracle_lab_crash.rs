@@ -8,9 +8,20 @@ use blockyard_testkit::{coverage, full_matrix, require, seed};
 /// States of the sample that runs every time.
 const SAMPLE: usize = 800;
 
+/// States of one workload on blocks of 64 KiB in the sample: images of them are large.
+const SAMPLE_OF_LARGE: usize = 6;
+
+/// Sizes of blocks that workloads run on.
+const BLOCKS: [u32; 3] = [1024, 4096, 65_536];
+
+fn workloads() -> Vec<String> {
+    crash::names().map(|(name, _)| name.to_owned()).collect()
+}
+
 fn plan(states: usize, mutant: Option<String>) -> Plan {
     Plan {
-        workloads: crash::names().map(|(name, _)| name.to_owned()).collect(),
+        workloads: workloads(),
+        block_sizes: vec![1024],
         states,
         seed: seed(1),
         stop_at_first: mutant.is_some(),
@@ -24,23 +35,48 @@ fn plan(states: usize, mutant: Option<String>) -> Plan {
     }
 }
 
+/// All workloads on all sizes of blocks in full; otherwise each on one size, another with each seed.
+fn plans() -> Vec<Plan> {
+    if full_matrix() {
+        return vec![Plan { block_sizes: BLOCKS.to_vec(), ..plan(30_000, None) }];
+    }
+    let turn = |place: u64| {
+        let first = usize::try_from((seed(1) % 3 + place) % 3).unwrap();
+        workloads().into_iter().skip(first).step_by(BLOCKS.len()).collect::<Vec<_>>()
+    };
+    let [one, four, large] = [0, 1, 2].map(turn);
+    let of_large = SAMPLE_OF_LARGE * large.len();
+    let each = [(one, SAMPLE / 2), (four, SAMPLE / 2 - of_large), (large, of_large)];
+    let plan = |(size, (workloads, states))| {
+        // Every workload has some recoveries cut.
+        let recovery_cuts = if size == BLOCKS[2] { 3 } else { 8 };
+        Plan { workloads, block_sizes: vec![size], recovery_cuts, ..plan(states, None) }
+    };
+    BLOCKS.into_iter().zip(each).map(plan).collect()
+}
+
 #[test]
 fn every_state_is_recovered_by_all_to_the_same() {
     if !require(&["root", "e2fsck", "losetup"]) {
         return;
     }
-    let states = if full_matrix() { 10_000 } else { SAMPLE };
-    let (rows, judges) = crash::run(&plan(states, None), |_, _| (), |row| println!("{row:?}")).unwrap();
-    assert!(judges.are_complete(), "{:?}", judges.missing);
-    assert!(rows.len() >= 8);
-    for row in &rows {
-        let failures: Vec<_> = row.failures.iter().take(3).collect();
-        assert!(failures.is_empty(), "{} of {}: {failures:#?}", row.failures.len(), row.workload);
-        assert!(row.in_recovery > 0 && row.facts > 0, "{row:?}");
+    let (mut wanted, mut distinct, mut in_windows, mut tried) = (0, 0, 0, 0);
+    for plan in plans() {
+        let (rows, judges) = crash::run(&plan, |_, _| (), |row| println!("{row:?}")).unwrap();
+        assert!(judges.are_complete(), "{:?}", judges.missing);
+        for row in &rows {
+            let failures: Vec<_> = row.failures.iter().take(3).collect();
+            assert!(failures.is_empty(), "{} of {}: {failures:#?}", row.failures.len(), row.workload);
+            assert!(row.in_recovery > 0 && row.facts > 0, "{row:?}");
+            coverage::assert_done("oracle_lab_crash", &[&row.workload], row.operations.iter().copied());
+        }
+        wanted += plan.states;
+        tried += rows.len();
+        distinct += rows.iter().map(|row| row.distinct).sum::<usize>();
+        in_windows += rows.iter().map(|row| row.in_windows).sum::<usize>();
     }
-    let (distinct, in_windows) =
-        rows.iter().fold((0, 0), |(all, inside), row| (all + row.distinct, inside + row.in_windows));
-    assert_eq!(distinct, states);
+    assert!(tried >= workloads().len(), "{tried} of {}", workloads().len());
+    assert_eq!(distinct, wanted);
     assert!(in_windows * 2 >= distinct, "{in_windows} of {distinct} inside a commit or checkpoint");
 }
 
@@ -64,7 +100,8 @@ fn each_broken_rule_is_noticed() {
 /// docs/testing.md says which workloads there are.
 #[test]
 fn the_workloads_are_told() {
-    coverage::assert_images("oracle_lab_crash", crash::names().map(|(name, _)| (name, 1024)));
+    let each = crash::names().flat_map(|(name, _)| BLOCKS.map(|block| (name, u64::from(block))));
+    coverage::assert_images("oracle_lab_crash", each);
 }
 
 /// A state is asked for by its number; one that there is not is no success.

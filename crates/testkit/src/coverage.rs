@@ -1,7 +1,7 @@
 //! What has been tried: operations x features x block sizes x ways, and by which test.
 //!
-//! Each test of [`TRIED`] asserts that what is said of it here is what its own tables say ([`assert_images`], [`assert_operations`]). From it
-//! comes a part of docs/testing.md ([`page`]), which names what nobody has tried.
+//! Each test of [`TRIED`] asserts that what is said of it here is what its own tables say ([`assert_images`], [`assert_operations`]), or what
+//! worked when it ran ([`assert_done`]). From it comes a part of docs/testing.md ([`page`]), which names what nobody has tried.
 
 mod page;
 mod tried;
@@ -146,6 +146,55 @@ pub fn assert_operations<'a>(test: &str, operations: impl IntoIterator<Item = &'
     assert_eq!(said, has, "coverage/tried.rs against the operations of {test}");
 }
 
+/// What [`TRIED`] says of a test's images by name: the operations that there can be on one of them.
+fn said_of_images(test: &str, images: &[&str]) -> BTreeSet<&'static str> {
+    let mut said = BTreeSet::new();
+    for tried in said_of(test) {
+        for image in tried.images.iter().filter(|image| images.contains(&image.0)) {
+            said.extend(tried.operations.iter().filter(|operation| image.allows(operation)));
+        }
+    }
+    said
+}
+
+/// Asserts that what worked when a test ran on some of its images is what [`TRIED`] says of them.
+///
+/// # Panics
+/// When it is more or less.
+pub fn assert_done<'a>(test: &str, images: &[&str], done: impl IntoIterator<Item = &'a str>) {
+    let done: BTreeSet<&str> = done.into_iter().collect();
+    let said = said_of_images(test, images);
+    let missing: Vec<_> = said.difference(&done).collect();
+    let untold: Vec<_> = done.difference(&said).collect();
+    assert!(
+        missing.is_empty() && untold.is_empty(),
+        "coverage/tried.rs: {test} on {images:?} did not do {missing:?}, and did {untold:?}, which is not said of it"
+    );
+}
+
+/// As [`assert_done`] of a run that is too short to do all that is said.
+///
+/// # Panics
+/// When something worked that is not said.
+pub fn assert_done_within<'a>(test: &str, images: &[&str], done: impl IntoIterator<Item = &'a str>) {
+    let said = said_of_images(test, images);
+    let untold: BTreeSet<&str> = done.into_iter().filter(|name| !said.contains(name)).collect();
+    assert!(
+        untold.is_empty(),
+        "coverage/tried.rs: {test} on {images:?} did {untold:?}, which is not said of it"
+    );
+}
+
+impl Image {
+    /// Whether an operation can work on it.
+    fn allows(&self, operation: &str) -> bool {
+        match operation {
+            "set large xattr" => self.2.contains(&"ea_inode"),
+            _ => self.2.iter().all(|feature| is_possible(operation, feature)),
+        }
+    }
+}
+
 /// Whether there can be such a thing at all.
 #[must_use]
 pub fn is_possible(operation: &str, feature: &str) -> bool {
@@ -161,9 +210,8 @@ pub fn is_possible(operation: &str, feature: &str) -> bool {
 pub fn who_tried(operation: &str, feature: &str, block_kib: u32) -> impl Iterator<Item = &'static Tried> {
     TRIED.iter().filter(move |tried| {
         tried.operations.contains(&operation)
-            && tried
-                .images
-                .iter()
-                .any(|Image(_, blocks, features)| blocks.contains(&block_kib) && features.contains(&feature))
+            && tried.images.iter().any(|image| {
+                image.allows(operation) && image.1.contains(&block_kib) && image.2.contains(&feature)
+            })
     })
 }

@@ -144,6 +144,43 @@ impl Load {
     }
 }
 
+/// A part of the load.
+struct Part {
+    /// Of all parts, so many are this one.
+    weight: u64,
+    /// Names of what it does, of `coverage::OPERATIONS`.
+    operations: &'static [&'static str],
+    work: fn(&mut Worker) -> std::io::Result<()>,
+}
+
+const fn part(
+    weight: u64,
+    operations: &'static [&'static str],
+    work: fn(&mut Worker) -> std::io::Result<()>,
+) -> Part {
+    Part { weight, operations, work }
+}
+
+/// The whole load.
+const LOAD: &[Part] = &[
+    part(4, &["create", "write", "fsync"], Worker::write),
+    part(3, &["append", "fsync", "fdatasync"], Worker::append),
+    part(2, &["rename"], Worker::rename),
+    part(2, &["unlink"], Worker::unlink),
+    part(1, &["unlink open"], Worker::unlink_open),
+    part(2, &["truncate", "allocate keep", "punch", "write", "fsync"], Worker::change_size),
+    part(2, &["set xattr"], Worker::attribute),
+    part(1, &["link"], Worker::link),
+    part(1, &["mkdir", "create", "write", "unlink", "rmdir", "fsync"], Worker::subtree),
+    part(1, &["symlink"], Worker::symlink),
+    part(1, &["create"], Worker::many_names),
+];
+
+/// Names of the operations that the kernel does before it is stopped.
+pub fn operations() -> impl Iterator<Item = &'static str> {
+    LOAD.iter().flat_map(|part| part.operations).copied()
+}
+
 /// The generator `SplitMix64`.
 struct Draw(u64);
 
@@ -218,19 +255,32 @@ impl Worker {
     }
 
     fn operation(&mut self) -> std::io::Result<()> {
-        match self.draw.below(20) {
-            0..4 => self.write(),
-            4..7 => self.append(),
-            7..9 => fs::rename(self.name(), self.name()),
-            9 | 10 => fs::remove_file(self.name()),
-            11 => self.unlink_open(),
-            12 | 13 => self.change_size(),
-            14 | 15 => self.attribute(),
-            16 => fs::hard_link(self.name(), self.name()),
-            17 => self.subtree(),
-            18 => std::os::unix::fs::symlink("t".repeat(1 + self.draw.length(200)), self.name()),
-            _ => self.many_names(),
-        }
+        let all: u64 = LOAD.iter().map(|part| part.weight).sum();
+        let mut drawn = self.draw.below(all);
+        let mut is_it = |part: &&Part| match drawn.checked_sub(part.weight) {
+            Some(left) => {
+                drawn = left;
+                false
+            }
+            None => true,
+        };
+        LOAD.iter().find(&mut is_it).map_or(Ok(()), |part| (part.work)(self))
+    }
+
+    fn rename(&mut self) -> std::io::Result<()> {
+        fs::rename(self.name(), self.name())
+    }
+
+    fn unlink(&mut self) -> std::io::Result<()> {
+        fs::remove_file(self.name())
+    }
+
+    fn link(&mut self) -> std::io::Result<()> {
+        fs::hard_link(self.name(), self.name())
+    }
+
+    fn symlink(&mut self) -> std::io::Result<()> {
+        std::os::unix::fs::symlink("t".repeat(1 + self.draw.length(200)), self.name())
     }
 
     fn write(&mut self) -> std::io::Result<()> {

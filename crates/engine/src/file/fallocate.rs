@@ -99,8 +99,9 @@ impl Files {
             Fallocate::CollapseRange => self.locked(ctx, &inode, data).collapse(offset..end),
             Fallocate::InsertRange => self.locked(ctx, &inode, data).insert_range(offset..end),
         };
-        if let Err(Error::Invalid(_)) = done {
-            // As in Linux (observed on 6.18) a range that is refused for its place changes the times all the same.
+        if let Err(Error::Invalid(_) | Error::FileTooLarge) = done {
+            // As in Linux (observed on 6.18) a range that is refused for its place, or for how large the file would get,
+            // changes the times all the same.
             self.locked(ctx, &inode, data).touch_times(Touched::Times)?;
         }
         done

@@ -22,6 +22,13 @@ pub(crate) struct Kind {
     pub(crate) ahead: u64,
 }
 
+impl Kind {
+    /// Its name without the size of blocks.
+    pub(crate) fn label(&self) -> &str {
+        self.name.split(", blocks").next().unwrap()
+    }
+}
+
 fn kind(name: &str, block: u64, features: &str, edges: Edges) -> Kind {
     let block_size = u32::try_from(block).unwrap();
     Kind {

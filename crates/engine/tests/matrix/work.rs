@@ -8,7 +8,7 @@ use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::{
-    Error, Fallocate, FileSystem, NewInode, OpContext, RenameMode, Result, SetAttributes, XattrMode,
+    Error, Fallocate, NewInode, OpContext, RenameMode, Result, SetAttributes, Watched, XattrMode,
 };
 use blockyard_ranges::{Edges, Ranges};
 use blockyard_sync::CpuSlot;
@@ -27,7 +27,7 @@ const LATEST: i64 = 10_737_418_239;
 /// What the threads of a run have in common.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan<'a> {
-    pub(crate) fs: &'a FileSystem,
+    pub(crate) fs: &'a Watched,
     pub(crate) seed: u64,
     /// Bytes of an allocation unit: ranges that are collapsed or inserted are multiples of it.
     pub(crate) unit: u64,

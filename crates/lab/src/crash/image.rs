@@ -2,7 +2,7 @@
 //!
 //! Key decision: states are visited in the order of what they are built on, so each is its predecessor's image, a few
 //! writes further; what a state adds on top is undone afterwards. The hash is the sum of the hashes of all pages with
-//! their places, so a write costs the hashes of the pages that it touches.
+//! their places, so a write costs the hashes of the pages that it touches. Who looks shares the bytes: images are large.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -18,7 +18,7 @@ const PAGE: usize = 4096;
 /// The content of a device in memory.
 #[derive(Clone)]
 pub(super) struct Image {
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
     /// Hash of each page.
     pages: Vec<u64>,
     /// The sum of `pages`.
@@ -36,7 +36,7 @@ impl Image {
         let pages: Vec<u64> =
             bytes.chunks(PAGE).enumerate().map(|(page, bytes)| page_hash(page, bytes)).collect();
         let hash = pages.iter().fold(0, |sum: u64, page| sum.wrapping_add(*page));
-        Ok(Self { bytes, pages, hash })
+        Ok(Self { bytes: Arc::new(bytes), pages, hash })
     }
 
     /// The same for equal content.
@@ -46,6 +46,11 @@ impl Image {
 
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// A device that shows the image as it is now.
+    pub(super) fn frozen(&self) -> Frozen {
+        Frozen(Arc::clone(&self.bytes))
     }
 
     /// Applies the events `from..to` of a log.
@@ -69,7 +74,7 @@ impl Image {
         let seen = look(self);
         for (page, (bytes, hash)) in undo {
             let start = page * PAGE;
-            self.bytes[start..start + bytes.len()].copy_from_slice(&bytes);
+            Arc::make_mut(&mut self.bytes)[start..start + bytes.len()].copy_from_slice(&bytes);
             self.pages[page] = hash;
         }
         self.hash = hash;
@@ -92,9 +97,10 @@ impl Image {
                     undo.entry(page).or_insert_with(|| (self.page(page).to_vec(), self.pages[page]));
                 }
             }
+            let place = &mut Arc::make_mut(&mut self.bytes)[start..start + len];
             match piece {
-                Piece::Bytes(bytes) => self.bytes[start..start + len].copy_from_slice(bytes),
-                Piece::Zeroes(_) => self.bytes[start..start + len].fill(0),
+                Piece::Bytes(bytes) => place.copy_from_slice(bytes),
+                Piece::Zeroes(_) => place.fill(0),
             }
             for page in touched {
                 let new = page_hash(page, self.page(page));
@@ -118,7 +124,7 @@ fn page_hash(page: usize, bytes: &[u8]) -> u64 {
 }
 
 /// A device that only shows bytes: what an overlay stands on.
-pub(super) struct Frozen(pub(super) Arc<[u8]>);
+pub(super) struct Frozen(Arc<Vec<u8>>);
 
 impl BlockDevice for Frozen {
     fn size(&self) -> u64 {

@@ -7,7 +7,7 @@ use blockyard_device::{BlockDevice, MemoryDevice, RecorderDevice, WriteLog};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::u64_from_usize;
-use blockyard_engine::{FileSystem, NewInode, OpContext, OpenOptions, mkfs};
+use blockyard_engine::{FileSystem, NewInode, OpContext, OpenOptions, Watched, mkfs};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -22,7 +22,7 @@ type Recorder = RecorderDevice<MemoryDevice>;
 
 /// An open file system whose writes are recorded.
 pub(super) struct Stage {
-    pub(super) fs: FileSystem,
+    pub(super) fs: Watched,
     pub(super) seed: u64,
     device: Arc<Recorder>,
     facts: Mutex<Vec<Fact>>,
@@ -33,6 +33,8 @@ pub(super) struct Recording {
     pub(super) base: Image,
     pub(super) log: WriteLog,
     pub(super) facts: Facts,
+    /// Names of the operations that were done.
+    pub(super) operations: Vec<&'static str>,
 }
 
 /// What a workload runs on.
@@ -54,13 +56,14 @@ pub(super) fn record(setup: Setup, seed: u64, work: impl FnOnce(&Stage) -> Resul
     let device = Arc::new(Recorder::new(device));
     let shared: Arc<dyn BlockDevice> = Arc::<Recorder>::clone(&device);
     let fs = FileSystem::open(shared, setup.open, &context(0)).context("open the image")?;
-    let stage = Stage { fs, seed, device: Arc::clone(&device), facts: Mutex::default() };
+    let stage = Stage { fs: Watched::new(fs), seed, device: Arc::clone(&device), facts: Mutex::default() };
     work(&stage).context("the workload")?;
-    stage.fs.close(&context(0)).context("close the image")?;
+    let operations = stage.fs.done().collect();
+    stage.fs.into_inner().close(&context(0)).context("close the image")?;
     let log = device.take_log();
     let facts = stage.facts.into_inner().unwrap_or_else(PoisonError::into_inner);
     let facts = Facts::new(&log, &facts);
-    Ok(Recording { base, log, facts })
+    Ok(Recording { base, log, facts, operations })
 }
 
 /// An empty regular file.
@@ -75,7 +78,30 @@ pub(super) fn owner(owner: u16, cpu: Cpu) -> OpContext {
     OpContext { uid: u32::from(owner), ..context(cpu) }
 }
 
+/// Files of images with larger blocks do not grow with the blocks any more, in units of 1 KiB.
+const GROWTH_MAX: u64 = 8;
+
 impl Stage {
+    /// Bytes of a block.
+    pub(super) fn block(&self) -> u64 {
+        u64_from_usize(self.fs.geometry().block_size())
+    }
+
+    /// How much larger things are than on blocks of 1 KiB, where they need not be the same number of blocks.
+    pub(super) fn growth(&self) -> u64 {
+        (self.block() >> 10).min(GROWTH_MAX)
+    }
+
+    /// As many blocks as on blocks of 1 KiB, or fewer of larger ones: for what is larger by [`Self::growth`].
+    pub(super) fn fewer(&self, blocks: u64) -> u64 {
+        blocks * self.growth() / (self.block() >> 10)
+    }
+
+    /// Blocks that the file system keeps back for itself, about: 2 %.
+    pub(super) fn kept_back(&self) -> u64 {
+        self.fs.geometry().blocks_count().raw() / 50
+    }
+
     /// Random choices; the same for the same seed and `stream`.
     pub(super) fn random(&self, stream: u64) -> ChaCha8Rng {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
@@ -146,8 +172,7 @@ impl Stage {
     /// A file over all free blocks but about `spare`, so that blocks are soon used again.
     pub(super) fn ballast(&self, spare: u64) -> Result<()> {
         let file = self.fs.create(&context(0), InodeNr::ROOT, b"ballast", &REGULAR)?;
-        let bytes = self.fs.statistics().blocks_free.saturating_sub(spare)
-            * u64_from_usize(self.fs.geometry().block_size());
+        let bytes = self.fs.statistics().blocks_free.saturating_sub(spare) * self.block();
         self.fs.fallocate(&context(0), file, blockyard_engine::Fallocate::AllocateKeepSize, 0, bytes)?;
         self.sync()
     }

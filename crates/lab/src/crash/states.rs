@@ -15,7 +15,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::image::{Frozen, Image};
+use super::image::Image;
 use super::stage::Recording;
 
 /// A state to look at.
@@ -144,7 +144,7 @@ impl Windows {
         // As it was closed: the features of the log are set when it is opened.
         let mut closed = recording.base.clone();
         closed.advance(&recording.log, 0..recording.log.events().len());
-        let frozen = Frozen(closed.bytes().into());
+        let frozen = closed.frozen();
         let place = Session::open(&frozen)?.into_journal().context("an image without a journal")?;
         let mut events = vec![(false, false); recording.log.events().len()];
         let journal = Journal::new(&place);

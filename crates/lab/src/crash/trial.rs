@@ -32,7 +32,7 @@ impl Trial<'_> {
     /// Judges an image, and `nested` cuts of our recovery of it whose contents `is_new`.
     pub(super) fn judge(
         &self,
-        image: &[u8],
+        image: &Image,
         nested: usize,
         seed: u64,
         is_new: impl Fn(u64) -> bool,
@@ -44,7 +44,7 @@ impl Trial<'_> {
         if nested == 0 {
             return Ok((0, None));
         }
-        let mut second = Image::of_device(&Frozen(image.into()))?;
+        let mut second = image.clone();
         let mut judged = 0;
         let mut cuts = states::of_recovery(&log, nested, seed);
         cuts.sort_by_key(|state| state.base);
@@ -58,7 +58,7 @@ impl Trial<'_> {
                         return Ok(None);
                     }
                     judged += 1;
-                    Ok(match self.whole(second.bytes())? {
+                    Ok(match self.whole(second)? {
                         Err(fault) => Some(fault),
                         Ok((again, _)) => {
                             difference(&tree, &again).map(|found| ("the tree".to_owned(), found))
@@ -76,8 +76,8 @@ impl Trial<'_> {
     }
 
     /// Judges one image; gives its tree and what our recovery wrote.
-    fn whole(&self, image: &[u8]) -> Result<std::result::Result<(Tree, WriteLog), (String, String)>> {
-        let device = Arc::new(Recovered::new(OverlayDevice::new(Frozen(image.into()))));
+    fn whole(&self, image: &Image) -> Result<std::result::Result<(Tree, WriteLog), (String, String)>> {
+        let device = Arc::new(Recovered::new(OverlayDevice::new(image.frozen())));
         let shared: Arc<dyn BlockDevice> = Arc::<Recovered>::clone(&device);
         let ours = recover(&shared)
             .and_then(|()| walk::of_device(Arc::clone(&shared)).context("the recovered image"));
@@ -92,7 +92,7 @@ impl Trial<'_> {
             return Ok(Err(("the promises".to_owned(), found)));
         }
         if let Some(bench) = self.bench
-            && let Some((judge, found)) = bench.compare(image, &*shared, &tree)?
+            && let Some((judge, found)) = bench.compare(image.bytes(), &*shared, &tree)?
         {
             return Ok(Err((judge.to_owned(), found)));
         }

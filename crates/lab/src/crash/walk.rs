@@ -22,7 +22,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, lgetxattr, llistxattr, statx};
 use crate::target::engine::context;
 
 /// Largest list of names or value of an attribute that a workload makes.
-const XATTR_MAX: usize = 8 << 10;
+const XATTR_MAX: usize = 64 << 10;
 
 /// The bits of a mode that hold the type.
 const TYPE: u16 = 0o170_000;

@@ -29,18 +29,20 @@ pub(super) struct Workload {
 /// What a workload runs on.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// 1 KiB blocks, four groups in 8 MiB, a log of 1 MiB.
+    /// Four groups of blocks, and a log of as few as there can be.
     Small,
     /// As small, with an orphan file.
     OrphanFile,
     /// As small, file data in the log.
     Logged,
-    /// Clusters of 8 KiB, 32 MiB.
+    /// Clusters of a few blocks, four times as large.
     Clusters,
-    /// As small, 16 MiB, for threads.
+    /// Twice as large, for threads.
     Threads,
     /// As small; every other handle ends its transaction.
     Commits,
+    /// As [`Kind::Threads`], with a commit at every few handles: whatever takes two of them is cut in two, whoever commits.
+    ThreadsCommits,
     /// As small, inodes of so many bytes, attributes in inodes of their own.
     Values(u32, DataMode),
 }
@@ -51,7 +53,8 @@ const fn workload(
     kind: Kind,
     work: fn(&Stage) -> Result<()>,
 ) -> Workload {
-    Workload { name, about, repeats: !matches!(kind, Kind::Threads), kind, work }
+    let repeats = !matches!(kind, Kind::Threads | Kind::ThreadsCommits);
+    Workload { name, about, repeats, kind, work }
 }
 
 const fn values(name: &'static str, inode_size: u32, data: DataMode) -> Workload {
@@ -103,8 +106,8 @@ pub(super) const WORKLOADS: &[Workload] = &[
     ),
     workload(
         "direct-threads",
-        "three threads write directly, one commits",
-        Kind::Threads,
+        "three threads write directly, one commits, and so does every few handles",
+        Kind::ThreadsCommits,
         direct::beside_commits,
     ),
     workload("keep-size", "allocate ahead, zero, write and cut, sizes kept", Kind::Small, direct::keep_size),
@@ -123,43 +126,63 @@ pub(super) const WORKLOADS: &[Workload] = &[
 ];
 
 impl Workload {
-    /// Runs it; `rule` is broken meanwhile.
-    pub(super) fn record(&self, seed: u64, rule: Option<BrokenRule>) -> Result<Recording> {
-        let mut setup = self.kind.setup(seed);
+    /// Runs it on blocks of so many bytes; `rule` is broken meanwhile.
+    pub(super) fn record(&self, block_size: u32, seed: u64, rule: Option<BrokenRule>) -> Result<Recording> {
+        let mut setup = self.kind.setup(block_size, seed);
         setup.open.instruments.broken_rule = rule;
         record(setup, seed, self.work)
     }
 }
 
+/// Blocks of a log, at least, and so of most images.
+const LOG_BLOCKS: u32 = 1024;
+
 impl Kind {
-    fn setup(self, seed: u64) -> Setup {
-        let mut mkfs = mkfs::Options::ext4().block_size(1024);
-        mkfs.blocks_per_group = Some(2048);
+    fn setup(self, block_size: u32, seed: u64) -> Setup {
+        let mut mkfs = mkfs::Options::ext4().block_size(block_size);
         // Handles between two commits: operations of more than one handle are cut in two.
         let commit_point_handles = [23, 61, 13, 131][blockyard_disk::num::usize_from_u64(seed % 4)];
         let mut open = OpenOptions { commit_point_handles, seed, ..OpenOptions::default() };
-        let mut size = 8 << 20;
+        let (mut blocks, mut group) = (8 * LOG_BLOCKS, Some(2 * LOG_BLOCKS));
         match self {
             Self::Small => {}
             Self::OrphanFile => mkfs = mkfs.features("orphan_file"),
             Self::Logged => open.data = DataMode::Journal,
             Self::Clusters => {
-                mkfs.blocks_per_group = None;
-                mkfs = mkfs.cluster_size(8192);
-                size = 32 << 20;
+                mkfs = mkfs.cluster_size(cluster_size(block_size));
+                (blocks, group) = (32 * LOG_BLOCKS, None);
             }
             Self::Threads => {
                 open.cpus = 8;
-                size = 16 << 20;
+                blocks = 16 * LOG_BLOCKS;
             }
             Self::Commits => open.commit_point_handles = 2,
+            Self::ThreadsCommits => {
+                open.cpus = 8;
+                open.commit_point_handles = [2, 3, 4, 3][blockyard_disk::num::usize_from_u64(seed % 4)];
+                blocks = 16 * LOG_BLOCKS;
+            }
             Self::Values(inode_size, data) => {
                 mkfs = mkfs.features("ea_inode").inode_size(inode_size);
                 open.data = data;
             }
         }
-        Setup { size, mkfs, open }
+        // The log alone takes 64 MiB of 64 KiB blocks: there is less beside it.
+        if block_size > LARGE {
+            (blocks, group) = (2 * LOG_BLOCKS, group.map(|_| LOG_BLOCKS / 2));
+            mkfs = mkfs.inodes(4096);
+        }
+        mkfs.blocks_per_group = group;
+        Setup { size: u64::from(blocks) * u64::from(block_size), mkfs, open }
     }
+}
+
+/// Larger blocks make images of fewer of them.
+const LARGE: u32 = 4096;
+
+/// Bytes of a cluster of [`Kind::Clusters`].
+const fn cluster_size(block_size: u32) -> u32 {
+    if block_size > LARGE { 2 * block_size } else { 8 * block_size }
 }
 
 /// A name that fills a directory quickly.

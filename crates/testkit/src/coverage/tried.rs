@@ -1,9 +1,10 @@
-//! What each test has tried. A test that gets an operation or an image is told here of it: it fails otherwise.
+//! What each test has tried. A test that gets an operation or an image, or loses one, fails until it is told here.
 
 use super::{BLOCKS, Image, Tried, Way};
 
 /// What is done to one large file.
 const FSX: &[&str] = &[
+    "create",
     "write",
     "append",
     "direct write",
@@ -52,7 +53,9 @@ const MODEL: &[&str] = &[
     "set attributes",
     "set flags",
     "fsync",
+    "fdatasync",
     "sync",
+    "write back",
 ];
 
 /// What eight threads do on images of every kind.
@@ -70,6 +73,7 @@ const MATRIX: &[&str] = &[
     "rename no-replace",
     "write",
     "append",
+    "direct write",
     "read",
     "truncate",
     "allocate",
@@ -155,15 +159,134 @@ const fn crash(
     operations: &'static [&'static str],
     images: &'static [Image],
 ) -> Tried {
-    let ways: &[Way] = if letter == 'D' { &[Way::Crash, Way::Threads] } else { &[Way::Crash] };
+    let ways: &[Way] = if matches!(letter, 'D' | 'J') { &[Way::Crash, Way::Threads] } else { &[Way::Crash] };
     Tried { letter, test, ways, operations, images }
 }
+
+/// Sizes of blocks that `lab crash` is run with.
+const LAB_BLOCKS: &[u32] = &[1, 4, 64];
+
+/// Workloads with large attributes, by size of inodes and data mode.
+const VALUES_IMAGES: &[Image] = &[
+    Image("values-128", LAB_BLOCKS, &["ea_inode", "inodes 128"]),
+    Image("values-256", LAB_BLOCKS, &["ea_inode"]),
+    Image("values-512", LAB_BLOCKS, &["ea_inode"]),
+    Image("values-1024", LAB_BLOCKS, &["ea_inode"]),
+    Image("values-128-writeback", LAB_BLOCKS, &["ea_inode", "inodes 128", "data=writeback"]),
+    Image("values-256-writeback", LAB_BLOCKS, &["ea_inode", "data=writeback"]),
+    Image("values-512-writeback", LAB_BLOCKS, &["ea_inode", "data=writeback"]),
+    Image("values-1024-writeback", LAB_BLOCKS, &["ea_inode", "data=writeback"]),
+    Image("values-128-journal", LAB_BLOCKS, &["ea_inode", "inodes 128", "data=journal"]),
+    Image("values-256-journal", LAB_BLOCKS, &["ea_inode", "data=journal"]),
+    Image("values-512-journal", LAB_BLOCKS, &["ea_inode", "data=journal"]),
+    Image("values-1024-journal", LAB_BLOCKS, &["ea_inode", "data=journal"]),
+];
 
 /// What the workloads with large attributes do.
 const VALUES: &[&str] = &["create", "unlink", "set xattr", "set large xattr", "remove xattr", "sync"];
 
+/// What one thread at a time does while one call fails in a long run.
+const LONG_RUN: &[&str] = &[
+    "create",
+    "mkdir",
+    "unlink",
+    "rmdir",
+    "rename",
+    "write",
+    "read",
+    "truncate",
+    "allocate keep",
+    "punch",
+    "zero",
+    "collapse",
+    "insert",
+    "set xattr",
+    "fsync",
+];
+
+/// What eight threads do beside each other to files of their own.
+const THREADS: &[&str] =
+    &["create", "mkdir", "unlink", "write", "read", "truncate", "allocate", "punch", "fsync", "write back"];
+
+/// Files and directories that change hands.
+const CRASH_RECYCLE: &[&str] =
+    &["create", "mkdir", "unlink", "rmdir", "write", "truncate", "allocate", "fsync", "write back"];
+
+/// What every kind of log has to recover.
+const EVERY_LOG: &[&str] = &["create", "mkdir", "unlink", "write", "truncate", "fsync"];
+
+/// What the kernel does before it is stopped.
+const KERNEL: &[&str] = &[
+    "create",
+    "mkdir",
+    "symlink",
+    "link",
+    "unlink",
+    "unlink open",
+    "rmdir",
+    "rename",
+    "write",
+    "append",
+    "truncate",
+    "allocate keep",
+    "punch",
+    "set xattr",
+    "fsync",
+    "fdatasync",
+];
+
+/// The images that the kernel leaves dirty.
+const KERNEL_IMAGES: &[Image] = &[
+    Image("ext4", &[4], &["plain"]),
+    Image("1k-journal-data", &[1], &["data=journal"]),
+    Image("fast-commit", &[4], &["plain"]),
+    Image("external", &[4], &["plain"]),
+    Image("1k", &[1], &["plain"]),
+    Image("2k", &[2], &["plain"]),
+    Image("1k-tiny", &[1], &["plain"]),
+    Image("journal-data", &[4], &["data=journal"]),
+    Image("writeback", &[4], &["data=writeback"]),
+    Image("async-commit", &[4], &["data=writeback"]),
+    Image("no-csum", &[1], &["no checksums"]),
+    Image("v1-csum", &[4], &["no checksums"]),
+    Image("v1-async", &[1], &["no checksums", "data=writeback"]),
+    Image("32-bit", &[1], &["plain"]),
+    Image("32-bit-no-csum", &[4], &["no checksums", "data=journal"]),
+    Image("ext3", &[1], &["block maps", "no checksums", "inodes 128"]),
+    Image("bigalloc", &[1], &["bigalloc"]),
+    Image("orphan-file", &[1], &["orphan file"]),
+    Image("inline", &[4], &["inline data"]),
+    Image("ea-inode", &[1], &["ea_inode"]),
+    Image("fast-commit-1k", &[1], &["plain"]),
+];
+
 /// Files that change hands.
-const REUSE: &[&str] = &["create", "mkdir", "rmdir", "write", "truncate", "unlink", "fsync", "write back"];
+const REUSE: &[&str] = &[
+    "create",
+    "mkdir",
+    "rmdir",
+    "write",
+    "truncate",
+    "allocate keep",
+    "unlink",
+    "fsync",
+    "sync",
+    "write back",
+];
+
+/// Files that are deleted and cut while they are open.
+const ORPHANS: &[&str] = &[
+    "create",
+    "write",
+    "punch",
+    "truncate",
+    "allocate keep",
+    "rename",
+    "unlink",
+    "unlink open",
+    "fsync",
+    "sync",
+];
 
 /// All that was tried.
 pub const TRIED: &[Tried] = &[
@@ -255,6 +378,86 @@ pub const TRIED: &[Tried] = &[
         operations: FAILING,
         images: FAILING_IMAGES,
     },
+    Tried {
+        letter: 'F',
+        test: "oracle_faults",
+        ways: &[Way::Faults],
+        operations: LONG_RUN,
+        images: &[Image("1k", &[1], &["plain"])],
+    },
+    Tried {
+        letter: 'H',
+        test: "oracle_threads",
+        ways: &[Way::Threads],
+        operations: THREADS,
+        images: &[
+            Image("4k", &[4], &["plain"]),
+            Image("1k", &[1], &["plain"]),
+            Image("full", &[1], &["full"]),
+            Image("bigalloc", &[4], &["bigalloc"]),
+            Image("ext3", &[1], &["block maps", "no checksums"]),
+        ],
+    },
+    crash(
+        "oracle_crash: names",
+        'I',
+        &["create", "mkdir", "unlink", "write", "truncate", "allocate", "fsync"],
+        &[Image("names", &[1], &["plain"])],
+    ),
+    crash(
+        "oracle_crash: recycle",
+        'I',
+        CRASH_RECYCLE,
+        &[
+            Image("recycled", &[1], &["plain"]),
+            Image("logged, recycled", &[1], &["data=journal"]),
+            Image("writeback", &[1], &["data=writeback"]),
+        ],
+    ),
+    crash(
+        "oracle_crash: every log",
+        'I',
+        EVERY_LOG,
+        &[
+            Image("32-bit tags", &[1], &["plain"]),
+            Image("64-bit tags", &[1], &["no checksums"]),
+            Image("ext3", &[1], &["block maps", "no checksums"]),
+            Image("orphan file", &[1], &["orphan file"]),
+            Image("clusters", &[1], &["bigalloc"]),
+            Image("numbers wrap", &[1], &["plain"]),
+        ],
+    ),
+    crash(
+        "oracle_crash: logged",
+        'I',
+        &["create", "mkdir", "unlink", "write", "read", "truncate", "fsync"],
+        &[Image("logged", &[1], &["data=journal"])],
+    ),
+    crash(
+        "oracle_crash: begins anew",
+        'I',
+        &["create", "mkdir", "write", "fsync"],
+        &[Image("begins anew", &[1], &["plain"])],
+    ),
+    crash(
+        "oracle_crash: grow",
+        'I',
+        &["create", "mkdir", "mknod", "unlink", "rmdir", "write", "fsync"],
+        &[Image("grow", &[1], &["plain"])],
+    ),
+    crash(
+        "oracle_crash: threads",
+        'J',
+        &["create", "mkdir", "unlink", "write", "truncate", "allocate", "fsync"],
+        &[Image("threads", &[1], &["plain"])],
+    ),
+    crash(
+        "oracle_crash: ignored",
+        'I',
+        &["create", "write", "fsync"],
+        &[Image("ignored", &[1], &["no journal"])],
+    ),
+    crash("oracle_kernel_crash: by Linux, recovered by us", 'K', KERNEL, KERNEL_IMAGES),
     crash(
         "oracle_lab_crash: names",
         'C',
@@ -271,13 +474,13 @@ pub const TRIED: &[Tried] = &[
             "write",
             "sync",
         ],
-        &[Image("names", &[1], &["plain"])],
+        &[Image("names", LAB_BLOCKS, &["plain"])],
     ),
     crash(
         "oracle_lab_crash: append",
         'C',
         &["create", "write", "fsync", "fdatasync", "write back"],
-        &[Image("append", &[1], &["plain"])],
+        &[Image("append", LAB_BLOCKS, &["plain"])],
     ),
     crash(
         "oracle_lab_crash: truncate",
@@ -294,37 +497,32 @@ pub const TRIED: &[Tried] = &[
             "fsync",
             "sync",
         ],
-        &[Image("truncate", &[1], &["plain"])],
+        &[Image("truncate", LAB_BLOCKS, &["plain"])],
     ),
     crash(
         "oracle_lab_crash: xattrs",
         'C',
         &["create", "mkdir", "write", "set xattr", "remove xattr", "sync"],
-        &[Image("xattrs", &[1], &["plain"])],
+        &[Image("xattrs", LAB_BLOCKS, &["plain"])],
     ),
     crash(
         "oracle_lab_crash: htree",
         'C',
         &["create", "mkdir", "unlink", "sync"],
-        &[Image("htree", &[1], &["plain"])],
+        &[Image("htree", LAB_BLOCKS, &["plain"])],
     ),
-    crash(
-        "oracle_lab_crash: orphans",
-        'C',
-        &["create", "write", "punch", "truncate", "rename", "unlink open", "fsync", "sync"],
-        &[Image("orphans", &[1], &["plain"])],
-    ),
+    crash("oracle_lab_crash: orphans", 'C', ORPHANS, &[Image("orphans", LAB_BLOCKS, &["plain"])]),
     crash(
         "oracle_lab_crash: orphan-file",
         'C',
-        &["create", "write", "punch", "truncate", "rename", "unlink open", "fsync", "sync"],
-        &[Image("orphan-file", &[1], &["orphan file"])],
+        ORPHANS,
+        &[Image("orphan-file", LAB_BLOCKS, &["orphan file"])],
     ),
     crash(
         "oracle_lab_crash: fallocate2",
         'D',
         &["create", "allocate", "truncate", "fsync"],
-        &[Image("fallocate2", &[1], &["plain"])],
+        &[Image("fallocate2", LAB_BLOCKS, &["plain"])],
     ),
     crash(
         "oracle_lab_crash: bigalloc",
@@ -343,9 +541,9 @@ pub const TRIED: &[Tried] = &[
             "fdatasync",
             "write back",
         ],
-        &[Image("bigalloc", &[1], &["bigalloc"])],
+        &[Image("bigalloc", LAB_BLOCKS, &["bigalloc"])],
     ),
-    crash("oracle_lab_crash: recycle", 'C', REUSE, &[Image("recycle", &[1], &["plain"])]),
+    crash("oracle_lab_crash: recycle", 'C', REUSE, &[Image("recycle", LAB_BLOCKS, &["plain"])]),
     crash(
         "oracle_lab_crash: tight",
         'C',
@@ -361,14 +559,14 @@ pub const TRIED: &[Tried] = &[
             "sync",
             "write back",
         ],
-        &[Image("tight", &[1], &["plain"])],
+        &[Image("tight", LAB_BLOCKS, &["plain"])],
     ),
-    crash("oracle_lab_crash: logged", 'C', REUSE, &[Image("logged", &[1], &["data=journal"])]),
+    crash("oracle_lab_crash: logged", 'C', REUSE, &[Image("logged", LAB_BLOCKS, &["data=journal"])]),
     crash(
         "oracle_lab_crash: threads",
         'D',
         &["create", "mkdir", "write", "allocate", "truncate", "unlink", "fsync"],
-        &[Image("threads", &[1], &["plain"])],
+        &[Image("threads", LAB_BLOCKS, &["plain"])],
     ),
     crash(
         "oracle_lab_crash: scenarios",
@@ -379,7 +577,6 @@ pub const TRIED: &[Tried] = &[
             "symlink",
             "link",
             "unlink",
-            "unlink open",
             "rmdir",
             "rename",
             "rename exchange",
@@ -398,13 +595,13 @@ pub const TRIED: &[Tried] = &[
             "fdatasync",
             "sync",
         ],
-        &[Image("scenarios", &[1], &["plain"])],
+        &[Image("scenarios", LAB_BLOCKS, &["plain"])],
     ),
     crash(
         "oracle_lab_crash: direct",
         'C',
         &["create", "write", "direct write", "truncate", "allocate", "allocate keep", "punch", "fsync"],
-        &[Image("direct", &[1], &["plain"])],
+        &[Image("direct", LAB_BLOCKS, &["plain"])],
     ),
     crash(
         "oracle_lab_crash: direct-threads",
@@ -420,52 +617,13 @@ pub const TRIED: &[Tried] = &[
             "punch",
             "fsync",
         ],
-        &[Image("direct-threads", &[1], &["plain"])],
+        &[Image("direct-threads", LAB_BLOCKS, &["plain"])],
     ),
     crash(
         "oracle_lab_crash: keep-size",
         'C',
         &["create", "write", "truncate", "allocate keep", "zero", "zero keep", "fsync", "write back"],
-        &[Image("keep-size", &[1], &["plain"])],
+        &[Image("keep-size", LAB_BLOCKS, &["plain"])],
     ),
-    values("oracle_lab_crash: values-128", &[Image("values-128", &[1], &["ea_inode", "inodes 128"])]),
-    values("oracle_lab_crash: values-256", &[Image("values-256", &[1], &["ea_inode"])]),
-    values("oracle_lab_crash: values-512", &[Image("values-512", &[1], &["ea_inode"])]),
-    values("oracle_lab_crash: values-1024", &[Image("values-1024", &[1], &["ea_inode"])]),
-    values(
-        "oracle_lab_crash: values-128-writeback",
-        &[Image("values-128-writeback", &[1], &["ea_inode", "inodes 128", "data=writeback"])],
-    ),
-    values(
-        "oracle_lab_crash: values-256-writeback",
-        &[Image("values-256-writeback", &[1], &["ea_inode", "data=writeback"])],
-    ),
-    values(
-        "oracle_lab_crash: values-512-writeback",
-        &[Image("values-512-writeback", &[1], &["ea_inode", "data=writeback"])],
-    ),
-    values(
-        "oracle_lab_crash: values-1024-writeback",
-        &[Image("values-1024-writeback", &[1], &["ea_inode", "data=writeback"])],
-    ),
-    values(
-        "oracle_lab_crash: values-128-journal",
-        &[Image("values-128-journal", &[1], &["ea_inode", "inodes 128", "data=journal"])],
-    ),
-    values(
-        "oracle_lab_crash: values-256-journal",
-        &[Image("values-256-journal", &[1], &["ea_inode", "data=journal"])],
-    ),
-    values(
-        "oracle_lab_crash: values-512-journal",
-        &[Image("values-512-journal", &[1], &["ea_inode", "data=journal"])],
-    ),
-    values(
-        "oracle_lab_crash: values-1024-journal",
-        &[Image("values-1024-journal", &[1], &["ea_inode", "data=journal"])],
-    ),
+    crash("oracle_lab_crash: values", 'C', VALUES, VALUES_IMAGES),
 ];
-
-const fn values(test: &'static str, images: &'static [Image]) -> Tried {
-    crash(test, 'C', VALUES, images)
-}

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 use blockyard_inspect::units::{self, counted};
-use blockyard_lab::crash::{self, Judges, Plan, Row};
+use blockyard_lab::crash::{self, Failure, Judges, Plan, Row};
 use blockyard_lab::figures::Table;
 
 use crate::commands::Output;
@@ -22,15 +22,20 @@ torn at sectors of 512 bytes. States are drawn by the seed, distinct by content,
 checkpoints. --workload list prints the workloads, --mutant list the rules of durability that can be broken to see that
 it is noticed. Without root or e2fsprogs it says who is missing, and the others judge.
 
-Keys of --json, one object a workload: workload, events, bytes_written, facts, tried, distinct, in_windows, in_recovery,
-left_out, failures (each: workload, state, description, judge, found, repeat); then one object: states, in_windows,
-in_recovery, failures, seed, mutant, missing.
+Linux mounts no blocks above a page (4 KiB): the others judge those.
+
+Keys of --json, one object a workload and size of blocks: workload, block_size, operations, events, bytes_written, facts,
+tried, distinct, in_windows, in_recovery, left_out, failures (each: workload, block_size, state, description, judge,
+found, repeat); then one object: states, in_windows, in_recovery, failures, seed, mutant, missing.
 
 Exit codes: 0 no failures; 2 wrong usage, nothing ran; 4 failures; 8 it could not be done.")]
 pub(crate) struct Args {
     /// Workloads, parted by commas; all of them, or list to name them
     #[arg(long, value_delimiter = ',', default_value = "all")]
     workload: Vec<String>,
+    /// Bytes of a block, parted by commas: powers of two from 1024 to 65536
+    #[arg(long, value_delimiter = ',', default_value = "1024")]
+    block_size: Vec<u32>,
     /// Seed of the workloads and of the sample
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -46,7 +51,7 @@ pub(crate) struct Args {
     /// Cut the recovery, too, of one state in so many; 0: of none
     #[arg(long, default_value_t = 8)]
     recovery_cuts: usize,
-    /// Only the state of this number, of the one workload
+    /// Only the state of this number, of the one workload and size of blocks
     #[arg(long)]
     state: Option<usize>,
     /// Stop at the first failure
@@ -86,7 +91,7 @@ impl Args {
         if let Some(folder) = &plan.keep {
             super::run::check_folder("--keep", folder)?;
         }
-        let progress = Progress::parts(output, "lab crash", plan.workloads.len());
+        let progress = Progress::parts(output, "lab crash", plan.workloads.len() * plan.block_sizes.len());
         let (rows, judges) = crash::run(
             &plan,
             |number, name| progress.begin(number, name),
@@ -117,6 +122,7 @@ impl Args {
             } else {
                 self.workload
             },
+            block_sizes: self.block_size,
             states: self.states,
             seed: self.seed,
             mutant: self.mutant,
@@ -165,7 +171,8 @@ impl Total {
 
 fn show(rows: &[Row], total: &Total, plan: &Plan, judges: &Judges, quiet: bool) {
     for failure in rows.iter().flat_map(|row| &row.failures) {
-        println!("{} state {}: {}: {}", failure.workload, failure.state, failure.judge, failure.found);
+        let Failure { workload, block_size, state, judge, found, .. } = failure;
+        println!("{workload}, blocks of {block_size}, state {state}: {judge}: {found}");
         println!("  {}\n  {}", failure.description, failure.repeat);
     }
     if quiet {
@@ -188,6 +195,7 @@ fn show(rows: &[Row], total: &Total, plan: &Plan, judges: &Judges, quiet: bool) 
 fn table(rows: &[Row]) -> Table {
     let columns = [
         "workload",
+        "block",
         "events",
         "written",
         "facts",
@@ -201,6 +209,7 @@ fn table(rows: &[Row]) -> Table {
     for row in rows {
         table.push([
             row.workload.clone(),
+            row.block_size.to_string(),
             row.events.to_string(),
             units::bytes(count_as_f64(row.bytes_written)),
             row.facts.to_string(),

@@ -33,7 +33,7 @@ fn files(stage: &Stage, count: u16) -> Result<Vec<File>> {
 }
 
 pub(super) fn append(stage: &Stage) -> Result<()> {
-    append_to(stage, 6, 130, 6000)
+    append_to(stage, 6, 130, 6000.max(3 * stage.block()))
 }
 
 fn append_to(stage: &Stage, count: u16, rounds: u16, most: u64) -> Result<()> {
@@ -69,17 +69,18 @@ fn append_to(stage: &Stage, count: u16, rounds: u16, most: u64) -> Result<()> {
 
 /// Changes one file after the other, each change made durable.
 pub(super) fn change(stage: &Stage) -> Result<()> {
-    stage.ballast(1500)?;
-    change_files(stage, 110, 1024)
+    stage.ballast(stage.fewer(1500))?;
+    change_files(stage, 110, stage.block())
 }
 
 pub(super) fn clusters(stage: &Stage) -> Result<()> {
-    append_to(stage, 4, 40, 20_000)?;
+    append_to(stage, 4, 40, 20_000.max(3 * stage.block()))?;
     for n in 0..4u16 {
         stage.release(&format!("file-{}", n + 1));
         stage.fs.unlink(&context(0), InodeNr::ROOT, format!("file-{}", n + 1).as_bytes())?;
     }
-    change_files(stage, 60, 8192)
+    let cluster = stage.block() << stage.fs.geometry().cluster_ratio_bits();
+    change_files(stage, 60, cluster)
 }
 
 /// `unit`: what collapse and insert must keep to.
@@ -103,11 +104,12 @@ fn change_file(
     version: u16,
     unit: u64,
 ) -> Result<()> {
-    const SIZE_MAX: usize = 200_000;
     let ctx = context(0);
     let bytes = &mut file.bytes;
-    let at = random.random_range(0..12_000u64) * 8;
-    let len = random.random_range(1..4000u64) * 8;
+    // Some units, and what is many of small ones.
+    let at = random.random_range(0..12_000.max(6 * unit / 8)) * 8;
+    let len = random.random_range(1..4000.max(2 * unit / 8)) * 8;
+    let size_max = usize_from_u64(200_000.max(8 * unit));
     let (from, to) = (usize_from_u64(at), usize_from_u64(at + len));
     let change = |how, at, len| tolerate(stage.fs.fallocate(&ctx, file.inode, how, at, len));
     match random.random_range(0..12) {
@@ -144,7 +146,7 @@ fn change_file(
             let (at, len) = (at / unit * unit, len.next_multiple_of(unit));
             let from = usize_from_u64(at);
             if from < bytes.len()
-                && bytes.len() < SIZE_MAX
+                && bytes.len() < size_max
                 && change(Fallocate::InsertRange, at, len)?.is_some()
             {
                 let hole = vec![0; usize_from_u64(len)];

@@ -16,11 +16,10 @@ use super::threads::together;
 use crate::target::Cpu;
 use crate::target::engine::context;
 
-/// Blocks of all images here.
-const BLOCK: u64 = 1024;
-
-/// Larger files are cut.
-const BLOCKS_MAX: u64 = 90;
+/// Files of more blocks are cut.
+const fn blocks_max(block: u64) -> u64 {
+    if block > 4096 { 40 } else { 90 }
+}
 
 /// How bytes go to a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,6 +36,7 @@ struct File {
     path: String,
     inode: InodeNr,
     ctx: OpContext,
+    block: u64,
     bytes: Vec<u8>,
     versions: Vec<Arc<[u8]>>,
 }
@@ -45,7 +45,8 @@ impl File {
     fn new(stage: &Stage, id: u16, cpu: Cpu) -> Result<Self> {
         let (path, ctx) = (format!("file-{id}"), owner(id, cpu));
         let inode = stage.fs.create(&ctx, InodeNr::ROOT, path.as_bytes(), &REGULAR)?;
-        let mut file = Self { id, path, inode, ctx, bytes: Vec::new(), versions: Vec::new() };
+        let block = stage.block();
+        let mut file = Self { id, path, inode, ctx, block, bytes: Vec::new(), versions: Vec::new() };
         file.fsync(stage)?;
         Ok(file)
     }
@@ -66,12 +67,16 @@ impl File {
     }
 
     fn blocks(&self) -> u64 {
-        u64_from_usize(self.bytes.len()).div_ceil(BLOCK)
+        u64_from_usize(self.bytes.len()).div_ceil(self.block)
+    }
+
+    fn is_large(&self) -> bool {
+        self.blocks() > blocks_max(self.block)
     }
 
     /// A write of whole blocks.
     fn write(&mut self, stage: &Stage, version: u16, at: u64, blocks: u64, way: Way) -> Result<()> {
-        let (at, len) = (at * BLOCK, blocks * BLOCK);
+        let (at, len) = (at * self.block, blocks * self.block);
         let new = stamps(self.id, version, at, len);
         let mut bytes = self.bytes.clone();
         bytes.resize(bytes.len().max(usize_from_u64(at + len)), 0);
@@ -170,19 +175,19 @@ fn write_in_thread(stage: &Stage, number: u16) -> Result<()> {
 
 /// One change of a file, with what makes it ready.
 fn change_directly(stage: &Stage, random: &mut ChaCha8Rng, file: &mut File, version: u16) -> Result<()> {
-    let end = file.blocks();
+    let (end, block) = (file.blocks(), file.block);
     let (inside, len) = (random.random_range(0..=end), random.random_range(1..9));
     match random.random_range(0..8) {
-        _ if end > BLOCKS_MAX => file.truncate(stage, random.random_range(0..200) * 8),
+        _ if file.is_large() => file.truncate(stage, random.random_range(0..200) * 8),
         0 => file.write(stage, version, end, len, Way::Direct),
         1..=3 => {
             // Behind the end, from the end, and across it.
-            file.fallocate(stage, Fallocate::AllocateKeepSize, end * BLOCK, (len + 6) * BLOCK)?;
+            file.fallocate(stage, Fallocate::AllocateKeepSize, end * block, (len + 6) * block)?;
             let at = [end, end + 2, end.saturating_sub(2)][random.random_range(0..3)];
             file.write(stage, version, at, len, Way::Direct)
         }
         4 => {
-            file.fallocate(stage, Fallocate::PunchHole, inside * BLOCK, (len + 3) * BLOCK)?;
+            file.fallocate(stage, Fallocate::PunchHole, inside * block, (len + 3) * block)?;
             file.write(stage, version, inside, len + 1, Way::Direct)
         }
         5 => {
@@ -190,10 +195,10 @@ fn change_directly(stage: &Stage, random: &mut ChaCha8Rng, file: &mut File, vers
             file.write(stage, version + 100, inside + len / 2, len, Way::Direct)
         }
         6 => {
-            file.fallocate(stage, Fallocate::Allocate, inside * BLOCK, (len + 4) * BLOCK)?;
+            file.fallocate(stage, Fallocate::Allocate, inside * block, (len + 4) * block)?;
             file.write(stage, version, inside + 1, len, Way::Direct)
         }
-        _ => file.truncate(stage, random.random_range(0..=end) * BLOCK / 2),
+        _ => file.truncate(stage, random.random_range(0..=end) * block / 2),
     }
 }
 
@@ -203,12 +208,12 @@ pub(super) fn keep_size(stage: &Stage) -> Result<()> {
     let mut files = (1..=4).map(|id| File::new(stage, id, 0)).collect::<Result<Vec<_>>>()?;
     for round in 1..=120 {
         let file = &mut files[random.random_range(0..4)];
-        let end = file.blocks();
-        let at = random.random_range(0..=(end + 6) * BLOCK / 8) * 8;
-        let len = [8, 400, BLOCK, 3 * BLOCK, 5 * BLOCK + 80][random.random_range(0..5)];
+        let (end, block) = (file.blocks(), file.block);
+        let at = random.random_range(0..=(end + 6) * block / 8) * 8;
+        let len = [8, 400, block, 3 * block, 5 * block + 80][random.random_range(0..5)];
         match random.random_range(0..12) {
-            _ if end > BLOCKS_MAX => file.truncate(stage, random.random_range(0..200) * 8)?,
-            0..=2 => file.write(stage, round, at / BLOCK, len.div_ceil(BLOCK), Way::Buffered)?,
+            _ if file.is_large() => file.truncate(stage, random.random_range(0..200) * 8)?,
+            0..=2 => file.write(stage, round, at / block, len.div_ceil(block), Way::Buffered)?,
             3..=5 => file.fallocate(stage, Fallocate::AllocateKeepSize, at, len * 2)?,
             6..=7 => file.fallocate(stage, Fallocate::ZeroRangeKeepSize, at, len)?,
             8..=9 => file.fallocate(stage, Fallocate::ZeroRange, at, len)?,

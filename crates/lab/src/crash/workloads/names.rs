@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use blockyard_disk::InodeNr;
+use blockyard_disk::num::{low32, u32_from_usize, usize_from_u64};
 use blockyard_engine::{RenameMode, XattrMode};
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -81,10 +82,13 @@ pub(super) fn attributes(stage: &Stage) -> Result<()> {
         stage.step()?;
     }
     stage.sync()?;
+    // In the inode, and in a block that has room for one of the largest.
+    let block = usize_from_u64(stage.block());
+    let lengths = [5, 20, 60, 200, block / 2 - 12, block - 224];
     for n in 0..700u32 {
         let inode = *inodes.choose(&mut random).unwrap_or(&InodeNr::ROOT);
         let attribute = format!("user.{}", random.random_range(0..7));
-        let length = *[5, 20, 60, 200, 500, 800].choose(&mut random).unwrap_or(&1);
+        let length = *lengths.choose(&mut random).unwrap_or(&1);
         // Equal values make blocks that are shared.
         let value = vec![u8::try_from(n % 3).unwrap_or(0); length];
         let name = attribute.as_bytes();
@@ -109,9 +113,10 @@ pub(super) fn split(stage: &Stage) -> Result<()> {
     let dir = stage.directory("directory")?;
     stage.sync()?;
     for round in 0..7 {
-        let count = random.random_range(60..140);
+        // So many that a directory of such blocks is split.
+        let count = random.random_range(60..140) * low32(stage.growth());
         for n in 0..count {
-            let name = long_name(round * 1000 + n);
+            let name = long_name(round * 10_000 + n);
             let path = format!("directory/{name}");
             stage.allow(&path, &[Value::Absent, Value::Present]);
             stage.fs.create(&ctx, dir, name.as_bytes(), &REGULAR)?;
@@ -122,7 +127,7 @@ pub(super) fn split(stage: &Stage) -> Result<()> {
         }
         let (first, last) = (count / 8, count - count / 8);
         for n in first..last {
-            let name = long_name(round * 1000 + n);
+            let name = long_name(round * 10_000 + n);
             let path = format!("directory/{name}");
             stage.allow(&path, &[Value::Absent, Value::Present]);
             stage.fs.unlink(&ctx, dir, name.as_bytes())?;
@@ -134,6 +139,9 @@ pub(super) fn split(stage: &Stage) -> Result<()> {
     }
     Ok(())
 }
+
+/// The longest value of an attribute.
+const VALUE_MAX: usize = 65_536;
 
 /// Attributes whose values are in inodes of their own: set, replaced by larger and smaller ones, shared, removed, and gone with
 /// their files.
@@ -163,10 +171,14 @@ fn change_value(stage: &Stage, random: &mut ChaCha8Rng, inode: InodeNr, choice: 
         tolerate(stage.fs.remove_xattr(&context(0), inode, attribute.as_bytes()))?;
         return Ok(());
     }
-    let length = *[20, 300, 1100, 2500, 6000].choose(random).unwrap_or(&1);
+    // A block of 64 KiB holds all but the longest.
+    let block = usize_from_u64(stage.block());
+    let lengths = [20, 300, block + 76, 2 * block + 452, 6 * block - 144];
+    let length = (*lengths.choose(random).unwrap_or(&1)).min(VALUE_MAX);
     // Many values, so that there are hashes of all kinds; and some that are equal.
     let seed = if choice == 3 { 0 } else { n };
-    let value: Vec<u8> = (0..length).map(|at| (seed * 31 + at / 5).to_le_bytes()[0]).collect();
+    let value: Vec<u8> =
+        (0..length).map(|at| (seed * 31 + u32_from_usize(at) / 5).to_le_bytes()[0]).collect();
     tolerate(stage.fs.set_xattr(&context(0), inode, attribute.as_bytes(), &value, XattrMode::Set))?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use blockyard_disk::InodeNr;
+use blockyard_disk::num::usize_from_u64;
 use blockyard_engine::{Fallocate, RenameMode, XattrMode};
 
 use super::super::facts::{Value, stamps};
@@ -266,19 +267,21 @@ fn truncate_up(story: &mut Story<'_>) -> Result<()> {
 /// Space allocated behind the end, then a hole and zeroes in the middle.
 fn beyond_the_end(story: &mut Story<'_>) -> Result<()> {
     let fs = &story.stage.fs;
-    let (file, mut bytes) = story.file("a", 30_000)?;
+    let block = story.stage.block();
+    let (file, mut bytes) = story.file("a", 30 * block - 720)?;
     let fs_change = |how, at, len| fs.fallocate(&context(0), file, how, at, len);
-    fs_change(Fallocate::AllocateKeepSize, 40_000, 50_000)?;
-    fs_change(Fallocate::PunchHole, 4096, 8192)?;
-    fs_change(Fallocate::ZeroRangeKeepSize, 16_384, 4000)?;
-    bytes[4096..4096 + 8192].fill(0);
-    bytes[16_384..16_384 + 4000].fill(0);
+    let range = |at: u64, len: u64| usize_from_u64(at)..usize_from_u64(at + len);
+    fs_change(Fallocate::AllocateKeepSize, 40 * block - 960, 49 * block)?;
+    fs_change(Fallocate::PunchHole, 4 * block, 8 * block)?;
+    bytes[range(4 * block, 8 * block)].fill(0);
+    fs_change(Fallocate::ZeroRangeKeepSize, 16 * block, 4 * block - 96)?;
+    bytes[range(16 * block, 4 * block - 96)].fill(0);
     story.promise(file, "a", &bytes)?;
     story.stage.release(&story.path("a"));
-    fs_change(Fallocate::CollapseRange, 1024, 2048)?;
-    bytes.drain(1024..1024 + 2048);
-    fs_change(Fallocate::InsertRange, 8192, 4096)?;
-    bytes.splice(8192..8192, [0; 4096]);
+    fs_change(Fallocate::CollapseRange, block, 2 * block)?;
+    bytes.drain(range(block, 2 * block));
+    fs_change(Fallocate::InsertRange, 8 * block, 4 * block)?;
+    bytes.splice(range(8 * block, 0), vec![0; usize_from_u64(4 * block)]);
     story.promise(file, "a", &bytes)
 }
 

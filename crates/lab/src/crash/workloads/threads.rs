@@ -24,8 +24,8 @@ pub(super) fn together(count: u16, work: impl Fn(u16) -> Result<()> + Sync) -> R
 
 /// `fallocate2` with eight workers, and now and then an fsync.
 pub(super) fn fallocate2(stage: &Stage) -> Result<()> {
-    const STEP: u64 = 8 << 10;
     const STEPS: u64 = 12;
+    let step_bytes = (8 * stage.growth()) << 10;
     together(8, |number| {
         let mut random = stage.random(100 + u64::from(number));
         let ctx = owner(number + 1, u32::from(number));
@@ -34,9 +34,9 @@ pub(super) fn fallocate2(stage: &Stage) -> Result<()> {
         for _ in 0..10 {
             for step in 0..STEPS {
                 stage.release(&path);
-                stage.fs.fallocate(&ctx, file, Fallocate::Allocate, step * STEP, STEP)?;
+                stage.fs.fallocate(&ctx, file, Fallocate::Allocate, step * step_bytes, step_bytes)?;
                 if random.random_range(0..8) == 0 {
-                    stage.promise(file, &path, &vec![0; usize_from_u64((step + 1) * STEP)])?;
+                    stage.promise(file, &path, &vec![0; usize_from_u64((step + 1) * step_bytes)])?;
                 }
             }
             stage.release(&path);
@@ -58,17 +58,17 @@ pub(super) fn race(stage: &Stage) -> Result<()> {
         let dir = fs.create(&context(u32::from(number)), InodeNr::ROOT, dir_name.as_bytes(), &DIRECTORY)?;
         let steady = fs.create(&ctx, dir, b"steady", &REGULAR)?;
         let path = format!("{dir_name}/steady");
-        let mut bytes = Vec::new();
+        let (mut bytes, growth) = (Vec::new(), stage.growth());
         for round in 0..14u16 {
             let name = format!("file-{number}-{round}");
             let file = fs.create(&ctx, InodeNr::ROOT, name.as_bytes(), &REGULAR)?;
-            fs.fallocate(&ctx, file, Fallocate::Allocate, 0, 40_000)?;
+            fs.fallocate(&ctx, file, Fallocate::Allocate, 0, 40_000 * growth)?;
             fs.truncate(&ctx, file, 1000)?;
             for n in 0..6 {
                 fs.create(&ctx, dir, format!("{round}-{n}").as_bytes(), &REGULAR)?;
             }
             let least = bytes.len();
-            bytes.extend(stamps(number + 1, round, u64_from_usize(least), 3000));
+            bytes.extend(stamps(number + 1, round, u64_from_usize(least), 3000 * growth));
             if round == 0 {
                 stage.release(&path);
             } else {

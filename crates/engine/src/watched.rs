@@ -1,0 +1,224 @@
+//! An open file system that notes which operations were done on it.
+//!
+//! Tests and tools that say what they tried ask it: what nobody looks up can not be forgotten in a list. Only what worked is noted, by the
+//! names of docs/testing.md.
+
+use crate::{Fallocate, FileSystem, NewInode, OpContext, RenameMode, Result, SetAttributes, XattrMode};
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::u32_from_usize;
+use blockyard_disk::{Incompat, InodeNr};
+use blockyard_sync::{AtomicU64, Ordering};
+use std::ops::Deref;
+
+/// The names of all operations.
+const OPERATIONS: [&str; 34] = [
+    "create",
+    "mkdir",
+    "mknod",
+    "symlink",
+    "link",
+    "unlink",
+    "unlink open",
+    "tmpfile",
+    "rmdir",
+    "rename",
+    "rename exchange",
+    "rename no-replace",
+    "write",
+    "write some",
+    "append",
+    "direct write",
+    "read",
+    "truncate",
+    "allocate",
+    "allocate keep",
+    "punch",
+    "zero",
+    "zero keep",
+    "collapse",
+    "insert",
+    "set xattr",
+    "set large xattr",
+    "remove xattr",
+    "set attributes",
+    "set flags",
+    "fsync",
+    "fdatasync",
+    "sync",
+    "write back",
+];
+
+const _: () = assert!(OPERATIONS.len() <= 64, "each has a bit");
+
+/// Bytes of an attribute block that are no value, at least: its header, an entry without a name, and the end of the list.
+const BESIDE_A_VALUE: usize = 32 + 16 + 4;
+
+/// A file system with a note of what was done.
+pub struct Watched {
+    fs: FileSystem,
+    /// A bit for each of [`OPERATIONS`].
+    done: AtomicU64,
+}
+
+impl Deref for Watched {
+    type Target = FileSystem;
+
+    fn deref(&self) -> &FileSystem {
+        &self.fs
+    }
+}
+
+/// Operations of which nothing but the name is noted.
+macro_rules! noted {
+    ($($name:literal: $method:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        impl Watched {
+            $(
+                #[doc = concat!("[`FileSystem::", stringify!($method), "`].")]
+                ///
+                /// # Errors
+                /// Those of that one.
+                pub fn $method(&self, ctx: &OpContext, $($argument: $type),*) -> Result<$result> {
+                    self.note($name, self.fs.$method(ctx, $($argument),*))
+                }
+            )*
+        }
+    };
+}
+
+noted! {
+    "symlink": symlink(parent: InodeNr, name: &[u8], target: &[u8]) -> InodeNr;
+    "link": link(inode: InodeNr, parent: InodeNr, name: &[u8]) -> ();
+    "unlink": unlink(parent: InodeNr, name: &[u8]) -> ();
+    "tmpfile": create_unnamed(parent: InodeNr, permissions: u16) -> InodeNr;
+    "rmdir": rmdir(parent: InodeNr, name: &[u8]) -> ();
+    "write": write(inode: InodeNr, offset: u64, bytes: &[u8]) -> ();
+    "write some": write_some(inode: InodeNr, offset: u64, bytes: &[u8]) -> usize;
+    "append": append(inode: InodeNr, bytes: &[u8]) -> u64;
+    "direct write": write_direct(inode: InodeNr, offset: u64, bytes: &[u8]) -> usize;
+    "read": read(inode: InodeNr, offset: u64, buf: &mut [u8]) -> usize;
+    "truncate": truncate(inode: InodeNr, size: u64) -> ();
+    "remove xattr": remove_xattr(inode: InodeNr, name: &[u8]) -> ();
+    "set attributes": set_attributes(inode: InodeNr, changes: &SetAttributes) -> ();
+    "set flags": set_flags(inode: InodeNr, flags: u32) -> ();
+    "fsync": fsync(inode: InodeNr) -> ();
+    "fdatasync": fdatasync(inode: InodeNr) -> ();
+    "sync": sync() -> ();
+    "write back": write_back_file(inode: InodeNr) -> ();
+    "write back": write_back_all() -> ();
+}
+
+impl Watched {
+    /// Nothing was done yet.
+    #[must_use]
+    pub const fn new(fs: FileSystem) -> Self {
+        Self { fs, done: AtomicU64::new(0) }
+    }
+
+    /// The file system, to be closed.
+    #[must_use]
+    pub fn into_inner(self) -> FileSystem {
+        self.fs
+    }
+
+    /// The names of what was done.
+    pub fn done(&self) -> impl Iterator<Item = &'static str> + use<> {
+        // Relaxed: who asks has joined the threads that did it, or is content with some of it.
+        let done = self.done.load(Ordering::Relaxed);
+        OPERATIONS.into_iter().enumerate().filter(move |(bit, _)| done >> bit & 1 == 1).map(|(_, name)| name)
+    }
+
+    fn note<T>(&self, name: &str, result: Result<T>) -> Result<T> {
+        if result.is_ok() {
+            let place = OPERATIONS.iter().position(|one| *one == name);
+            assert!(place.is_some(), "{name} is in the list");
+            let bit = place.map_or(0, |place| 1 << u32_from_usize(place));
+            // Relaxed: nobody reads anything else by it.
+            self.done.fetch_or(bit, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// [`FileSystem::create`].
+    ///
+    /// # Errors
+    /// Those of that one.
+    pub fn create(&self, ctx: &OpContext, parent: InodeNr, name: &[u8], new: &NewInode) -> Result<InodeNr> {
+        let operation = match new.kind {
+            FileType::Regular => "create",
+            FileType::Directory => "mkdir",
+            _ => "mknod",
+        };
+        self.note(operation, self.fs.create(ctx, parent, name, new))
+    }
+
+    /// [`FileSystem::rename`].
+    ///
+    /// # Errors
+    /// Those of that one.
+    pub fn rename(
+        &self,
+        ctx: &OpContext,
+        from: (InodeNr, &[u8]),
+        to: (InodeNr, &[u8]),
+        mode: RenameMode,
+    ) -> Result<()> {
+        let operation = match mode {
+            RenameMode::Replace => "rename",
+            RenameMode::NoReplace => "rename no-replace",
+            RenameMode::Exchange => "rename exchange",
+        };
+        self.note(operation, self.fs.rename(ctx, from, to, mode))
+    }
+
+    /// [`FileSystem::fallocate`].
+    ///
+    /// # Errors
+    /// Those of that one.
+    pub fn fallocate(
+        &self,
+        ctx: &OpContext,
+        inode: InodeNr,
+        what: Fallocate,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        let operation = match what {
+            Fallocate::Allocate => "allocate",
+            Fallocate::AllocateKeepSize => "allocate keep",
+            Fallocate::PunchHole => "punch",
+            Fallocate::ZeroRange => "zero",
+            Fallocate::ZeroRangeKeepSize => "zero keep",
+            Fallocate::CollapseRange => "collapse",
+            Fallocate::InsertRange => "insert",
+        };
+        self.note(operation, self.fs.fallocate(ctx, inode, what, offset, len))
+    }
+
+    /// [`FileSystem::set_xattr`]. Large is what no block holds.
+    ///
+    /// # Errors
+    /// Those of that one.
+    pub fn set_xattr(
+        &self,
+        ctx: &OpContext,
+        inode: InodeNr,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let in_inodes = self.fs.superblock().features().incompat.contains(Incompat::EA_INODE);
+        let is_large = in_inodes && value.len() + BESIDE_A_VALUE > self.fs.geometry().block_size();
+        let operation = if is_large { "set large xattr" } else { "set xattr" };
+        self.note(operation, self.fs.set_xattr(ctx, inode, name, value, mode))
+    }
+
+    /// [`FileSystem::release_inode`]. An inode without names was unlinked while it was open.
+    ///
+    /// # Errors
+    /// Those of that one.
+    pub fn release_inode(&self, ctx: &OpContext, inode: InodeNr, write: bool) -> Result<()> {
+        let has_names = self.fs.attributes(inode).is_ok_and(|found| found.links > 0);
+        let released = self.fs.release_inode(ctx, inode, write);
+        if has_names { released } else { self.note("unlink open", released) }
+    }
+}
