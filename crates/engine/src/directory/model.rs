@@ -381,6 +381,6 @@ fn damaged_blocks_are_errors_that_name_the_place() {
         store.blocks.borrow()[logical as usize].write(|bytes| bytes[4..6].copy_from_slice(&[3, 0]));
     }
     let error = directory.lookup(b"name-7").unwrap_err().to_string();
-    assert!(error.contains("inode 12, directory block") && error.contains("impossible rec_len"), "{error}");
+    assert!(error.contains("inode 12, logical block") && error.contains("impossible rec_len"), "{error}");
     assert!(directory.insert(b"new", InodeNr::new(9), FileType::Regular, None).is_err());
 }

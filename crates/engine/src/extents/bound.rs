@@ -18,7 +18,6 @@ pub(crate) fn blocks_for_entries(
 ) -> u64 {
     let (entries, depth) = (node::count(root), node::depth(root));
     let in_node = node::fitting(block_size);
-    debug_assert!(in_node > ROOT_ENTRIES, "a block holds more than the root");
     let all = appended + inserts;
     if all == 0 || (depth == 0 && entries + all <= ROOT_ENTRIES) {
         return 0;
