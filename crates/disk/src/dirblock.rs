@@ -198,20 +198,6 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The entry that starts at byte `at`, checked as [`Entries`] checks it: for who noted where entries start.
-///
-/// # Errors
-/// The [`DirDefect`] of that entry; [`DirDefect::BlockSize`] also when `at` is outside of the block.
-#[inline]
-pub fn entry_at(block: &[u8], layout: DirLayout, at: usize) -> Result<Entry<'_>, DirDefect> {
-    let mut entries = Entries::new(block, layout)?;
-    if at >= entries.end {
-        return Err(DirDefect::BlockSize);
-    }
-    entries.at = at;
-    entries.check()
-}
-
 /// Checks every rule of a block: structure, legal names, and the tail where one is due.
 ///
 /// # Errors
@@ -279,61 +265,14 @@ pub struct Slot {
 
 impl Slot {
     /// What an entry can give up.
-    #[must_use]
-    pub fn of(entry: &Entry<'_>) -> Self {
+    fn of(entry: &Entry<'_>) -> Self {
         Self { at: entry.at, kept: entry.rec_len - entry.slack(), rec_len: entry.rec_len }
     }
 
     /// Bytes available for the new entry.
-    #[must_use]
-    pub const fn room(&self) -> usize {
+    const fn room(&self) -> usize {
         self.rec_len - self.kept
     }
-
-    /// Where the entry starts that gives up the room.
-    #[must_use]
-    pub const fn giver(&self) -> usize {
-        self.at
-    }
-
-    /// Where the new entry will start: at the giver's place when that is free.
-    #[must_use]
-    pub const fn place(&self) -> usize {
-        self.at + self.kept
-    }
-}
-
-/// What one walk over a block found out about a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Search {
-    /// The entry with that name.
-    pub found: Option<Found>,
-    /// The first slot that an entry with that name would fit in. Only up to where the name was found, if it was.
-    pub slot: Option<Slot>,
-    /// Entries that the walk looked at.
-    pub walked: usize,
-}
-
-/// Looks for a name and, on the way, for a slot that it would fit in.
-///
-/// # Errors
-/// The first [`DirDefect`] met before the name.
-pub fn search(block: &[u8], layout: DirLayout, name: &[u8]) -> Result<Search, DirDefect> {
-    let needed = DirLayout::entry_len(name.len());
-    let mut slot = None;
-    let mut walked = 0;
-    for entry in Entries::new(block, layout)? {
-        let entry = entry?;
-        walked += 1;
-        if entry.inode != 0 && entry.name == name {
-            let found = Found { at: entry.at, inode: entry.inode, file_type: entry.file_type };
-            return Ok(Search { found: Some(found), slot, walked });
-        }
-        if slot.is_none() && entry.slack() >= needed {
-            slot = Some(Slot::of(&entry));
-        }
-    }
-    Ok(Search { found: None, slot, walked })
 }
 
 /// Looks for a name.
@@ -341,7 +280,30 @@ pub fn search(block: &[u8], layout: DirLayout, name: &[u8]) -> Result<Search, Di
 /// # Errors
 /// The first [`DirDefect`] met before the name.
 pub fn find(block: &[u8], layout: DirLayout, name: &[u8]) -> Result<Option<Found>, DirDefect> {
-    search(block, layout, name).map(|search| search.found)
+    for entry in Entries::new(block, layout)? {
+        let entry = entry?;
+        if entry.inode != 0 && entry.name == name {
+            return Ok(Some(Found { at: entry.at, inode: entry.inode, file_type: entry.file_type }));
+        }
+    }
+    Ok(None)
+}
+
+/// The first slot that an entry with a name of `name_len` bytes fits in; `None` when there is none. Walks the whole
+/// block, so that nothing is entered into a damaged one.
+///
+/// # Errors
+/// The first [`DirDefect`] of the block.
+pub fn slot_for(block: &[u8], layout: DirLayout, name_len: usize) -> Result<Option<Slot>, DirDefect> {
+    let needed = DirLayout::entry_len(name_len);
+    let mut slot = None;
+    for entry in Entries::new(block, layout)? {
+        let entry = entry?;
+        if slot.is_none() && entry.slack() >= needed {
+            slot = Some(Slot::of(&entry));
+        }
+    }
+    Ok(slot)
 }
 
 /// What a new entry says.
@@ -367,7 +329,7 @@ fn write_entry(block: &mut [u8], layout: DirLayout, at: usize, rec_len: usize, e
     block[at + used..at + DirLayout::entry_len(entry.name.len()).min(rec_len)].fill(0);
 }
 
-/// Writes an entry into a slot that [`search`] found in this block, with no edit in between.
+/// Writes an entry into a slot that [`slot_for`] found in this block, with no edit in between.
 ///
 /// # Panics
 /// When the name is empty, longer than 255 bytes or does not fit the slot: the caller searched for another name.
@@ -386,27 +348,19 @@ pub fn insert_at(block: &mut [u8], layout: DirLayout, slot: Slot, entry: &NewEnt
 /// # Errors
 /// The first [`DirDefect`] of the block; it is then unchanged.
 pub fn insert(block: &mut [u8], layout: DirLayout, entry: &NewEntry<'_>) -> Result<bool, DirDefect> {
-    let needed = DirLayout::entry_len(entry.name.len());
-    let mut slot = None;
-    for walked in Entries::new(block, layout)? {
-        let walked = walked?;
-        if slot.is_none() && walked.slack() >= needed {
-            slot = Some(Slot::of(&walked));
-        }
-    }
+    let slot = slot_for(block, layout, entry.name.len())?;
     if let Some(slot) = slot {
         insert_at(block, layout, slot, entry);
     }
     Ok(slot.is_some())
 }
 
-/// Removes an entry: the one before it takes its space, or, first in the block, it becomes a free slot. Gives where the
-/// entry starts that has the space now.
+/// Removes an entry: the one before it takes its space, or, first in the block, it becomes a free slot.
 ///
 /// # Errors
 /// [`DirDefect::BlockSize`] when no entry starts where `found` says, or the first defect before it; the block is then
 /// unchanged.
-pub fn remove_at(block: &mut [u8], layout: DirLayout, found: &Found) -> Result<usize, DirDefect> {
+pub fn remove_at(block: &mut [u8], layout: DirLayout, found: &Found) -> Result<(), DirDefect> {
     let mut previous = None;
     let mut here = None;
     for entry in Entries::new(block, layout)? {
@@ -421,11 +375,11 @@ pub fn remove_at(block: &mut [u8], layout: DirLayout, found: &Found) -> Result<u
     let Some((before, before_len)) = previous else {
         put(block, found.at, &0u32.to_le_bytes());
         block[found.at + 6..found.at + rec_len].fill(0);
-        return Ok(found.at);
+        return Ok(());
     };
     put(block, before + 4, &encode_rec_len(before_len + rec_len));
     block[found.at..found.at + rec_len].fill(0);
-    Ok(before)
+    Ok(())
 }
 
 /// Makes an existing entry name another inode (rename over a name, or a directory's `..`).

@@ -5,15 +5,12 @@
 //! other's work. Checksums are stored when a commit copies the block, not when it changes: bytes in the cache may
 //! carry a stale one.
 //!
-//! Bound: a shard that is full, by the cache's size and what large directories are [allowed](Allowance) beyond it, evicts
-//! buffers that are clean, unreferenced and not used since the clock's hand passed. Dirty buffers stay; their number is
-//! bounded by the credits of a transaction ([`crate::txn`]).
+//! Bound: a shard that is full evicts buffers that are clean, unreferenced and not used since the clock's hand passed.
+//! Dirty buffers stay; their number is bounded by the credits of a transaction ([`crate::txn`]).
 
-mod allowance;
 mod buffer;
 mod shard;
 
-pub(crate) use allowance::Allowance;
 pub(crate) use buffer::{BlockKind, Buffer, Copied};
 
 use crate::Result;
@@ -30,34 +27,23 @@ type LockedShard<B> = CachePadded<Mutex<Shard<B>, B>>;
 
 /// Blocks of metadata in memory.
 pub(crate) struct MetaCache<B: Backend = Native> {
-    allowance: Arc<Allowance>,
     device: Arc<dyn BlockDevice>,
     block_size: usize,
     shards: Box<[LockedShard<B>]>,
 }
 
 impl<B: Backend> MetaCache<B> {
-    /// An empty cache of at most about `bytes_max` bytes, and `allowance` beyond.
-    pub(crate) fn new(
-        device: Arc<dyn BlockDevice>,
-        block_size: usize,
-        bytes_max: usize,
-        allowance: Arc<Allowance>,
-    ) -> Self {
+    /// An empty cache of at most about `bytes_max` bytes.
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, block_size: usize, bytes_max: usize) -> Self {
         assert!(block_size > 0 && block_size.is_power_of_two(), "blocks of {block_size} bytes");
         let per_shard = (bytes_max / block_size / SHARDS).max(4);
         let shard = || CachePadded::new(Mutex::new(rank::CACHE_SHARD, Shard::new(per_shard)));
-        Self { allowance, device, block_size, shards: (0..SHARDS).map(|_| shard()).collect() }
+        Self { device, block_size, shards: (0..SHARDS).map(|_| shard()).collect() }
     }
 
     /// Bytes of a block.
     pub(crate) const fn block_size(&self) -> usize {
         self.block_size
-    }
-
-    /// What it may hold beyond its size.
-    pub(crate) const fn allowance(&self) -> &Arc<Allowance> {
-        &self.allowance
     }
 
     /// The buffer of a block, read from the device when it is not there; `check` judges what was read.
@@ -89,11 +75,6 @@ impl<B: Backend> MetaCache<B> {
         self.shard(block).lock().find(block).filter(|buffer| buffer.is_loaded())
     }
 
-    /// A block will be asked for soon: the CPU may fetch what finding it reads.
-    pub(crate) fn expect(&self, block: BlockNr) {
-        self.shard(block).lock().expect(block);
-    }
-
     /// Drops a block whose content no longer matters from `epoch` on.
     pub(crate) fn forget(&self, block: BlockNr, epoch: Epoch) {
         let dropped = self.shard(block).lock().remove(block);
@@ -104,7 +85,7 @@ impl<B: Backend> MetaCache<B> {
 
     /// The buffer of a block, which may be empty.
     pub(crate) fn buffer(&self, block: BlockNr) -> Arc<Buffer<B>> {
-        self.shard(block).lock().find_or_insert(block, self.allowance.blocks() / SHARDS)
+        self.shard(block).lock().find_or_insert(block)
     }
 
     fn shard(&self, block: BlockNr) -> &Mutex<Shard<B>, B> {

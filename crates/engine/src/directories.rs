@@ -1,12 +1,10 @@
 //! Directories of an open file system: where the algorithms of [`crate::directory`] get their blocks from.
 
 use crate::cache::{BlockKind, Buffer};
-use crate::directory::{
-    Directory, DirectoryBlock, DirectoryRules, DirectoryStore, LeafNames, Names, Role, Way,
-};
+use crate::directory::{Directory, DirectoryRules, DirectoryStore, Names, Role};
 use crate::extents::NodeBlock;
 use crate::file::Files;
-use crate::inode::{Inode, InodeCore, Places};
+use crate::inode::{Inode, InodeCore};
 use crate::mapping::How;
 use crate::mapping::Mapping;
 use crate::pool::Pool;
@@ -67,28 +65,6 @@ impl NodeBlock for DirBlock {
     }
 }
 
-impl DirectoryBlock for DirBlock {
-    fn read_leaf<R>(&self, f: impl FnOnce(&[u8], Option<&LeafNames>) -> R) -> R {
-        match self {
-            Self::Buffer(buffer) => buffer.read_leaf(f),
-            Self::InInode(bytes) => f(&bytes.borrow(), None),
-        }
-    }
-
-    fn write_leaf<R>(&self, f: impl FnOnce(&mut [u8], &mut Option<LeafNames>) -> R) -> R {
-        match self {
-            Self::Buffer(buffer) => buffer.write_leaf(f),
-            Self::InInode(_) => self.write(|bytes| f(bytes, &mut None)),
-        }
-    }
-
-    fn keep_names(&self, make: impl FnOnce(&[u8], Option<LeafNames>) -> Option<LeafNames>) {
-        if let Self::Buffer(buffer) = self {
-            buffer.keep_names(make);
-        }
-    }
-}
-
 /// The raw inode of the directory: to look at, or to change.
 enum CoreAccess<'a> {
     Shared(&'a InodeCore),
@@ -140,25 +116,8 @@ impl DirectoryStore for DirBlocks<'_> {
                 let bytes = self.directories.inline_directory(self.inode, core)?;
                 return Ok(DirBlock::InInode(Rc::new(RefCell::new(bytes))));
             }
-            if let Some(buffer) = self.inode.large().and_then(|large| large.buffer(logical)) {
-                return Ok(DirBlock::Buffer(buffer));
-            }
-            let buffer = self.directories.load_dir_block(self.inode, core, logical, role)?;
-            if let Some(large) = self.inode.large() {
-                large.note(logical, self.directories.dir_blocks(core), &buffer, &self.directories.near);
-            }
-            Ok(DirBlock::Buffer(buffer))
+            self.directories.load_dir_block(self.inode, core, logical, role).map(DirBlock::Buffer)
         })
-    }
-
-    fn expect(&self, logical: u32) {
-        if self.inode.large().is_some_and(|large| large.expect(logical)) {
-            return;
-        }
-        let place = self.with_core(|core| self.directories.mapping.map_block(self.inode, core, logical, 1));
-        if let Some(block) = place.ok().and_then(|mapped| mapped.physical) {
-            self.directories.volume.cache.expect(BlockNr::new(block));
-        }
     }
 
     fn prepare(&self, block: &DirBlock) -> Result<()> {
@@ -206,19 +165,12 @@ pub(crate) struct Directories {
     volume: Arc<Volume>,
     mapping: Arc<Mapping>,
     files: Arc<Files>,
-    /// For notes of where large directories' blocks are in the cache.
-    near: Places,
 }
 
 impl Directories {
     /// The directories of a volume.
     pub(crate) fn new(volume: &Arc<Volume>, mapping: &Arc<Mapping>, files: &Arc<Files>) -> Self {
-        Self {
-            near: Places::new(volume.cached_blocks_most()),
-            volume: Arc::clone(volume),
-            mapping: Arc::clone(mapping),
-            files: Arc::clone(files),
-        }
+        Self { volume: Arc::clone(volume), mapping: Arc::clone(mapping), files: Arc::clone(files) }
     }
 
     /// What all directories of this file system have in common.
@@ -306,22 +258,7 @@ impl Directories {
             let flags = core.flags() | InodeFlags::INDEX;
             core.slot.raw_mut().set_flags(flags);
         }
-        if let (Ok(_), Some(large)) = (&result, inode.large()) {
-            let blocks = self.dir_blocks(core);
-            if large.is_to_count(handle.epoch(), blocks) {
-                self.volume.txns.count_directory(inode.number(), blocks);
-            }
-        }
         result
-    }
-
-    /// Begins to look where a name will be entered; the caller holds the directory's content lock exclusively. What goes wrong
-    /// here goes wrong again when it is entered.
-    pub(super) fn look_ahead(&self, inode: &Arc<Inode>, name: &[u8]) -> Option<Way<DirBlock>> {
-        inode.names()?;
-        let core = inode.core();
-        core.check_alive(inode.number()).ok()?;
-        self.in_directory(inode, &core, |directory| directory.way_to(name)).ok()?
     }
 
     /// The inode that a name other than `.` and `..` stands for; the caller holds the directory's content lock.

@@ -13,9 +13,7 @@
 //! appended all or none, so running out of space leaves the directory as it was.
 
 mod known;
-mod leaf;
 mod linear;
-mod names;
 mod readdir;
 mod tree;
 
@@ -23,10 +21,7 @@ mod tree;
 mod model;
 
 pub(crate) use known::{DirNames, Known, NameCache, Names};
-pub(crate) use leaf::DirectoryBlock;
-pub(crate) use names::LeafNames;
 pub(crate) use readdir::DirectoryEntry;
-pub(crate) use tree::Way;
 
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
@@ -48,7 +43,7 @@ pub(crate) enum Role {
 /// Where the blocks of one directory come from.
 pub(crate) trait DirectoryStore {
     /// One directory block that stays in memory while this value lives.
-    type Block: DirectoryBlock;
+    type Block: NodeBlock;
 
     /// The directory, for messages.
     fn inode(&self) -> InodeNr;
@@ -58,9 +53,6 @@ pub(crate) trait DirectoryStore {
 
     /// Reads a logical block, whose checksum must be right for the role, and whose entries those of an index block.
     fn load(&self, logical: u32, role: Role) -> Result<Self::Block>;
-
-    /// A leaf will be loaded soon: the CPU may fetch what finding it reads.
-    fn expect(&self, logical: u32);
 
     /// Joins a block to the transaction before it is written.
     fn prepare(&self, block: &Self::Block) -> Result<()>;
@@ -150,24 +142,16 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         if self.indexed { self.lookup_in_tree(name) } else { self.lookup_linear(name) }
     }
 
-    /// Adds a name that the directory does not have: the caller has looked. `way` is [the way](Self::way_to) of this name,
-    /// if nothing was entered since.
+    /// Adds a name that the directory does not have: the caller has looked.
     ///
     /// # Errors
     /// [`Error::NoSpace`] also when the index is full; what the store answers. The directory is
     /// unchanged then.
-    pub(crate) fn insert(
-        &mut self,
-        name: &[u8],
-        inode: InodeNr,
-        file_type: FileType,
-        way: Option<Way<S::Block>>,
-    ) -> Result<()> {
+    pub(crate) fn insert(&mut self, name: &[u8], inode: InodeNr, file_type: FileType) -> Result<()> {
         debug_assert!(name != b"." && name != b"..", "the dots are no names");
         debug_assert!(!self.lookup(name).is_ok_and(|entry| entry.is_some()), "a name is entered twice");
         let entry = NewEntry { inode: inode.raw(), file_type, name };
-        let inserted =
-            if self.indexed { self.insert_in_tree(&entry, way) } else { self.insert_linear(&entry) };
+        let inserted = if self.indexed { self.insert_in_tree(&entry) } else { self.insert_linear(&entry) };
         self.note_change(inserted, |names| names.entered(name, inode))
     }
 
@@ -180,7 +164,8 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         let entry = self.lookup(name)?.ok_or(Error::NotFound)?;
         let block = self.store.load(entry.logical, Role::Leaf)?;
         self.store.prepare(&block)?;
-        let removed = leaf::remove(&block, self.rules.layout, &entry.found)
+        let removed = block
+            .write(|bytes| dirblock::remove_at(bytes, self.rules.layout, &entry.found))
             .map_err(|defect| self.damaged(entry.logical, defect));
         self.note_change(removed, |names| names.removed(name))
     }
@@ -194,7 +179,9 @@ impl<'a, S: DirectoryStore> Directory<'a, S> {
         let Some(entry) = self.lookup(name)? else { return Ok(false) };
         let block = self.store.load(entry.logical, Role::Leaf)?;
         self.store.prepare(&block)?;
-        let replaced = leaf::replace(&block, self.rules.layout, &entry.found, (inode.raw(), file_type))
+        let at = entry.found.at;
+        let replaced = block
+            .write(|bytes| dirblock::set_inode(bytes, self.rules.layout, at, inode.raw(), file_type))
             .map_err(|defect| self.damaged(entry.logical, defect));
         self.note_change(replaced, |names| names.entered(name, inode))?;
         Ok(true)

@@ -10,11 +10,9 @@
 //! it again before the commit came to it, or earlier, when many wait and nobody holds it.
 
 mod dirty_files;
-mod large_directory;
 mod load;
 mod table;
 
-pub(crate) use large_directory::{LargeDirectory, Places};
 pub(crate) use table::InodeTable;
 
 use crate::cache::{Buffer, MetaCache};
@@ -86,8 +84,6 @@ pub(crate) struct Inode {
     pub(crate) space: InodeAlloc,
     /// The names of a directory that are known without its blocks.
     names: Option<Arc<DirNames>>,
-    /// What is kept of a directory while it is large.
-    large: Option<Box<LargeDirectory>>,
 }
 
 /// The inodes of a volume: those in memory, and how they come from their table and get into transactions.
@@ -274,11 +270,6 @@ impl Inode {
         self.names.as_ref()
     }
 
-    /// What is kept of a directory while it is large.
-    pub(crate) fn large(&self) -> Option<&LargeDirectory> {
-        self.large.as_deref()
-    }
-
     /// What is known of a name in a directory whose content lock the caller holds.
     pub(crate) fn known(&self, name: &[u8]) -> Known {
         self.names.as_ref().map_or(Known::Not, |names| names.ask(name))
@@ -296,7 +287,6 @@ impl Inode {
         debug_assert!(number != InodeNr::ZERO, "an inode without a number");
         Self {
             names: (kind == FileType::Directory).then(|| names.of(number)),
-            large: (kind == FileType::Directory).then(|| Box::new(LargeDirectory::new())),
             number,
             kind,
             group,

@@ -25,7 +25,7 @@ pub(crate) use blocks::{LogBlocks, Wanted};
 pub(crate) use committed::{Committed, HomeView};
 
 use crate::instruments::BrokenRule;
-use crate::txn::{DirtyMax, Flushes, Image, Journal, Prepared};
+use crate::txn::{Flushes, Image, Journal, Prepared};
 use crate::{Error, Result};
 use blockyard_device::BlockDevice;
 use blockyard_disk::jbd2::{CommitBlock, CommitTime};
@@ -54,9 +54,8 @@ pub(crate) struct LogJournal<B: Backend = Native> {
     flushes: Arc<Flushes<B>>,
     broken_rule: Option<BrokenRule>,
     committed: Arc<Committed<B>>,
-    /// Most blocks that a transaction may change, and the same while large directories take more memory.
+    /// Most blocks that a transaction may change.
     blocks_max: usize,
-    blocks_most: usize,
     first: TxnId,
     ring: Mutex<RingState, B>,
 }
@@ -70,8 +69,8 @@ const FAR: usize = 3;
 
 /// Bounds of a transaction.
 pub(crate) struct Limits {
-    /// No transaction is larger.
-    pub(crate) dirty: DirtyMax,
+    /// Blocks that may be dirty in memory.
+    pub(crate) dirty_max: usize,
     /// Blocks of a transaction, where the user says so.
     pub(crate) transaction: Option<usize>,
 }
@@ -141,11 +140,8 @@ impl<B: Backend> LogJournal<B> {
         let len = usize_from_u32(log.ring().len());
         // As Linux: until a third of the log is in use, what a transaction freed stays out of reach.
         let in_log = limits.transaction.map_or(len / 3, |most| most.clamp(TRANSACTION_MIN, len / 4 * 3));
-        let (blocks_max, blocks_most) = (in_log.min(limits.dirty.usual), in_log.min(limits.dirty.most));
-        assert!(
-            blocks_max <= blocks_most && blocks_most < len,
-            "transactions of {blocks_most} in a log of {len}"
-        );
+        let blocks_max = in_log.min(limits.dirty_max);
+        assert!(0 < blocks_max && blocks_max < len, "transactions of {blocks_max} in a log of {len}");
         let state = RingState {
             blocks: blocks_max,
             head: log.first_block(),
@@ -163,7 +159,6 @@ impl<B: Backend> LogJournal<B> {
             broken_rule,
             committed,
             blocks_max,
-            blocks_most,
             first,
             ring: Mutex::new(rank::JOURNAL_RING, state),
         })
@@ -268,16 +263,12 @@ impl<B: Backend> Journal for LogJournal<B> {
         self.blocks_max
     }
 
-    fn blocks_most(&self) -> usize {
-        self.blocks_most
-    }
-
     fn images_at_once(&self) -> usize {
         records::images_per_descriptor(self.ring.lock().log.format())
     }
 
     fn prepare(&self, blocks: usize) -> Result<Prepared> {
-        debug_assert!(blocks <= self.blocks_most, "{blocks} blocks in a transaction of {}", self.blocks_most);
+        debug_assert!(blocks <= self.blocks_max, "{blocks} blocks in a transaction of {}", self.blocks_max);
         let ring = &mut *self.ring.lock();
         ring.blocks = blocks;
         // Descriptors, and blocks that no operation asks for: of the group descriptors, of revokes.

@@ -25,16 +25,16 @@ mod turn;
 pub(crate) use flushes::Flushes;
 pub(crate) use gate::{Closed, Gate};
 pub(crate) use handle::{Handle, REVOKES_PER_CREDIT};
-pub(crate) use journal::{DirtyMax, Image, Journal, NullJournal, Prepared};
+pub(crate) use journal::{Image, Journal, NullJournal, Prepared};
 pub(crate) use turn::{MyTurn, Turn};
 
-use crate::cache::{Allowance, BlockKind, Buffer};
+use crate::cache::{BlockKind, Buffer};
 use crate::epoch::Epoch;
 use blockyard_disk::num::{high32, join32, low32, u64_from_usize, usize_from_u64};
-use blockyard_disk::{BlockNr, InodeNr, TxnId};
+use blockyard_disk::{BlockNr, TxnId};
 use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Mutex, Native, Ordering, rank};
 use credits::Credits;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// One CPU slot's list of changed buffers.
@@ -45,9 +45,6 @@ pub(crate) struct Transactions<B: Backend = Native> {
     /// Who is inside.
     pub(crate) gate: Gate<B>,
     credits: Credits<B>,
-    budget: Budget,
-    /// Large directories that the running transaction changes, and their blocks.
-    directories: Mutex<BTreeMap<InodeNr, u32>, B>,
     /// Epoch (high half) and id of the running transaction. Changed while the gate is closed: a handle's view can not
     /// be torn.
     running: B::AtomicU64,
@@ -73,34 +70,14 @@ pub(crate) struct Taken<B: Backend = Native> {
     pub(crate) revoked: Vec<BlockNr>,
 }
 
-/// How many blocks a transaction may change.
-struct Budget {
-    /// Always.
-    least: u64,
-    /// Beyond which none may get.
-    most: u64,
-    allowance: Arc<Allowance>,
-}
-
-impl Budget {
-    /// With so many blocks beyond the cache's size, of which three quarters may be dirty, too.
-    fn with(&self, allowed: u64) -> u64 {
-        (self.least + allowed / 4 * 3).min(self.most)
-    }
-}
-
 impl<B: Backend> Transactions<B> {
     /// The first transaction of `journal` running, nothing changed, for `slots` CPU slots.
-    pub(crate) fn new(slots: usize, journal: &dyn Journal, allowance: Arc<Allowance>) -> Self {
+    pub(crate) fn new(slots: usize, journal: &dyn Journal) -> Self {
         let list = || CachePadded::new(Mutex::new(rank::JOURNAL_STATE, Vec::new()));
-        let [least, most] = [journal.blocks_max(), journal.blocks_most()].map(u64_from_usize);
-        assert!(0 < least && least <= most, "transactions of {least} to {most} blocks");
-        let budget = Budget { least, most, allowance };
+        let budget = u64_from_usize(journal.blocks_max());
         Self {
             gate: Gate::new(slots),
-            credits: Credits::new(budget.with(0), slots),
-            budget,
-            directories: Mutex::new(rank::JOURNAL_STATE, BTreeMap::new()),
+            credits: Credits::new(budget, slots),
             running: B::AtomicU64::new(join32(Epoch::NONE.next().raw(), journal.first().raw())),
             dirty: (0..slots.max(1)).map(|_| list()).collect(),
             revoked: Mutex::new(rank::JOURNAL_STATE, BTreeSet::new()),
@@ -137,33 +114,20 @@ impl<B: Backend> Transactions<B> {
         self.running.store(join32(next.raw(), tid.next().raw()), Ordering::Release);
         if is_written {
             self.written.store(tid.raw(), Ordering::Release);
-            self.directories.lock().clear();
-            self.budget.allowance.next();
-            self.credits.reset(self.budget.with(0));
+            self.credits.reset();
         }
         (tid, epoch)
     }
 
-    /// Blocks that the running transaction may change.
+    /// Blocks that a transaction may change.
     pub(crate) fn budget(&self) -> usize {
         usize_from_u64(self.credits.budget())
-    }
-
-    /// The running transaction changes a directory of so many blocks, and may change more for that. Each counts once, also when
-    /// its inode has left memory and come back. Called inside a handle.
-    pub(crate) fn count_directory(&self, directory: InodeNr, blocks: u32) {
-        let mut directories = self.directories.lock();
-        let counted = directories.entry(directory).or_default();
-        let (had, has) = self.budget.allowance.grow(blocks.saturating_sub(*counted));
-        *counted = blocks.max(*counted);
-        debug_assert!(has >= had, "the allowance of a transaction only grows");
-        self.credits.grow(self.budget.with(has) - self.budget.with(had));
     }
 
     /// Gives back all credits; the gate must be closed, and nothing have changed.
     pub(crate) fn restock(&self) {
         debug_assert!(!self.has_changes(), "what changed has taken credits");
-        self.credits.reset(self.budget.with(self.budget.allowance.running()));
+        self.credits.reset();
     }
 
     /// The last transaction that may have changed a block of which [`Buffer::changed_in`] says `epoch`; asked after that.

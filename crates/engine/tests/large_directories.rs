@@ -262,7 +262,7 @@ fn changes_between(reads: bool, journal_mib: u32) -> (u64, Vec<u8>) {
     (commits, image)
 }
 
-/// A large directory counts once for a transaction, also when its inode has left memory and come back.
+/// When transactions end does not depend on which inodes are in memory.
 #[test]
 fn reads_that_push_a_large_directory_out_of_memory_decide_nothing() {
     for journal_mib in [4, 16] {

@@ -8,7 +8,7 @@
 //! locks each thread holds and panic, naming both locks, when one is taken out of order; release builds hold no rank
 //! and check nothing.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod atomic;
 pub mod backend;
@@ -18,8 +18,6 @@ mod held;
 mod held_set;
 mod lock_class;
 mod mutex;
-#[allow(unsafe_code)]
-mod prefetch;
 pub mod rank;
 mod rwlock;
 mod slot;
@@ -37,7 +35,6 @@ pub use crossbeam_utils::CachePadded;
 pub use held::{assert_none_held, locks_taken};
 pub use lock_class::{LockClass, LockClassFigures};
 pub use mutex::{Mutex, MutexGuard};
-pub use prefetch::{prefetch, prefetch_shared};
 pub use rank::Rank;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use slot::CpuSlot;

@@ -64,8 +64,6 @@ ranks! {
     JOURNAL_HANDLE = 400;
     /// The mapping of one inode: extents or indirect blocks.
     MAPPING = 500;
-    /// Where the buffers of one directory's blocks are.
-    DIRECTORY_BLOCKS = 505;
     /// The names of one directory that are known without its blocks.
     NAMES = 510;
     /// Which directories know names: whose are forgotten when there are too many.

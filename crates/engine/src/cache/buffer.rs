@@ -1,7 +1,6 @@
 //! One metadata block in memory.
 
 use crate::Result;
-use crate::directory::LeafNames;
 use crate::epoch::Epoch;
 use crate::extents::{NodeBlock, has_sound_header};
 use blockyard_disk::checksum::{
@@ -55,8 +54,6 @@ pub(crate) struct Buffer<B: Backend = Native> {
 #[repr(C)]
 struct Content {
     bytes: Box<[u8]>,
-    /// A table of the names of a directory leaf, true to `bytes`: whoever changes them for another purpose drops it.
-    names: Option<LeafNames>,
     kind: BlockKind,
     /// The content at the end of the older epoch, while the commit has not taken it.
     aside: Option<Box<Copied>>,
@@ -75,7 +72,7 @@ impl<B: Backend> Buffer<B> {
             block,
             content: RwLock::new(
                 rank::BUFFER,
-                Content { bytes: Box::default(), names: None, kind: BlockKind::Plain, aside: None },
+                Content { bytes: Box::default(), kind: BlockKind::Plain, aside: None },
             ),
             loaded: B::AtomicBool::new(false),
             epoch: B::AtomicU32::new(Epoch::NONE.raw()),
@@ -115,7 +112,6 @@ impl<B: Backend> Buffer<B> {
     pub(super) fn reset(&self, kind: BlockKind, block_size: usize) {
         let mut content = self.content.write_ordered(self.block.raw());
         (content.bytes, content.kind) = (vec![0; block_size].into_boxed_slice(), kind);
-        content.names = None;
         self.loaded.store(true, Ordering::Release);
     }
 
@@ -126,34 +122,8 @@ impl<B: Backend> Buffer<B> {
 
     /// Runs `f` on the bytes to change them. The buffer must have joined the transaction; `f` must be short.
     pub(crate) fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        self.write_leaf(|bytes, names| {
-            *names = None;
-            f(bytes)
-        })
-    }
-
-    /// As [`Self::read`], with the table of the block's names.
-    pub(crate) fn read_leaf<R>(&self, f: impl FnOnce(&[u8], Option<&LeafNames>) -> R) -> R {
-        let content = self.content.read_ordered(self.block.raw());
-        f(&content.bytes, content.names.as_ref())
-    }
-
-    /// As [`Self::write`], for who keeps the table of the block's names true to the bytes.
-    pub(crate) fn write_leaf<R>(&self, f: impl FnOnce(&mut [u8], &mut Option<LeafNames>) -> R) -> R {
         debug_assert!(self.is_dirty(), "block {} is changed outside a transaction", self.block);
-        let content = &mut *self.content.write_ordered(self.block.raw());
-        f(&mut content.bytes, &mut content.names)
-    }
-
-    /// Makes the table of the block's names of the bytes and of the table that there was.
-    pub(crate) fn keep_names(&self, make: impl FnOnce(&[u8], Option<LeafNames>) -> Option<LeafNames>) {
-        let content = &mut *self.content.write_ordered(self.block.raw());
-        debug_assert!(
-            matches!(content.kind, BlockKind::DirectoryLeaf(_)),
-            "block {} holds no names",
-            self.block
-        );
-        content.names = make(&content.bytes, content.names.take());
+        f(&mut self.content.write_ordered(self.block.raw()).bytes)
     }
 
     /// What the block holds from now on (a directory block becomes an index block).
@@ -164,7 +134,7 @@ impl<B: Backend> Buffer<B> {
             self.block
         );
         let mut content = self.content.write_ordered(self.block.raw());
-        (content.kind, content.names) = (kind, None);
+        content.kind = kind;
     }
 
     /// The epoch in which the block changed; none when a commit has taken it since.
@@ -217,7 +187,6 @@ impl<B: Backend> Buffer<B> {
         {
             f(&mut aside.bytes);
         }
-        content.names = None;
         f(&mut content.bytes);
     }
 

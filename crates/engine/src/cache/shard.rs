@@ -2,7 +2,7 @@
 
 use super::Buffer;
 use blockyard_disk::BlockNr;
-use blockyard_sync::{Backend, prefetch};
+use blockyard_sync::Backend;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -29,21 +29,13 @@ impl<B: Backend> Shard<B> {
         Some(Arc::clone(buffer))
     }
 
-    /// The block will be asked for soon.
-    pub(super) fn expect(&self, block: BlockNr) {
-        if let Some(buffer) = self.map.get(&block.raw()) {
-            prefetch(&**buffer);
-        }
-    }
-
-    /// The buffer of a block; where it has to be made, others leave until no more than the capacity and `beyond` are there.
-    pub(super) fn find_or_insert(&mut self, block: BlockNr, beyond: usize) -> Arc<Buffer<B>> {
+    /// The buffer of a block; where it has to be made and the shard is full, another leaves if one may.
+    pub(super) fn find_or_insert(&mut self, block: BlockNr) -> Arc<Buffer<B>> {
         if let Some(buffer) = self.find(block) {
             return buffer;
         }
-        let most = self.capacity + beyond;
-        if self.map.len() >= most {
-            self.evict(most);
+        if self.map.len() >= self.capacity {
+            self.evict();
         }
         let buffer = Arc::new(Buffer::new(block));
         let other = self.map.insert(block.raw(), Arc::clone(&buffer));
@@ -62,8 +54,8 @@ impl<B: Backend> Shard<B> {
         removed
     }
 
-    /// Moves the hand until fewer than `most` buffers are there, at most [`STEPS`] buffers.
-    fn evict(&mut self, most: usize) {
+    /// Moves the hand until the shard has room, by at most [`STEPS`] buffers.
+    fn evict(&mut self) {
         for _ in 0..STEPS {
             let Some(number) = self.ring.pop_front() else { return };
             match self.map.get(&number) {
@@ -72,12 +64,8 @@ impl<B: Backend> Shard<B> {
                     self.ring.push_back(number);
                 }
                 Some(_) => {
-                    // Who has it noted may hold it by now: then it stays the block's buffer.
-                    if let Some(Err(held)) = self.map.remove(&number).map(Arc::try_unwrap) {
-                        self.map.insert(number, held);
-                        self.ring.push_back(number);
-                    }
-                    if self.map.len() < most {
+                    self.map.remove(&number);
+                    if self.map.len() < self.capacity {
                         return;
                     }
                 }

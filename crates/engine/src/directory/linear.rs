@@ -1,6 +1,6 @@
 //! Directories without an index: every block is searched.
 
-use super::{Directory, DirectoryStore, Entry, Role, leaf};
+use super::{Directory, DirectoryStore, Entry, Role};
 use crate::Result;
 use crate::extents::NodeBlock;
 use blockyard_disk::InodeNr;
@@ -11,9 +11,10 @@ impl<S: DirectoryStore> Directory<'_, S> {
     pub(super) fn lookup_linear(&self, name: &[u8]) -> Result<Option<Entry>> {
         for logical in 0..self.store.blocks() {
             let block = self.store.load(logical, Role::Leaf)?;
-            let search = leaf::search(&block, self.rules.layout, name)
+            let found = block
+                .read(|bytes| dirblock::find(bytes, self.rules.layout, name))
                 .map_err(|defect| self.damaged(logical, defect))?;
-            if let Some(found) = search.found {
+            if let Some(found) = found {
                 return Ok(Some(self.entry_at(logical, found)));
             }
         }
@@ -24,12 +25,12 @@ impl<S: DirectoryStore> Directory<'_, S> {
     pub(super) fn insert_linear(&mut self, entry: &NewEntry<'_>) -> Result<()> {
         if let Some((block, slot)) = self.find_slot(entry.name)? {
             self.store.prepare(&block)?;
-            leaf::insert(&block, self.rules.layout, slot, entry);
+            block.write(|bytes| dirblock::insert_at(bytes, self.rules.layout, slot, entry));
             return Ok(());
         }
         if self.rules.may_index && self.store.blocks() == 1 {
             self.give_index()?;
-            return self.insert_in_tree(entry, None);
+            return self.insert_in_tree(entry);
         }
         let first = self.store.blocks() == 1;
         for (logical, block) in self.store.append(1)? {
@@ -51,7 +52,8 @@ impl<S: DirectoryStore> Directory<'_, S> {
     fn find_slot(&self, name: &[u8]) -> Result<Option<(S::Block, Slot)>> {
         for logical in 0..self.store.blocks() {
             let block = self.store.load(logical, Role::Leaf)?;
-            let slot = leaf::room(&block, self.rules.layout, name)
+            let slot = block
+                .read(|bytes| dirblock::slot_for(bytes, self.rules.layout, name.len()))
                 .map_err(|defect| self.damaged(logical, defect))?;
             if let Some(slot) = slot {
                 return Ok(Some((block, slot)));

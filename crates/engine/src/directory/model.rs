@@ -2,10 +2,7 @@
 
 #![allow(clippy::as_conversions)]
 
-use super::{
-    DirNames, Directory, DirectoryBlock, DirectoryRules, DirectoryStore, Known, LeafNames, NameCache, Names,
-    Role,
-};
+use super::{DirNames, Directory, DirectoryRules, DirectoryStore, Known, NameCache, Names, Role};
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
 use blockyard_disk::InodeNr;
@@ -21,8 +18,8 @@ use std::sync::Arc;
 
 const OWN: InodeNr = InodeNr::new(12);
 
-/// Bytes, role and table of a block.
-type Content = (Vec<u8>, Role, Option<LeafNames>);
+/// Bytes and role of a block.
+type Content = (Vec<u8>, Role);
 
 #[derive(Clone)]
 struct Block(Rc<RefCell<Content>>);
@@ -32,24 +29,7 @@ impl NodeBlock for Block {
         f(&self.0.borrow().0)
     }
     fn write<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        let (bytes, _, names) = &mut *self.0.borrow_mut();
-        *names = None;
-        f(bytes)
-    }
-}
-
-impl DirectoryBlock for Block {
-    fn read_leaf<R>(&self, f: impl FnOnce(&[u8], Option<&LeafNames>) -> R) -> R {
-        let (bytes, _, names) = &*self.0.borrow();
-        f(bytes, names.as_ref())
-    }
-    fn write_leaf<R>(&self, f: impl FnOnce(&mut [u8], &mut Option<LeafNames>) -> R) -> R {
-        let (bytes, _, names) = &mut *self.0.borrow_mut();
-        f(bytes, names)
-    }
-    fn keep_names(&self, make: impl FnOnce(&[u8], Option<LeafNames>) -> Option<LeafNames>) {
-        let (bytes, _, names) = &mut *self.0.borrow_mut();
-        *names = make(bytes, names.take());
+        f(&mut self.0.borrow_mut().0)
     }
 }
 
@@ -89,7 +69,6 @@ impl DirectoryStore for Store {
         assert_eq!(block.0.borrow().1, role, "block {logical}");
         Ok(block)
     }
-    fn expect(&self, _: u32) {}
     fn prepare(&self, _: &Block) -> Result<()> {
         Ok(())
     }
@@ -100,7 +79,7 @@ impl DirectoryStore for Store {
         self.budget.set(self.budget.get() - count);
         let mut blocks = self.blocks.borrow_mut();
         let fresh = (0..count).map(|_| {
-            blocks.push(Block(Rc::new(RefCell::new((vec![0; self.block_size], Role::Leaf, None)))));
+            blocks.push(Block(Rc::new(RefCell::new((vec![0; self.block_size], Role::Leaf)))));
             (blocks.len() as u32 - 1, blocks[blocks.len() - 1].clone())
         });
         Ok(fresh.collect())
@@ -235,7 +214,7 @@ fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
                 if held.is_some() {
                     continue;
                 }
-                match directory.insert(&name, inode, FileType::Regular, None) {
+                match directory.insert(&name, inode, FileType::Regular) {
                     Ok(()) => assert!(model.insert(number, (name, inode.raw())).is_none()),
                     Err(Error::NoSpace) => assert!(store.budget.get() < 4),
                     Err(error) => panic!("{error}"),
@@ -274,8 +253,7 @@ fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
         }
     }
     let expected: BTreeMap<_, _> = model.values().cloned().collect();
-    // Again and again: the first search of a leaf may walk, the others ask its table.
-    for (name, inode) in expected.iter().chain(&expected) {
+    for (name, inode) in &expected {
         assert_eq!(directory.lookup(name).unwrap().map(|entry| entry.inode.raw()), Some(*inode));
         assert_eq!(directory.lookup(&[&**name, b"?"].concat()).unwrap(), None);
     }
@@ -298,7 +276,7 @@ proptest! {
         run(&rules(1024, tail, may_index, false), &ops, 255);
     }
 
-    /// Many names in a block, so that the blocks have tables of them.
+    /// Many names in a block.
     #[test]
     fn agrees_with_a_map_of_short_names(ops in ops(), tail: bool, may_index: bool, size in 0..3usize) {
         run(&rules([1024, 2048, 4096][size], tail, may_index, false), &ops, 20);
@@ -316,7 +294,7 @@ fn three_levels_need_large_directories() {
         let mut inserted = 0;
         for number in 0..60_000u32 {
             let name = format!("{number:0>250}");
-            match directory.insert(name.as_bytes(), InodeNr::new(number + 100), FileType::Regular, None) {
+            match directory.insert(name.as_bytes(), InodeNr::new(number + 100), FileType::Regular) {
                 Ok(()) => inserted += 1,
                 Err(Error::NoSpace) if !large => break,
                 Err(error) => panic!("{error} after {inserted} names"),
@@ -344,7 +322,7 @@ fn cookies_survive_changes() {
     let mut directory = Directory::new(&store, &rules, false);
     let name = |number: u32| format!("stays-{number}").into_bytes();
     for number in 0..20 {
-        directory.insert(&name(number), InodeNr::new(100 + number), FileType::Regular, None).unwrap();
+        directory.insert(&name(number), InodeNr::new(100 + number), FileType::Regular).unwrap();
     }
     let mut seen = Vec::new();
     let mut cookie = 0;
@@ -355,7 +333,7 @@ fn cookies_survive_changes() {
         seen.extend(batch.into_iter().map(|entry| entry.name).filter(|name| name.starts_with(b"stays")));
         for extra in 0..10 {
             let name = format!("comes-{round}-{extra}").into_bytes();
-            directory.insert(&name, InodeNr::new(5000), FileType::Regular, None).unwrap();
+            directory.insert(&name, InodeNr::new(5000), FileType::Regular).unwrap();
             if extra % 2 == 0 {
                 directory.remove(&name).unwrap();
             }
@@ -375,12 +353,12 @@ fn damaged_blocks_are_errors_that_name_the_place() {
     let mut directory = Directory::new(&store, &rules, false);
     for number in 0..200u32 {
         let name = format!("name-{number}").into_bytes();
-        directory.insert(&name, InodeNr::new(100), FileType::Regular, None).unwrap();
+        directory.insert(&name, InodeNr::new(100), FileType::Regular).unwrap();
     }
     for logical in 1..store.blocks() {
         store.blocks.borrow()[logical as usize].write(|bytes| bytes[4..6].copy_from_slice(&[3, 0]));
     }
     let error = directory.lookup(b"name-7").unwrap_err().to_string();
     assert!(error.contains("inode 12, logical block") && error.contains("impossible rec_len"), "{error}");
-    assert!(directory.insert(b"new", InodeNr::new(9), FileType::Regular, None).is_err());
+    assert!(directory.insert(b"new", InodeNr::new(9), FileType::Regular).is_err());
 }

@@ -3,10 +3,10 @@
 //! The path of a hash is at most three index blocks and the leaf. A name is in that leaf, or, when names of one hash
 //! fill more than a leaf, in those right of it whose keys say that they continue.
 
-use super::{Directory, DirectoryStore, Entry, Role, leaf};
+use super::{Directory, DirectoryStore, Entry, Role};
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
-use blockyard_disk::dirblock::NewEntry;
+use blockyard_disk::dirblock::{self, NewEntry};
 use blockyard_disk::dirhash::DirHasher;
 use blockyard_disk::htree::{self, HtreeDefect, Index, IndexEntry, IndexKind, IndexMut, RootInfo};
 
@@ -29,13 +29,6 @@ pub(super) struct Path<B> {
     pub(super) hasher: DirHasher,
     /// The hash that led here.
     major: u32,
-}
-
-/// The way to the leaf that a name will be entered into, found before it is needed: in a large directory everything on the
-/// last part of it is read from memory, which may then happen beside other work.
-pub(crate) struct Way<B> {
-    path: Path<B>,
-    leaf: Option<B>,
 }
 
 /// How often an insert may split before the directory counts as damaged: once is enough for any sound leaf.
@@ -124,9 +117,10 @@ impl<S: DirectoryStore> Directory<'_, S> {
     /// The entry of a name in a leaf.
     fn search_leaf(&self, logical: u32, name: &[u8]) -> Result<Option<Entry>> {
         let block = self.store.load(logical, Role::Leaf)?;
-        let search =
-            leaf::search(&block, self.rules.layout, name).map_err(|defect| self.damaged(logical, defect))?;
-        Ok(search.found.map(|found| self.entry_at(logical, found)))
+        let found = block
+            .read(|bytes| dirblock::find(bytes, self.rules.layout, name))
+            .map_err(|defect| self.damaged(logical, defect))?;
+        Ok(found.map(|found| self.entry_at(logical, found)))
     }
 
     /// Searches the leaves that continue the one of a path.
@@ -150,43 +144,19 @@ impl<S: DirectoryStore> Directory<'_, S> {
         Ok(self.next_entry(path)?.is_some_and(|(_, entry)| entry.continues(path.major)))
     }
 
-    /// The way to the leaf of a name, of which the CPU now fetches what finding the leaf reads; `None` without an index.
-    pub(crate) fn way_to(&self, name: &[u8]) -> Result<Option<Way<S::Block>>> {
-        if !self.indexed {
-            return Ok(None);
-        }
-        let path = self.path(|hasher| hasher.hash(name).major)?;
-        self.store.expect(path.leaf);
-        Ok(Some(Way { path, leaf: None }))
-    }
-
-    /// Finds the leaf of a way, of which the CPU now fetches where the name will lie.
-    pub(crate) fn approach(&self, way: &mut Way<S::Block>, name: &[u8]) -> Result<()> {
-        let leaf = self.store.load(way.path.leaf, Role::Leaf)?;
-        leaf::expect(&leaf, name);
-        way.leaf = Some(leaf);
-        Ok(())
-    }
-
-    pub(super) fn insert_in_tree(&self, entry: &NewEntry<'_>, way: Option<Way<S::Block>>) -> Result<()> {
-        let (mut path, mut leaf) = way.map_or((None, None), |way| (Some(way.path), way.leaf));
+    pub(super) fn insert_in_tree(&self, entry: &NewEntry<'_>) -> Result<()> {
         for _ in 0..SPLITS_MAX {
-            let path = match path.take() {
-                Some(path) => path,
-                None => self.path(|hasher| hasher.hash(entry.name).major)?,
-            };
-            let block = match leaf.take() {
-                Some(leaf) => leaf,
-                None => self.store.load(path.leaf, Role::Leaf)?,
-            };
-            let slot = leaf::room(&block, self.rules.layout, entry.name)
+            let path = self.path(|hasher| hasher.hash(entry.name).major)?;
+            let block = self.store.load(path.leaf, Role::Leaf)?;
+            let slot = block
+                .read(|bytes| dirblock::slot_for(bytes, self.rules.layout, entry.name.len()))
                 .map_err(|defect| self.damaged(path.leaf, defect))?;
             let Some(slot) = slot else {
                 self.split_leaf(path)?;
                 continue;
             };
             self.store.prepare(&block)?;
-            leaf::insert(&block, self.rules.layout, slot, entry);
+            block.write(|bytes| dirblock::insert_at(bytes, self.rules.layout, slot, entry));
             return Ok(());
         }
         Err(self.damaged(0, HtreeDefect::Leaf))

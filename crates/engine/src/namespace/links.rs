@@ -119,7 +119,7 @@ impl Namespace {
         self.volume.inodes.join_inode(&handle, &parent, &mut dir)?;
         self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
         self.directories.change_directory(ctx, &handle, &parent, &mut dir, |directory| {
-            directory.insert(name, inode.number(), inode.kind(), None)
+            directory.insert(name, inode.number(), inode.kind())
         })?;
         let links = core.links() + 1;
         core.slot.raw_mut().i_links_count.set(links);

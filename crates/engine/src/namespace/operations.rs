@@ -5,8 +5,7 @@
 
 use super::links::drop_dir_link;
 use super::rules::{check_name, check_new_name};
-use crate::directories::{DirBlock, DirEntry};
-use crate::directory::Way;
+use crate::directories::DirEntry;
 use crate::inode::Inode;
 use crate::namespace::Namespace;
 use crate::volume::NewInode;
@@ -84,7 +83,6 @@ impl Namespace {
         check_new_name(name)?;
         let parent = self.directory(parent)?;
         let _alone = parent.write();
-        let mut way = self.directories.look_ahead(&parent, name);
         let handle = self.volume.begin(ctx, CREDITS)?;
         self.volume.inodes.encode_waiting(&handle);
         let mut dir = parent.core_mut();
@@ -94,11 +92,8 @@ impl Namespace {
             self.check_dir_links(&dir)?;
         }
         self.volume.inodes.join_inode(&handle, &parent, &mut dir)?;
-        if let Some(way) = &mut way {
-            self.directories.in_directory(&parent, &dir, |directory| directory.approach(way, name))?;
-        }
         let inode = self.volume.new_inode(ctx, &handle, (parent.number(), &mut dir), Some(name), new)?;
-        let made = self.fill_and_enter(ctx, &handle, (&parent, &mut dir), &inode, (name, way), target);
+        let made = self.fill_and_enter(ctx, &handle, (&parent, &mut dir), &inode, name, target);
         if let Err(error) = made {
             let undone = self.undo_creation(ctx, &handle, &inode);
             self.volume.apply(undone)?;
@@ -118,7 +113,7 @@ impl Namespace {
         handle: &crate::txn::Handle<'_>,
         (parent, dir): (&Arc<Inode>, &mut crate::inode::InodeCore),
         inode: &Arc<Inode>,
-        (name, way): (&[u8], Option<Way<DirBlock>>),
+        name: &[u8],
         target: Option<&[u8]>,
     ) -> Result<()> {
         let directory = inode.kind() == FileType::Directory;
@@ -130,7 +125,7 @@ impl Namespace {
             self.store_target(ctx, handle, inode, &mut core, target)?;
         }
         self.directories.change_directory(ctx, handle, parent, dir, |directory| {
-            directory.insert(name, inode.number(), inode.kind(), way)
+            directory.insert(name, inode.number(), inode.kind())
         })?;
         debug_assert_eq!(core.links(), 0, "inode {} is new and has names", inode.number());
         core.slot.raw_mut().i_links_count.set(if directory { 2 } else { 1 });

@@ -320,7 +320,7 @@ fn enter(
     inode: InodeNr,
     kind: FileType,
 ) -> Result<()> {
-    if directory.replace(name, inode, kind)? { Ok(()) } else { directory.insert(name, inode, kind, None) }
+    if directory.replace(name, inode, kind)? { Ok(()) } else { directory.insert(name, inode, kind) }
 }
 
 type CoreGuard<'a> = blockyard_sync::RwLockWriteGuard<'a, InodeCore>;

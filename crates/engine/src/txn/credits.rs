@@ -12,7 +12,8 @@ use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Native, O
 /// Credits of one transaction. All accesses are relaxed: what the numbers guard is ordered by the gate, inside which
 /// they are changed, and by its closing, under which they are reset.
 pub(super) struct Credits<B: Backend = Native> {
-    budget: B::AtomicU64,
+    /// A transaction's, whole.
+    budget: u64,
     left: CachePadded<B::AtomicU64>,
     pools: Box<[CachePadded<B::AtomicU64>]>,
     /// Used beyond what handles had asked for; comes off the budget.
@@ -25,7 +26,7 @@ impl<B: Backend> Credits<B> {
         debug_assert!(budget > 0, "a transaction that may change nothing");
         let pool = || CachePadded::new(B::AtomicU64::new(0));
         Self {
-            budget: B::AtomicU64::new(budget),
+            budget,
             left: CachePadded::new(B::AtomicU64::new(budget)),
             pools: (0..slots.max(1)).map(|_| pool()).collect(),
             overdrawn: CachePadded::new(B::AtomicU64::new(0)),
@@ -33,8 +34,8 @@ impl<B: Backend> Credits<B> {
     }
 
     /// What one handle can get at most.
-    pub(super) fn budget(&self) -> u64 {
-        self.budget.load(Ordering::Relaxed)
+    pub(super) const fn budget(&self) -> u64 {
+        self.budget
     }
 
     /// Takes credits; false when the transaction has no room for them.
@@ -72,17 +73,9 @@ impl<B: Backend> Credits<B> {
         }
     }
 
-    /// Adds to the budget of the running transaction.
-    pub(super) fn grow(&self, more: u64) {
-        self.budget.fetch_add(more, Ordering::Relaxed);
-        self.left.fetch_add(more, Ordering::Relaxed);
-    }
-
-    /// Nothing is used and nothing is out, and the budget is what is given; the gate must be closed.
-    pub(super) fn reset(&self, budget: u64) {
-        debug_assert!(budget > 0, "a transaction that may change nothing");
-        self.budget.store(budget, Ordering::Relaxed);
-        self.left.store(budget, Ordering::Relaxed);
+    /// Nothing is used and nothing is out; the gate must be closed.
+    pub(super) fn reset(&self) {
+        self.left.store(self.budget, Ordering::Relaxed);
         self.overdrawn.store(0, Ordering::Relaxed);
         for pool in &self.pools {
             pool.store(0, Ordering::Relaxed);
@@ -104,10 +97,8 @@ mod tests {
         assert!(!credits.take(one, 1) && !credits.take(two, 1));
         credits.give_back(one, 60, 10);
         assert!(credits.take(one, 50) && !credits.take(one, 1));
-        credits.grow(20);
-        assert!(credits.budget() == 120 && credits.take(one, 20) && !credits.take(two, 1));
-        credits.reset(150);
-        assert!(credits.take(two, 100) && credits.take(one, 50) && !credits.take(two, 1));
+        credits.reset();
+        assert!(credits.take(two, 70) && credits.take(one, 30) && !credits.take(two, 1));
     }
 
     #[test]

@@ -35,15 +35,6 @@ impl Prepared {
     }
 }
 
-/// Blocks that may be dirty in memory.
-#[derive(Clone, Copy)]
-pub(crate) struct DirtyMax {
-    /// Always.
-    pub(crate) usual: usize,
-    /// While large directories take all that they may.
-    pub(crate) most: usize,
-}
-
 /// Where committed transactions go.
 ///
 /// Called by one thread at a time, with no handle waiting on it but those that need the result.
@@ -65,9 +56,6 @@ pub(crate) trait Journal: Send + Sync {
 
     /// Most blocks that one transaction may change; a commit is forced before.
     fn blocks_max(&self) -> usize;
-
-    /// The same while large directories may take more memory.
-    fn blocks_most(&self) -> usize;
 
     /// Images to give to [`write`](Self::write) at once: few enough that they are not much memory, and enough for one call of the
     /// device.
@@ -120,13 +108,14 @@ const RUN_MAX: usize = 64;
 /// No journal: images go straight home.
 pub(crate) struct NullJournal {
     device: Arc<dyn BlockDevice>,
-    dirty: DirtyMax,
+    /// Blocks that may be dirty in memory.
+    dirty_max: usize,
 }
 
 impl NullJournal {
     /// A null journal that lets as many blocks change between two writes as memory holds.
-    pub(crate) fn new(device: Arc<dyn BlockDevice>, dirty: DirtyMax) -> Self {
-        Self { device, dirty }
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, dirty_max: usize) -> Self {
+        Self { device, dirty_max }
     }
 }
 
@@ -140,11 +129,7 @@ impl Journal for NullJournal {
     }
 
     fn blocks_max(&self) -> usize {
-        self.dirty.usual
-    }
-
-    fn blocks_most(&self) -> usize {
-        self.dirty.most
+        self.dirty_max
     }
 
     fn images_at_once(&self) -> usize {

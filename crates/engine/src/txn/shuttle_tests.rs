@@ -4,8 +4,8 @@
 
 #![allow(clippy::as_conversions, clippy::unwrap_used, reason = "tests")]
 
-use super::{DirtyMax, Handle, Image, Journal, Transactions};
-use crate::cache::{Allowance, BlockKind, MetaCache};
+use super::{Handle, Image, Journal, Transactions};
+use crate::cache::{BlockKind, MetaCache};
 use crate::journal::{Committed, Devices, HomeView, Limits, LogBlocks, LogJournal, Wanted};
 use crate::mkfs;
 use crate::txn::Flushes;
@@ -98,18 +98,14 @@ impl World {
         let shown: Arc<dyn BlockDevice> = Arc::<HomeView<Shuttle>>::clone(&view);
         let flushes = Arc::new(Flushes::new(Arc::clone(&home)));
         let devices = Devices { home, flushes };
-        let journal = LogJournal::open(
-            devices,
-            committed,
-            Limits { dirty: DirtyMax { usual: 1000, most: 1000 }, transaction: None },
-            None,
-        )
-        .unwrap();
+        let journal =
+            LogJournal::open(devices, committed, Limits { dirty_max: 1000, transaction: None }, None)
+                .unwrap();
         let mut bytes = [0; 1024];
         device.read_at(1024, &mut bytes).unwrap();
         let checksums = *Superblock::parse(&bytes).unwrap().checksums();
-        let cache = MetaCache::new(shown, BLOCK_SIZE, 1 << 20, Allowance::new(0));
-        let txns = Transactions::new(2, &journal, Allowance::new(0));
+        let cache = MetaCache::new(shown, BLOCK_SIZE, 1 << 20);
+        let txns = Transactions::new(2, &journal);
         Arc::new(Self { device, view, cache, txns, journal, checksums })
     }
 

@@ -222,7 +222,6 @@ impl Volume {
         self.inodes.table.remove(inode.number());
         if inode.kind() == FileType::Directory {
             self.names.remove(inode.number());
-            inode.large().inspect(|large| large.forget());
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::Volume;
 use super::recover::recovered;
 use super::super_block::SuperBlock;
-use crate::cache::{Allowance, MetaCache};
+use crate::cache::MetaCache;
 use crate::directory::NameCache;
 use crate::features::NewFeatures;
 use crate::groups::Groups;
@@ -13,7 +13,7 @@ use crate::options::{JournalUse, OpenOptions};
 use crate::orphans::Orphans;
 use crate::requests::Rules;
 use crate::space::Space;
-use crate::txn::{DirtyMax, Flushes, Journal, NullJournal, Transactions};
+use crate::txn::{Flushes, Journal, NullJournal, Transactions};
 use crate::{Error, OpContext, Result};
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
@@ -22,9 +22,6 @@ use blockyard_disk::{Compat, FeatureSet, Incompat, RoCompat};
 use blockyard_recovery::{JournalPlace, Session};
 use blockyard_sync::{AtomicBool, AtomicU64, Mutex, rank};
 use std::sync::Arc;
-
-/// Memory that large directories may take for their blocks beyond the cache's, as a multiple of it.
-const LARGE_DIRECTORIES: usize = 3;
 
 impl Volume {
     /// Recovers and validates the image; nothing but what recovery brings home is written.
@@ -58,8 +55,7 @@ impl Volume {
             }
             None => Arc::clone(&device),
         };
-        let allowance = Allowance::new(options.cache_bytes.saturating_mul(LARGE_DIRECTORIES) / block_size);
-        let cache = Arc::new(MetaCache::new(view, block_size, options.cache_bytes, allowance));
+        let cache = Arc::new(MetaCache::new(view, block_size, options.cache_bytes));
         let groups = Arc::new(Groups::open(&*device, &sb, Arc::clone(&cache))?);
         let space = Space::open(&sb, &groups, &options)?;
         let super_block =
@@ -67,7 +63,7 @@ impl Volume {
         let flushes = Arc::new(Flushes::new(Arc::clone(&device)));
         let journal = open_journal(&device, &flushes, committed, &options, block_size)?;
         let slots = usize_from_u32(options.cpus.max(1));
-        let txns = Arc::new(Transactions::new(slots, &*journal, Arc::clone(cache.allowance())));
+        let txns = Arc::new(Transactions::new(slots, &*journal));
         let names = Arc::new(NameCache::new(options.name_cache_bytes));
         let sb = Arc::new(sb);
         let rules = Rules::of(&options);
@@ -113,11 +109,6 @@ impl Volume {
         let device = Arc::clone(&self.device);
         self.super_block.get_mut().write_opened(&*device, ctx.now, journaled)
     }
-
-    /// Blocks of directories whose places in the cache are worth a note.
-    pub(crate) fn cached_blocks_most(&self) -> usize {
-        dirty_max(self.options.cache_bytes / self.block_size()).most / 3 * 4
-    }
 }
 
 /// The image's journal, to write it; its log is empty, as it was recovered. One that writes home at once where there is none.
@@ -128,22 +119,19 @@ fn open_journal(
     options: &OpenOptions,
     block_size: usize,
 ) -> Result<Box<dyn Journal>> {
-    let dirty = dirty_max(options.cache_bytes / block_size);
+    let dirty_max = dirty_max(options.cache_bytes / block_size);
     let Some(committed) = committed else {
-        return Ok(Box::new(NullJournal::new(Arc::clone(device), dirty)));
+        return Ok(Box::new(NullJournal::new(Arc::clone(device), dirty_max)));
     };
     let devices = Devices { home: Arc::clone(device), flushes: Arc::clone(flushes) };
-    let limits = Limits { dirty, transaction: options.instruments.transaction_blocks };
+    let limits = Limits { dirty_max, transaction: options.instruments.transaction_blocks };
     Ok(Box::new(LogJournal::open(devices, committed, limits, options.instruments.broken_rule)?))
 }
 
 /// Blocks that may be dirty beside a cache of so many: three quarters, as the rest keeps what operations read. What changes
 /// before a commit that is going on has written it is set aside: as much as may be dirty, at most.
-fn dirty_max(cache_blocks: usize) -> DirtyMax {
-    let usual = (cache_blocks / 4 * 3).max(256);
-    let most = usual.saturating_mul(1 + LARGE_DIRECTORIES);
-    debug_assert!(0 < usual && usual <= most, "{usual} to {most} blocks may be dirty");
-    DirtyMax { usual, most }
+fn dirty_max(cache_blocks: usize) -> usize {
+    (cache_blocks / 4 * 3).max(256)
 }
 
 /// The format of the log of this file system.
