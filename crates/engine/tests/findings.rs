@@ -6,6 +6,7 @@ use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, mkfs};
+use blockyard_inspect::path::LastLink;
 use blockyard_inspect::reader::Reader;
 use blockyard_testkit::{LoopMount, e2fsck_clean, mke2fs, require};
 use std::sync::Arc;
@@ -226,12 +227,12 @@ fn a_slash_at_the_end_of_a_path_means_a_directory() {
     let reader = Reader::open(device).unwrap();
     for path in [&b"/file/"[..], b"file/.", b"/file//"] {
         assert!(matches!(
-            reader.resolve(path, false),
+            reader.resolve(path, LastLink::Keep),
             Err(blockyard_inspect::reader::Error::NotDirectory(_))
         ));
     }
     for path in [&b"/link/"[..], b"link/.", b"dir/", b"dir"] {
-        assert_eq!(reader.resolve(path, false).unwrap().number(), dir);
+        assert_eq!(reader.resolve(path, LastLink::Keep).unwrap().number(), dir);
     }
-    assert_ne!(reader.resolve(b"link", false).unwrap().number(), dir);
+    assert_ne!(reader.resolve(b"link", LastLink::Keep).unwrap().number(), dir);
 }

@@ -8,7 +8,9 @@
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
-#[path = "support/view.rs"]
+#[path = "../../inspect/tests/support/walk.rs"]
+mod reader;
+#[path = "../../inspect/tests/support/view.rs"]
 mod view;
 #[path = "support/walk.rs"]
 mod walk;
@@ -190,7 +192,7 @@ fn judge(set: &Set, device: &Arc<MemoryDevice>, image: &Path, expected: &Tree) {
         &report.findings[..report.findings.len().min(10)]
     );
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
-    assert_same(expected, &walk::of_reader(&Reader::open(shared).unwrap()));
+    assert_same(expected, &reader::of_reader(&Reader::open(shared).unwrap()));
     let again = open(device, OpenOptions { read_only: true, ..OpenOptions::default() });
     assert_same(expected, &walk::of_engine(&again));
     if set.kernel {

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use blockyard_disk::{Timestamp, num};
 use rustix::fs::{AtFlags, CWD, StatxFlags, lgetxattr, llistxattr, statx};
 
 /// A point in time: seconds and nanoseconds.
@@ -179,4 +180,35 @@ fn read_xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
         xattrs.insert(name.to_vec(), value);
     }
     xattrs
+}
+
+/// A time as [`Node`] holds it.
+pub fn time(at: Timestamp) -> Time {
+    (at.seconds, at.nanoseconds)
+}
+
+/// Hash of what `read` gives from ascending offsets until it gives nothing. An odd size makes reads begin and end
+/// inside blocks.
+pub fn hash_of(mut read: impl FnMut(u64, &mut [u8]) -> usize) -> Content {
+    let mut hash = ContentHash::default();
+    let mut buf = vec![0; 177_777];
+    let mut at = 0;
+    loop {
+        let got = read(at, &mut buf);
+        if got == 0 {
+            return Content::Hash(hash.finish());
+        }
+        hash.add(&buf[..got]);
+        at += num::u64_from_usize(got);
+    }
+}
+
+/// The path of a name in a directory.
+pub fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut below = path.to_vec();
+    if !below.is_empty() {
+        below.push(b'/');
+    }
+    below.extend(name);
+    below
 }

@@ -1,5 +1,6 @@
 //! `blockyard cat IMAGE PATH...`: the content of files, byte for byte.
 
+use blockyard_inspect::path::LastLink;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -39,7 +40,7 @@ impl Args {
 }
 
 fn copy(reader: &Reader, path: &[u8], json: bool, out: &mut dyn Write) -> Result<()> {
-    let inode = reader.resolve(path, true)?;
+    let inode = reader.resolve(path, LastLink::Follow)?;
     image::expect_file(&inode, path)?;
     let mut buf = vec![0; if json { 1 << 16 } else { 1 << 20 }];
     let mut offset = 0;

@@ -1,5 +1,6 @@
 //! `blockyard chmod IMAGE MODE PATH...`: changes permissions in an image.
 
+use blockyard_inspect::path::LastLink;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -42,7 +43,7 @@ impl Args {
         Volume::change(&self.image, &self.options, output, |volume| {
             for path in &self.paths {
                 let path = image::path_bytes(path);
-                let found = volume.resolve(path, true).map_err(Into::into);
+                let found = volume.resolve(path, LastLink::Follow).map_err(Into::into);
                 let Some(inode) = volume.settle(found)? else { continue };
                 volume.each_below(path, inode, reach, |volume, named| self.one(volume, named))?;
             }

@@ -1,5 +1,6 @@
 //! `blockyard chown IMAGE OWNER PATH...`: changes owners and groups in an image.
 
+use blockyard_inspect::path::LastLink;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -42,12 +43,12 @@ impl Args {
     /// Changes the owners.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let reach = if self.recursive { Reach::Below } else { Reach::Itself };
-        let follows = !self.recursive && !self.no_dereference;
+        let last = if self.recursive || self.no_dereference { LastLink::Keep } else { LastLink::Follow };
         Volume::change(&self.image, &self.options, output, |volume| {
             let ids = self.owner.ids(volume)?;
             for path in &self.paths {
                 let path = image::path_bytes(path);
-                let found = volume.resolve(path, follows).map_err(Into::into);
+                let found = volume.resolve(path, last).map_err(Into::into);
                 let Some(inode) = volume.settle(found)? else { continue };
                 volume.each_below(path, inode, reach, |volume, named| one(volume, named, ids))?;
             }

@@ -10,7 +10,7 @@ use blockyard_disk::Inode;
 use blockyard_inspect::frag::defrag::DefragTotals;
 use blockyard_inspect::frag::file::{Record, contiguous_runs, filefrag_count, filefrag_line};
 use blockyard_inspect::frag::table::{self, FileTable};
-use blockyard_inspect::path::trimmed;
+use blockyard_inspect::path::{LastLink, trimmed};
 use blockyard_inspect::reader::Reader;
 use blockyard_inspect::scan::{ImageScan, Looked, ScanOptions, each_file, has_content, totals};
 use serde_json::{Value, json};
@@ -124,7 +124,7 @@ impl Report<'_> {
     /// One file or directory.
     fn path(&mut self, path: &OsString) -> Result<()> {
         let path = image::path_bytes(path);
-        let inode = self.reader.resolve(path, true)?;
+        let inode = self.reader.resolve(path, LastLink::Follow)?;
         if !inode.is_directory() {
             if !has_content(&inode) && inode.file_type() != blockyard_disk::FileType::Regular {
                 bail!("{}: neither a regular file nor a directory", String::from_utf8_lossy(path));

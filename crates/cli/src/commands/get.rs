@@ -21,7 +21,7 @@ use blockyard_device::ImagePath;
 use blockyard_disk::inode::InodeFlags;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use blockyard_disk::{FileType, Inode, InodeMap, InodeNr};
-use blockyard_inspect::path::{join, last_name, names_directory};
+use blockyard_inspect::path::{LastLink, join, last_name, names_directory};
 use blockyard_inspect::reader::Reader;
 use rustix::fs::{CWD, FileType as HostType, Mode};
 use serde_json::json;
@@ -111,7 +111,7 @@ impl Args {
 }
 
 fn to_stream(reader: &Reader, path: &[u8], out: &mut dyn Write) -> Result<()> {
-    let inode = reader.resolve(path, true)?;
+    let inode = reader.resolve(path, LastLink::Follow)?;
     image::expect_file(&inode, path)?;
     let mut buf = vec![0; usize_from_u64(CHUNK)];
     let mut offset = 0;
@@ -168,8 +168,9 @@ impl Copy<'_> {
     }
 
     fn source(&mut self, path: &[u8], dest: &Path) -> Result<()> {
-        let follows = !self.args.recursive && !self.args.no_dereference;
-        let inode = self.reader.resolve(path, follows)?;
+        let last =
+            if self.args.recursive || self.args.no_dereference { LastLink::Keep } else { LastLink::Follow };
+        let inode = self.reader.resolve(path, last)?;
         let is_into = dest.is_dir();
         if !is_into && !inode.is_directory() && names_directory(dest.as_os_str().as_bytes()) {
             return Err(refused(dest, "is not a directory"));

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use blockyard_device::ImagePath;
 use blockyard_engine::Error;
-use blockyard_inspect::path::last_name;
+use blockyard_inspect::path::{LastLink, last_name};
 use serde_json::json;
 
 use super::volume::{self, AtPath, Entry, Place, Volume};
@@ -55,7 +55,7 @@ impl Args {
         if self.symbolic {
             volume.fs.symlink(&volume.ctx, made.parent, &made.name, target).at(&place.path)?;
         } else {
-            let inode = volume.resolve(target, false)?;
+            let inode = volume.resolve(target, LastLink::Keep)?;
             volume.fs.link(&volume.ctx, inode, made.parent, &made.name).at(&place.path)?;
         }
         if replaces {

@@ -1,5 +1,6 @@
 //! `blockyard ls IMAGE [PATH]`: names in a directory, sorted by bytes.
 
+use blockyard_inspect::path::LastLink;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Write;
@@ -72,7 +73,8 @@ struct Listing<'r> {
 impl Listing<'_> {
     fn print(&mut self, path: &[u8], out: &mut dyn Write) -> Result<()> {
         // As ls: the long form shows a link itself.
-        let inode = self.reader.resolve(path, !self.args.long)?;
+        let last = if self.args.long { LastLink::Keep } else { LastLink::Follow };
+        let inode = self.reader.resolve(path, last)?;
         if !inode.is_directory() {
             return self.line(path, path, &inode, out);
         }

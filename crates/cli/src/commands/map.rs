@@ -1,5 +1,6 @@
 //! `blockyard map IMAGE [PATH]`: the extents of a file, in blocks, or the allocation map of the whole image.
 
+use blockyard_inspect::path::LastLink;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -47,7 +48,7 @@ impl Args {
         let reader = image::open(&self.image)?;
         image::print(&self.image, output.mutes_text(), |out| match &self.path {
             Some(path) => {
-                let inode = reader.resolve(image::path_bytes(path), false)?;
+                let inode = reader.resolve(image::path_bytes(path), LastLink::Keep)?;
                 print(&reader, &inode, output.json, out)
             }
             None => self.whole(&reader, output, out),

@@ -7,7 +7,7 @@ use anyhow::Result;
 use blockyard_device::ImagePath;
 use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::{Error, NewInode, SetAttributes};
-use blockyard_inspect::path::components;
+use blockyard_inspect::path::{LastLink, components};
 use serde_json::json;
 
 use super::owner::{Ids, Owner};
@@ -69,7 +69,7 @@ impl Args {
         let mut at = InodeNr::ROOT;
         for depth in 0..names.len() {
             let so_far = [b"/", names[..=depth].join(&b'/').as_slice()].concat();
-            at = match volume.resolve(&so_far, true) {
+            at = match volume.resolve(&so_far, LastLink::Follow) {
                 Ok(inode) if volume.kind(inode).at(&so_far)? == FileType::Directory => inode,
                 Ok(_) => return Err(Error::NotDirectory).at(&so_far).map_err(Into::into),
                 Err(_) => {

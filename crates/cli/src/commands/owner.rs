@@ -1,5 +1,6 @@
 //! Owners as the command line gives them: numbers, or names that the image's own /etc/passwd and /etc/group know.
 
+use blockyard_inspect::path::LastLink;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
@@ -129,13 +130,14 @@ fn field(text: &str, file: &str, name: &str, wanted: impl Fn(&[&str]) -> bool, i
 /// The text of a file of the image.
 fn names_of(volume: &Volume<'_>, path: &str) -> Result<String> {
     let mut bytes = Vec::new();
-    let read = volume.resolve(path.as_bytes(), true).map_err(anyhow::Error::from).and_then(|inode| {
-        let size = usize::try_from(volume.fs.attributes(inode)?.size).unwrap_or(FILE_MAX);
-        bytes.resize(size.min(FILE_MAX), 0);
-        let length = volume.fs.read(&volume.ctx, inode, 0, &mut bytes)?;
-        bytes.truncate(length);
-        Ok(())
-    });
+    let read =
+        volume.resolve(path.as_bytes(), LastLink::Follow).map_err(anyhow::Error::from).and_then(|inode| {
+            let size = usize::try_from(volume.fs.attributes(inode)?.size).unwrap_or(FILE_MAX);
+            bytes.resize(size.min(FILE_MAX), 0);
+            let length = volume.fs.read(&volume.ctx, inode, 0, &mut bytes)?;
+            bytes.truncate(length);
+            Ok(())
+        });
     match read {
         Ok(()) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Err(error) => bail!("{}; names are looked up there, numbers need no file", super::describe(&error)),

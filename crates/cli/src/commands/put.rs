@@ -37,7 +37,7 @@ use super::owner::{Ids, Owner};
 use super::progress::Progress;
 use super::volume::{self, AtPath, Entry, NameError, Place, Volume};
 use super::{Output, UsageError, host, image, interrupt, names};
-use blockyard_inspect::path::join;
+use blockyard_inspect::path::{LastLink, join};
 
 /// Bytes copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -286,7 +286,7 @@ impl Copy<'_, '_> {
         dest: &[u8],
     ) -> Result<(InodeNr, Vec<u8>)> {
         let (found, path) = match place {
-            None => (Some(self.volume.resolve(dest, true)?), dest.to_vec()),
+            None => (Some(self.volume.resolve(dest, LastLink::Follow)?), dest.to_vec()),
             Some(place) => (self.volume.find(place.parent, &place.name).at(&place.path)?, place.path.clone()),
         };
         let inode = match (found, place) {

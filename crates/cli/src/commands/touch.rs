@@ -1,5 +1,6 @@
 //! `blockyard touch IMAGE PATH...`: sets times in an image, and makes files that are not there.
 
+use blockyard_inspect::path::LastLink;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -49,7 +50,7 @@ impl Args {
     }
 
     fn one(&self, volume: &Volume<'_>, path: &[u8]) -> Result<()> {
-        let inode = match volume.resolve(path, true) {
+        let inode = match volume.resolve(path, LastLink::Follow) {
             Ok(inode) => inode,
             Err(error) if !error.is_missing() => return Err(error.into()),
             Err(_) if self.no_create => return Ok(()),

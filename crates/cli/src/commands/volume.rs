@@ -189,10 +189,9 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// The inode of a path. Links in the middle are followed; at the end with `follow_last`.
+    /// The inode of a path. Links in the middle are followed; one at the end as `last` says.
     /// A slash behind it says that it is a directory.
-    pub(super) fn resolve(&self, path: &[u8], follow_last: bool) -> Result<InodeNr, NameError> {
-        let last = if follow_last { LastLink::Follow } else { LastLink::Keep };
+    pub(super) fn resolve(&self, path: &[u8], last: LastLink) -> Result<InodeNr, NameError> {
         path::resolve(&Walk(&self.fs), path, last).at(path)
     }
 
@@ -243,7 +242,7 @@ impl<'a> Volume<'a> {
         let (dest, sources) = paths.split_last().context("no path is given")?;
         let dest = image::path_bytes(dest);
         if sources.len() > 1 {
-            let inode = self.resolve(dest, true)?;
+            let inode = self.resolve(dest, LastLink::Follow)?;
             if self.kind(inode).at(dest)? != FileType::Directory {
                 return Err(Error::NotDirectory).at(dest).map_err(Into::into);
             }

@@ -7,13 +7,12 @@ use super::{Error, Reader, Result};
 use crate::path::{self, LastLink, Tree};
 
 impl Reader {
-    /// The inode of a path. Links in the middle are followed; the last component is followed with `follow_last`, and where a slash
-    /// behind it says that a directory is meant.
+    /// The inode of a path. Links in the middle are followed; one at the end as `last` says, and
+    /// where a slash behind it says that a directory is meant.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::TooManySymlinks`], [`Error::Device`], [`Error::Disk`].
-    pub fn resolve(&self, path: &[u8], follow_last: bool) -> Result<Inode> {
-        let last = if follow_last { LastLink::Follow } else { LastLink::Keep };
+    pub fn resolve(&self, path: &[u8], last: LastLink) -> Result<Inode> {
         path::resolve(&Walk { reader: self, path }, path, last)
     }
 }

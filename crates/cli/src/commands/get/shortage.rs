@@ -1,5 +1,6 @@
 //! What it would take to copy everything to a host that is full, and what a run tells at its end.
 
+use blockyard_inspect::path::LastLink;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::Path;
@@ -68,7 +69,7 @@ impl Copy<'_> {
 
     /// Names, and bytes of content without holes. What cannot be read counts nothing.
     fn need_of(&self, sources: &[OsString]) -> (u64, u64) {
-        let found = |source: &OsString| self.reader.resolve(path_bytes(source), false).ok();
+        let found = |source: &OsString| self.reader.resolve(path_bytes(source), LastLink::Keep).ok();
         let mut left: Vec<Inode> = sources.iter().filter_map(found).collect();
         let (mut names, mut bytes, mut seen) = (0, 0, HashSet::new());
         while let Some(inode) = left.pop() {

@@ -1,5 +1,6 @@
 //! One inode: what coreutils' stat shows, and where ext4 keeps it.
 
+use blockyard_inspect::path::LastLink;
 use std::io::Write;
 
 use anyhow::Result;
@@ -14,7 +15,7 @@ use super::field::Fields;
 
 /// Prints the inode of a path.
 pub(super) fn print(reader: &Reader, path: &[u8], json: bool, out: &mut dyn Write) -> Result<()> {
-    let inode = reader.resolve(path, false)?;
+    let inode = reader.resolve(path, LastLink::Keep)?;
     let mut fields = Fields::default();
     let (raw, slot) = (inode.slot().raw(), inode.slot());
     fields.number("Inode", inode.number().raw().into());

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blockyard_device::FileDevice;
+use blockyard_inspect::path::LastLink;
 use blockyard_inspect::reader::Reader;
 use blockyard_testkit::tree::{Tree, assert_same, read_tree};
 use blockyard_testkit::{LoopMount, fill, full_matrix, mke2fs, require};
@@ -32,13 +33,13 @@ fn filled(image: &Path, arguments: &[&str], size: &str, fill: impl FnOnce(&Path)
 /// Looks up each name of the tree by path (so through the index of its directory), every `step`-th only.
 fn assert_paths_resolve(reader: &Reader, tree: &Tree, step: usize) {
     for (path, node) in tree.iter().step_by(step) {
-        let inode = reader.resolve(path, false).unwrap();
+        let inode = reader.resolve(path, LastLink::Keep).unwrap();
         assert_eq!(u64::from(inode.number().raw()), node.inode);
     }
     let mut missing = b"no-such-name".to_vec();
-    assert!(reader.resolve(&missing, false).is_err());
+    assert!(reader.resolve(&missing, LastLink::Keep).is_err());
     missing = vec![b'n'; 256];
-    assert!(reader.resolve(&missing, false).is_err());
+    assert!(reader.resolve(&missing, LastLink::Keep).is_err());
 }
 
 fn one_of_everything(root: &Path, block_size: usize, wide_times: bool, largest_xattr: usize) {
@@ -132,7 +133,7 @@ fn a_three_level_index_finds_every_name() {
         fill::many_names(root, "names", count, 250);
     });
     let reader = open(&image);
-    let indexed = reader.resolve(b"names", false).unwrap();
+    let indexed = reader.resolve(b"names", LastLink::Keep).unwrap();
     let mut root = vec![0; 1024];
     reader.read(&indexed, 0, &mut root).unwrap();
     assert_eq!(root[30], 2, "the index has three levels (root, node, node)");
@@ -151,7 +152,11 @@ fn sixty_five_thousand_subdirectories() {
         fill::many_directories(root, 65_100);
     });
     let reader = open(&image);
-    assert_eq!(reader.resolve(b"directories", false).unwrap().links(), 1, "the link count is given up");
+    assert_eq!(
+        reader.resolve(b"directories", LastLink::Keep).unwrap().links(),
+        1,
+        "the link count is given up"
+    );
     assert_same(&walk::of_reader(&reader), &theirs);
     assert_paths_resolve(&reader, &theirs, 101);
 }
@@ -167,7 +172,7 @@ fn extent_trees_of_depth_three() {
         fill::fragmented(root, "fragmented", 1024, 32_000);
     });
     let reader = open(&image);
-    let file = reader.resolve(b"fragmented", false).unwrap();
+    let file = reader.resolve(b"fragmented", LastLink::Keep).unwrap();
     assert_eq!(file.block_field()[6], 3, "depth of the root");
     assert_eq!(reader.extents(&file).count(), 32_000);
     assert_same(&walk::of_reader(&reader), &theirs);

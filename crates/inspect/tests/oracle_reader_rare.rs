@@ -11,6 +11,7 @@ use blockyard_device::FileDevice;
 use blockyard_disk::checksum::{seal_htree, verify_orphan_block};
 use blockyard_disk::orphan_file::OrphanBlock;
 use blockyard_disk::{BlockCount, CorruptionKind, FileType, Inode};
+use blockyard_inspect::path::LastLink;
 use blockyard_inspect::reader::Reader;
 use blockyard_testkit::tree::{Content, ContentHash, read_tree};
 use blockyard_testkit::{fill, mke2fs, require, run};
@@ -59,7 +60,7 @@ fn every_block_size_reads_what_mke2fs_copied_in() {
         mke2fs(&image, &list, "600M");
         let reader = open(&image);
         for (path, node) in &theirs {
-            let inode = reader.resolve(path, false).unwrap();
+            let inode = reader.resolve(path, LastLink::Keep).unwrap();
             assert_eq!(u32::from(inode.mode()), node.mode, "{}", String::from_utf8_lossy(path));
             let raw = inode.slot().raw();
             assert_eq!((raw.uid(), raw.gid()), (node.uid, node.gid));
@@ -80,7 +81,7 @@ fn every_block_size_reads_what_mke2fs_copied_in() {
                 Content::None => {}
             }
         }
-        let listed = reader.entries(&reader.resolve(b"many", false).unwrap()).unwrap();
+        let listed = reader.entries(&reader.resolve(b"many", LastLink::Keep).unwrap()).unwrap();
         assert_eq!(listed.map(Result::unwrap).count(), 3002);
     }
 }
@@ -119,7 +120,7 @@ fn block_mapped(image: &Path) -> u64 {
     std::fs::write(&content, fill::pattern(1, 2048)).unwrap();
     debugfs(image, &format!("write {} file", content.display()));
     let reader = open(image);
-    let (first, blocks) = first_extent(&reader, &reader.resolve(b"file", false).unwrap());
+    let (first, blocks) = first_extent(&reader, &reader.resolve(b"file", LastLink::Keep).unwrap());
     assert_eq!(blocks, 2);
     first
 }
@@ -139,7 +140,7 @@ fn a_block_map_that_contains_itself_is_cut() {
     patch(&image, block * 1024, &pointers(block));
     debugfs(&image, &format!("set_inode_field file block[TIND] {block}"));
     let reader = open(&image);
-    let file = reader.resolve(b"file", false).unwrap();
+    let file = reader.resolve(b"file", LastLink::Keep).unwrap();
     let last = reader.extents(&file).last().unwrap();
     assert_eq!(last.unwrap_err().corruption(), Some(CorruptionKind::IndirectLoop));
 }
@@ -153,7 +154,7 @@ fn a_directory_cannot_have_more_blocks_than_the_file_system() {
     let image = directory.path().join("image");
     let block = block_mapped(&image);
     let reader = open(&image);
-    let (leaf, _) = first_extent(&reader, &reader.resolve(b"lost+found", false).unwrap());
+    let (leaf, _) = first_extent(&reader, &reader.resolve(b"lost+found", LastLink::Keep).unwrap());
     drop(reader);
     // Two levels of indirect blocks, all of whose pointers lead to one valid directory block.
     patch(&image, block * 1024, &pointers(block + 1));
@@ -161,7 +162,7 @@ fn a_directory_cannot_have_more_blocks_than_the_file_system() {
     debugfs(&image, &format!("set_inode_field lost+found block[DIND] {block}"));
     debugfs(&image, "set_inode_field lost+found size 67000000");
     let reader = open(&image);
-    let folder = reader.resolve(b"lost+found", false).unwrap();
+    let folder = reader.resolve(b"lost+found", LastLink::Keep).unwrap();
     let last = reader.entries(&folder).unwrap().last().unwrap();
     assert_eq!(last.unwrap_err().corruption(), Some(CorruptionKind::DirBlocks));
 }
@@ -179,7 +180,7 @@ fn inline_data_must_be_as_long_as_the_size() {
     debugfs(&image, &format!("write {} file", content.display()));
     debugfs(&image, "set_inode_field file size 200");
     let reader = open(&image);
-    let file = reader.resolve(b"file", false).unwrap();
+    let file = reader.resolve(b"file", LastLink::Keep).unwrap();
     let found = reader.read(&file, 0, &mut [0; 300]).unwrap_err();
     assert_eq!(found.corruption(), Some(CorruptionKind::InlineDataMissing));
 }
@@ -199,11 +200,11 @@ fn damaged_attributes_are_named() {
     debugfs(&image, &format!("write {} acl", content.display()));
     debugfs(&image, "ea_set acl user.name 0123456789");
     let reader = open(&image);
-    let large = reader.resolve(b"large", false).unwrap();
+    let large = reader.resolve(b"large", LastLink::Keep).unwrap();
     let whole = reader.xattrs(&large).unwrap();
     // debugfs takes no more than a few blocks of a value.
     assert!(whole[0].value.len() >= 1024 && fill::pattern(3, 5000).starts_with(&whole[0].value));
-    let acl = reader.resolve(b"acl", false).unwrap();
+    let acl = reader.resolve(b"acl", LastLink::Keep).unwrap();
     // Where the attribute list of the inode stands: behind 128 + 32 bytes and the magic.
     let place = |inode: &Inode| {
         let (group, index) = reader.superblock().geometry().locate_inode(inode.number());
@@ -216,7 +217,7 @@ fn damaged_attributes_are_named() {
     patch(&image, acl_at + 1, &[2]);
     let reader = open(&image);
     let kind = |path: &[u8]| {
-        let inode = reader.resolve(path, false).unwrap();
+        let inode = reader.resolve(path, LastLink::Keep).unwrap();
         reader.xattrs(&inode).unwrap_err().corruption()
     };
     assert_eq!(kind(b"large"), Some(CorruptionKind::XattrValueInode));
@@ -240,7 +241,7 @@ fn an_index_that_leads_into_a_hole_is_named() {
     assert!(matches!(built, Some(0 | 1)), "{built:?}");
     debugfs(&image, "set_inode_field names size 1024000");
     let reader = open(&image);
-    let names = reader.resolve(b"names", false).unwrap();
+    let names = reader.resolve(b"names", LastLink::Keep).unwrap();
     let (root, _) = first_extent(&reader, &names);
     let mut block = reader.block(blockyard_disk::BlockNr::new(root)).unwrap().to_vec();
     // The first leaf moves behind the mapped blocks, inside the new size; the checksum is made right.
@@ -249,7 +250,7 @@ fn an_index_that_leads_into_a_hole_is_named() {
     drop(reader);
     patch(&image, root * 1024, &block);
     let reader = open(&image);
-    let names = reader.resolve(b"names", false).unwrap();
+    let names = reader.resolve(b"names", LastLink::Keep).unwrap();
     let answers: Vec<Option<CorruptionKind>> = (0..200)
         .filter_map(|n| reader.lookup(&names, format!("a-name-of-some-length-{n}").as_bytes()).err())
         .map(|error| error.corruption())
