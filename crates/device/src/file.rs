@@ -4,7 +4,7 @@
 //! asks the kernel for exclusive use, which fails while it is mounted. Readers take no lock.
 
 use std::fs::{File, FileType, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,8 @@ use crate::{BlockDevice, DeviceError, Result, check_range};
 
 /// Bytes that are read, or written as zeroes, at a time.
 const CHUNK: usize = 1 << 20;
+/// Parts that one system call takes.
+const PARTS_MAX: usize = 1024;
 
 /// A file or block device, or a part of one.
 #[derive(Debug)]
@@ -199,6 +201,24 @@ impl FileDevice {
         check_range(operation, offset, length, self.size)
     }
 
+    /// Writes parts one behind the other from byte `at` of the file on; gives where they end.
+    fn write_parts(&self, at: u64, parts: &[&[u8]]) -> io::Result<u64> {
+        let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let (mut at, mut left) = (at, &mut slices[..]);
+        while left.iter().any(|slice| !slice.is_empty()) {
+            match rustix::io::pwritev(&self.file, left, at) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    at += u64_from_usize(written);
+                    IoSlice::advance_slices(&mut left, written);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(at)
+    }
+
     fn write_zeroes_by_hand(&self, offset: u64, length: u64) -> Result<()> {
         let zeroes = vec![0; usize_from_u64(length.min(u64_from_usize(CHUNK)))];
         let mut at = offset;
@@ -245,6 +265,16 @@ impl BlockDevice for FileDevice {
         self.file
             .write_all_at(data, self.start + offset)
             .map_err(|source| io_error("write", offset, length, source))
+    }
+
+    fn write_vectored_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        let length = parts.iter().map(|part| u64_from_usize(part.len())).sum();
+        self.check_writable("write", offset, length)?;
+        let mut at = self.start + offset;
+        for parts in parts.chunks(PARTS_MAX) {
+            at = self.write_parts(at, parts).map_err(|source| io_error("write", offset, length, source))?;
+        }
+        Ok(())
     }
 
     fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
@@ -348,6 +378,7 @@ fn io_error(operation: &'static str, offset: u64, length: u64, source: io::Error
 #[cfg(test)]
 mod tests {
     use super::FileDevice;
+    use crate::{BlockDevice, DeviceError};
 
     /// A copy of the open file is what a child process has between its start and its own program.
     #[test]
@@ -360,5 +391,20 @@ mod tests {
         drop(device);
         FileDevice::open(&path).unwrap();
         drop(copy);
+    }
+
+    #[test]
+    fn parts_lie_one_behind_the_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let device = FileDevice::create(&directory.path().join("image"), 1 << 20).unwrap();
+        let bytes: Vec<u8> = (0..30_000u32).map(|n| n.to_le_bytes()[0] ^ n.to_le_bytes()[1]).collect();
+        // More than one call takes, some of them empty.
+        let parts: Vec<&[u8]> = bytes.chunks(13).flat_map(|part| [part, &[]]).collect();
+        device.write_vectored_at(4000, &parts).unwrap();
+        let mut back = vec![0; bytes.len()];
+        device.read_at(4000, &mut back).unwrap();
+        assert_eq!(back, bytes);
+        let beyond = device.write_vectored_at((1 << 20) - 4, &[&[1; 4], &[2; 1]]);
+        assert!(matches!(beyond, Err(DeviceError::OutOfRange { length: 5, .. })));
     }
 }

@@ -24,6 +24,7 @@ mod random;
 mod recorder;
 mod stripe;
 
+use blockyard_disk::num::u64_from_usize;
 use std::path::PathBuf;
 
 pub use faulty::{Effect, Fault, FaultyDevice, Operation, OperationCounts, When};
@@ -106,6 +107,20 @@ pub trait BlockDevice: Send + Sync {
     /// any mix of old and new sectors.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
 
+    /// Writes `parts` one behind the other, the first at byte `offset`; each may be a write of its own. The default makes
+    /// them so.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    fn write_vectored_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        let mut at = offset;
+        for part in parts {
+            self.write_at(at, part)?;
+            at += u64_from_usize(part.len());
+        }
+        Ok(())
+    }
+
     /// As [`write_at`](Self::write_at), and durable when it returns (force unit access): says nothing about other
     /// writes. The default writes, then flushes.
     ///
@@ -164,6 +179,9 @@ macro_rules! forward_through_pointer {
             }
             fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
                 (**self).write_at(offset, data)
+            }
+            fn write_vectored_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+                (**self).write_vectored_at(offset, parts)
             }
             fn write_durable_at(&self, offset: u64, data: &[u8]) -> Result<()> {
                 (**self).write_durable_at(offset, data)

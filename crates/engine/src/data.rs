@@ -5,12 +5,17 @@
 //!
 //! What was promised to it is noted here; `file/promises.rs` makes and keeps the promises.
 
+mod buffers;
+mod dirty;
 mod unconverted;
 
+pub(crate) use buffers::{BufferPool, DataBuffer};
+pub(crate) use dirty::DirtyBlocks;
 pub(crate) use unconverted::Unconverted;
 
+use crate::range_set::RangeSet;
 use crate::requests::Pages;
-use std::collections::{BTreeMap, BTreeSet};
+use blockyard_disk::num::usize_from_u32;
 use std::ops::{Deref, DerefMut, Range};
 
 /// What waits of one file's data. Guarded by the inode's content lock.
@@ -31,7 +36,7 @@ impl FileData {
     /// Drops the dirty blocks of a range: they were written, or their content no longer matters. Gives their number.
     pub(crate) fn drop_range(&mut self, range: Range<u32>) -> usize {
         self.pages.forget_kinds(&range);
-        self.waiting.as_mut().map_or(0, |waiting| waiting.drop_range(range))
+        self.waiting.as_mut().map_or(0, |waiting| waiting.dirty.drop_range(range))
     }
 
     /// The pages of a range of bytes go; what is dirty in the range was dropped or does not matter.
@@ -41,8 +46,8 @@ impl FileData {
         let gone = block(bytes.start.next_multiple_of(1 << block_bits))..block(bytes.end);
         self.pages.forget(bytes, |folio| {
             let (start, end) = (block(folio.start), block(folio.end));
-            waiting.first_in(start..end.min(gone.start).max(start)).is_some()
-                || waiting.first_in(start.max(gone.end).min(end)..end).is_some()
+            waiting.dirty.first_in(start..end.min(gone.start).max(start)).is_some()
+                || waiting.dirty.first_in(start.max(gone.end).min(end)..end).is_some()
         });
     }
 
@@ -50,8 +55,9 @@ impl FileData {
     pub(crate) fn forget_clean_pages(&mut self, block_bits: u32, is_unused: bool) {
         let waiting = self.waiting.as_deref().unwrap_or(&NOTHING);
         let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
-        let is_dirty = |folio: Range<u64>| waiting.first_in(block(folio.start)..block(folio.end)).is_some();
-        self.pages.forget_clean(is_dirty, is_unused && waiting.is_empty());
+        let is_dirty =
+            |folio: Range<u64>| waiting.dirty.first_in(block(folio.start)..block(folio.end)).is_some();
+        self.pages.forget_clean(is_dirty, is_unused && waiting.dirty.is_empty());
     }
 }
 
@@ -71,9 +77,10 @@ impl DerefMut for FileData {
 
 /// What waits of a file of which nothing does.
 static NOTHING: Waiting = Waiting {
-    blocks: BTreeMap::new(),
+    dirty: DirtyBlocks::new(),
     unconverted: Unconverted::new(),
-    reserved: BTreeSet::new(),
+    reserved: RangeSet::new(),
+    reserved_len: 0,
     for_mapping: 0,
     inserts: 0,
     amid: false,
@@ -82,11 +89,13 @@ static NOTHING: Waiting = Waiting {
 /// The dirty blocks of one file, and what belongs to them.
 #[derive(Default)]
 pub(crate) struct Waiting {
-    blocks: BTreeMap<u32, Box<[u8]>>,
+    /// What is to be written back.
+    pub(crate) dirty: DirtyBlocks,
     /// What was written and is not mapped as written yet.
     pub(crate) unconverted: Unconverted,
     /// Logical clusters with a reservation.
-    reserved: BTreeSet<u32>,
+    reserved: RangeSet,
+    reserved_len: usize,
     /// Clusters promised to the blocks of the mapping that write-back may have to add.
     for_mapping: u64,
     /// Entries that write-back may add to the mapping amid others, or beyond one for each reserved cluster; never too
@@ -97,103 +106,49 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Whether there is nothing to write back.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
-    }
-
-    /// Dirty blocks.
-    pub(crate) fn len(&self) -> usize {
-        self.blocks.len()
-    }
-
-    /// The dirty content of a block.
-    pub(crate) fn block(&self, logical: u32) -> Option<&[u8]> {
-        self.blocks.get(&logical).map(|bytes| &**bytes)
-    }
-
-    /// The dirty content of a block, to change it.
-    pub(crate) fn block_mut(&mut self, logical: u32) -> Option<&mut [u8]> {
-        self.blocks.get_mut(&logical).map(|bytes| &mut **bytes)
-    }
-
-    /// Adds a dirty block.
-    pub(crate) fn insert(&mut self, logical: u32, bytes: Box<[u8]>) {
-        let other = self.blocks.insert(logical, bytes);
-        debug_assert!(other.is_none(), "block {logical} was dirty: its bytes would not be counted");
-    }
-
-    /// The first run of consecutive dirty blocks at or after `from`, at most `most` long.
-    pub(crate) fn first_run(&self, from: u32, most: u32) -> Option<Range<u32>> {
-        debug_assert!(most > 0, "a run of no blocks");
-        let mut numbers = self.blocks.range(from..).map(|(&number, _)| number);
-        let start = numbers.next()?;
-        let mut end = start + 1;
-        while end - start < most && numbers.next() == Some(end) {
-            end += 1;
-        }
-        Some(start..end)
-    }
-
-    /// The runs of dirty blocks of a range, in ascending order.
-    pub(crate) fn runs_in(&self, range: Range<u32>) -> Vec<Range<u32>> {
-        let mut runs: Vec<Range<u32>> = Vec::new();
-        for (&number, _) in self.blocks.range(range) {
-            match runs.last_mut() {
-                Some(run) if run.end == number => run.end += 1,
-                _ => runs.push(number..number + 1),
-            }
-        }
-        runs
-    }
-
-    /// Whether blocks outside a range are dirty.
-    pub(crate) fn has_more_than(&self, range: &Range<u32>) -> bool {
-        self.blocks.range(..range.start).next().is_some() || self.blocks.range(range.end..).next().is_some()
-    }
-
-    /// The first dirty block of a range.
-    pub(crate) fn first_in(&self, range: Range<u32>) -> Option<u32> {
-        self.blocks.range(range).next().map(|(&number, _)| number)
-    }
-
-    fn drop_range(&mut self, range: Range<u32>) -> usize {
-        let before = self.blocks.len();
-        if range.start == 0 && range.end == u32::MAX {
-            self.blocks.clear();
-        } else {
-            let gone: Vec<u32> = self.blocks.range(range).map(|(&number, _)| number).collect();
-            for number in gone {
-                self.blocks.remove(&number);
-            }
-        }
-        before - self.blocks.len()
-    }
-
     /// Whether a cluster has a reservation.
     pub(crate) fn is_reserved(&self, cluster: u32) -> bool {
-        self.reserved.contains(&cluster)
+        self.reserved.end_of(cluster).is_some()
     }
 
-    /// Notes a reservation that was made for a cluster.
-    pub(crate) fn note_reserved(&mut self, cluster: u32) {
-        let is_new = self.reserved.insert(cluster);
-        debug_assert!(is_new, "cluster {cluster} is reserved twice: one would never be given back");
+    /// Notes reservations that were made for clusters.
+    pub(crate) fn note_reserved(&mut self, clusters: Range<u32>) {
+        debug_assert!(
+            !self.reserved.touches(&clusters),
+            "one reservation of {clusters:?} would never be given back"
+        );
+        self.reserved_len += clusters.len();
+        self.reserved.insert(clusters);
     }
 
-    /// Forgets a cluster's reservation; true when it had one, which the caller then uses up or gives back.
-    pub(crate) fn take_reservation(&mut self, cluster: u32) -> bool {
-        self.reserved.remove(&cluster)
+    /// Forgets reservations; gives how many there were, which the caller then uses up or gives back.
+    pub(crate) fn take_reservations(&mut self, clusters: Range<u32>) -> u32 {
+        let taken = self.reserved.remove(clusters);
+        self.reserved_len -= usize_from_u32(taken);
+        taken
     }
 
     /// Reserved clusters in a range of clusters.
-    pub(crate) fn reserved_in(&self, clusters: Range<u32>) -> Vec<u32> {
-        self.reserved.range(clusters).copied().collect()
+    pub(crate) fn reserved_in(&self, clusters: Range<u32>) -> Vec<Range<u32>> {
+        self.reserved.within(clusters).collect()
     }
 
-    /// The first reserved cluster of a range.
-    pub(crate) fn first_reserved_in(&self, clusters: Range<u32>) -> Option<u32> {
-        self.reserved.range(clusters).next().copied()
+    /// Clusters of a range without a reservation.
+    pub(crate) fn not_reserved_in(&self, clusters: Range<u32>) -> Vec<Range<u32>> {
+        let mut free = Vec::new();
+        let mut at = clusters.start;
+        for reserved in self.reserved.within(clusters.clone()) {
+            free.push(at..reserved.start);
+            at = reserved.end;
+        }
+        free.push(at..clusters.end);
+        free.retain(|range| !range.is_empty());
+        free
+    }
+
+    /// Whether a cluster of a range is reserved.
+    pub(crate) fn has_reserved_in(&self, clusters: &Range<u32>) -> bool {
+        self.reserved.touches(clusters)
     }
 
     /// Whether anything is promised: to data, or to the mapping for it.
@@ -214,7 +169,7 @@ impl Waiting {
 
     /// Forgets what was promised to the mapping, once no data waits for it; the caller gives that many clusters back.
     pub(crate) fn take_mapping_promise(&mut self) -> u64 {
-        if !self.reserved.is_empty() || !self.blocks.is_empty() {
+        if !self.reserved.is_empty() || !self.dirty.is_empty() {
             return 0;
         }
         (self.inserts, self.amid) = (0, false);
@@ -238,26 +193,6 @@ impl Waiting {
 
     /// Clusters reserved, each of which takes an entry of the mapping at least.
     pub(crate) fn reserved_len(&self) -> usize {
-        self.reserved.len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::FileData;
-    use crate::requests::Pages;
-
-    #[test]
-    fn runs_stop_at_gaps_and_at_the_limit() {
-        let mut data = FileData::new(Pages::none());
-        for number in [3, 4, 5, 9] {
-            data.insert(number, Box::from([0; 4]));
-        }
-        assert_eq!(data.first_run(0, 100), Some(3..6));
-        assert_eq!(data.first_run(4, 1), Some(4..5));
-        assert_eq!(data.first_run(6, 100), Some(9..10));
-        assert_eq!(data.runs_in(4..20), [4..6, 9..10]);
-        assert_eq!(data.drop_range(4..10), 3);
-        assert_eq!(data.first_run(4, 100), None);
+        self.reserved_len
     }
 }

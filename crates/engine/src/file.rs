@@ -27,7 +27,7 @@ pub use fallocate::Fallocate;
 pub(crate) use limits::{FREE_CREDITS, RUN_CREDITS};
 
 use crate::OpContext;
-use crate::data::FileData;
+use crate::data::{BufferPool, FileData};
 use crate::inode::Inode;
 use crate::mapping::Mapping;
 use crate::volume::Volume;
@@ -42,6 +42,8 @@ pub(crate) struct Files {
     volume: Arc<Volume>,
     mapping: Arc<Mapping>,
     writing: Box<dyn Writing>,
+    /// Memory for dirty data.
+    buffers: Arc<BufferPool>,
     /// Bytes of dirty file data. Relaxed: a threshold.
     dirty_bytes: AtomicU64,
 }
@@ -59,6 +61,7 @@ impl Files {
             volume: Arc::clone(volume),
             mapping: Arc::clone(mapping),
             writing,
+            buffers: BufferPool::new(volume.geometry().block_bits(), volume.options().dirty_data_bytes),
             dirty_bytes: AtomicU64::new(0),
         }
     }
@@ -88,7 +91,7 @@ impl Files {
         data: &'a mut FileData,
     ) -> LockedFile<'a> {
         debug_assert!(
-            inode.kind() == FileType::Regular || data.is_empty(),
+            inode.kind() == FileType::Regular || data.dirty.is_empty(),
             "data of inode {}, which is no file, waits",
             inode.number()
         );

@@ -52,6 +52,7 @@ mod numbers;
 mod options;
 mod orphans;
 mod pool;
+mod range_set;
 mod requests;
 mod space;
 mod txn;

@@ -95,12 +95,6 @@ impl Rules {
 pub(crate) struct Pages(Option<Box<CachedFile>>);
 
 impl Pages {
-    /// Nothing is remembered.
-    #[cfg(test)]
-    pub(crate) const fn none() -> Self {
-        Self(None)
-    }
-
     /// Whether nothing is remembered.
     pub(crate) const fn are_forgotten(&self) -> bool {
         self.0.is_none()
@@ -173,12 +167,14 @@ impl Pages {
 
     /// A range is a hole now.
     pub(crate) fn remember_hole(&mut self, range: Range<u32>) {
-        self.0.iter_mut().for_each(|cached| cached.holes.remember(range.clone()));
+        self.0.iter_mut().for_each(|cached| cached.holes.insert(range.clone()));
     }
 
     /// A range is not known to be a hole any more.
     pub(crate) fn forget_holes(&mut self, range: Range<u32>) {
-        self.0.iter_mut().for_each(|cached| cached.holes.forget(range.clone()));
+        if let Some(cached) = &mut self.0 {
+            cached.holes.remove(range);
+        }
     }
 
     /// What a block that becomes dirty is mapped to.

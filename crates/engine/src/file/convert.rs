@@ -49,7 +49,8 @@ impl LockedFile<'_> {
     /// Converts what of a range waits for it; after the last piece the size on disk may be what users see.
     pub(super) fn convert_range(&mut self, range: &Range<u32>) -> Result<()> {
         let mut pieces = self.data.unconverted.take(range).into_iter().peekable();
-        let is_last = pieces.peek().is_some() && self.data.unconverted.is_empty() && self.data.is_empty();
+        let is_last =
+            pieces.peek().is_some() && self.data.unconverted.is_empty() && self.data.dirty.is_empty();
         while let Some(piece) = pieces.next() {
             let converted = self.files.volume.patiently(self.ctx, || {
                 let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;

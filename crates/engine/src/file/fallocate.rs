@@ -111,7 +111,7 @@ impl Files {
 impl LockedFile<'_> {
     fn allocate_ahead(&mut self, bytes: Range<u64>, keep: bool) -> Result<()> {
         let (first, end) = self.files.touched_blocks(&bytes);
-        let delayed = self.data.runs_in(first..end);
+        let delayed = self.data.dirty.runs_in(first..end);
         self.allocate_range(&delayed, bytes, Ahead { keep, zero: false })
     }
 
@@ -160,7 +160,7 @@ impl LockedFile<'_> {
         let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
         let mut core = self.inode.core_mut();
         let here = self.files.mapping.lookup_block(self.inode, &core, at)?;
-        let waits = here.found.is_none() && self.data.block(at).is_some();
+        let waits = here.found.is_none() && self.data.dirty.block(at).is_some();
         let pool = if waits { self.files.volume.rules.ahead_of_data } else { Pool::Ordinary };
         let how = How { pool, ..how };
         // What is mapped changes its state: that takes a node at most.
@@ -176,7 +176,7 @@ impl LockedFile<'_> {
             }
         };
         // The piece, what is left on both sides of it, and of every run of dirty blocks that it gives a place to.
-        let entries = 3 + 2 * self.data.runs_in(at..most).len();
+        let entries = 3 + 2 * self.data.dirty.runs_in(at..most).len();
         if !self.promise_entries(&core, entries) {
             return Ok(None);
         }
@@ -272,7 +272,7 @@ impl LockedFile<'_> {
     fn zero_range(&mut self, bytes: Range<u64>, keep: bool) -> Result<()> {
         let (whole, all) = (self.files.whole_blocks(&bytes), bytes.clone());
         let (first, end) = self.files.touched_blocks(&bytes);
-        let delayed = self.data.runs_in(first..end);
+        let delayed = self.data.dirty.runs_in(first..end);
         let aligned = u64_from_u32(whole.end - whole.start) << self.files.volume.geometry().block_bits()
             == bytes.end - bytes.start;
         // As in Linux: with blocks that the range touches in part everything is allocated before anything is converted,
@@ -285,7 +285,7 @@ impl LockedFile<'_> {
             if allocated.is_ok() {
                 edges.into_iter().for_each(|edge| self.data.pages.note_edge(edge, bits));
                 if !aligned {
-                    let entries = 2 + 2 * self.data.runs_in(whole.clone()).len();
+                    let entries = 2 + 2 * self.data.dirty.runs_in(whole.clone()).len();
                     self.promise_for_change(entries)?;
                     self.files.mark_unwritten(self.ctx, self.inode, whole.clone())?;
                 }

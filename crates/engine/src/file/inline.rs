@@ -121,9 +121,7 @@ impl LockedFile<'_> {
         self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
         self.files.clear_inline(&mut core);
         if !content.is_empty() {
-            let mut block = vec![0; self.files.volume.block_size()].into_boxed_slice();
-            block[..content.len()].copy_from_slice(content);
-            self.add_dirty(0, block);
+            self.add_dirty(0, content);
             // Until the block is written the disk shows an empty file.
             core.slot.raw_mut().set_size(0);
         }

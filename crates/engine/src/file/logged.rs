@@ -35,7 +35,7 @@ impl LockedFile<'_> {
             })?;
         }
         for (block, logical) in (physical..).zip(piece.clone()) {
-            let Some(bytes) = self.data.block(logical) else { continue };
+            let Some(bytes) = self.data.dirty.block(logical) else { continue };
             handle.create(BlockNr::new(block), BlockKind::Plain).write(|into| into.copy_from_slice(bytes));
         }
         self.files.raise_disk_size(&mut core, piece.end);

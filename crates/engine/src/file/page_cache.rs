@@ -47,7 +47,7 @@ impl Writing for PageCache {
         let Search { range, rest, busy } = search;
         let most = file.files.run_max();
         let is_in_range = |run: &Range<u32>| run.start < range.end;
-        let mut run = file.data.first_run(range.start, most).filter(is_in_range)?;
+        let mut run = file.data.dirty.first_run(range.start, most).filter(is_in_range)?;
         if rest.contains(&run.start) {
             run.end = run.end.min(rest.end);
         } else if *busy == Busy::PassOver && self.is_told_of_io() {
@@ -121,9 +121,9 @@ impl Files {
 fn first_run_not_busy(data: &FileData, from: u32, most: u32, block_bits: u32) -> Option<Range<u32>> {
     let folio = |block: u32| data.pages.around(block, block_bits);
     let is_busy = |folio: &Range<u32>| data.unconverted.touches(folio);
-    let mut run = data.first_run(from, most)?;
+    let mut run = data.dirty.first_run(from, most)?;
     while is_busy(&folio(run.start)) {
-        run = data.first_run(folio(run.start).end, most)?;
+        run = data.dirty.first_run(folio(run.start).end, most)?;
     }
     let mut end = folio(run.start).end;
     while end < run.end && !is_busy(&folio(end)) {
@@ -135,7 +135,7 @@ fn first_run_not_busy(data: &FileData, from: u32, most: u32, block_bits: u32) ->
 #[cfg(test)]
 mod tests {
     use super::first_run_not_busy;
-    use crate::data::FileData;
+    use crate::data::{BufferPool, FileData};
     use crate::file::writing::Busy;
     use crate::instruments::{Instruments, IoEnd, IoEndSource, IoEnds};
     use crate::requests::{Pages, Rules};
@@ -155,12 +155,13 @@ mod tests {
 
     #[test]
     fn a_run_that_is_not_busy_begins_behind_busy_folios_and_ends_before_the_next() {
+        let pool = BufferPool::new(12, 0);
         let mut data = FileData::new(followed());
         data.pages.note_write(0..16 << 12);
         data.pages.note_write(16 << 12..20 << 12);
         data.pages.note_write(20 << 12..24 << 12);
         for number in (10..16).chain(16..24) {
-            data.insert(number, Box::from([0; 4]));
+            data.dirty.add(number..number + 1, &pool);
         }
         assert_eq!(first_run_not_busy(&data, 0, 100, 12), Some(10..24));
         data.unconverted.push(0..3);
@@ -202,10 +203,10 @@ mod tests {
         }
         let mut data = inode.write();
         fs.files.locked(&ctx, &inode, &mut data).write_back_listed(Busy::PassOver).unwrap();
-        assert_eq!((data.first_run(0, 100), data.len()), (Some(1..2), 1));
+        assert_eq!((data.dirty.first_run(0, 100), data.dirty.len()), (Some(1..2), 1));
         assert_eq!(places(&fs), [file], "it waits for the next write-back");
         fs.files.locked(&ctx, &inode, &mut data).write_back_listed(Busy::Await).unwrap();
-        assert!(data.is_empty());
+        assert!(data.dirty.is_empty());
         assert_eq!(places(&fs), []);
     }
 }

@@ -36,7 +36,7 @@ fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore, data: &FileData) -> 
     let bits = fs.geometry().cluster_ratio_bits();
     let (mut clusters, mut behind, mut amid) = (Vec::new(), 0, 0);
     let mut last = None;
-    for logical in data.runs_in(0..u32::MAX).into_iter().flatten() {
+    for logical in data.dirty.runs_in(0..u32::MAX).into_iter().flatten() {
         let here = fs.files.mapping.lookup_block(inode, core, logical).unwrap();
         let goes_on = last.replace((logical, here.found.is_some())) == Some((logical.wrapping_sub(1), false));
         match here.found {
@@ -66,7 +66,8 @@ fn check(fs: &FileSystem, what: &str) {
         let mapping = data.promised_to_mapping();
         promised += data.reserved_len() as u64 + mapping;
         let (clusters, behind, amid) = needed(fs, &inode, &core, &data);
-        assert_eq!(data.reserved_in(0..u32::MAX), clusters, "{what}: clusters of inode {}", inode.number());
+        let reserved: Vec<u32> = data.reserved_in(0..u32::MAX).into_iter().flatten().collect();
+        assert_eq!(reserved, clusters, "{what}: clusters of inode {}", inode.number());
         if core.map == InodeMap::Extents {
             // Runs over one unwritten extent are counted block by block here.
             let least = blocks_for_entries(core.root(), fs.volume.block_size(), behind, amid.min(1));

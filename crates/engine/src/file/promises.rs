@@ -23,18 +23,25 @@ use crate::pool::Pool;
 use crate::requests::Promises;
 use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::InodeMap;
-use blockyard_disk::num::{u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use std::ops::Range;
 
 /// What blocks that become dirty may take at write-back.
 #[derive(Debug, Default)]
 struct Wants {
     /// Logical clusters that are to get a cluster, ascending.
-    clusters: Vec<u32>,
+    clusters: Vec<Range<u32>>,
     /// Entries of the mapping amid others, or beyond one for each cluster.
     inserts: usize,
     /// Blocks that become dirty.
     blocks: usize,
+}
+
+impl Wants {
+    /// Clusters that are wanted.
+    fn clusters(&self) -> u64 {
+        self.clusters.iter().map(|clusters| u64_from_usize(clusters.len())).sum()
+    }
 }
 
 impl LockedFile<'_> {
@@ -79,9 +86,7 @@ impl LockedFile<'_> {
     /// # Errors
     /// Those of reading the mapping.
     pub(super) fn data_fits(&self, blocks: &Range<u32>) -> Result<bool> {
-        let clusters = u64_from_usize(
-            self.files.wants(self.inode, &self.inode.core(), self.data, blocks)?.clusters.len(),
-        );
+        let clusters = self.files.wants(self.inode, &self.inode.core(), self.data, blocks)?.clusters();
         match self.files.volume.space.reserve(self.ctx, clusters, Pool::Ordinary) {
             Ok(()) => self.files.volume.space.unreserve(self.ctx, clusters),
             Err(Error::NoSpace) => return Ok(false),
@@ -100,7 +105,7 @@ impl LockedFile<'_> {
                 let pool = if wants.clusters.is_empty() { Pool::Reserve } else { Pool::Ordinary };
                 self.note_promise(&core, &wants, pool)
             }
-            Promises::Data => self.files.reserve_one_by_one(self.ctx, self.data, &wants.clusters),
+            Promises::Data => self.files.reserve_one_by_one(self.ctx, self.data, &wants),
             Promises::Nothing => Ok(()),
         }
     }
@@ -109,14 +114,16 @@ impl LockedFile<'_> {
 impl Files {
     /// Reserves clusters one by one, all or none, and nothing for the mapping: that comes from the file system's own
     /// reserve.
-    fn reserve_one_by_one(&self, ctx: &OpContext, data: &mut FileData, clusters: &[u32]) -> Result<()> {
-        for (done, &cluster) in clusters.iter().enumerate() {
+    fn reserve_one_by_one(&self, ctx: &OpContext, data: &mut FileData, wants: &Wants) -> Result<()> {
+        let clusters = || wants.clusters.iter().cloned().flatten();
+        for (done, cluster) in clusters().enumerate() {
             if let Err(error) = self.volume.space.reserve(ctx, 1, Pool::Ordinary) {
-                let made = clusters[..done].iter().filter(|&&cluster| data.take_reservation(cluster)).count();
-                self.volume.space.unreserve(ctx, u64_from_usize(made));
+                let made: u32 =
+                    clusters().take(done).map(|made| data.take_reservations(made..made + 1)).sum();
+                self.volume.space.unreserve(ctx, u64::from(made));
                 return Err(error);
             }
-            data.note_reserved(cluster);
+            data.note_reserved(cluster..cluster + 1);
         }
         Ok(())
     }
@@ -125,8 +132,8 @@ impl Files {
 impl LockedFile<'_> {
     fn note_promise(&mut self, core: &InodeCore, wants: &Wants, pool: Pool) -> Result<()> {
         let mapping = self.files.missing_for_mapping(self.inode, core, self.data, wants);
-        self.files.volume.space.reserve(self.ctx, u64_from_usize(wants.clusters.len()) + mapping, pool)?;
-        wants.clusters.iter().for_each(|&cluster| self.data.note_reserved(cluster));
+        self.files.volume.space.reserve(self.ctx, wants.clusters() + mapping, pool)?;
+        wants.clusters.iter().for_each(|clusters| self.data.note_reserved(clusters.clone()));
         self.data.note_promised_to_mapping(mapping, wants.inserts);
         Ok(())
     }
@@ -141,7 +148,7 @@ impl Files {
             let here = self.mapping.lookup_block(inode, core, logical)?;
             if let Some(extent) = here.found {
                 // The middle of an unwritten extent is written: what is left on both sides stays.
-                wants.inserts += if extent.unwritten && data.block(logical).is_none() { 2 } else { 0 };
+                wants.inserts += if extent.unwritten && data.dirty.block(logical).is_none() { 2 } else { 0 };
                 logical = extent.end().min(blocks.end);
                 continue;
             }
@@ -165,17 +172,23 @@ impl Files {
     ) -> Result<()> {
         let bits = self.volume.geometry().cluster_ratio_bits();
         let amid = hole.end < u32::MAX;
+        if bits == 0 {
+            let new = data.not_reserved_in(part);
+            wants.inserts += if amid { new.iter().map(ExactSizeIterator::len).sum() } else { 0 };
+            wants.clusters.extend(new);
+            return Ok(());
+        }
         for cluster in part.start >> bits..((part.end - 1) >> bits) + 1 {
             let blocks = blocks_of(cluster, bits);
-            let owned = bits > 0 && self.mapping.cluster_is_mapped(inode, core, cluster)?;
+            let owned = self.mapping.cluster_is_mapped(inode, core, cluster)?;
             if !owned && !data.is_reserved(cluster) {
-                wants.clusters.push(cluster);
+                wants.clusters.push(cluster..cluster + 1);
                 wants.inserts += usize::from(amid);
-            } else if bits > 0 {
+            } else {
                 // One more run of dirty blocks in the cluster is an entry more, unless it goes on one that was counted.
                 let touched = part.start.max(blocks.start)..part.end.min(blocks.end);
                 let from = touched.start.saturating_sub(1).max(hole.start).max(blocks.start);
-                wants.inserts += usize::from(data.first_in(from..touched.end).is_none());
+                wants.inserts += usize::from(data.dirty.first_in(from..touched.end).is_none());
             }
         }
         Ok(())
@@ -191,14 +204,14 @@ impl Files {
             // A file that leaves its inode begins with an empty map, which has room.
             _ => return 0,
         }
-        let mut appended = data.reserved_len() + wants.clusters.len();
+        let mut appended = data.reserved_len() + usize_from_u64(wants.clusters());
         let mut inserts = data.inserts() + wants.inserts;
         if data.is_amid() {
             inserts += std::mem::take(&mut appended);
         }
         if inserts > 0 || self.volume.geometry().cluster_ratio() > 1 {
             // Runs are mapped in pieces that may meet inside of a cluster or of an unwritten extent.
-            inserts += (data.len() + wants.blocks) / self.piece_max(inode, core);
+            inserts += (data.dirty.len() + wants.blocks) / self.piece_max(inode, core);
         }
         blocks_for_entries(core.root(), self.volume.block_size(), appended, inserts)
             .saturating_sub(data.promised_to_mapping())
@@ -226,7 +239,7 @@ impl LockedFile<'_> {
 
     /// [`Self::promise_for_change`] as far as it goes with a core lock held: false when the data must be written back.
     pub(super) fn promise_entries(&mut self, core: &InodeCore, entries: usize) -> bool {
-        if self.data.is_empty() || self.files.volume.rules.promises != Promises::DataAndMapping {
+        if self.data.dirty.is_empty() || self.files.volume.rules.promises != Promises::DataAndMapping {
             return true;
         }
         self.data.note_amid();
@@ -241,21 +254,21 @@ impl LockedFile<'_> {
     /// Those of write-back.
     pub(super) fn promise_at_borders(&mut self, range: &Range<u32>) -> Result<()> {
         let bits = self.files.volume.geometry().cluster_ratio_bits();
-        if bits == 0 || self.data.is_empty() || range.is_empty() {
+        if bits == 0 || self.data.dirty.is_empty() || range.is_empty() {
             return Ok(());
         }
         for cluster in [range.start >> bits, (range.end - 1) >> bits] {
             let blocks = blocks_of(cluster, bits);
             let before = blocks.start..range.start.max(blocks.start);
             let behind = range.end.min(blocks.end)..blocks.end;
-            let left_over = self.data.first_in(before).or(self.data.first_in(behind)).is_some();
+            let left_over = self.data.dirty.first_in(before).or(self.data.dirty.first_in(behind)).is_some();
             if !left_over || self.data.is_reserved(cluster) {
                 continue;
             }
             if self.files.volume.space.reserve(self.ctx, 1, Pool::Reserve).is_err() {
                 return self.write_back();
             }
-            self.data.note_reserved(cluster);
+            self.data.note_reserved(cluster..cluster + 1);
         }
         Ok(())
     }
@@ -267,8 +280,7 @@ impl Files {
         debug_assert!(!blocks.is_empty(), "no block was mapped");
         let bits = self.volume.geometry().cluster_ratio_bits();
         let clusters = blocks.start >> bits..((blocks.end - 1) >> bits) + 1;
-        let ended = clusters.filter(|&cluster| data.take_reservation(cluster)).count();
-        self.volume.space.unreserve(ctx, u64_from_usize(ended));
+        self.volume.space.unreserve(ctx, u64::from(data.take_reservations(clusters)));
     }
 }
 
@@ -280,16 +292,16 @@ impl LockedFile<'_> {
         let bits = self.files.volume.geometry().cluster_ratio_bits();
         let clusters = range.start >> bits..((range.end - 1) >> bits) + 1;
         let mut ended = 0;
-        for cluster in self.data.reserved_in(clusters.clone()) {
+        for cluster in self.data.reserved_in(clusters.clone()).into_iter().flatten() {
             let is_border = bits > 0 && (cluster == clusters.start || cluster + 1 == clusters.end);
             // Where the mapping can not be read the reservation stays until the data is written or dropped.
             let is_mapped = || {
                 self.files.mapping.cluster_is_mapped(self.inode, &self.inode.core(), cluster).unwrap_or(false)
             };
             let needed =
-                self.data.first_in(blocks_of(cluster, bits)).is_some() && !(is_border && is_mapped());
-            if !needed && self.data.take_reservation(cluster) {
-                ended += 1;
+                self.data.dirty.first_in(blocks_of(cluster, bits)).is_some() && !(is_border && is_mapped());
+            if !needed {
+                ended += u64::from(self.data.take_reservations(cluster..cluster + 1));
             }
         }
         self.files.volume.space.unreserve(self.ctx, ended);

@@ -55,14 +55,14 @@ impl Files {
             let logical = u32_from_u64(at >> bits);
             let inside = usize_from_u64(at) % block_size;
             let here = usize_from_u64(at - offset);
-            if let Some(bytes) = data.block(logical) {
-                let n = (block_size - inside).min(usize_from_u64(end - at));
+            if let Some(bytes) = data.dirty.bytes_from(logical) {
+                let n = (bytes.len() - inside).min(usize_from_u64(end - at));
                 buf[here..here + n].copy_from_slice(&bytes[inside..inside + n]);
                 at += u64_from_usize(n);
                 continue;
             }
             let blocks_left = u32_from_u64((end - 1) >> bits) - logical + 1;
-            let next_dirty = data.first_in(logical..logical.saturating_add(blocks_left));
+            let next_dirty = data.dirty.first_in(logical..logical.saturating_add(blocks_left));
             let most = next_dirty.map_or(blocks_left, |dirty| dirty - logical);
             // What waits for its conversion is there although the mapping says zeroes.
             let most = most.min(data.unconverted.alike_until(logical) - logical);

@@ -93,8 +93,10 @@ impl Files {
             core.slot.set_changed(ctx.now);
         }
         // The size on disk falls now, and rises over dirty blocks only when they are written.
-        let dirty =
-            data.first_in(0..u32::MAX).map(|first| u64::from(first) << self.volume.geometry().block_bits());
+        let dirty = data
+            .dirty
+            .first_in(0..u32::MAX)
+            .map(|first| u64::from(first) << self.volume.geometry().block_bits());
         core.size = size;
         let on_disk = dirty.map_or(size, |dirty| size.min(dirty.max(core.slot.raw().size())));
         core.slot.raw_mut().set_size(on_disk);
@@ -108,7 +110,7 @@ impl Files {
         }
         data.pages.note_page(size);
         let logical = u32_from_u64(size / block_size);
-        if data.block(logical).is_none() {
+        if data.dirty.block(logical).is_none() {
             let core = inode.core();
             let here = self.mapping.lookup_block(inode, &core, logical)?;
             data.pages.note_lookup(core.extent_root(), &here, logical);
@@ -165,7 +167,7 @@ impl Files {
     /// Zeroes what a block that waits holds behind a size that lies in it.
     fn zero_waiting_tail(&self, data: &mut FileData, size: u64) {
         let inside = usize_from_u64(size % u64_from_usize(self.volume.block_size()));
-        if let Some(block) = data.block_mut(u32_from_u64(size >> self.volume.geometry().block_bits()))
+        if let Some(block) = data.dirty.block_mut(u32_from_u64(size >> self.volume.geometry().block_bits()))
             && inside > 0
         {
             block[inside..].fill(0);
@@ -180,7 +182,7 @@ impl LockedFile<'_> {
         let logical = u32_from_u64(bytes.start >> self.files.volume.geometry().block_bits());
         self.data.pages.note_page(bytes.start);
         let inside = self.files.inside_block(&bytes);
-        if let Some(block) = self.data.block_mut(logical) {
+        if let Some(block) = self.data.dirty.block_mut(logical) {
             block[inside].fill(0);
             return Ok(());
         }
@@ -279,7 +281,10 @@ impl LockedFile<'_> {
             }
         }
         self.files.forget_dirty(self.data, range.clone());
-        debug_assert!(self.data.first_in(range.clone()).is_none(), "dirty blocks of {range:?} are left");
+        debug_assert!(
+            self.data.dirty.first_in(range.clone()).is_none(),
+            "dirty blocks of {range:?} are left"
+        );
         self.settle_reservations(&range);
         Ok(())
     }
@@ -287,14 +292,14 @@ impl LockedFile<'_> {
     /// Makes ready for unmapping `range` amid a file: that may split an extent, for which there may be no room. Nothing has changed
     /// then, the dirty blocks included.
     pub(crate) fn prepare_hole(&mut self, range: &Range<u32>) -> Result<()> {
-        if self.data.has_more_than(range) {
+        if self.data.dirty.has_more_than(range) {
             self.promise_for_change(1)?;
         }
         self.prepare_removal(range)
     }
 
     fn prepare_removal(&mut self, range: &Range<u32>) -> Result<()> {
-        if self.data.has_more_than(range) {
+        if self.data.dirty.has_more_than(range) {
             self.promise_at_borders(range)?;
         }
         self.data.pages.forget_holes(range.clone());

@@ -137,7 +137,6 @@ impl LockedFile<'_> {
     /// One piece: reserve, read what is kept of partial blocks, raise the size, then change: what can fail comes first.
     pub(super) fn write_piece(&mut self, piece: Part<'_>) -> Result<()> {
         debug_assert!(!piece.bytes.is_empty(), "a piece without bytes");
-        let block_size = self.files.volume.block_size();
         let blocks = piece.blocks(self.files.volume.geometry().block_bits());
         self.prepare_growth(piece.range())?;
         self.promise(&blocks)?;
@@ -152,25 +151,12 @@ impl LockedFile<'_> {
                 return Err(error);
             }
         };
+        self.make_dirty(blocks.clone());
         for (logical, old) in edges {
-            self.add_dirty(logical, old);
+            self.data.dirty.fill(logical, 0, &old);
         }
-        let mut at = piece.offset;
-        for logical in blocks {
-            let inside = usize_from_u64(at) % block_size;
-            let n = (block_size - inside).min(usize_from_u64(piece.end() - at));
-            let part = piece.within(at..at + u64_from_usize(n)).bytes;
-            match self.data.block_mut(logical) {
-                Some(block) => block[inside..inside + n].copy_from_slice(part),
-                None => {
-                    let mut block = vec![0; block_size].into_boxed_slice();
-                    block[inside..inside + n].copy_from_slice(part);
-                    self.add_dirty(logical, block);
-                }
-            }
-            at += u64_from_usize(n);
-        }
-        debug_assert_eq!(at, piece.end(), "a piece was written in part");
+        let inside = usize_from_u64(piece.offset) % self.files.volume.block_size();
+        self.data.dirty.fill(blocks.start, inside, piece.bytes);
         Ok(())
     }
 }
@@ -187,7 +173,7 @@ impl Files {
             let covered =
                 bytes.start <= start && start + u64_from_usize(self.volume.block_size()) <= bytes.end;
             let is_known = edges.iter().any(|(known, _)| *known == logical);
-            if !covered && !is_known && data.block(logical).is_none() {
+            if !covered && !is_known && data.dirty.block(logical).is_none() {
                 edges.push((logical, self.read_block(inode, data, &core, logical)?));
             }
         }
@@ -220,12 +206,25 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Adds a dirty block; the first one sets the file's place in the order of write-back.
-    pub(crate) fn add_dirty(&mut self, logical: u32, block: Box<[u8]>) {
-        debug_assert_eq!(block.len(), self.files.volume.block_size(), "block {logical} is not whole");
-        self.files.note_dirtied(self.ctx, self.inode);
-        self.files.dirty_bytes.fetch_add(u64_from_usize(block.len()), Ordering::Relaxed);
-        self.data.insert(logical, block);
+    /// Makes blocks dirty, which the caller fills; the first one sets the file's place in the order of write-back.
+    fn make_dirty(&mut self, blocks: Range<u32>) {
+        let added = self.data.dirty.add(blocks, &self.files.buffers);
+        if added > 0 {
+            self.files.note_dirtied(self.ctx, self.inode);
+            let bytes = u64_from_usize(added * self.files.volume.block_size());
+            self.files.dirty_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds a dirty block that begins with `bytes` and has zeroes behind them.
+    pub(crate) fn add_dirty(&mut self, logical: u32, bytes: &[u8]) {
+        debug_assert!(self.data.dirty.block(logical).is_none(), "block {logical} is dirty");
+        self.make_dirty(logical..logical + 1);
+        if let Some(block) = self.data.dirty.block_mut(logical) {
+            let (content, rest) = block.split_at_mut(bytes.len());
+            content.copy_from_slice(bytes);
+            rest.fill(0);
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::mapping::ExtentStore;
 use crate::mapping::{How, Plan};
 use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeMap};
-use blockyard_disk::num::{low32, u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{low32, u64_from_usize};
 use blockyard_disk::{InodeNr, TxnId};
 use blockyard_sync::{AtomicU64, Ordering};
 use std::ops::Range;
@@ -117,7 +117,7 @@ impl LockedFile<'_> {
         let written = self.write_back_with(busy);
         if written.is_ok() {
             self.files.volume.inodes.table.note_clean_data(self.inode);
-            if !self.data.is_empty() {
+            if !self.data.dirty.is_empty() {
                 self.files.note_dirtied(self.ctx, self.inode);
             }
         }
@@ -197,7 +197,7 @@ impl LockedFile<'_> {
     /// Writes the dirty blocks of a range. When nothing waits any more the size on disk is what users see: no later write-back
     /// would come to raise it.
     pub(crate) fn write_back_range(&mut self, range: Range<u32>) -> Result<()> {
-        if self.data.first_in(range.clone()).is_some() && self.data.has_more_than(&range) {
+        if self.data.dirty.first_in(range.clone()).is_some() && self.data.dirty.has_more_than(&range) {
             // What stays may come to lie amid what is mapped now.
             self.promise_for_change(0)?;
         }
@@ -207,7 +207,7 @@ impl LockedFile<'_> {
     }
 
     fn settle_size_if_clean(&self) -> Result<()> {
-        let is_all = self.data.is_empty() && self.data.unconverted.is_empty();
+        let is_all = self.data.dirty.is_empty() && self.data.unconverted.is_empty();
         if is_all { self.files.settle_size(self.ctx, self.inode) } else { Ok(()) }
     }
 
@@ -277,9 +277,15 @@ impl LockedFile<'_> {
 
     fn write_back_with(&mut self, busy: Busy) -> Result<()> {
         self.write_range(0..u32::MAX, busy)?;
-        debug_assert!(busy == Busy::PassOver || self.data.is_empty(), "what is written back waits no more");
+        debug_assert!(
+            busy == Busy::PassOver || self.data.dirty.is_empty(),
+            "what is written back waits no more"
+        );
         self.files.settle_mapping_promise(self.ctx, self.data);
-        debug_assert!(!self.data.is_empty() || self.data.reserved_len() == 0, "space is promised to no data");
+        debug_assert!(
+            !self.data.dirty.is_empty() || self.data.reserved_len() == 0,
+            "space is promised to no data"
+        );
         self.discard_if_unneeded();
         self.settle_size_if_clean()
     }
@@ -335,7 +341,7 @@ impl LockedFile<'_> {
         let changes = plan.is_some() || unwritten;
         if changes {
             let is_last = self.data.unconverted.is_empty()
-                && !self.data.has_more_than(&piece)
+                && !self.data.dirty.has_more_than(&piece)
                 && !self.files.writing.is_told_of_io();
             if self.files.map_written(self.ctx, self.inode, (&piece, written), plan, is_last)? {
                 self.data.unconverted.push(piece.clone());
@@ -461,26 +467,10 @@ impl Files {
         lower(&self.dirty_bytes, u64_from_usize(dropped * self.volume.block_size()));
     }
 
-    /// Writes dirty blocks to their place with few calls.
+    /// Writes dirty blocks to their place, from where they lie.
     fn write_blocks(&self, data: &FileData, blocks: Range<u32>, physical: u64) -> Result<()> {
-        let bits = self.volume.geometry().block_bits();
-        let block_size = self.volume.block_size();
-        let per_call = (1 << 20 >> bits).max(1);
-        let mut together = Vec::new();
-        for start in blocks.clone().step_by(per_call) {
-            let end = blocks.end.min(start.saturating_add(u32::try_from(per_call).unwrap_or(1)));
-            together.clear();
-            together.reserve(usize_from_u32(end - start) * block_size);
-            for logical in start..end {
-                match data.block(logical) {
-                    Some(bytes) => together.extend_from_slice(bytes),
-                    None => together.resize(together.len() + block_size, 0),
-                }
-            }
-            let place = physical + u64::from(start - blocks.start);
-            self.volume.device.write_at(place << bits, &together)?;
-        }
-        Ok(())
+        let place = physical << self.volume.geometry().block_bits();
+        Ok(self.volume.device.write_vectored_at(place, &data.dirty.slices(blocks))?)
     }
 }
 

@@ -265,9 +265,9 @@ impl Inode {
         !self.is_dirty()
             && !self.lost_data.load(Ordering::Relaxed)
             && self.opens.load(Ordering::Relaxed) == 0
-            && self
-                .try_write()
-                .is_some_and(|data| data.is_empty() && data.unconverted.is_empty() && !data.is_promised())
+            && self.try_write().is_some_and(|data| {
+                data.dirty.is_empty() && data.unconverted.is_empty() && !data.is_promised()
+            })
             && self.core.try_write().is_some_and(|core| core.owes_nothing())
     }
 }

@@ -359,15 +359,15 @@ const fn border(logical: u32) -> Extent {
 
 /// The indirect blocks over every array of pointers with a block of `new` in which nothing was reserved yet, those that
 /// are there already included.
-pub(crate) fn blocks_for_arrays(block_bits: u32, data: &FileData, new: &[u32]) -> u64 {
+pub(crate) fn blocks_for_arrays(block_bits: u32, data: &FileData, new: &[Range<u32>]) -> u64 {
     let mut last = 0..0;
     let mut wanted = 0;
-    for &logical in new.iter().filter(|&&logical| logical >= u32_from_usize(DIRECT)) {
+    for logical in new.iter().cloned().flatten().filter(|&logical| logical >= u32_from_usize(DIRECT)) {
         if last.contains(&logical) {
             continue;
         }
         let (array, levels) = array_of(logical, block_bits - 2);
-        if data.first_reserved_in(array.clone()).is_none() {
+        if !data.has_reserved_in(&array) {
             wanted += levels;
         }
         last = array;

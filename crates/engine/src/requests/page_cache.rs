@@ -3,14 +3,13 @@
 //! What was observed is in docs/format-notes.md, "When space gets short".
 
 mod folios;
-mod holes;
 
 use super::{FailedClaim, Promises, Rules};
 use crate::extents::{self, Lookup};
 use crate::options::OpenOptions;
 use crate::pool::Pool;
+use crate::range_set::RangeSet;
 use folios::Folios;
-use holes::Holes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -52,7 +51,13 @@ pub(crate) enum CachedAs {
 #[derive(Debug, Default)]
 pub(super) struct CachedFile {
     pub(super) folios: Folios,
-    pub(super) holes: Holes,
+    /// Ranges that Linux remembers as holes. Linux 6.18 caches the state of ranges of blocks beside the extent tree. A range that it
+    /// remembers as a hole may be shorter than the hole, since what was freed beside it is not remembered with it; `fallocate` then
+    /// asks for blocks in pieces that end there. Observed with the tracepoints of the status tree: a look-up that finds a hole
+    /// remembers it, as far as nothing in it waits for its place; a punched hole is remembered as such; truncation forgets what it
+    /// cuts off, collapse and insert range everything from their start on. Whoever reads an extent tree that is no more than its
+    /// root remembers all holes between its extents, but not one of which a part is known.
+    pub(super) holes: RangeSet,
     /// What its dirty blocks were mapped to when they became dirty.
     kinds: BTreeMap<u32, CachedAs>,
 }
@@ -118,14 +123,14 @@ impl CachedFile {
             let start =
                 if self.kinds.range(hole.start..logical).next().is_some() { logical } else { hole.start };
             let end = self.kinds.range(logical..hole.end).next().map_or(hole.end, |(&block, _)| block);
-            self.holes.remember(start..end);
+            self.holes.insert(start..end);
         }
     }
 
     /// Remembers a hole between extents that were read together, if no part of it is known.
     fn remember_gap(&mut self, gap: Range<u32>) {
         if !self.holes.touches(&gap) && self.kinds.range(gap.clone()).next().is_none() {
-            self.holes.remember(gap);
+            self.holes.insert(gap);
         }
     }
 
@@ -133,7 +138,7 @@ impl CachedFile {
     pub(super) fn forget_clean(&mut self, is_dirty: impl Fn(Range<u64>) -> bool, holes: bool) {
         self.folios.keep(is_dirty);
         if holes {
-            self.holes = Holes::default();
+            self.holes = RangeSet::default();
         }
     }
 }
@@ -149,7 +154,7 @@ mod tests {
         cached.note_kind(4, CachedAs::Delayed);
         cached.remember_hole(2..u32::MAX, 7);
         assert_eq!([5, 6, 7, 9].map(|block| known(&cached, block).is_some()), [false, false, true, true]);
-        cached.holes.forget(7..8);
+        cached.holes.remove(7..8);
         cached.note_kind(7, CachedAs::Delayed);
         cached.remember_hole(2..u32::MAX, 5);
         assert_eq!([4, 5, 6, 7].map(|block| known(&cached, block)), [None, Some(7), Some(7), None]);

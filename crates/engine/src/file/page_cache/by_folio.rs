@@ -63,7 +63,10 @@ impl PageCache {
     fn dirty_before_hole(&self, file: &mut LockedFile<'_>, blocks: Range<u32>, size: u64) -> Result<()> {
         let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << file.files.volume.geometry().block_bits())));
         for logical in blocks.start..end.max(blocks.start) {
-            if !self.delays || file.data.block(logical).is_some() || file.data.unconverted.covers(logical) {
+            if !self.delays
+                || file.data.dirty.block(logical).is_some()
+                || file.data.unconverted.covers(logical)
+            {
                 continue;
             }
             let Some(extent) =
@@ -73,7 +76,7 @@ impl PageCache {
             };
             if extent.unwritten {
                 file.data.pages.note_kind(logical, CachedAs::Unwritten);
-                file.add_dirty(logical, vec![0; file.files.volume.block_size()].into_boxed_slice());
+                file.add_dirty(logical, &[]);
             }
         }
         Ok(())
@@ -112,7 +115,7 @@ impl PageCache {
         let extents = file.inode.core().map == InodeMap::Extents;
         let how = How { unwritten: extents, pool: Pool::Ordinary, exact: false };
         for logical in blocks {
-            if file.data.block(logical).is_some() {
+            if file.data.dirty.block(logical).is_some() {
                 continue;
             }
             file.end_io_beside()?;
@@ -150,7 +153,7 @@ fn place_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
 fn note_cached(file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
     let core = file.inode.core();
     for logical in blocks {
-        if file.data.block(logical).is_none() {
+        if file.data.dirty.block(logical).is_none() {
             let here = file.files.mapping.lookup_block(file.inode, &core, logical)?;
             file.data.pages.note_lookup(core.extent_root(), &here, logical);
             file.data.pages.forget_holes(logical..logical + 1);
@@ -192,7 +195,7 @@ mod tests {
         let refused = fs.write(&ctx, inode, 4 << 12, &[7; 4 << 12]);
         assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
         let file = fs.volume.inodes.inode(inode).unwrap();
-        let waiting = file.read().runs_in(0..100);
+        let waiting = file.read().dirty.runs_in(0..100);
         assert!(matches!(&waiting[..], [one] if *one == (4..5)), "{waiting:?}");
         fs.fsync(&ctx, inode).unwrap();
         let state = |logical| {
