@@ -6,8 +6,9 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use blockyard_testkit::{leftovers, wait_until};
 use rustix::fs::{FlockOperation, flock};
 
 const NEEDS: [&str; 7] = ["root", "mount", "umount", "losetup", "mke2fs", "e2fsck", "kill"];
@@ -31,20 +32,6 @@ fn start(line: &str, scratch: &Path) -> Child {
 
 fn kill(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().unwrap().success());
-}
-
-/// Mounts, loop devices and files below a folder; trace instances whose makers are gone.
-fn leftovers(scratch: &Path) -> Vec<String> {
-    let text = scratch.to_str().unwrap();
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-    let mut found: Vec<String> =
-        mounts.lines().filter(|line| line.contains(text)).map(str::to_owned).collect();
-    for device in fs::read_dir("/sys/block").unwrap().flatten() {
-        let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
-        found.extend(backing.contains(text).then_some(backing));
-    }
-    found.extend(fs::read_dir(scratch).unwrap().flatten().map(|entry| entry.path().display().to_string()));
-    found
 }
 
 /// Names of trace instances that are the lab's and whose note is gone.
@@ -76,14 +63,6 @@ fn settings() -> Vec<String> {
         "dirty_writeback_centisecs",
     ];
     names.iter().map(|name| fs::read_to_string(format!("/proc/sys/vm/{name}")).unwrap()).collect()
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{what}: not within 30 s");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Nothing took down what an interrupted comparison or a judge had made.

@@ -4,8 +4,9 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use blockyard_testkit::{leftovers, wait_until};
 use serde_json::Value;
 
 const NEEDS: [&str; 4] = ["root", "mount", "umount", "mountpoint"];
@@ -14,30 +15,6 @@ fn command(scratch: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
     command.args(["lab", "run"]).args(arguments).args(["--beside", "kernel"]).env("TMPDIR", scratch);
     command
-}
-
-/// Mounts below a directory, and loop devices of files in it.
-fn leftovers(scratch: &Path) -> Vec<String> {
-    let scratch = scratch.to_str().unwrap();
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-    let mut found: Vec<String> =
-        mounts.lines().filter(|line| line.contains(scratch)).map(str::to_owned).collect();
-    for device in std::fs::read_dir("/sys/block").unwrap().flatten() {
-        let backing = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
-        found.extend(backing.contains(scratch).then_some(backing));
-    }
-    found.extend(
-        std::fs::read_dir(scratch).unwrap().flatten().map(|entry| entry.path().display().to_string()),
-    );
-    found
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{what}: not within 30 s");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// In lockstep both sides make the same decisions on the same image: what lies there is equal.

@@ -10,16 +10,20 @@ pub mod coverage;
 pub mod crash;
 pub mod fill;
 pub mod images;
+mod leftovers;
 pub mod mutate;
 pub mod oracle;
 pub mod repair;
 pub mod seed;
 mod sparse_bytes;
 pub mod tree;
+mod wait;
 
+pub use leftovers::leftovers;
 pub use oracle::{
     LoopDevice, LoopMount, Verdict, e2fsck_bounded, e2fsck_bounded_with, e2fsck_clean, have_tool, is_root,
     mke2fs, require, run, stay_on_one_cpu,
 };
 pub use seed::{byte_range, full_matrix, seed};
 pub use sparse_bytes::SparseBytes;
+pub use wait::wait_until;

@@ -1,0 +1,99 @@
+//! What an inode has beside its content: owner, permissions, times, extended attributes, flags.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use blockyard_disk::inode::InodeFlags;
+use blockyard_disk::{InodeNr, Timestamp};
+use blockyard_engine::{Error, SetAttributes, XattrMode};
+
+use super::Copy;
+use crate::commands::host::{self, Links};
+use crate::commands::volume::AtPath;
+
+/// Flags that are copied: those that chattr sets and the image keeps for everybody.
+const COPIED_FLAGS: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR);
+
+impl Copy<'_, '_> {
+    /// Owner, permissions, extended attributes and times.
+    pub(super) fn attributes(
+        &mut self,
+        inode: InodeNr,
+        (source, links): (&Path, Links),
+        metadata: &Metadata,
+        path: &[u8],
+    ) -> Result<()> {
+        let (fs, ctx) = (&self.volume.fs, &self.volume.ctx);
+        if !self.args.no_xattrs {
+            for (name, value) in host::xattrs(source, links)? {
+                match fs.set_xattr(ctx, inode, &name, &value, XattrMode::Set) {
+                    // Attributes of other file systems mean nothing in this one.
+                    Err(Error::NotSupported(_)) => self.left_out.attributes += 1,
+                    done => done.at(path).with_context(|| about_attribute(&name, value.len()))?,
+                }
+            }
+        }
+        let (accessed, modified) = self.times(metadata);
+        let changes = SetAttributes {
+            permissions: (!metadata.is_symlink()).then(|| host::permissions(metadata)),
+            uid: Some(self.owner.uid.unwrap_or(metadata.uid())),
+            gid: Some(self.owner.gid.unwrap_or(metadata.gid())),
+            accessed,
+            modified: Some(modified),
+        };
+        Ok(fs.set_attributes(ctx, inode, &changes).at(path)?)
+    }
+
+    /// The times of the last access and of the last change that a copy gets.
+    fn times(&self, metadata: &Metadata) -> (Option<Timestamp>, Timestamp) {
+        let time = |seconds, nanoseconds: i64| Timestamp {
+            seconds,
+            nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
+        };
+        let modified = time(metadata.mtime(), metadata.mtime_nsec());
+        if let Some(latest) = self.volume.fixed_time {
+            let modified = modified.min(latest);
+            return (Some(modified), modified);
+        }
+        let accessed = time(metadata.atime(), metadata.atime_nsec());
+        (self.args.preserve_atime.then_some(accessed), modified)
+    }
+
+    /// Gives an inode the flags that chattr sets. They come last: an immutable inode takes nothing else.
+    pub(super) fn set_flags(&self, inode: InodeNr, flags: u32, path: &[u8]) -> Result<()> {
+        let wanted = InodeFlags::from_bits_retain(flags) & COPIED_FLAGS;
+        let now = self.volume.fs.attributes(inode).at(path)?.flags;
+        if InodeFlags::from_bits_retain(now) & COPIED_FLAGS != wanted {
+            self.volume.fs.set_flags(&self.volume.ctx, inode, wanted.bits()).at(path)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the flags of inodes that have all their names now.
+    pub(super) fn set_late_flags(&mut self) -> Result<()> {
+        for (inode, flags, path) in std::mem::take(&mut self.flags) {
+            let done = self.set_flags(inode, flags, &path);
+            self.volume.settle(done)?;
+        }
+        Ok(())
+    }
+}
+
+/// What to know and do when an attribute cannot be set.
+fn about_attribute(name: &[u8], length: usize) -> String {
+    let name = String::from_utf8_lossy(name);
+    format!(
+        "attribute {name} of {length} bytes (those of a file share its inode and one block, unless the file system was \
+         made with -O ea_inode; --no-xattrs leaves them out)"
+    )
+}

@@ -1,0 +1,22 @@
+//! What a program that was ended may have left in the system.
+
+use std::path::Path;
+
+/// Mounts below a folder, loop devices of files in it, and the files.
+///
+/// # Panics
+/// When the folder, the mounts or the devices cannot be listed.
+#[must_use]
+pub fn leftovers(folder: &Path) -> Vec<String> {
+    let text = folder.to_str().expect("test folders have UTF-8 names");
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("the mounts");
+    let mut found: Vec<String> =
+        mounts.lines().filter(|line| line.contains(text)).map(str::to_owned).collect();
+    for device in std::fs::read_dir("/sys/block").expect("the block devices").flatten() {
+        let backing = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        found.extend(backing.contains(text).then_some(backing));
+    }
+    let files = std::fs::read_dir(folder).expect("the folder").flatten();
+    found.extend(files.map(|entry| entry.path().display().to_string()));
+    found
+}

@@ -1,0 +1,20 @@
+//! Waiting for what other processes do.
+
+use std::time::{Duration, Instant};
+
+/// Longest wait: far beyond what a loaded machine needs, so that a test that hangs ends with a word.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Time between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Waits until something holds.
+///
+/// # Panics
+/// With `what` when it does not within half a minute.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < LONGEST, "{what}: not within {LONGEST:?}");
+        std::thread::sleep(PAUSE);
+    }
+}
