@@ -1,7 +1,8 @@
 //! The whole measurement: loads by image kinds, recorded, replayed, summed up and printed as a table.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
+
+use blockyard_lab::figures::Table;
 
 use super::images::{IMAGES, ImageKind, image_kind};
 use super::kernel;
@@ -28,26 +29,46 @@ pub struct Plan {
     pub every: usize,
 }
 
-/// Runs a plan; `each` sees every result as it comes.
+impl Plan {
+    /// The pairs of image kind and load to record, in order.
+    ///
+    /// # Errors
+    /// With a name that is unknown.
+    pub fn pairs(&self) -> anyhow::Result<Vec<(ImageKind, Load)>> {
+        let loads = chosen(&self.loads, &LOADS, load_named, "load")?;
+        let images = chosen(&self.images, &IMAGES, image_kind, "image kind")?;
+        let mut pairs = Vec::new();
+        for (row, &image) in images.iter().enumerate() {
+            for (column, &load) in loads.iter().enumerate() {
+                if (row + column).is_multiple_of(self.every.max(1)) && fits(image, load) {
+                    pairs.push((image, load));
+                }
+            }
+        }
+        Ok(pairs)
+    }
+}
+
+/// Runs a plan; `progress` is told before each pair (its number from 1, and its name), `each` sees every result as it comes.
 ///
 /// # Errors
 /// When something is missing on this machine (with its name), a name is unknown, or recording or replay fail.
-pub fn run(plan: &Plan, mut each: impl FnMut(&Agreement)) -> anyhow::Result<Vec<Agreement>> {
-    let loads = chosen(&plan.loads, &LOADS, load_named, "load")?;
-    let images = chosen(&plan.images, &IMAGES, image_kind, "image kind")?;
+pub fn run(
+    plan: &Plan,
+    mut progress: impl FnMut(usize, &str),
+    mut each: impl FnMut(&Agreement),
+) -> anyhow::Result<Vec<Agreement>> {
+    let pairs = plan.pairs()?;
     if let Some(missing) = kernel::missing() {
         anyhow::bail!("cannot record decisions of the kernel here: missing {missing}");
     }
     blockyard_lab::scratch::clean_leftovers();
     let mut results = Vec::new();
-    for (row, &image) in images.iter().enumerate() {
-        for (column, &load) in loads.iter().enumerate() {
-            if (row + column).is_multiple_of(plan.every.max(1)) && fits(image, load) {
-                let result = one(plan, image, load)?;
-                each(&result);
-                results.push(result);
-            }
-        }
+    for (index, (image, load)) in pairs.into_iter().enumerate() {
+        progress(index + 1, &format!("{} on {}", load.name, image.name));
+        let result = one(plan, image, load)?;
+        each(&result);
+        results.push(result);
     }
     Ok(results)
 }
@@ -81,29 +102,29 @@ fn recording_path(directory: &Path, image: &str, load: &str) -> PathBuf {
     directory.join(format!("{image}.{load}.jsonl"))
 }
 
-/// The results as a Markdown table, one row a recording and a last row for all.
+/// The results as a table, one row a recording and a last row for all.
 #[must_use]
-pub fn table(results: &[Agreement]) -> String {
-    let mut text = heading();
+pub fn table(results: &[Agreement]) -> Table {
+    let mut table = heading();
     for one in results {
-        row(&mut text, &one.image, &one.load, scan(one), one);
+        table.push(row([&one.image, &one.load, scan(one)], one));
     }
-    row(&mut text, "all", "all", "both", &total(results));
-    text
+    table.push(row(["all", "all", "both"], &total(results)));
+    table
 }
 
 /// The same summed up: a row an image kind, a row a load, and the last row for all.
 #[must_use]
-pub fn summary(results: &[Agreement]) -> String {
-    let mut text = heading();
+pub fn summary(results: &[Agreement]) -> Table {
+    let mut table = heading();
     for (image, sum) in sums(results, |one| &one.image) {
-        row(&mut text, image, "all", scan(&sum), &sum);
+        table.push(row([image, "all", scan(&sum)], &sum));
     }
     for (load, sum) in sums(results, |one| &one.load) {
-        row(&mut text, "all", load, "both", &sum);
+        table.push(row(["all", load, "both"], &sum));
     }
-    row(&mut text, "all", "all", "both", &total(results));
-    text
+    table.push(row(["all", "all", "both"], &total(results)));
+    table
 }
 
 /// The sums of the results that have a name in common, in the order in which the names come.
@@ -125,24 +146,34 @@ fn scan(one: &Agreement) -> &'static str {
     if one.optimize_scan { "optimized" } else { "linear" }
 }
 
-fn heading() -> String {
-    String::from(
-        "| image | load | scan | requests | searches | placements % | criteria % | candidates % | groups % | \
-         decisions % | mb_groups | summary | mb_stats |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-    )
+fn heading() -> Table {
+    let heads = [
+        "image",
+        "load",
+        "scan",
+        "requests",
+        "searches",
+        "placements %",
+        "criteria %",
+        "candidates %",
+        "groups %",
+        "decisions %",
+        "mb_groups",
+        "summary",
+        "mb_stats",
+    ];
+    Table::new("requests into the kernel's block allocator, and how many of them ours decides alike", heads)
+        .with_keys(3)
 }
 
-fn row(text: &mut String, image: &str, load: &str, scan: &str, one: &Agreement) {
+fn row(names: [&str; 3], one: &Agreement) -> Vec<String> {
     // Nothing of nothing is no share.
     let cut = |part, whole| if whole == 0 { "-".to_owned() } else { format!("{:.3}", share(part, whole)) };
     let of = |part| cut(part, one.searches);
-    let equal = |equal: bool| if equal { "equal" } else { "differs" };
-    // Writing to a string can not fail.
-    let _ = writeln!(
-        text,
-        "| {image} | {load} | {scan} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-        one.requests,
-        one.searches,
+    let equal = |equal: bool| if equal { "equal" } else { "differs" }.to_owned();
+    let figures = [
+        one.requests.to_string(),
+        one.searches.to_string(),
         cut(one.placements, one.requests),
         of(one.criteria),
         of(one.candidates),
@@ -151,7 +182,8 @@ fn row(text: &mut String, image: &str, load: &str, scan: &str, one: &Agreement) 
         equal(one.mb_groups),
         equal(one.summary),
         equal(one.stats),
-    );
+    ];
+    names.map(str::to_owned).into_iter().chain(figures).collect()
 }
 
 /// The sum of all results; its `first` is the first difference of any.
@@ -190,15 +222,12 @@ mod tests {
             stats,
             ..Agreement::default()
         };
-        let text = summary(&[one("a", "x", true), one("a", "y", false), one("b", "x", true)]);
-        let rows: Vec<&str> = text.lines().skip(2).collect();
+        let rows = summary(&[one("a", "x", true), one("a", "y", false), one("b", "x", true)]).rows;
         assert_eq!(rows.len(), 5);
-        let stats: Vec<bool> = rows.iter().map(|row| row.ends_with("equal |")).collect();
-        assert_eq!(stats, [false, true, true, false, false], "{text}");
-        assert!(
-            rows[0].starts_with("| a | all | linear | 20 |")
-                && rows[4].starts_with("| all | all | both | 30 |")
-        );
+        let stats: Vec<bool> = rows.iter().map(|row| row[12] == "equal").collect();
+        assert_eq!(stats, [false, true, true, false, false], "{rows:?}");
+        assert_eq!(rows[0][..4], ["a", "all", "linear", "20"]);
+        assert_eq!(rows[4][..4], ["all", "all", "both", "30"]);
     }
 
     #[test]
@@ -206,9 +235,9 @@ mod tests {
         let nearly = Agreement { requests: 1_000_000, placements: 999_999, ..Agreement::default() };
         let sum = total(&[nearly.clone(), nearly]);
         assert!(sum.percent() < 100.0);
-        assert!(!table(&[sum]).contains("100.000 |  "));
+        assert_eq!(table(&[sum]).rows[0][5], "99.999");
         assert!((share(0, 0) - 100.0).abs() < f64::EPSILON);
         let nothing = table(&[Agreement { requests: 0, ..Agreement::default() }]);
-        assert!(nothing.lines().nth(2).unwrap().contains("| 0 | 0 | - | - | - | - | - |"), "{nothing}");
+        assert_eq!(nothing.rows[0][3..10], ["0", "0", "-", "-", "-", "-", "-"]);
     }
 }

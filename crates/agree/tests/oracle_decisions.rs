@@ -21,8 +21,8 @@ fn every_recorded_decision_is_ours_too() {
         keep: None,
         every: if full { 1 } else { 19 },
     };
-    let results = run(&plan, |_| {}).unwrap();
-    println!("{}", table(&results));
+    let results = run(&plan, |_, _| (), |_| ()).unwrap();
+    println!("{}", table(&results).markdown());
     let all = total(&results);
     assert!(all.requests > 100, "only {} requests were recorded", all.requests);
     let is_equal = all.first.is_none();

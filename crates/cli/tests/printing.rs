@@ -279,6 +279,49 @@ fn progress_says_how_much_is_left_and_only_on_a_terminal() {
     );
 }
 
+/// `rm -r` counted names without saying of how many, and the lab's smaller commands showed a wheel.
+#[test]
+fn progress_of_what_is_counted_says_of_how_many() {
+    if !require(&["script"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, tree) = (folder.path().join("image"), folder.path().join("tree"));
+    done(&[OsStr::new("mkfs"), image.as_os_str(), OsStr::new("64M"), OsStr::new("-N"), OsStr::new("9000")]);
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("0"), "").unwrap();
+    for number in 1..60_000 {
+        std::fs::hard_link(tree.join("0"), tree.join(number.to_string())).unwrap();
+    }
+    done(&[
+        OsStr::new("put"),
+        OsStr::new("-r"),
+        OsStr::new("--quiet"),
+        image.as_os_str(),
+        tree.as_os_str(),
+        OsStr::new("/"),
+    ]);
+    // Stopped as soon as it says anything at all, until a line must have been drawn.
+    let stopped = |words: &str| {
+        format!("$B {words} & p=$!; sleep 0.05; kill -STOP $p; sleep 1.3; kill -CONT $p; wait $p")
+    };
+    let text = on_terminal(&stopped("rm -r $I /tree"), &image);
+    for part in ["rm: ", " of 60,001 names (", " %), ", " left"] {
+        assert!(text.contains(part), "{part}: {text:?}");
+    }
+    let text = on_terminal(&stopped("lab census"), &image);
+    for part in ["lab census: ", " of 14: linux-6.1"] {
+        assert!(text.contains(part), "{part}: {text:?}");
+    }
+    let text = on_terminal(
+        "$B lab journal --workers 1 --ops 100 --repeat 1 --threads 2 --fsyncs 20 --flush-us 50000",
+        &image,
+    );
+    for part in ["lab journal: ", " of ", ": 2 threads that fsync, a flush of 50.0 ms"] {
+        assert!(text.contains(part), "{part}: {text:?}");
+    }
+}
+
 /// Sizes were told in blocks, bytes and MiB, and one of a thing in the plural.
 #[test]
 fn summaries_are_for_people() {

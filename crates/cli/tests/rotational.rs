@@ -66,3 +66,18 @@ fn directories_are_packed_where_the_device_has_seek_times() {
     let disk = runs(&put(folder.path(), "disk", &["--rotational", "on"]));
     assert!(disk <= 3 && (4..=30).contains(&ssd), "{ssd} runs without seek times, {disk} with");
 }
+
+/// The help did not say that a fixed time decides it: the same input gives the same bytes on every machine.
+#[test]
+fn help_says_what_decides_when_nobody_does() {
+    for command in [&["put"][..], &["lab", "run"]] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_blockyard")).args(command).arg("--help").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let auto = words.split("- auto: ").nth(1).unwrap().split("- on: ").next().unwrap();
+        for part in ["What a block device says", "off for a file", "in memory", "SOURCE_DATE_EPOCH"] {
+            assert!(auto.contains(part), "{command:?}: {part}: {auto}");
+        }
+    }
+}

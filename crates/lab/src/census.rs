@@ -101,12 +101,19 @@ impl Taken {
     }
 }
 
-/// Runs the load under every arm.
+/// How many arms there are.
+pub const ARMS_IN_ALL: usize = ARMS.len();
+
+/// Runs the load under every arm; `progress` is told before each: its number from 1, and its policy.
 ///
 /// # Errors
 /// Of the allocator; none is expected.
-pub fn run(seed: u64) -> Result<Vec<CensusRow>> {
-    ARMS.iter().map(|(arm, policy)| Load::new(policy, seed)?.run(arm).context(*arm)).collect()
+pub fn run(seed: u64, mut progress: impl FnMut(usize, &str)) -> Result<Vec<CensusRow>> {
+    let one = |(index, (arm, policy)): (usize, &(&'static str, &'static str))| {
+        progress(index + 1, policy);
+        Load::new(policy, seed)?.run(arm).context(*arm)
+    };
+    ARMS.iter().enumerate().map(one).collect()
 }
 
 /// The rows as a table.
@@ -285,7 +292,7 @@ mod tests {
     /// The bars, and which patch removes which: each only what it is about.
     #[test]
     fn each_patch_removes_its_own_locks() {
-        let rows = run(1).unwrap();
+        let rows = run(1, |_, _| ()).unwrap();
         println!("{}", table(&rows).markdown());
         let base = row(&rows, "none");
         assert!(base.allocations > 3000 && base.freed > 2000, "{base:?}");
@@ -316,7 +323,7 @@ mod tests {
     fn the_documented_table_is_true() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/experiments/lock-census.md");
         let documented = std::fs::read_to_string(path).unwrap();
-        let table = table(&run(1).unwrap()).markdown();
+        let table = table(&run(1, |_, _| ()).unwrap()).markdown();
         assert!(
             documented.contains(table.trim()),
             "docs/experiments/lock-census.md shows another table:\n{table}"

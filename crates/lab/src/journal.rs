@@ -17,6 +17,7 @@ use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::count_as_f64;
 use blockyard_engine::{FileSystem, JournalUse, NewInode, OpenOptions, mkfs};
+use blockyard_inspect::units::{self, counted};
 use blockyard_sync::{Native, locks_taken};
 use serde::Serialize;
 
@@ -112,11 +113,22 @@ pub struct Outcome {
     pub sharing: Vec<SharingRow>,
 }
 
-/// Measures.
+impl Plan {
+    /// How many parts a measurement has: the rows of the tables, and where locks are counted one for all of them.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.workers.len() + usize::from(COUNTS_LOCKS) + self.flush_us.len() * self.threads.len()
+    }
+}
+
+/// Whether this build counts the locks that a thread takes.
+const COUNTS_LOCKS: bool = cfg!(debug_assertions);
+
+/// Measures; `progress` is told before each of [`Plan::parts`]: its number from 1, and its name.
 ///
 /// # Errors
 /// What is wrong with the plan; of the engine.
-pub fn run(plan: &Plan) -> Result<Outcome> {
+pub fn run(plan: &Plan, mut progress: impl FnMut(usize, &str)) -> Result<Outcome> {
     ensure!(
         plan.ops > 0 && plan.repeat > 0 && plan.fsyncs > 0,
         "--ops, --repeat and --fsyncs take numbers from 1 up"
@@ -126,11 +138,28 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
         "--workers and --threads take numbers from 1 to 4096"
     );
     let policy = Policy::parse(&plan.policy).with_context(|| format!("--policy {}", plan.policy))?;
-    let cost = plan.workers.iter().map(|&workers| cost(plan, policy, workers)).collect::<Result<_>>()?;
-    let locks = if cfg!(debug_assertions) { locks(plan, policy)? } else { Vec::new() };
-    let cells = plan.flush_us.iter().flat_map(|&us| plan.threads.iter().map(move |&threads| (threads, us)));
-    let sharing = cells.map(|(threads, us)| sharing(plan, threads, us)).collect::<Result<_>>()?;
-    Ok(Outcome { cost, locks, sharing })
+    let mut part = 0;
+    let mut begin = |name: String| {
+        part += 1;
+        progress(part, &name);
+    };
+    let mut outcome = Outcome { cost: Vec::new(), locks: Vec::new(), sharing: Vec::new() };
+    for &workers in &plan.workers {
+        begin(format!("fallocate2, {}", counted(workers.into(), "worker")));
+        outcome.cost.push(cost(plan, policy, workers)?);
+    }
+    if COUNTS_LOCKS {
+        begin("locks of fallocate2".to_owned());
+        outcome.locks = locks(plan, policy)?;
+    }
+    for &flush_us in &plan.flush_us {
+        for &threads in &plan.threads {
+            let flush = units::micros(count_as_f64(flush_us));
+            begin(format!("{} that fsync, a flush of {flush}", counted(threads.into(), "thread")));
+            outcome.sharing.push(sharing(plan, threads, flush_us)?);
+        }
+    }
+    Ok(outcome)
 }
 
 /// One run of `fallocate2`.
@@ -395,7 +424,9 @@ mod tests {
 
     #[test]
     fn fsyncs_share_commits_and_operations_no_lock() {
-        let outcome = run(&plan()).unwrap();
+        let mut parts = Vec::new();
+        let outcome = run(&plan(), |part, _| parts.push(part)).unwrap();
+        assert_eq!(parts, (1..=plan().parts()).collect::<Vec<_>>());
         let [sharing] = &outcome.sharing[..] else { panic!("{:?}", outcome.sharing) };
         assert_eq!(sharing.fsyncs, 160);
         assert!(sharing.commits * 3 <= sharing.fsyncs, "{sharing:?}");
@@ -409,8 +440,8 @@ mod tests {
 
     #[test]
     fn bad_plans_are_refused() {
-        assert!(run(&Plan { ops: 0, ..plan() }).is_err());
-        assert!(run(&Plan { threads: vec![0], ..plan() }).is_err());
-        assert!(run(&Plan { policy: "none".into(), ..plan() }).is_err());
+        assert!(run(&Plan { ops: 0, ..plan() }, |_, _| ()).is_err());
+        assert!(run(&Plan { threads: vec![0], ..plan() }, |_, _| ()).is_err());
+        assert!(run(&Plan { policy: "none".into(), ..plan() }, |_, _| ()).is_err());
     }
 }

@@ -15,7 +15,7 @@ use blockyard_trace::Line;
 
 use super::{Agreement, Loading, Other, Plan, Session};
 
-pub use table::{Table, summary};
+pub use table::{Rows, summary, table};
 
 /// An image that agreement is measured on.
 #[derive(Clone, Copy, Debug)]
@@ -132,33 +132,51 @@ impl Matrix {
         check("trace kind", &self.kinds, KINDS.iter().map(|kind| kind.name).collect())?;
         check("image kind", &self.images, IMAGES.iter().map(|image| image.name).collect())
     }
+
+    /// Image, kind of trace and mount of every cell, in order.
+    fn places(&self) -> Vec<(&'static ImageKind, &'static str, &'static str)> {
+        let is_wanted =
+            |names: &[String], name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+        let images = IMAGES.iter().filter(|image| is_wanted(&self.images, image.name));
+        let all = images.flat_map(|image| {
+            let kinds = KINDS.iter().filter(|kind| is_wanted(&self.kinds, kind.name));
+            kinds.flat_map(move |kind| MOUNTS.map(|mount| (image, kind.name, mount)))
+        });
+        all.step_by(self.every.max(1)).collect()
+    }
+
+    /// How many cells there are.
+    #[must_use]
+    pub fn cells(&self) -> usize {
+        self.places().len()
+    }
 }
 
-/// Measures; `each` sees every cell as it comes.
+/// Measures; `progress` is told before each cell (its number from 1, and its name), `each` sees every one as it comes.
 ///
 /// # Errors
 /// As [`Session::start`] and [`Session::compare`]; for names that are not known.
-pub fn run(matrix: &Matrix, mut each: impl FnMut(&Cell)) -> Result<Vec<Cell>> {
+pub fn run(
+    matrix: &Matrix,
+    mut progress: impl FnMut(usize, &str),
+    mut each: impl FnMut(&Cell),
+) -> Result<Vec<Cell>> {
     matrix.check()?;
-    let is_wanted =
-        |names: &[String], name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
     let mut cells = Vec::new();
-    let mut number = 0;
-    // By image first: what was aged is kept for one kind of image only.
-    for image in IMAGES.iter().filter(|image| is_wanted(&matrix.images, image.name)) {
-        let mut runs = Runs { matrix, image, aged: Vec::new() };
-        for kind in KINDS.iter().filter(|kind| is_wanted(&matrix.kinds, kind.name)) {
-            for mount in MOUNTS {
-                number += 1;
-                if (number - 1) % matrix.every.max(1) == 0 {
-                    let cell = runs
-                        .cell(kind.name, mount)
-                        .with_context(|| format!("{} on {} with {mount}", kind.name, image.name))?;
-                    each(&cell);
-                    cells.push(cell);
-                }
-            }
-        }
+    let mut runs: Option<Runs<'_>> = None;
+    for (image, kind, mount) in matrix.places() {
+        let name = format!("{kind} on {} with {mount}", image.name);
+        progress(cells.len() + 1, &name);
+        // What was aged is kept for one kind of image only.
+        let mut of_image = runs.take().filter(|runs| runs.image.name == image.name).unwrap_or(Runs {
+            matrix,
+            image,
+            aged: Vec::new(),
+        });
+        let cell = of_image.cell(kind, mount).with_context(|| name)?;
+        runs = Some(of_image);
+        each(&cell);
+        cells.push(cell);
     }
     Ok(cells)
 }

@@ -31,7 +31,6 @@ const OF_PARTS: &str = "{prefix}: {msg} ({percent} %), {elapsed}, {eta} left";
 /// What is done, where nobody knows how much there is.
 const SO_FAR: &str = "{prefix}: {msg}{bytes}, {bytes_per_sec}, {elapsed}";
 const NAMES_SO_FAR: &str = "{prefix}: {human_pos} {msg}, {per_sec}, {elapsed}";
-const BUSY: &str = "{prefix}: {spinner} {elapsed}";
 
 /// One line that says how far a command is; taken away when dropped.
 pub(crate) struct Progress {
@@ -50,7 +49,6 @@ enum Counts {
     Bytes,
     Names,
     Parts,
-    Nothing,
 }
 
 impl Progress {
@@ -73,14 +71,9 @@ impl Progress {
         progress
     }
 
-    /// For work that does not tell how far it is.
-    pub(crate) fn busy(output: &Output, command: &'static str) -> Self {
-        Self::new(output, command, Counts::Nothing, BUSY)
-    }
-
     /// For work that is done at once.
     pub(crate) fn none() -> Self {
-        Self::start(true, "", Counts::Nothing, BUSY)
+        Self::start(true, "", Counts::Names, NAMES_SO_FAR)
     }
 
     fn new(output: &Output, command: &'static str, counts: Counts, style: &str) -> Self {

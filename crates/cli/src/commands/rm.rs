@@ -56,12 +56,37 @@ impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         Volume::change(&self.image, &self.options, output, |volume| {
             volume.progress = Progress::counting(output, "rm", "names");
+            self.expect(volume);
             for path in &self.paths {
                 let done = self.remove(volume, image::path_bytes(path));
                 volume.settle(done)?;
             }
             Ok(())
         })
+    }
+
+    /// Tells how many names there are to remove; names that cannot be found or read are not counted, and are told of later.
+    fn expect(&self, volume: &Volume<'_>) {
+        if !volume.progress.is_wanted() {
+            return;
+        }
+        let mut names = 0;
+        let mut met = HashSet::new();
+        let paths = self.paths.iter().map(|path| find(volume, image::path_bytes(path)));
+        let mut left: Vec<InodeNr> = paths.flatten().map(|(_, _, inode)| inode).collect();
+        while let Some(inode) = left.pop() {
+            names += 1;
+            let is_directory = volume.kind(inode).is_ok_and(|kind| kind == FileType::Directory);
+            if is_directory && self.recursive && met.insert(inode) {
+                // What cannot be read has no names.
+                let _ = volume.fs.read_dir(inode, 0, |entry| {
+                    let is_name = entry.name != b"." && entry.name != b"..";
+                    left.extend(is_name.then_some(entry.inode));
+                    true
+                });
+            }
+        }
+        volume.progress.expect(names, 0);
     }
 
     fn remove(&self, volume: &mut Volume<'_>, path: &[u8]) -> Result<()> {

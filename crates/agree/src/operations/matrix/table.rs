@@ -1,7 +1,6 @@
-//! The cells of a measurement as Markdown: a row for both scan modes, and sums by kind of trace.
+//! The cells of a measurement as a table: a row for both scan modes, and sums by kind of trace.
 
-use std::fmt::Write;
-
+use blockyard_lab::figures::Table;
 use blockyard_lab::trace::make::KINDS;
 
 use super::Cell;
@@ -27,23 +26,29 @@ const COLUMNS: [&str; 13] = [
     "(itself)",
 ];
 
-/// The cells, both scan modes (linear / by index) in one row: each row as soon as it is known, so that whoever interrupts a
+/// Columns that name a row.
+const NAMES: [&str; 3] = ["trace", "image", "delalloc"];
+
+/// Makes rows of cells, both scan modes (linear / by index) in one: each row as soon as it is known, so that whoever interrupts a
 /// long measurement keeps what is done.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct Rows {
     /// Cells of a row that may get more.
     waiting: Vec<Cell>,
 }
 
-impl Table {
-    /// The two lines that come first.
+impl Rows {
+    /// The two lines of Markdown that come first.
     #[must_use]
     pub fn head() -> String {
-        head(&["trace", "image", "delalloc"])
+        let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
+        let heads: Vec<&str> = NAMES.into_iter().chain(COLUMNS).collect();
+        let rule = "|---".repeat(heads.len());
+        format!("{}{rule}|\n", line(heads))
     }
 
     /// Takes the next cell; gives the row that is known with it.
-    pub fn add(&mut self, cell: Cell) -> Option<String> {
+    pub fn add(&mut self, cell: Cell) -> Option<Vec<String>> {
         let before = if self.waiting.first().is_some_and(|first| first.words() != cell.words()) {
             self.rest()
         } else {
@@ -54,30 +59,42 @@ impl Table {
     }
 
     /// The row that misses a scan mode, when no more cells come.
-    pub fn rest(&mut self) -> Option<String> {
+    pub fn rest(&mut self) -> Option<Vec<String>> {
         let cells = std::mem::take(&mut self.waiting);
         let figures: Vec<Figures> =
             cells.iter().map(|cell| figures(&cell.agreement, cell.ceiling.as_ref())).collect();
-        let mut text = String::new();
-        row(&mut text, &cells.first()?.words(), &figures);
-        Some(text)
+        Some(row(&cells.first()?.words(), &figures))
     }
+}
+
+/// All rows of a measurement.
+#[must_use]
+pub fn table(title: String, cells: &[Cell]) -> Table {
+    let mut table = Table::new(title, NAMES.into_iter().chain(COLUMNS)).with_keys(NAMES.len());
+    let mut rows = Rows::default();
+    let whole: Vec<Vec<String>> = cells.iter().filter_map(|cell| rows.add(cell.clone())).collect();
+    whole.into_iter().chain(rows.rest()).for_each(|row| table.push(row));
+    table
 }
 
 /// Sums by kind of trace and way of allocation, and over all.
 #[must_use]
-pub fn summary(cells: &[Cell]) -> String {
-    let mut text = head(&["trace", "delalloc"]);
+pub fn summary(cells: &[Cell]) -> Table {
+    let heads = ["trace", "delalloc"].into_iter().chain(COLUMNS);
+    let mut table = Table::new("the same, summed up by kind of trace", heads).with_keys(2);
     for kind in KINDS {
         for way in ["no", "yes"] {
             let is_wanted = |cell: &&Cell| cell.trace == kind.name && delayed(&cell.mount) == way;
-            sum_row(&mut text, &[kind.name, way], cells.iter().filter(is_wanted));
+            sum(&[kind.name, way], cells.iter().filter(is_wanted))
+                .into_iter()
+                .for_each(|row| table.push(row));
         }
     }
     for way in ["no", "yes"] {
-        sum_row(&mut text, &["all", way], cells.iter().filter(|cell| delayed(&cell.mount) == way));
+        let of_way = cells.iter().filter(|cell| delayed(&cell.mount) == way);
+        sum(&["all", way], of_way).into_iter().for_each(|row| table.push(row));
     }
-    text
+    table
 }
 
 impl Cell {
@@ -114,36 +131,18 @@ fn figures(one: &Agreement, ceiling: Option<&Agreement>) -> Figures {
     ]
 }
 
-fn head(words: &[&str]) -> String {
-    let columns = words.iter().chain(&COLUMNS);
-    let mut text = String::new();
-    for column in columns.clone() {
-        text.push_str("| ");
-        text.push_str(column);
-        text.push(' ');
-    }
-    text.push_str("|\n");
-    columns.for_each(|_| text.push_str("|---"));
-    text.push_str("|\n");
-    text
-}
-
-/// Equal figures of both scan modes are printed once.
-fn row(text: &mut String, words: &[&str], figures: &[Figures]) {
-    let Some(first) = figures.first() else { return };
-    for word in words {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "| {word} ");
-    }
-    for column in 0..first.len() {
-        let same = figures.iter().all(|one| one[column] == first[column]);
+/// Equal figures of both scan modes are told once.
+fn row(words: &[&str], figures: &[Figures]) -> Vec<String> {
+    let figure = |column: usize| {
         let values: Vec<&str> = figures.iter().map(|one| one[column].as_str()).collect();
-        let _ = write!(text, "| {} ", if same { first[column].clone() } else { values.join(" / ") });
-    }
-    text.push_str("|\n");
+        let is_same = values.iter().all(|value| *value == values[0]);
+        if is_same { values[0].to_owned() } else { values.join(" / ") }
+    };
+    words.iter().map(|word| (*word).to_owned()).chain((0..COLUMNS.len()).map(figure)).collect()
 }
 
-fn sum_row<'c>(text: &mut String, words: &[&str], cells: impl Iterator<Item = &'c Cell>) {
+/// The row of all cells together; nothing without cells.
+fn sum<'c>(words: &[&str], cells: impl Iterator<Item = &'c Cell>) -> Option<Vec<String>> {
     let mut all = Agreement::default();
     let mut ceiling: Option<Agreement> = None;
     let mut some = false;
@@ -154,9 +153,7 @@ fn sum_row<'c>(text: &mut String, words: &[&str], cells: impl Iterator<Item = &'
             ceiling.get_or_insert_with(Agreement::default).add(kernel);
         }
     }
-    if some {
-        row(text, words, &[figures(&all, ceiling.as_ref())]);
-    }
+    some.then(|| row(words, &[figures(&all, ceiling.as_ref())]))
 }
 
 #[cfg(test)]
@@ -182,30 +179,34 @@ mod tests {
 
     #[test]
     fn both_scan_modes_stand_in_a_row_that_comes_as_soon_as_both_are_known() {
-        let mut table = Table::default();
-        assert_eq!(table.add(cell(MOUNTS[0], 999, 1000)), None);
-        let row = table.add(cell(MOUNTS[1], 1000, 1000)).unwrap();
-        assert!(row.starts_with("| untar | 1k | no | 1000 | 99.900 / 100.000 | 100.000 | "), "{row}");
-        assert!(row.ends_with("| 0 | 1 | 0 |\n"), "{row}");
-        assert_eq!(row.lines().count(), 1);
-        assert_eq!(Table::head().lines().count(), 2);
-        assert_eq!((table.rest(), table.rest()), (None, None));
+        let mut rows = Rows::default();
+        assert_eq!(rows.add(cell(MOUNTS[0], 999, 1000)), None);
+        let row = rows.add(cell(MOUNTS[1], 1000, 1000)).unwrap();
+        assert_eq!(row[..6], ["untar", "1k", "no", "1000", "99.900 / 100.000", "100.000"]);
+        assert_eq!(row[13..], ["0", "1", "0"]);
+        assert_eq!(Rows::head().lines().count(), 2);
+        assert_eq!((rows.rest(), rows.rest()), (None, None));
     }
 
     #[test]
     fn rows_without_their_second_scan_mode_come_with_the_next_cell_or_at_the_end() {
-        let mut table = Table::default();
-        assert_eq!(table.add(cell(MOUNTS[0], 1, 5)), None);
-        let row = table.add(cell(MOUNTS[2], 2, 5)).unwrap();
-        assert!(row.starts_with("| untar | 1k | no | 5 | 20.000 |"), "{row}");
-        let row = table.rest().unwrap();
-        assert!(row.starts_with("| untar | 1k | yes | 5 | 40.000 |"), "{row}");
+        let mut rows = Rows::default();
+        assert_eq!(rows.add(cell(MOUNTS[0], 1, 5)), None);
+        let row = rows.add(cell(MOUNTS[2], 2, 5)).unwrap();
+        assert_eq!(row[..5], ["untar", "1k", "no", "5", "20.000"]);
+        let row = rows.rest().unwrap();
+        assert_eq!(row[..5], ["untar", "1k", "yes", "5", "40.000"]);
+        let all = table("T".to_owned(), &[cell(MOUNTS[0], 1, 5), cell(MOUNTS[2], 2, 5)]);
+        assert_eq!(all.rows.len(), 2, "the last row is not lost");
     }
 
     #[test]
     fn sums_add_up() {
-        let text = summary(&[cell(MOUNTS[0], 999, 1000), cell(MOUNTS[1], 1000, 1000), cell(MOUNTS[2], 0, 5)]);
-        assert!(text.contains("| untar | no | 2000 | 99.950 | 100.000 |"), "{text}");
-        assert!(text.contains("| all | yes | 5 | 0.000 | 100.000 |"), "{text}");
+        let cells = [cell(MOUNTS[0], 999, 1000), cell(MOUNTS[1], 1000, 1000), cell(MOUNTS[2], 0, 5)];
+        let rows = summary(&cells).rows;
+        let find = |names: [&str; 2]| rows.iter().find(|row| row[..2] == names).unwrap();
+        assert_eq!(find(["untar", "no"])[2..5], ["2000", "99.950", "100.000"]);
+        assert_eq!(find(["all", "yes"])[2..5], ["5", "0.000", "100.000"]);
+        assert_eq!(rows.len(), 4);
     }
 }

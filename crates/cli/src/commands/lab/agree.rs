@@ -9,8 +9,11 @@ use anyhow::{Context, Result};
 use blockyard_agree::matrix::{self, Plan};
 use blockyard_agree::recording::Recording;
 use blockyard_agree::replay::{Agreement, replay};
+use blockyard_lab::figures::Table;
 
 use crate::commands::Output;
+use crate::commands::progress::Progress;
+use crate::terminal;
 
 /// Exit code when the share of equal placements is below `--at-least`.
 const EXIT_BELOW: u8 = 1;
@@ -57,6 +60,9 @@ pub(crate) struct Args {
     /// Exit with 1 when fewer per cent of the placements (level 2: of the extents) are equal
     #[arg(long, default_value_t = 0.0)]
     at_least: f64,
+    /// Print Markdown, as in docs/experiments/agreement.md; at level 2 each row as soon as it is measured
+    #[arg(long)]
+    markdown: bool,
     #[command(flatten)]
     operations: operations::OperationArgs,
 }
@@ -72,26 +78,20 @@ impl Args {
                 ops: self.ops,
                 keep: self.keep,
                 at_least: self.at_least,
+                form: Form::of(self.markdown),
             };
             return self.operations.run(&common, output);
         }
-        let show = |result: &Agreement| {
-            if output.json {
-                println!("{}", serde_json::json!(result));
-            } else if let (Some(first), false) = (&result.first, output.quiet) {
-                println!("{} on {}: first difference: {first}", result.load, result.image);
-            }
-        };
-        let results = if self.replay.is_empty() { self.measure(show)? } else { self.replay_files(show)? };
+        let results = if self.replay.is_empty() { self.measure(output)? } else { self.replay_files(output)? };
         if !output.json && !output.quiet {
             let table = if self.summary { matrix::summary } else { matrix::table };
-            print!("{}", table(&results));
+            print!("{}", Form::of(self.markdown).text(&table(&results)));
         }
         let reached = matrix::total(&results).percent() >= self.at_least;
         Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BELOW) })
     }
 
-    fn measure(&self, show: impl FnMut(&Agreement)) -> Result<Vec<Agreement>> {
+    fn measure(&self, output: &Output) -> Result<Vec<Agreement>> {
         let plan = Plan {
             loads: self.loads.clone(),
             images: self.images.clone(),
@@ -101,18 +101,53 @@ impl Args {
             keep: self.keep.clone(),
             every: self.every,
         };
-        matrix::run(&plan, show)
+        let progress = Progress::parts(output, "lab agree", plan.pairs()?.len());
+        matrix::run(
+            &plan,
+            |part, name| progress.begin(part, name),
+            |result| progress.beside(|| show(result, output)),
+        )
     }
 
-    fn replay_files(&self, mut show: impl FnMut(&Agreement)) -> Result<Vec<Agreement>> {
+    fn replay_files(&self, output: &Output) -> Result<Vec<Agreement>> {
+        let progress = Progress::parts(output, "lab agree", self.replay.len());
         let mut results = Vec::new();
-        for path in &self.replay {
+        for (index, path) in self.replay.iter().enumerate() {
+            progress.begin(index + 1, &path.to_string_lossy());
             let file = std::fs::File::open(path).with_context(|| format!("open {}", path.display()))?;
             let recording = Recording::read(std::io::BufReader::new(file))?;
             let result = replay(&recording).with_context(|| format!("replay {}", path.display()))?;
-            show(&result);
+            progress.beside(|| show(&result, output));
             results.push(result);
         }
         Ok(results)
+    }
+}
+
+fn show(result: &Agreement, output: &Output) {
+    if output.json {
+        println!("{}", serde_json::json!(result));
+    } else if let (Some(first), false) = (&result.first, output.quiet) {
+        println!("{} on {}: first difference: {first}", result.load, result.image);
+    }
+}
+
+/// How tables are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Terminal,
+    Markdown,
+}
+
+impl Form {
+    const fn of(markdown: bool) -> Self {
+        if markdown { Self::Markdown } else { Self::Terminal }
+    }
+
+    fn text(self, table: &Table) -> String {
+        match self {
+            Self::Terminal => table.terminal(terminal::columns()),
+            Self::Markdown => table.markdown(),
+        }
     }
 }

@@ -25,8 +25,8 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
-        let progress = Progress::busy(output, "lab census");
-        let rows = census::run(self.seed)?;
+        let progress = Progress::parts(output, "lab census", census::ARMS_IN_ALL);
+        let rows = census::run(self.seed, |part, name| progress.begin(part, name))?;
         drop(progress);
         if output.json {
             for row in &rows {

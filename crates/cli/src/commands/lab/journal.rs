@@ -48,8 +48,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
-        let progress = Progress::busy(output, "lab journal");
-        let outcome = journal::run(&Plan {
+        let plan = Plan {
             workers: self.workers,
             ops: self.ops,
             repeat: self.repeat,
@@ -58,7 +57,9 @@ impl Args {
             flush_us: self.flush_us,
             seed: self.seed,
             policy: self.policy,
-        })?;
+        };
+        let progress = Progress::parts(output, "lab journal", plan.parts());
+        let outcome = journal::run(&plan, |part, name| progress.begin(part, name))?;
         drop(progress);
         if output.json {
             println!("{}", serde_json::to_string(&outcome)?);

@@ -4,14 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use blockyard_agree::operations::matrix::{self, Matrix, Table};
+use blockyard_agree::operations::matrix::{self, Matrix, Rows};
 use blockyard_agree::operations::{Agreement, Loading, Other, Plan, Session};
+use blockyard_lab::figures::Table;
 use blockyard_lab::folder::{Environment, command_line};
 use blockyard_lab::trace::make;
 use blockyard_trace::{Line, read};
 
-use super::EXIT_BELOW;
+use super::{EXIT_BELOW, Form};
 use crate::commands::Output;
+use crate::commands::progress::Progress;
 
 /// Options of level 2.
 #[derive(clap::Args)]
@@ -49,7 +51,7 @@ pub(crate) struct OperationArgs {
     /// Seeds of the table, comma-separated: each cell is the sum over them [default: --seed]
     #[arg(long, value_delimiter = ',', conflicts_with_all = ["trace", "make"])]
     seeds: Vec<u64>,
-    /// The whole document of tables: fresh images, two workers, aged images; with --ceiling
+    /// The whole document of tables, as Markdown: fresh images, two workers, aged images; with --ceiling
     #[arg(long, conflicts_with_all = ["trace", "make", "aged", "workers"])]
     report: bool,
     /// Load bitmaps as they are needed, not all after each mount
@@ -72,6 +74,7 @@ pub(crate) struct Common {
     pub(crate) ops: u32,
     pub(crate) keep: Option<PathBuf>,
     pub(crate) at_least: f64,
+    pub(super) form: Form,
 }
 
 impl OperationArgs {
@@ -98,11 +101,17 @@ impl OperationArgs {
             start: self.start.clone(),
             keep: common.keep.clone(),
         };
-        let agreement = Session::start()?.compare(&plan, &lines)?;
+        let progress = Progress::parts(output, "lab agree", 2);
+        let session = Session::start()?;
+        progress.begin(1, "make the start image");
+        let start = session.start_image(&plan)?;
+        progress.begin(2, "play and compare");
+        let agreement = session.compare_from(&plan, &start, &lines)?;
+        drop(progress);
         if output.json {
             println!("{}", serde_json::json!(agreement));
         } else {
-            show(&agreement, output.quiet);
+            show(&agreement, common.form, output.quiet);
             self.say_limit(output);
         }
         let reached = agreement.shares.extents.percent() >= common.at_least;
@@ -130,12 +139,14 @@ impl OperationArgs {
         } else {
             vec![matrix]
         };
+        let form = if self.report { Form::Markdown } else { common.form };
         let mut reached = true;
         if !output.json {
             print!("{}", preamble());
         }
         for matrix in &matrices {
-            reached &= run_one(matrix, common, output)?;
+            let cells = run_one(matrix, form, output)?;
+            reached &= cells.iter().all(|cell| cell.agreement.shares.extents.percent() >= common.at_least);
         }
         if !matrices.iter().all(|matrix| matrix.ceiling) && !output.json && !output.quiet {
             println!("{LIMIT}");
@@ -181,30 +192,46 @@ const LIMIT: &str = "The kernel itself does not repeat long mixed traces: --ceil
 /// Operations that age the images of the report.
 const AGED: u64 = 200_000;
 
-/// One table, row by row as it is measured, and its sums; whether every cell reaches what is asked for.
-fn run_one(matrix: &Matrix, common: &Common, output: &Output) -> Result<bool> {
+/// One measurement with its sums. Rows of Markdown, and objects of JSON, come as they are measured; the table for a terminal at
+/// the end, when it is known how wide its columns are.
+fn run_one(matrix: &Matrix, form: Form, output: &Output) -> Result<Vec<matrix::Cell>> {
     matrix.check()?;
-    let mut table = Table::default();
-    if !output.json {
-        let seeds: Vec<String> = matrix.seeds.iter().map(u64::to_string).collect();
-        let (operations, seeds) = (matrix.operations, seeds.join(", "));
-        println!("## {matrix}\n\nAbout {operations} operations a trace; seeds {seeds}.\n");
-        print!("{}", Table::head());
+    let mut rows = Rows::default();
+    let is_streamed = form == Form::Markdown && !output.json;
+    let seeds: Vec<String> = matrix.seeds.iter().map(u64::to_string).collect();
+    let about = format!("About {} operations a trace; seeds {}.", matrix.operations, seeds.join(", "));
+    if is_streamed {
+        print!("## {matrix}\n\n{about}\n\n{}", Rows::head());
     }
-    let cells = matrix::run(matrix, |cell| {
-        if output.json {
-            println!("{}", serde_json::json!(cell));
-            return;
-        }
-        if let (Some(first), false) = (&cell.agreement.first, output.quiet) {
-            eprintln!("{} on {} with {}: first difference: {first}", cell.trace, cell.image, cell.mount);
-        }
-        print!("{}", table.add(cell.clone()).unwrap_or_default());
+    let progress = Progress::parts(output, "lab agree", matrix.cells());
+    let told = |part: usize, name: &str| progress.begin(part, name);
+    let cells = matrix::run(matrix, told, |cell| {
+        progress.beside(|| {
+            if output.json {
+                println!("{}", serde_json::json!(cell));
+                return;
+            }
+            if let (Some(first), false) = (&cell.agreement.first, output.quiet) {
+                eprintln!("{} on {} with {}: first difference: {first}", cell.trace, cell.image, cell.mount);
+            }
+            if is_streamed {
+                print!("{}", rows.add(cell.clone()).map_or_else(String::new, |row| markdown(&row)));
+            }
+        });
     })?;
-    if !output.json {
-        println!("{}\n{}", table.rest().unwrap_or_default(), matrix::summary(&cells));
+    drop(progress);
+    if is_streamed {
+        let last = rows.rest().map_or_else(String::new, |row| markdown(&row));
+        println!("{last}\n{}", matrix::summary(&cells).markdown());
+    } else if !output.json {
+        println!("{}", form.text(&matrix::table(format!("{matrix}. {about}"), &cells)));
+        println!("{}", form.text(&matrix::summary(&cells)));
     }
-    Ok(cells.iter().all(|cell| cell.agreement.shares.extents.percent() >= common.at_least))
+    Ok(cells)
+}
+
+fn markdown(row: &[String]) -> String {
+    format!("| {} |\n", row.join(" | "))
 }
 
 /// What was compared by whom.
@@ -227,7 +254,24 @@ fn read_trace(path: &Path) -> Result<Vec<Line>> {
     read(std::io::BufReader::new(file)).with_context(|| path.display().to_string())
 }
 
-fn show(agreement: &Agreement, quiet: bool) {
+fn show(agreement: &Agreement, form: Form, quiet: bool) {
+    println!("{}", form.text(&what_is_equal(agreement)));
+    if quiet {
+        return;
+    }
+    let mut stats = Table::new("counters of mb_stats", ["counter", "kernel", "other", ""]);
+    for (name, (theirs, ours)) in &agreement.stats {
+        let differs = if theirs == ours { "" } else { "differs" };
+        stats.push([name.clone(), theirs.to_string(), ours.to_string(), differs.to_owned()]);
+    }
+    println!("{}", form.text(&stats));
+    if let Some(first) = &agreement.first {
+        println!("first difference: {first}");
+    }
+    agreement.files.iter().for_each(|file| println!("differs: {file}"));
+}
+
+fn what_is_equal(agreement: &Agreement) -> Table {
     let shares = &agreement.shares;
     let decisions = &agreement.decisions;
     let rows = [
@@ -242,23 +286,14 @@ fn show(agreement: &Agreement, quiet: bool) {
         ("criteria", decisions.criteria),
         ("whole decisions", decisions.all),
     ];
-    println!("{} lines, {} ended differently", agreement.lines, agreement.outcomes_differ);
+    let (lines, differ) = (agreement.lines, agreement.outcomes_differ);
+    let title = format!("{lines} lines, {differ} ended differently; equal on both sides");
+    let mut table = Table::new(title, ["what", "equal", "of", "%"]);
     for (name, share) in rows {
-        let unit = if share.of == 0 { ' ' } else { '%' };
-        println!("{name:18} {:>8} {unit}  {} of {}", share.text(), share.equal, share.of);
+        table.push([name.to_owned(), share.equal.to_string(), share.of.to_string(), share.text()]);
     }
     if agreement.own_commits > 0 {
-        println!("{} commits that the trace does not ask for", agreement.own_commits);
+        table.note(format!("{} commits that the trace does not ask for", agreement.own_commits));
     }
-    if quiet {
-        return;
-    }
-    println!("{:44} {:>12} {:>12}", "mb_stats", "kernel", "other");
-    for (name, (theirs, ours)) in &agreement.stats {
-        println!("{name:44} {theirs:>12} {ours:>12}{}", if theirs == ours { "" } else { "  differs" });
-    }
-    if let Some(first) = &agreement.first {
-        println!("first difference: {first}");
-    }
-    agreement.files.iter().for_each(|file| println!("differs: {file}"));
+    table
 }

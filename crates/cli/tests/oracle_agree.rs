@@ -1,0 +1,76 @@
+//! `lab agree`: what it says beside its figures, and in which form.
+
+#![allow(clippy::unwrap_used)]
+
+use std::process::{Command, Output};
+
+use blockyard_testkit::require;
+
+const NEEDS: [&str; 6] = ["root", "mount", "umount", "losetup", "mke2fs", "dumpe2fs"];
+
+fn agree(line: &str) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_blockyard"))
+        .args(["lab", "agree"])
+        .args(line.split(' '))
+        .env("COLUMNS", "90")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn text(line: &str) -> String {
+    String::from_utf8(agree(line).stdout).unwrap()
+}
+
+/// Who compares with the kernel but not the kernel with itself is told what such a comparison can be measured by, in one line;
+/// what is read by programs has figures only.
+#[test]
+fn who_has_no_ceiling_is_told_what_one_is() {
+    if !require(&NEEDS) {
+        return;
+    }
+    const TRACE: &str = "--make untar --ops 20 --mib 64";
+    const TABLE: &str = "--level 2 --load untar --image 1k --ops 10";
+    for line in [TRACE, TABLE] {
+        let said = text(line);
+        let about = |said: &str| said.lines().filter(|line| line.contains("--ceiling")).count();
+        assert_eq!(about(&said), 1, "{said}");
+        let sentence = said.lines().last().unwrap();
+        assert!(
+            sentence.contains("does not repeat long mixed traces") && sentence.contains("by how much"),
+            "{said}"
+        );
+        for more in ["--ceiling", "--json", "--quiet"] {
+            let said = text(&format!("{line} {more}"));
+            assert!(!said.contains("does not repeat"), "{line} {more}: {said}");
+        }
+    }
+}
+
+/// Tables were Markdown of any width on a terminal.
+#[test]
+fn tables_fit_the_line_and_markdown_is_asked_for() {
+    if !require(&NEEDS) {
+        return;
+    }
+    for line in [
+        "--level 1 --load untar --image 1k --ops 10",
+        "--level 2 --load untar --image 1k --ops 10",
+        "--make untar --ops 20 --mib 64",
+    ] {
+        let drawn = text(line);
+        let widest = drawn
+            .lines()
+            .filter(|line| line.starts_with(['│', '┌', '└', '╞']))
+            .map(|line| line.chars().count())
+            .max();
+        assert!((60..=90).contains(&widest.unwrap()) || line.starts_with("--make"), "{widest:?}: {drawn}");
+        assert!(!drawn.contains("|---"), "{drawn}");
+        let marked = text(&format!("{line} --markdown"));
+        assert!(marked.contains("|---") && !marked.contains('│'), "{marked}");
+    }
+    // What is nothing of nothing has no share.
+    let made = text("--make untar --ops 20 --mib 64 --markdown");
+    assert!(made.contains("| tree blocks | 0 | 0 | - |"), "{made}");
+}
