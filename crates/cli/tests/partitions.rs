@@ -66,10 +66,16 @@ fn boot_sector(entries: &[(usize, u8, u64, u64)]) -> [u8; 512] {
 
 /// A disk of so many MiB with a GPT, both headers.
 fn gpt_disk(path: &Path, mib: u64, parts: &[Part<[u8; 16]>]) {
+    gpt_disk_in(SECTOR, path, mib, parts);
+}
+
+/// The same in sectors of so many bytes.
+fn gpt_disk_in(sector_bytes: u64, path: &Path, mib: u64, parts: &[Part<[u8; 16]>]) {
     let file = File::create(path).unwrap();
     file.set_len(mib * MIB).unwrap();
-    let last = mib * MIB / SECTOR - 1;
+    let last = mib * MIB / sector_bytes - 1;
     let mut entries = vec![0; 128 * 128];
+    let sectors_of_entries = u64::try_from(entries.len()).unwrap() / sector_bytes;
     for (number, kind, first, sectors) in parts {
         let at = (usize::try_from(*number).unwrap() - 1) * 128;
         let entry = &mut entries[at..at + 128];
@@ -83,7 +89,8 @@ fn gpt_disk(path: &Path, mib: u64, parts: &[Part<[u8; 16]>]) {
         let mut sector = vec![0; 512];
         sector[..8].copy_from_slice(b"EFI PART");
         sector[8..16].copy_from_slice(&[0, 0, 1, 0, 92, 0, 0, 0]);
-        for (at, value) in [(24, own), (32, other), (40, 34), (48, last - 33), (72, entries_at)] {
+        let usable = (2 + sectors_of_entries, last - 1 - sectors_of_entries);
+        for (at, value) in [(24, own), (32, other), (40, usable.0), (48, usable.1), (72, entries_at)] {
             sector[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         sector[56..72].fill(0x11);
@@ -93,11 +100,12 @@ fn gpt_disk(path: &Path, mib: u64, parts: &[Part<[u8; 16]>]) {
         sector[16..20].copy_from_slice(&sum.to_le_bytes());
         sector
     };
+    let second = last - sectors_of_entries;
     file.write_all_at(&boot_sector(&[(0, 0xEE, 1, last)]), 0).unwrap();
-    file.write_all_at(&header(1, last, 2), SECTOR).unwrap();
-    file.write_all_at(&entries, 2 * SECTOR).unwrap();
-    file.write_all_at(&entries, (last - 32) * SECTOR).unwrap();
-    file.write_all_at(&header(last, 1, last - 32), last * SECTOR).unwrap();
+    file.write_all_at(&header(1, last, 2), sector_bytes).unwrap();
+    file.write_all_at(&entries, 2 * sector_bytes).unwrap();
+    file.write_all_at(&entries, second * sector_bytes).unwrap();
+    file.write_all_at(&header(last, 1, second), last * sector_bytes).unwrap();
 }
 
 /// A disk of 64 MiB with primary partitions 1, 2 and 4 and logical ones 5, 6 and 7 in partition 3.
@@ -158,6 +166,54 @@ fn partitions_are_those_of_partx() {
     File::options().write(true).open(&disk).unwrap().write_all_at(&[0; 512], SECTOR).unwrap();
     assert_eq!(our_scan(&disk), (TableKind::Gpt, scan_of_partx(&disk)));
     assert_eq!(our_scan(&disk).1.len(), 3);
+}
+
+/// Disks that count in 4,096 bytes: all places in their table are eight times further. partx reads the table from a loop device
+/// of such sectors.
+#[test]
+fn disks_with_sectors_of_4096_bytes_have_the_partitions_that_partx_sees() {
+    if !require(&["root", "losetup", "partx", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    let parts = [(1, EFI_GUID, 256, 256), (2, LINUX_GUID, 1024, 8192), (5, LINUX_GUID, 9216, 4096)];
+    gpt_disk_in(4096, &disk, 64, &parts);
+    let theirs = partitions_of_a_loop_device(&disk);
+    assert_eq!(theirs.len(), 3, "{theirs:?}");
+    assert_eq!(our_scan(&disk), (TableKind::Gpt, theirs.clone()));
+    // By the header at the end, too.
+    File::options().write(true).open(&disk).unwrap().write_all_at(&[0; 512], 4096).unwrap();
+    assert_eq!(partitions_of_a_loop_device(&disk), theirs);
+    assert_eq!(our_scan(&disk), (TableKind::Gpt, theirs));
+    let name = disk.to_str().unwrap();
+    let second = format!("{name}?offset=4M");
+    let said = fails(&["ls", name], 8);
+    for part in
+        ["a GPT partition table", "?offset=4194304 (partition 2 \"root\", 32 MiB, no ext", "(partition 5"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
+    fails(&["mkfs", &second, "33M"], 8);
+    done(&["mkfs", "-q", &second]);
+    works_there(folder.path(), &second);
+    // e2fsck takes no suffix.
+    let judged = run("e2fsck", &["-fn", &format!("{name}?offset={}", 4 * MIB)]);
+    assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
+}
+
+/// First byte and bytes of each partition that partx finds on a loop device whose sectors have 4,096 bytes: it asks the device.
+fn partitions_of_a_loop_device(disk: &Path) -> BTreeMap<u32, (u64, u64)> {
+    let path = disk.to_str().unwrap();
+    let output = run("losetup", &["-f", "--show", "-P", "-b", "4096", path]);
+    assert!(output.status.success(), "{output:?}");
+    let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+    let name = Path::new(&device).file_name().unwrap();
+    let size = Path::new("/sys/block").join(name).join("queue/logical_block_size");
+    assert_eq!(std::fs::read_to_string(size).unwrap().trim(), "4096");
+    let found = scan_of_partx(Path::new(&device));
+    assert!(run("losetup", &["-d", &device]).status.success());
+    found
 }
 
 /// A disk was "no ext file system", and there was no way to name a partition of it.
