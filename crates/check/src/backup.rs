@@ -32,6 +32,15 @@ pub(crate) fn find(device: &dyn BlockDevice) -> Option<Backup> {
     bits.find_map(|bits| read(device, (8 << bits) + u64::from(bits == 10), bits))
 }
 
+/// Every backup in groups of the usual size, in the order in which they are worth trying.
+pub(crate) fn all(device: &dyn BlockDevice) -> Vec<Backup> {
+    let groups = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
+    BLOCK_BITS
+        .flat_map(|bits| groups.map(|group| (group * (8u64 << bits) + u64::from(bits == 10), bits)))
+        .filter_map(|(block, bits)| read(device, block, bits))
+        .collect()
+}
+
 /// The superblock that a user asks for.
 pub(crate) fn at(device: &dyn BlockDevice, place: Place) -> Option<Backup> {
     let mut bits = BLOCK_BITS.filter(|bits| place.block_size.is_none_or(|size| size == 1 << bits));
@@ -65,14 +74,18 @@ impl Backup {
         device: &'a dyn BlockDevice,
     ) -> Option<OverlayDevice<&'a dyn BlockDevice>> {
         let overlay = OverlayDevice::new(device);
+        self.write_over(&overlay).then_some(overlay)
+    }
+
+    /// Writes the backup to the place of the primary superblock; false when it cannot be written.
+    pub(crate) fn write_over(&self, device: &dyn BlockDevice) -> bool {
         let mut sb = self.sb;
         // The primary says 0 here, and whether a journal waits is a matter of the primary alone.
         sb.s_block_group_nr.set(0);
         let incompat = sb.incompat().difference(Incompat::RECOVER);
         sb.s_feature_incompat.set(incompat.bits());
         Checksums::of(&sb).seal_superblock(&mut sb);
-        overlay.write_at(PRIMARY_OFFSET, sb.as_bytes()).ok()?;
-        Some(overlay)
+        device.write_at(PRIMARY_OFFSET, sb.as_bytes()).is_ok()
     }
 
     /// Copies the descriptors behind the backup, and the second copies in meta groups, to the places of the first ones.

@@ -122,6 +122,23 @@ impl BlockMap {
         shared
     }
 
+    /// The first cluster from `from` on that nobody claims.
+    pub(crate) fn free_from(&self, from: u64) -> Option<u64> {
+        let mut at = from;
+        while at < self.clusters {
+            let (group, inside) = (at / self.clusters_per_group, at % self.clusters_per_group);
+            let Some(page) = self.found.pages[usize_from_u64(group)].get() else { return Some(at) };
+            let word = page[usize_from_u64(inside / 64)].load(Ordering::Relaxed) >> (inside % 64);
+            let free = u64_from_u32(word.trailing_ones());
+            let left = (64 - inside % 64).min(self.clusters_per_group - inside);
+            if free < left {
+                return Some(at + free).filter(|&found| found < self.clusters);
+            }
+            at += left;
+        }
+        None
+    }
+
     /// The claims in a group as words of 64 clusters; `None` when there are none.
     pub(crate) fn group_words(&self, group: GroupNr) -> Option<impl Iterator<Item = u64>> {
         let page = self.found.pages[usize_from_u32(group.raw())].get()?;

@@ -140,6 +140,11 @@ impl Sink {
         self.findings.first()
     }
 
+    /// The findings, as far as they were kept.
+    pub(crate) fn into_findings(self) -> Vec<Finding> {
+        self.findings
+    }
+
     /// Takes over the findings of another sink.
     pub(crate) fn merge(&mut self, other: Self) {
         self.errors += other.errors;
@@ -192,6 +197,16 @@ impl Ledger {
     /// What could not be judged, unless the file system is unclean anyway.
     pub(crate) fn no_verdict(&self) -> Option<&'static str> {
         self.unjudged.filter(|_| self.errors == 0)
+    }
+
+    /// The findings so far.
+    pub(crate) fn findings(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter()
+    }
+
+    /// The findings so far that make the file system unclean.
+    pub(crate) fn errors(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.is_error())
     }
 
     /// Whether e2fsck would have given up.

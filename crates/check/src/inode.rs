@@ -38,6 +38,17 @@ pub(crate) struct Examination<'a, 's, 'v> {
     pub(crate) sink: &'a mut Sink,
     pub(crate) claims: &'a mut dyn Claims,
     pub(crate) budget: &'a mut Budget,
+    /// What fields should say, where that was found out.
+    pub(crate) expected: Expected,
+}
+
+/// What the content of an inode says that its fields should be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Expected {
+    /// `i_blocks`, in the unit of the flags.
+    pub(crate) units: Option<u64>,
+    /// `i_size` in bytes.
+    pub(crate) size: Option<u64>,
 }
 
 impl Examination<'_, '_, '_> {

@@ -12,7 +12,7 @@ use crate::block_map::BlockMap;
 use crate::code::Code;
 use crate::facts::{Facts, GroupFacts};
 use crate::finding::{Ledger, Sink, Site};
-use crate::inode::{Examination, Scan, examine};
+use crate::inode::{Examination, Expected, Scan, examine};
 use crate::map::{Budget, Claims};
 
 /// Bytes of inode table read at a time.
@@ -59,7 +59,9 @@ fn gather_group(scan: &Scan<'_, '_>, group: GroupNr) -> (GroupFacts, Sink) {
     let mut budget = Budget::of(scan.volume);
     let mut claims = MapClaims(scan.map);
     for_each_slot(scan, group, &mut sink, &mut |inode, slot, sink| {
-        let mut examination = Examination { scan, inode, sink, claims: &mut claims, budget: &mut budget };
+        let expected = Expected::default();
+        let mut examination =
+            Examination { scan, inode, sink, claims: &mut claims, budget: &mut budget, expected };
         examine(&mut examination, slot, &mut facts);
     });
     (facts, sink)

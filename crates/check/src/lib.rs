@@ -3,7 +3,7 @@
 //! Design: gather, then decide. Threads walk inode tables and directories in units of work that are fixed before they
 //! run; each emits facts and findings only. What needs the whole picture (sharing, connectivity, link counts, bitmaps)
 //! is decided afterwards in a fixed order. Findings are sorted, so that the output is the same for any number of
-//! threads. Nothing is ever written to the device.
+//! threads. A check writes nothing; a repair ([`plan`]) is decided in memory and written by [`Plan::apply`] alone.
 //!
 //! The checker shares with the rest of blockyard only how bytes are read (`disk`), how devices are read (`device`) and
 //! how a journal is replayed (`recovery`): never the code that wrote the image.
@@ -24,6 +24,7 @@ mod journal;
 mod map;
 mod orphans;
 mod paths;
+mod repair;
 mod replay;
 mod shared;
 mod superblock;
@@ -36,6 +37,7 @@ use blockyard_device::BlockDevice;
 
 pub use code::{Code, Severity};
 pub use finding::{Finding, Site};
+pub use repair::{Action, Applied, Cost, Plan, UndoError, is_marked_clean, mark_errors, plan, undo};
 
 use block_map::BlockMap;
 use finding::{Ledger, Sink};
@@ -115,6 +117,9 @@ pub enum Error {
         /// The block size that was asked for.
         block_size: Option<u32>,
     },
+    /// The device cannot be read where a repair needs it.
+    #[error("{0}")]
+    Device(String),
     /// Worker threads could not be started.
     #[error("cannot start worker threads: {0}")]
     Threads(String),
@@ -195,7 +200,7 @@ fn run(devices: Devices<'_>, place: Option<Place>) -> Result<Report, Error> {
         let backup = backup::at(devices.image, place).ok_or(Error::NoSuperblock { block, block_size })?;
         run_on_backup(devices, &backup, &mut sink, &mut ledger)?
     } else {
-        match replay::replayed(devices, &mut sink) {
+        match replay::replayed(devices.image, devices.journal, &mut sink) {
             Some(Replayed { image, journal }) => {
                 let journal = journal.as_ref().map(|journal| -> &dyn BlockDevice { journal });
                 run_on(Devices { image: &image, journal, is_replayed: true, ..devices }, sink, &mut ledger)?

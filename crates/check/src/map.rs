@@ -113,6 +113,11 @@ impl<'a, 'v> Walk<'a, 'v> {
         }
     }
 
+    /// The blocks of the map that were entered.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = BlockNr> + use<'_> {
+        self.visited.iter().copied().map(BlockNr::new)
+    }
+
     fn site(&self) -> Site {
         Site::inode(self.inode)
     }

@@ -6,7 +6,6 @@ use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
 use blockyard_recovery::{OnDamage, Options, Session};
 use zerocopy::FromBytes;
 
-use crate::Devices;
 use crate::code::Code;
 use crate::finding::{Sink, Site};
 
@@ -19,14 +18,15 @@ pub(crate) struct Replayed<'a> {
 
 /// Replays the journal into memory; `None` when the superblock does not ask for it or it cannot be done, which is a
 /// finding.
-pub(crate) fn replayed<'a>(devices: Devices<'a>, sink: &mut Sink) -> Option<Replayed<'a>> {
-    if !asks_for_recovery(devices.image) {
+pub(crate) fn replayed<'a>(
+    image: &'a dyn BlockDevice,
+    journal: Option<&'a dyn BlockDevice>,
+    sink: &mut Sink,
+) -> Option<Replayed<'a>> {
+    if !asks_for_recovery(image) {
         return None;
     }
-    let replayed = Replayed {
-        image: OverlayDevice::new(devices.image),
-        journal: devices.journal.map(OverlayDevice::new),
-    };
+    let replayed = Replayed { image: OverlayDevice::new(image), journal: journal.map(OverlayDevice::new) };
     let options = Options { on_damage: OnDamage::ReplayGood, ..Options::default() };
     let session = match &replayed.journal {
         Some(journal) => Session::open_with_journal(&replayed.image, journal),

@@ -8,7 +8,7 @@ use crate::code::Code;
 use crate::facts::{GroupFacts, XattrBlockRef};
 use crate::finding::{Ledger, Sink, Site};
 use crate::inode::Scan;
-use crate::inode::{Examination, examine};
+use crate::inode::{Examination, Expected, examine};
 use crate::inodes::for_each_slot;
 use crate::map::{Budget, Claims};
 use crate::xattr_blocks;
@@ -49,8 +49,9 @@ fn report_group(scan: &Scan<'_, '_>, group: GroupNr) -> Sink {
     let mut ignored = Sink::default();
     for_each_slot(scan, group, &mut ignored, &mut |inode, slot, again| {
         let mut claims = SharedClaims { map: scan.map, shared: 0 };
+        let expected = Expected::default();
         let mut examination =
-            Examination { scan, inode, sink: again, claims: &mut claims, budget: &mut budget };
+            Examination { scan, inode, sink: again, claims: &mut claims, budget: &mut budget, expected };
         examine(&mut examination, slot, &mut facts);
         facts.directories.clear();
         if claims.shared > 0 {

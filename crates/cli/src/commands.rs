@@ -32,6 +32,7 @@ mod rm;
 mod rotational;
 mod stat;
 mod touch;
+mod undo;
 mod version;
 mod volume;
 
@@ -96,7 +97,7 @@ impl Output {
 pub(crate) enum Command {
     /// Write the content of files to standard output
     Cat(cat::Args),
-    /// Verify an image without writing to it
+    /// Verify an image, or repair it
     Check(check::Args),
     /// Change permissions in an image
     Chmod(chmod::Args),
@@ -136,6 +137,8 @@ pub(crate) enum Command {
     Stat(stat::Args),
     /// Set times in an image, make empty files
     Touch(touch::Args),
+    /// Take a repair back
+    Undo(undo::Args),
     /// Show the version and the supported features
     Version(version::Args),
 }
@@ -163,6 +166,7 @@ impl Command {
             Self::Mv(args) => args.run(output),
             Self::Policy(args) => args.run(output),
             Self::Touch(args) => args.run(output),
+            Self::Undo(args) => args.run(output),
             Self::Version(args) => args.run(output),
             Self::Completions(args) => args.run(),
             Self::Man(args) => args.run(),

@@ -33,6 +33,8 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("frag", "blockyard frag -v disk.img /etc/notes.txt"),
     ("rm", "blockyard rm -r disk.img /srv"),
     ("check", "blockyard check -n disk.img"),
+    ("check", "blockyard check --plan disk.img"),
+    ("check", "blockyard check -y --lost lost.txt disk.img"),
     ("recover", "blockyard recover disk.img"),
     ("policy list", "blockyard policy list"),
     ("policy show", "blockyard policy show linux-6.18:busy=wait"),

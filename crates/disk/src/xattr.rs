@@ -53,7 +53,8 @@ impl Home {
     }
 
     /// What value offsets count from.
-    const fn values_from(self) -> usize {
+    #[must_use]
+    pub const fn values_from(self) -> usize {
         match self {
             Self::Inode => INODE_HEADER_LEN,
             Self::Block => 0,

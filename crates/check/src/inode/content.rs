@@ -107,6 +107,7 @@ pub(super) fn check_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, blo
     let in_blocks = huge && raw.flags().contains(InodeFlags::HUGE_FILE);
     let unit_bits = if in_blocks { 0 } else { volume.geometry.block_bits() - 9 };
     let counted = blocks << unit_bits;
+    cx.expected.units = Some(counted);
     if stored != counted {
         cx.add(Code::BLOCKS_WRONG, format!("{stored}, counted {counted}"));
     }
@@ -123,6 +124,7 @@ fn check_directory_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: 
         cx.add(Code::DIRECTORY_EMPTY, "");
         return;
     }
+    cx.expected.size = Some(sums.end << bits);
     if size == 0 || size >> bits << bits != size || size >> bits != sums.end {
         cx.add(Code::SIZE_WRONG, format!("{size}, should be {}", sums.end << bits));
     }
@@ -147,6 +149,7 @@ fn check_file_size(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &Sums
     let size = raw.size();
     let verity = raw.flags().contains(InodeFlags::VERITY);
     let blocks = size.div_ceil(1 << bits);
+    cx.expected.size = Some(sums.end_written << bits);
     if has_tree_blocks(raw) && sums.end_written > blocks && !verity {
         let detail =
             format!("written to logical block {}, the size ends before {blocks}", sums.end_written - 1);
@@ -203,6 +206,8 @@ fn check_fast_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode) {
     } else if raw.flags().contains(InodeFlags::ENCRYPT) {
         check_encrypted_target(cx, raw, &raw.i_block);
     } else if size == 0 || raw.i_block.iter().position(|&byte| byte == 0) != Some(size) {
+        let length = raw.i_block.iter().position(|&byte| byte == 0);
+        cx.expected.size = length.filter(|&length| length > 0).map(u64_from_usize);
         cx.add(Code::SYMLINK, format!("{size} bytes"));
     }
 }
@@ -213,6 +218,7 @@ fn check_slow_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &S
     let one_block = matches!(sums.runs[..], [Run { logical: 0, length: 1, unwritten: false, .. }]);
     // One that would fit in the inode must be there.
     if !one_block || size < FAST_SYMLINK_MAX || size > u64_from_usize(volume.block_size()) {
+        cx.expected.size = if one_block { target_length(cx, &sums.runs[0]) } else { None };
         cx.add(Code::SYMLINK, format!("{size} bytes, {} runs of blocks", sums.runs.len()));
         return;
     }
@@ -226,8 +232,16 @@ fn check_slow_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &S
     }
     let length = block.iter().position(|&byte| byte == 0).unwrap_or(block.len());
     if length != small(size) {
+        cx.expected.size = Some(u64_from_usize(length)).filter(|&length| length >= FAST_SYMLINK_MAX);
         cx.add(Code::SYMLINK, format!("{size} bytes, the target has {length}"));
     }
+}
+
+/// Bytes of the target in the block of a link, when they need a block.
+fn target_length(cx: &Examination<'_, '_, '_>, run: &Run) -> Option<u64> {
+    let block = cx.scan.volume.block(BlockNr::new(run.physical)).ok()?;
+    let length = block.iter().position(|&byte| byte == 0)?;
+    Some(u64_from_usize(length)).filter(|&length| length >= FAST_SYMLINK_MAX)
 }
 
 /// An encrypted target is opaque; its length stands before it.
@@ -277,6 +291,7 @@ pub(super) fn check_inline(
     };
     let room = u64_from_usize(60 + tail.len());
     let size = raw.size();
+    cx.expected.size = Some(room);
     // e2fsck holds a file only to what a block map could hold.
     let largest = blocks_max(raw, cx.scan.volume.block_size()) << cx.scan.volume.geometry.block_bits();
     if (directory && size != room) || size > largest {
@@ -293,6 +308,7 @@ pub(super) fn check_inline_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawIn
     match &attributes.inline_tail {
         None => cx.add(Code::INLINE_NO_ATTRIBUTE, ""),
         Some(tail) if raw.size() != u64_from_usize(60 + tail.len()) => {
+            cx.expected.size = Some(u64_from_usize(60 + tail.len()));
             cx.add(Code::SYMLINK, format!("{} bytes, inline data of {}", raw.size(), 60 + tail.len()));
         }
         Some(_) => {}

@@ -1,5 +1,8 @@
-//! `blockyard check`: verify an image without writing to it.
+//! `blockyard check`: verify an image without writing to it, or repair it.
 
+mod repair;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use blockyard_check::{Finding, Options, Part, Place, Report, Watch};
@@ -20,25 +23,40 @@ const EXIT_USAGE: u8 = 16;
     after_help = "JSON: one object a finding: code (as in e2fsck's problem log), severity (error or note), pass, message, \
                   and where they apply group, inode, logical, block, offset, detail, path (where that is no UTF-8, path_bytes \
                   has its bytes in hexadecimal); then one object: summary \
-                  (true), clean, examined, errors, findings, suppressed.\n\nExit codes (those of e2fsck -n): 0 clean, 4 \
-                  errors found, 8 the image cannot be checked, 16 wrong usage."
+                  (true), clean, examined, errors, findings, suppressed. With -p, -y and --plan also one object a decision: \
+                  action (true), code, message, what, cost (nothing, moved, doubtful, cut, removed), and where they apply \
+                  group, inode, block, path; then one object: repair (true), actions, blocks (those written), complete, \
+                  written, undo.\n\nExit codes (those of e2fsck): 0 clean, 1 all errors corrected, 4 errors left, 8 the image \
+                  cannot be checked, 16 wrong usage."
 )]
 pub(crate) struct Args {
     /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
-    /// Only look, change nothing (the default: there is no repair yet)
+    /// Only look, change nothing (the default)
     #[arg(short = 'n', long)]
     no: bool,
-    /// Always check: accepted for habit, an image is never skipped here
+    /// Always check: needed with -p only, which skips what is marked clean
     #[arg(short = 'f', long)]
     force: bool,
-    /// Repair what is safe (not yet supported)
-    #[arg(short = 'p', long)]
+    /// Repair what is safe, without questions and in few words, as at boot
+    #[arg(short = 'p', short_alias = 'a', long, conflicts_with_all = ["no", "yes"])]
     preen: bool,
-    /// Repair everything (not yet supported)
-    #[arg(short = 'y', long)]
+    /// Repair everything
+    #[arg(short = 'y', long, conflicts_with = "no")]
     yes: bool,
+    /// Say what a repair would do and what it would cost, and write nothing
+    #[arg(long, conflicts_with_all = ["preen", "yes"])]
+    plan: bool,
+    /// Write what was removed, cut, moved and doubtful to a file, a line each: cost, inode, path, what
+    #[arg(long, value_name = "FILE")]
+    lost: Option<PathBuf>,
+    /// Keep what is overwritten in this file, for `blockyard undo` [default with -y: IMAGE.undo for a file]
+    #[arg(short = 'z', long, value_name = "FILE")]
+    undo: Option<PathBuf>,
+    /// Keep nothing of what is overwritten
+    #[arg(long, conflicts_with = "undo")]
+    no_undo: bool,
     /// Use the superblock in this block and the descriptors behind it
     #[arg(short = 'b', long, value_name = "BLOCK")]
     superblock: Option<u64>,
@@ -56,13 +74,6 @@ pub(crate) struct Args {
 impl Args {
     /// Checks the image and prints the findings.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
-        if self.preen || self.yes {
-            let option = if self.preen { "-p" } else { "-y" };
-            eprintln!(
-                "blockyard: check {option}: repair is not supported yet; use -n to look, e2fsck to repair"
-            );
-            return Ok(ExitCode::from(EXIT_USAGE));
-        }
         if self.block_size.is_some_and(|size| !size.is_power_of_two() || !(1 << 10..=1 << 16).contains(&size))
         {
             let size = self.block_size.unwrap_or_default();
@@ -72,6 +83,9 @@ impl Args {
         if self.threads == Some(0) {
             eprintln!("blockyard: check --threads 0: at least one thread is needed");
             return Ok(ExitCode::from(EXIT_USAGE));
+        }
+        if self.preen || self.yes || self.plan {
+            return repair::run(&self, output);
         }
         let open = |path: &ImagePath| -> anyhow::Result<FileDevice> {
             image::refuse_no_image(path)?;

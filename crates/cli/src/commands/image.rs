@@ -27,7 +27,7 @@ const MAGIC_AT: u64 = 1024 + 0x38;
 pub(super) const EXIT_NOT_FOUND: u8 = 1;
 
 /// What to do about an image that cannot be opened because it is damaged.
-pub(super) const DAMAGED: &str = "; `blockyard check -n` tells more, e2fsck repairs";
+pub(super) const DAMAGED: &str = "; `blockyard check -n` tells more, `blockyard check -y` repairs";
 
 /// Exit codes of the reading commands, for their help.
 pub(super) const EXIT_CODES: &str = "Exit codes: 0 done, 1 the path does not lead to what is asked for, 2 wrong usage, 8 the image cannot \

@@ -25,6 +25,12 @@ pub struct Damage {
 }
 
 impl Damage {
+    /// Whether the file gets shorter.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.length.is_some()
+    }
+
     /// Damages the image that the inventory was read from.
     ///
     /// # Panics

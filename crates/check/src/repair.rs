@@ -1,0 +1,152 @@
+//! Repair: what is wrong is set right in memory, pass by pass, and the blocks that differ in the end are the plan.
+//!
+//! Design: the passes of the check run over an overlay of the image. The first one that finds errors hands them to its
+//! folder of repairs, which writes to the overlay; then the passes run again, and each sees what the ones before wrote.
+//! Passes gather in parallel and decide nothing; repairs are decided one after another in the order of sorted findings,
+//! so that the plan is the same for any number of threads. It ends when a whole run finds nothing.
+//!
+//! Nothing reaches the device before [`Plan::apply`]. Memory is what the check needs and a page of 4 KiB for each page
+//! of metadata that changes.
+
+mod apply;
+mod attributes;
+mod bitmaps;
+mod connect;
+mod directory;
+mod editor;
+mod inode;
+mod links;
+mod log;
+mod maps;
+mod orphans;
+mod places;
+mod round;
+mod shared;
+mod superblock;
+mod undo;
+mod xattr_blocks;
+
+use std::collections::BTreeMap;
+
+use blockyard_device::{BlockDevice, OverlayDevice};
+
+pub use apply::{Applied, is_marked_clean, mark_errors};
+pub use log::{Action, Cost};
+pub use undo::{UndoError, undo};
+
+use crate::replay::Replayed;
+use crate::{Error, Options, Report, replay};
+use log::Log;
+use round::Round;
+
+/// Rounds after which a repair gives up.
+const ROUNDS_MAX: usize = 60;
+
+/// What a repair would change, and what would be left.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    overlay: OverlayDevice<&'a dyn BlockDevice>,
+    /// What was found before.
+    pub before: Report,
+    /// What is decided, in order.
+    pub actions: Vec<Action>,
+    /// What a check finds after it; `None` when nothing can be examined, or when there is no verdict.
+    pub after: Option<Report>,
+    /// Blocks that were free before: written first.
+    fresh: Vec<u64>,
+    block_bits: u32,
+    is_replayed: bool,
+}
+
+impl Plan<'_> {
+    /// Whether the file system is clean after it.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.after.as_ref().is_some_and(|after| after.examined && after.is_clean())
+    }
+
+    /// Whether anything was decided.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.actions.is_empty() && !self.is_replayed
+    }
+
+    /// Whether a journal is replayed first.
+    #[must_use]
+    pub fn is_replayed(&self) -> bool {
+        self.is_replayed
+    }
+
+    /// The file system as it would be: to be read only.
+    #[must_use]
+    pub fn result(&self) -> &dyn BlockDevice {
+        &self.overlay
+    }
+}
+
+/// Decides how to repair the file system on a device, which is only read. `now` is the time in seconds since 1970 that
+/// deletions and the superblock get.
+///
+/// # Errors
+/// [`Error`] when the file system cannot be examined; damage is what the plan is for.
+pub fn plan<'a>(device: &'a dyn BlockDevice, options: &Options, now: u64) -> Result<Plan<'a>, Error> {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(options.threads.unwrap_or(0))
+        .build()
+        .map_err(|error| Error::Threads(error.to_string()))?;
+    let before = crate::check(device, options)?;
+    pool.install(|| decide(device, options, before, now))
+}
+
+fn decide<'a>(
+    device: &'a dyn BlockDevice,
+    options: &Options,
+    before: Report,
+    now: u64,
+) -> Result<Plan<'a>, Error> {
+    let mut sink = crate::finding::Sink::default();
+    let replayed = replay::replayed(device, None, &mut sink);
+    let is_replayed = replayed.is_some();
+    let overlay = match replayed {
+        Some(Replayed { image, .. }) => image,
+        None => OverlayDevice::new(device),
+    };
+    let mut log = Log::default();
+    let mut round = Round { device: &overlay, now, findings: sink.into_findings() };
+    if let Some(place) = options.superblock {
+        round.take_superblock(place, &mut log)?;
+    }
+    for _ in 0..ROUNDS_MAX {
+        let decided = log.actions.len();
+        if !round.run(&mut log)? || log.actions.len() == decided {
+            break;
+        }
+    }
+    round.close(&mut log)?;
+    let block_bits = round.block_bits();
+    let after = crate::check(&overlay, &Options { superblock: None, ..options.clone() }).ok();
+    let mut plan = Plan {
+        overlay,
+        before,
+        actions: log.actions,
+        after,
+        fresh: log.fresh.into_iter().collect(),
+        block_bits,
+        is_replayed,
+    };
+    name_inodes(&mut plan);
+    Ok(plan)
+}
+
+/// Gives actions the paths that the findings before had.
+fn name_inodes(plan: &mut Plan<'_>) {
+    let paths: BTreeMap<_, _> = plan
+        .before
+        .findings
+        .iter()
+        .filter_map(|finding| Some((finding.site.inode?, finding.path.clone()?)))
+        .collect();
+    for action in &mut plan.actions {
+        action.path = action.site.inode.and_then(|inode| paths.get(&inode).cloned());
+    }
+}

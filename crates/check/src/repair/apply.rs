@@ -1,0 +1,131 @@
+//! A plan is written: what nobody refers to yet first, the superblock last.
+//!
+//! The order, with a flush after each: the journal is replayed as a mount would; the superblock loses its mark of being
+//! clean; fresh blocks; all others but the superblock; the superblock, which makes the file system clean. A cut in
+//! between leaves a file system that a second run repairs: what refers to fresh blocks is written after them, and what
+//! lost its name in between is found as an inode without one.
+
+use std::collections::BTreeSet;
+
+use blockyard_device::{BlockDevice, DeviceError};
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_disk::superblock::{FsState, MAGIC, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_recovery::{OnDamage, Options, Session};
+use zerocopy::FromBytes;
+
+use super::Plan;
+use super::editor::change_superblock;
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Blocks written.
+    pub blocks: u64,
+}
+
+impl Plan<'_> {
+    /// The blocks that differ from what `device` has, by number.
+    ///
+    /// # Errors
+    /// Those of the devices.
+    pub fn changed_blocks(&self, device: &dyn BlockDevice) -> Result<Vec<u64>, DeviceError> {
+        let size = 1u64 << self.block_bits;
+        let (mut old, mut new) = (vec![0; usize_from_u64(size)], vec![0; usize_from_u64(size)]);
+        let mut changed = Vec::new();
+        let mut next = 0;
+        for range in self.overlay.dirty_ranges() {
+            let (first, end) = ((range.start >> self.block_bits).max(next), range.end.div_ceil(size));
+            for block in first..end {
+                let at = block << self.block_bits;
+                let length = usize_from_u64(size.min(device.size() - at));
+                device.read_at(at, &mut old[..length])?;
+                self.overlay.read_at(at, &mut new[..length])?;
+                if old[..length] != new[..length] {
+                    changed.push(block);
+                }
+            }
+            next = end.max(next);
+        }
+        Ok(changed)
+    }
+
+    /// Carries the plan out on the device that it was made for.
+    ///
+    /// # Errors
+    /// Those of the device; a second repair goes on where this one stopped.
+    pub fn apply(&self, device: &dyn BlockDevice) -> Result<Applied, DeviceError> {
+        if self.is_empty() {
+            return Ok(Applied::default());
+        }
+        if self.is_replayed {
+            let options = Options { on_damage: OnDamage::ReplayGood, ..Options::default() };
+            // What was possible in memory is possible here; if it is not, the blocks below say the same.
+            let _ = Session::open(device).and_then(|session| session.replay(&options));
+        }
+        let changed = self.changed_blocks(device)?;
+        mark_unclean(device)?;
+        let fresh: BTreeSet<u64> = self.fresh.iter().copied().collect();
+        let superblock = PRIMARY_OFFSET >> self.block_bits;
+        let (new, rest): (Vec<u64>, Vec<u64>) =
+            changed.iter().filter(|block| **block != superblock).partition(|block| fresh.contains(block));
+        for blocks in [new, rest] {
+            for block in blocks {
+                self.write(device, block)?;
+            }
+            device.flush()?;
+        }
+        self.write(device, superblock)?;
+        device.flush()?;
+        Ok(Applied { blocks: u64_from_usize(changed.len()) })
+    }
+
+    fn write(&self, device: &dyn BlockDevice, block: u64) -> Result<(), DeviceError> {
+        let size = 1u64 << self.block_bits;
+        let at = block << self.block_bits;
+        let mut bytes = vec![0; usize_from_u64(size.min(device.size() - at))];
+        self.overlay.read_at(at, &mut bytes)?;
+        device.write_at(at, &bytes)
+    }
+}
+
+/// Whether the superblock says that nothing has to be checked: closed cleanly, no errors noted, no journal to replay.
+#[must_use]
+pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
+    let Some(sb) = sound_superblock(device) else { return false };
+    let present = blockyard_disk::RoCompat::ORPHAN_PRESENT;
+    sb.state().contains(FsState::VALID)
+        && !sb.state().contains(FsState::ERROR)
+        && !sb.incompat().contains(blockyard_disk::Incompat::RECOVER)
+        && !sb.ro_compat().contains(present)
+        && sb.s_last_orphan.get() == 0
+}
+
+/// Notes in the superblock that there are errors.
+///
+/// # Errors
+/// Those of the device.
+pub fn mark_errors(device: &dyn BlockDevice) -> Result<(), DeviceError> {
+    if sound_superblock(device).is_some() {
+        change_superblock(device, |sb| sb.set_state(sb.state() | FsState::ERROR))?;
+        device.flush()?;
+    }
+    Ok(())
+}
+
+fn sound_superblock(device: &dyn BlockDevice) -> Option<RawSuperblock> {
+    let mut bytes = [0; RawSuperblock::SIZE];
+    device.read_at(PRIMARY_OFFSET, &mut bytes).ok()?;
+    let sb = RawSuperblock::read_from_bytes(&bytes).ok()?;
+    let sound =
+        sb.s_magic.get() == MAGIC && blockyard_disk::Checksums::of(&sb).verify_superblock(&sb).is_ok();
+    sound.then_some(sb)
+}
+
+/// Takes the mark of a clean file system off a superblock that is one.
+fn mark_unclean(device: &dyn BlockDevice) -> Result<(), DeviceError> {
+    if sound_superblock(device).is_some() {
+        change_superblock(device, |sb| sb.set_state(sb.state().difference(FsState::VALID)))?;
+        device.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Attributes of one inode: entries that are sound stay, the others go; hashes are computed again.
+
+use blockyard_device::DeviceError;
+use blockyard_disk::extent;
+use blockyard_disk::inline_data::{XATTR_INDEX, XATTR_NAME};
+use blockyard_disk::inode::{FileType, InodeFlags, RawInode};
+use blockyard_disk::num::{low16, u32_from_usize, u64_from_usize, usize_from_u32};
+use blockyard_disk::xattr::{self, Attribute, AttributeList, Home, Value};
+use blockyard_disk::{BlockNr, Incompat, InodeNr};
+
+use super::editor::{Editor, Slot};
+use super::log::{Cost, Outcome};
+use crate::code::Code;
+use crate::finding::{Finding, Site};
+
+/// Bytes of extra fields that Linux knows.
+const EXTRA_USUAL: u16 = 32;
+
+/// Whether a finding about an inode is one of its attributes.
+pub(crate) fn is_about_attributes(code: Code) -> bool {
+    matches!(
+        code,
+        Code::EXTRA_ISIZE
+            | Code::INODE_XATTR_NAME
+            | Code::INODE_XATTR_OFFSET
+            | Code::INODE_XATTR_SIZE
+            | Code::INODE_XATTR_OVERLAP
+            | Code::XATTR_HASH
+            | Code::XATTR_BLOCK_PLACE
+            | Code::XATTR_WITHOUT_FEATURE
+    )
+}
+
+/// The attribute area of a slot; `None` when its extra fields leave none.
+fn area_at(slot: &Slot) -> Option<usize> {
+    xattr::inode_area_at(slot.bytes().len(), slot.extra_isize())
+}
+
+/// Whether the slot has the attribute that inline data needs.
+pub(crate) fn has_inline_data(slot: &Slot) -> bool {
+    area_at(slot)
+        .is_some_and(|at| salvage(&slot.bytes()[at..], Home::Inode).find(XATTR_INDEX, XATTR_NAME).is_some())
+}
+
+/// Applies the remedy of a finding about attributes.
+pub(crate) fn mend(
+    ed: &mut Editor<'_, '_>,
+    inode: InodeNr,
+    slot: &mut Slot,
+    finding: &Finding,
+) -> Result<Outcome, DeviceError> {
+    let site = Site::inode(inode);
+    match finding.code {
+        Code::EXTRA_ISIZE => {
+            let extra = likely_extra_isize(slot);
+            slot.set_extra_isize(extra);
+            ed.add(finding.code, site, Cost::Nothing, format!("i_extra_isize set to {extra}"));
+        }
+        Code::XATTR_BLOCK_PLACE | Code::XATTR_WITHOUT_FEATURE => {
+            slot.raw_mut().set_file_acl(BlockNr::ZERO);
+            ed.add(finding.code, site, Cost::Cut, "reference to the attribute block removed");
+        }
+        _ => {
+            let Some(at) = area_at(slot) else { return Ok(Outcome::Lost) };
+            let area = &mut slot.bytes_mut()[at..];
+            let list = salvage(area, Home::Inode);
+            let count = list.iter().len();
+            assert!(list.write_inode_area(area), "entries of an area fit into it");
+            ed.add(finding.code, site, Cost::Cut, format!("{count} sound attributes kept in the inode"));
+        }
+    }
+    Ok(Outcome::Kept)
+}
+
+/// The size of the extra fields behind which attributes begin, or the usual one.
+fn likely_extra_isize(slot: &Slot) -> u16 {
+    let room = slot.bytes().len() - RawInode::SIZE;
+    let usual = EXTRA_USUAL.min(low16(u32_from_usize(room)));
+    let candidates = [usual, 28, 24, 36, 4];
+    let begins = |extra: &&u16| {
+        xattr::inode_area_at(slot.bytes().len(), **extra)
+            .is_some_and(|at| xattr::has_magic(&slot.bytes()[at..]))
+    };
+    candidates.iter().find(begins).copied().unwrap_or(usual)
+}
+
+/// The entries of an area that are sound by themselves and do not overlap those before.
+pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
+    let mut list = AttributeList::default();
+    if !xattr::has_magic(area) {
+        return list;
+    }
+    let word = |at: usize| u32::from_le_bytes([area[at], area[at + 1], area[at + 2], area[at + 3]]);
+    let base = home.values_from();
+    let mut at = home.entries_at();
+    let mut taken: Vec<(usize, usize)> = Vec::new();
+    while at + 16 <= area.len() && word(at) != 0 {
+        let name_len = usize::from(area[at]);
+        let end = at + 16 + name_len.next_multiple_of(4);
+        if end > area.len() {
+            break;
+        }
+        let name = area[at + 16..at + 16 + name_len].to_vec();
+        let (inode, size) = (word(at + 4), usize_from_u32(word(at + 8)));
+        let from = base + usize::from(u16::from_le_bytes([area[at + 2], area[at + 3]]));
+        let padded = size.saturating_add(3) & !3;
+        let range = (from, from.saturating_add(padded));
+        let fits = from.saturating_add(size) <= area.len()
+            && (size == 0 || range.0 >= end)
+            && taken.iter().all(|other| size == 0 || range.1 <= other.0 || other.1 <= range.0);
+        let value = match inode {
+            0 if fits => Some(Value::Bytes(area[if size == 0 { 0..0 } else { from..from + size }].to_vec())),
+            0 => None,
+            inode => Some(Value::Inode { inode, size: word(at + 8), entry_hash: word(at + 12) }),
+        };
+        let index = area[at + 1];
+        let legal = index != 0 && (home == Home::Inode || name_len > 0);
+        if let Some(value) = value.filter(|_| legal && list.find(index, &name).is_none()) {
+            if inode == 0 && size > 0 {
+                taken.push(range);
+            }
+            list.set(Attribute { index, name, value });
+        }
+        at = end;
+    }
+    // What lies over the entries is none of their values.
+    let entries_end = at + 4;
+    if taken.iter().any(|range| range.0 < entries_end.min(area.len())) {
+        let outside = |attribute: &&Attribute| matches!(&attribute.value, Value::Inode { .. });
+        let mut kept = AttributeList::default();
+        for attribute in list.iter().filter(outside) {
+            kept.set(attribute.clone());
+        }
+        return kept;
+    }
+    list
+}
+
+/// An inode with inline data lost the attribute that goes with it: what stands in the inode stays, as far as it can.
+pub(crate) fn without_inline_data(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Outcome {
+    let site = Site::inode(inode);
+    let size = slot.raw().size();
+    if slot.raw().file_type() == Some(FileType::Directory) || size <= 60 {
+        let Some(at) = area_at(slot) else { return Outcome::Lost };
+        let mut list = salvage(&slot.bytes()[at..], Home::Inode);
+        let value = Value::Bytes(Vec::new());
+        list.set(Attribute { index: XATTR_INDEX, name: XATTR_NAME.to_vec(), value });
+        if list.write_inode_area(&mut slot.bytes_mut()[at..]) {
+            ed.add(Code::INLINE_NO_ATTRIBUTE, site, Cost::Cut, "empty attribute of inline data made");
+            return Outcome::Kept;
+        }
+    }
+    let mut flags = slot.raw().flags();
+    flags.remove(InodeFlags::INLINE_DATA);
+    let mut root = [0; 60];
+    if ed.volume().incompat.contains(Incompat::EXTENTS) {
+        flags.insert(InodeFlags::EXTENTS);
+        root[..2].copy_from_slice(&extent::MAGIC.to_le_bytes());
+        root[4] = 4;
+    }
+    let raw = slot.raw_mut();
+    raw.set_flags(flags);
+    raw.i_block = root;
+    raw.set_size(0);
+    ed.add(Code::INLINE_NO_ATTRIBUTE, site, Cost::Cut, format!("{size} bytes of inline data lost"));
+    debug_assert!(u64_from_usize(root.len()) >= 60, "a root fills the field");
+    Outcome::Kept
+}
+
+/// The value of the attribute that goes with inline data.
+pub(crate) fn inline_tail(slot: &Slot) -> Vec<u8> {
+    let Some(at) = area_at(slot) else { return Vec::new() };
+    match salvage(&slot.bytes()[at..], Home::Inode).find(XATTR_INDEX, XATTR_NAME).map(|found| &found.value) {
+        Some(Value::Bytes(bytes)) => bytes.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// Replaces that value with one of the same length.
+pub(crate) fn set_inline_tail(slot: &mut Slot, tail: Vec<u8>) {
+    let Some(at) = area_at(slot) else { return };
+    let mut list = salvage(&slot.bytes()[at..], Home::Inode);
+    list.set(Attribute { index: XATTR_INDEX, name: XATTR_NAME.to_vec(), value: Value::Bytes(tail) });
+    let fits = list.write_inode_area(&mut slot.bytes_mut()[at..]);
+    debug_assert!(fits, "a value of the same length fits");
+}
+
+/// Removes that attribute.
+pub(crate) fn remove_inline_tail(slot: &mut Slot) {
+    let Some(at) = area_at(slot) else { return };
+    let mut list = salvage(&slot.bytes()[at..], Home::Inode);
+    list.remove(XATTR_INDEX, XATTR_NAME);
+    let fits = list.write_inode_area(&mut slot.bytes_mut()[at..]);
+    debug_assert!(fits, "fewer attributes fit");
+}
+
+/// Keeps the attributes in a slot that a condition holds for.
+pub(crate) fn retain(slot: &mut Slot, keep: impl Fn(&Attribute) -> bool) {
+    let Some(at) = area_at(slot) else { return };
+    let list = salvage(&slot.bytes()[at..], Home::Inode);
+    if list.iter().all(&keep) {
+        return;
+    }
+    let mut kept = AttributeList::default();
+    for attribute in list.iter().filter(|attribute| keep(attribute)) {
+        kept.set(attribute.clone());
+    }
+    let fits = kept.write_inode_area(&mut slot.bytes_mut()[at..]);
+    debug_assert!(fits, "fewer attributes fit");
+}

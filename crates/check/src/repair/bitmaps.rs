@@ -1,0 +1,189 @@
+//! Pass 5: bitmaps, counts and checksums of groups, and the totals of the superblock.
+
+use std::collections::BTreeSet;
+
+use blockyard_device::DeviceError;
+use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
+use blockyard_disk::num::{u32_from_usize, u64_from_u32, usize_from_u32};
+use blockyard_disk::{BlockCount, GroupNr, bitmap};
+use zerocopy::little_endian::U32;
+
+use super::editor::Editor;
+use super::log::{Cost, RewriteAll};
+use crate::code::Code;
+use crate::facts::{Facts, GroupFacts};
+use crate::finding::{Finding, Site};
+use crate::volume::Volume;
+
+/// Writes what the groups with findings should have, and the totals.
+pub(crate) fn repair(
+    ed: &mut Editor<'_, '_>,
+    facts: &Facts,
+    findings: &[Finding],
+) -> Result<(), DeviceError> {
+    let named: BTreeSet<GroupNr> = findings.iter().filter_map(|finding| finding.site.group).collect();
+    let all = ed.log.rewrite_all == RewriteAll::Yes;
+    let (mut free_clusters, mut free_inodes) = (0, 0);
+    for group in ed.volume().geometry.all_groups() {
+        let known = &facts.groups[usize_from_u32(group.raw())];
+        let counts = Counts::of(ed, known, group);
+        free_clusters += u64_from_u32(counts.free_clusters);
+        free_inodes += counts.free_inodes;
+        let desc = ed.volume().group_of(group).desc;
+        let unsealed = !is_sealed(ed, group)?;
+        let mismatched =
+            desc.free_clusters() != counts.free_clusters || desc.free_inodes() != counts.free_inodes;
+        if all || unsealed || mismatched || named.contains(&group) {
+            write_group(ed, known, group, &counts)?;
+        }
+    }
+    ed.log.rewrite_all = RewriteAll::No;
+    for finding in findings {
+        ed.add(finding.code, finding.site, Cost::Nothing, format!("set right: {}", finding.detail));
+    }
+    write_totals(ed, free_clusters, free_inodes)
+}
+
+/// Sets the totals of the superblock.
+fn write_totals(ed: &Editor<'_, '_>, free_clusters: u64, free_inodes: u32) -> Result<(), DeviceError> {
+    let bits = ed.volume().geometry.cluster_ratio_bits();
+    ed.change_superblock(|sb| {
+        sb.set_free_blocks_count(BlockCount::new(free_clusters << bits));
+        sb.s_free_inodes_count = U32::new(free_inodes);
+    })
+}
+
+/// What is in use in a group.
+struct Counts {
+    found: Vec<u64>,
+    free_clusters: u32,
+    free_inodes: u32,
+    directories: u32,
+    /// One more than the index of the last inode in use.
+    inodes_end: u32,
+}
+
+impl Counts {
+    fn of(ed: &Editor<'_, '_>, known: &GroupFacts, group: GroupNr) -> Self {
+        let geometry = &ed.volume().geometry;
+        let found: Vec<u64> = ed.scan.map.group_words(group).map(Iterator::collect).unwrap_or_default();
+        let used: u32 = found.iter().map(|word| word.count_ones()).sum();
+        let inodes = known.kinds.iter().filter(|kind| kind.is_used()).count();
+        let directories = known.kinds.iter().filter(|kind| kind.is_directory()).count();
+        let end = known.kinds.iter().rposition(|kind| kind.is_used()).map_or(0, |last| last + 1);
+        Self {
+            found,
+            free_clusters: geometry.clusters_in_group(group) - used,
+            free_inodes: geometry.inodes_per_group() - u32_from_usize(inodes),
+            directories: u32_from_usize(directories),
+            inodes_end: u32_from_usize(end),
+        }
+    }
+}
+
+/// Where the descriptor of a group lies: byte offset on the device.
+pub(crate) fn descriptor_at(volume: &Volume<'_>, group: GroupNr) -> u64 {
+    let (block, index) = (group.raw() / volume.descs_per_block(), group.raw() % volume.descs_per_block());
+    let start = volume.desc_block(block).raw() << volume.geometry.block_bits();
+    start + u64_from_u32(index) * blockyard_disk::num::u64_from_usize(volume.desc_size)
+}
+
+fn is_sealed(ed: &Editor<'_, '_>, group: GroupNr) -> Result<bool, DeviceError> {
+    let volume = ed.volume();
+    let mut raw = vec![0; volume.desc_size];
+    volume.device.read_at(descriptor_at(volume, group), &mut raw)?;
+    Ok(volume.checksums.verify_group_desc(group, &raw).is_ok())
+}
+
+/// Writes a descriptor with its checksum.
+pub(crate) fn put_descriptor(
+    ed: &Editor<'_, '_>,
+    group: GroupNr,
+    desc: &RawGroupDesc,
+) -> Result<(), DeviceError> {
+    put_raw_descriptor(ed.volume(), group, desc)
+}
+
+fn put_raw_descriptor(volume: &Volume<'_>, group: GroupNr, desc: &RawGroupDesc) -> Result<(), DeviceError> {
+    let mut raw = vec![0; volume.desc_size];
+    let at = descriptor_at(volume, group);
+    volume.device.read_at(at, &mut raw)?;
+    desc.to_disk(&mut raw);
+    volume.checksums.seal_group_desc(group, &mut raw);
+    volume.device.write_at(at, &raw)
+}
+
+fn write_group(
+    ed: &Editor<'_, '_>,
+    known: &GroupFacts,
+    group: GroupNr,
+    counts: &Counts,
+) -> Result<(), DeviceError> {
+    let volume = ed.volume();
+    let geometry = &volume.geometry;
+    let mut desc = volume.group_of(group).desc;
+    let has_flags = volume
+        .ro_compat
+        .intersects(blockyard_disk::RoCompat::GDT_CSUM | blockyard_disk::RoCompat::METADATA_CSUM);
+    let mut flags = desc.flags();
+    flags.remove(GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT);
+    desc.set_flags(flags);
+    desc.set_free_clusters(counts.free_clusters);
+    desc.set_free_inodes(counts.free_inodes);
+    desc.set_used_dirs(counts.directories);
+    let unused = desc.itable_unused().min(geometry.inodes_per_group() - counts.inodes_end);
+    desc.set_itable_unused(if has_flags { unused } else { 0 });
+    let mut block = vec![0; volume.block_size()];
+    for (at, word) in counts.found.iter().enumerate() {
+        if let Some(bytes) = block.get_mut(8 * at..8 * at + 8) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+    bitmap::pad_from(&mut block, geometry.clusters_in_group(group));
+    volume.checksums.seal_block_bitmap(&mut desc, volume.desc_size, &block, geometry.clusters_per_group());
+    put_if_changed(ed, desc.block_bitmap(), &block)?;
+    let mut block = vec![0; volume.block_size()];
+    for (index, _) in known.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used()) {
+        bitmap::set(&mut block, u32_from_usize(index));
+    }
+    bitmap::pad_from(&mut block, geometry.inodes_per_group());
+    volume.checksums.seal_inode_bitmap(&mut desc, volume.desc_size, &block, geometry.inodes_per_group());
+    put_if_changed(ed, desc.inode_bitmap(), &block)?;
+    put_descriptor(ed, group, &desc)
+}
+
+fn put_if_changed(
+    ed: &Editor<'_, '_>,
+    place: blockyard_disk::BlockNr,
+    block: &[u8],
+) -> Result<(), DeviceError> {
+    if ed.volume().block(place).is_ok_and(|old| old == block) { Ok(()) } else { ed.put_block(place, block) }
+}
+
+/// The part of a table that a descriptor calls never used holds inodes that directories name: then it is read whole.
+pub(crate) fn open_tables(ed: &mut Editor<'_, '_>, groups: &BTreeSet<GroupNr>) -> Result<(), DeviceError> {
+    for &group in groups {
+        let mut desc = ed.volume().group_of(group).desc;
+        let mut flags = desc.flags();
+        flags.remove(GroupFlags::INODE_UNINIT);
+        desc.set_flags(flags);
+        desc.set_itable_unused(0);
+        put_descriptor(ed, group, &desc)?;
+        ed.add(Code::UNUSED_AREA_INODE, Site::group(group), Cost::Nothing, "the whole inode table is in use");
+    }
+    Ok(())
+}
+
+/// Descriptors from a backup: no group is taken for never used.
+pub(crate) fn forget_uninit(volume: &Volume<'_>) -> Result<(), DeviceError> {
+    let uninit = GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
+    for group in volume.geometry.all_groups() {
+        let mut desc = volume.group_of(group).desc;
+        let mut flags = desc.flags();
+        flags.remove(uninit);
+        desc.set_flags(flags);
+        desc.set_itable_unused(0);
+        put_raw_descriptor(volume, group, &desc)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,304 @@
+//! One directory: its names read as far as they can be told, judged, and written back.
+//!
+//! Names stay in their blocks where they can. Where the index is broken or more room is needed the directory is written
+//! anew: into fresh blocks, so that the old ones stand until the inode refers to the new ones.
+
+mod build;
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use blockyard_device::DeviceError;
+use blockyard_disk::checksum::seal_dir_leaf;
+use blockyard_disk::dirblock::{self, DirLayout, Packer};
+use blockyard_disk::htree::IndexKind;
+use blockyard_disk::inode::InodeFlags;
+use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::{BlockNr, InodeNr};
+
+use super::attributes;
+use super::editor::{Editor, Slot};
+use super::inode;
+use super::log::{Cost, Tried};
+use super::maps;
+use crate::code::Code;
+use crate::facts::Facts;
+use crate::finding::Site;
+use crate::map::Run;
+
+pub(crate) use names::Name;
+
+/// Rounds after which a directory is emptied of what cannot be kept.
+const TRIES_MAX: u32 = 4;
+
+/// What is to be changed in a directory besides what is wrong with it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Change {
+    /// What `..` is to name.
+    pub(crate) parent: Option<u32>,
+    /// Names to be entered.
+    pub(crate) more: Vec<Name>,
+    /// Inodes whose names go.
+    pub(crate) less: BTreeSet<u32>,
+}
+
+/// How the names of a directory are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writing {
+    /// Each in the block that has it.
+    InPlace,
+    /// All of them anew.
+    Anew,
+}
+
+/// Whether a finding about a directory means that its blocks cannot stay what they are for.
+pub(crate) fn needs_rebuilding(code: Code) -> bool {
+    matches!(
+        code,
+        Code::HTREE_ROOT
+            | Code::HTREE_VERSION
+            | Code::HTREE_FLAGS
+            | Code::HTREE_DEPTH
+            | Code::HTREE_SIPHASH
+            | Code::HTREE_SIPHASH_MISSING
+            | Code::HTREE_UNREFERENCED
+            | Code::HTREE_TWICE
+            | Code::HTREE_BELOW_MINIMUM
+            | Code::HTREE_ABOVE_MAXIMUM
+            | Code::HTREE_OUTSIDE
+            | Code::HTREE_ROOT_STRUCTURE
+            | Code::HTREE_LIMIT
+            | Code::HTREE_COUNT
+            | Code::HTREE_ORDER
+            | Code::HTREE_LEAF_DEPTH
+            | Code::DIRECTORY_HOLE
+            | Code::DIRECTORY_BLOCK_HOLE
+            | Code::DIRECTORY_UNWRITTEN
+            | Code::DIRECTORY_READ
+            | Code::LEAF_NO_TAIL
+            | Code::DUPLICATE_NAME
+            | Code::NAME_CHARACTER
+            | Code::HTREE_ROOT_CHECKSUM
+            | Code::HTREE_NODE_CHECKSUM
+            | Code::DOT_MISSING
+            | Code::DOTDOT_MISSING
+    )
+}
+
+/// A directory as it is being mended.
+pub(crate) struct Mending<'a> {
+    pub(crate) facts: &'a Facts,
+    pub(crate) inode: InodeNr,
+    pub(crate) code: Code,
+}
+
+/// Mends a directory and changes it.
+pub(crate) fn repair(
+    ed: &mut Editor<'_, '_>,
+    at: &Mending<'_>,
+    change: &Change,
+    writing: Writing,
+) -> Result<(), DeviceError> {
+    let tries = ed.log.try_again(Tried::Directory, at.inode);
+    let mut slot = ed.slot(at.inode)?;
+    if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
+        return repair_inline(ed, at, change, &mut slot);
+    }
+    let map = maps::read(ed, at.inode, slot.raw());
+    let bits = ed.volume().geometry.block_bits();
+    let holes = map.runs.iter().map(|run| run.length).sum::<u64>() != slot.raw().size() >> bits;
+    let writing = if holes || tries >= TRIES_MAX { Writing::Anew } else { writing };
+    let mut read = names::read(ed, at, &map.runs);
+    let cost = names::judge(ed, at, change, &mut read);
+    if let Some(parent) = change.parent {
+        read.dotdot = parent;
+    }
+    if writing == Writing::InPlace && write_in_place(ed, at, &slot, &read, &change.more)? {
+        ed.add(at.code, Site::inode(at.inode), cost, "names written in place");
+        return Ok(());
+    }
+    let mut all: Vec<Name> = read.blocks.into_values().flatten().collect();
+    all.extend(change.more.iter().cloned());
+    names::separate(&mut all);
+    let old: Vec<BlockNr> = map.runs.iter().flat_map(blocks_of).collect();
+    if build::write(
+        ed,
+        &build::Directory { inode: at.inode, parent: read.dotdot, names: all, old },
+        &mut slot,
+    )? {
+        ed.add(at.code, Site::inode(at.inode), cost, "directory written anew");
+        return Ok(());
+    }
+    if tries >= TRIES_MAX {
+        return inode::clear(ed, at.inode, at.code);
+    }
+    Ok(())
+}
+
+fn blocks_of(run: &Run) -> impl Iterator<Item = BlockNr> + use<> {
+    (run.physical..run.physical + run.length).map(BlockNr::new)
+}
+
+/// Writes names back into their blocks; false when they do not fit.
+fn write_in_place(
+    ed: &mut Editor<'_, '_>,
+    at: &Mending<'_>,
+    slot: &Slot,
+    read: &names::Read,
+    more: &[Name],
+) -> Result<bool, DeviceError> {
+    let volume = ed.volume();
+    let indexed = slot.raw().flags().contains(InodeFlags::INDEX);
+    let linear = slot.raw().flags().difference(InodeFlags::INDEX) == slot.raw().flags();
+    if !more.is_empty() && (!linear || read.blocks.len() != 1) {
+        return Ok(false);
+    }
+    let layout = DirLayout { inodes_count: u32::MAX, ..volume.dir_layout() };
+    let seed = volume.checksums.inode_seed(at.inode, slot.raw().i_generation.get());
+    let mut written: BTreeMap<BlockNr, Vec<u8>> = BTreeMap::new();
+    for (&logical, names) in &read.blocks {
+        let Some(&place) = read.places.get(&logical) else { return Ok(false) };
+        let mut block = volume.block(place)?;
+        if indexed && logical == 0 {
+            block[12..16].copy_from_slice(&read.dotdot.to_le_bytes());
+            block[..4].copy_from_slice(&at.inode.raw().to_le_bytes());
+            if layout.file_types {
+                (block[7], block[19]) = (2, 2);
+            }
+            if blockyard_disk::checksum::verify_htree(seed, &block, IndexKind::Root.entries_at()).is_err() {
+                let layout = DirLayout { tail: seed.is_some(), ..layout };
+                if seed.is_some_and(|seed| {
+                    blockyard_disk::htree::set_checksum(&mut block, IndexKind::Root, &layout, seed).is_err()
+                }) {
+                    return Ok(false);
+                }
+            }
+        } else {
+            let dots = if logical == 0 { Some((at.inode.raw(), read.dotdot)) } else { None };
+            let entered = if logical == 0 { more } else { &[] };
+            if !pack(&mut block, layout, dots, names.iter().chain(entered)) {
+                return Ok(false);
+            }
+            seal_dir_leaf(seed, &mut block);
+        }
+        written.insert(place, block);
+    }
+    for (place, block) in written {
+        if volume.block(place)? != block {
+            ed.put_block(place, &block)?;
+        }
+    }
+    Ok(true)
+}
+
+/// Fills a block with names; false when they do not fit.
+fn pack<'n>(
+    block: &mut [u8],
+    layout: DirLayout,
+    dots: Option<(u32, u32)>,
+    names: impl Iterator<Item = &'n Name>,
+) -> bool {
+    let mut packer = Packer::new(block, layout);
+    let mut fits = true;
+    if let Some((own, parent)) = dots {
+        fits = packer.push(own, 2, b".") && packer.push(parent, 2, b"..");
+    }
+    for name in names {
+        fits = fits && packer.push(name.inode, name.file_type, &name.bytes);
+    }
+    fits
+}
+
+/// Mends a directory that is kept in its inode.
+fn repair_inline(
+    ed: &mut Editor<'_, '_>,
+    at: &Mending<'_>,
+    change: &Change,
+    slot: &mut Slot,
+) -> Result<(), DeviceError> {
+    let tail = attributes::inline_tail(slot);
+    let mut read = names::read_inline(ed, at, slot.raw().i_block, &tail);
+    let cost = names::judge(ed, at, change, &mut read);
+    if let Some(parent) = change.parent {
+        read.dotdot = parent;
+    }
+    let layout = DirLayout { inodes_count: u32::MAX, tail: false, ..ed.volume().dir_layout() };
+    let mut all: Vec<Name> = read.blocks.into_values().flatten().collect();
+    all.extend(change.more.iter().cloned());
+    names::separate(&mut all);
+    let (mut head, mut rest) = (vec![0; 56], vec![0; tail.len()]);
+    let mut left = all.iter();
+    let mut pending = left.next();
+    for run in [&mut head, &mut rest].into_iter().filter(|run| run.len() >= dirblock::ENTRY_LEN_MIN) {
+        let layout = DirLayout { block_size: run.len(), ..layout };
+        let mut packer = Packer::new(run, layout);
+        while let Some(name) = pending.filter(|name| packer.push(name.inode, name.file_type, &name.bytes)) {
+            debug_assert!(!name.bytes.is_empty(), "a name of directory {}", at.inode);
+            pending = left.next();
+        }
+    }
+    if pending.is_some() {
+        return leave_inode(ed, at, read.dotdot, all, slot);
+    }
+    let raw = slot.raw_mut();
+    raw.i_block[..4].copy_from_slice(&read.dotdot.to_le_bytes());
+    raw.i_block[4..].copy_from_slice(&head);
+    raw.set_size(60 + u64_from_usize(rest.len()));
+    attributes::set_inline_tail(slot, rest);
+    ed.put_slot(at.inode, slot)?;
+    ed.add(at.code, Site::inode(at.inode), cost, "inline directory written anew");
+    Ok(())
+}
+
+/// Gives an inline directory a block.
+fn leave_inode(
+    ed: &mut Editor<'_, '_>,
+    at: &Mending<'_>,
+    parent: u32,
+    names: Vec<Name>,
+    slot: &mut Slot,
+) -> Result<(), DeviceError> {
+    attributes::remove_inline_tail(slot);
+    let mut flags = slot.raw().flags();
+    flags.remove(InodeFlags::INLINE_DATA);
+    if ed.volume().incompat.contains(blockyard_disk::Incompat::EXTENTS) {
+        flags.insert(InodeFlags::EXTENTS);
+    }
+    slot.raw_mut().set_flags(flags);
+    slot.raw_mut().i_block = [0; 60];
+    let directory = build::Directory { inode: at.inode, parent, names, old: Vec::new() };
+    if build::write(ed, &directory, slot)? {
+        ed.add(at.code, Site::inode(at.inode), Cost::Moved, "inline directory moved into a block");
+    }
+    Ok(())
+}
+
+/// Makes a new directory in an unused inode.
+pub(crate) fn make(
+    ed: &mut Editor<'_, '_>,
+    inode: InodeNr,
+    parent: u32,
+    names: Vec<Name>,
+) -> Result<bool, DeviceError> {
+    let mut slot = ed.slot(inode)?;
+    let now = blockyard_disk::num::low32(ed.now);
+    slot.bytes_mut().fill(0);
+    if slot.bytes().len() > blockyard_disk::inode::RawInode::SIZE {
+        slot.set_extra_isize(
+            32.min(blockyard_disk::num::low16(blockyard_disk::num::u32_from_usize(slot.bytes().len() - 128))),
+        );
+    }
+    let raw = slot.raw_mut();
+    raw.i_mode.set(0o040_700);
+    raw.i_links_count.set(2);
+    for time in [&mut raw.i_atime, &mut raw.i_ctime, &mut raw.i_mtime] {
+        time.set(now);
+    }
+    if inode == InodeNr::ROOT {
+        raw.i_mode.set(0o040_755);
+    }
+    if ed.volume().incompat.contains(blockyard_disk::Incompat::EXTENTS) {
+        raw.set_flags(InodeFlags::EXTENTS);
+    }
+    build::write(ed, &build::Directory { inode, parent, names, old: Vec::new() }, &mut slot)
+}

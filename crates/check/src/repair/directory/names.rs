@@ -1,0 +1,243 @@
+//! Names of a damaged directory: read past what is broken, and judged one by one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use blockyard_disk::dirblock::{
+    DirLayout, ENTRY_LEN_MIN, HEADER_LEN, TAIL_LEN, decode_rec_len, stored_checksum,
+};
+use blockyard_disk::inode::FileType;
+use blockyard_disk::{BlockNr, InodeNr};
+
+use super::{Change, Mending};
+use crate::facts::{Kind, Policy};
+use crate::map::Run;
+use crate::repair::editor::Editor;
+use crate::repair::log::Cost;
+use crate::superblock::is_hidden;
+
+/// Bytes of the shortest encrypted name.
+const ENCRYPTED_NAME_MIN: usize = 16;
+
+/// One name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) inode: u32,
+    pub(crate) file_type: u8,
+}
+
+/// The names of a directory.
+#[derive(Debug, Default)]
+pub(super) struct Read {
+    /// What `..` names; the directory itself when nothing says it.
+    pub(super) dotdot: u32,
+    /// Names by the logical block that holds them.
+    pub(super) blocks: BTreeMap<u64, Vec<Name>>,
+    /// Where the blocks lie.
+    pub(super) places: BTreeMap<u64, BlockNr>,
+    /// Whether entries could not be read.
+    pub(super) broken: bool,
+}
+
+/// Reads every block of a directory.
+pub(super) fn read(ed: &Editor<'_, '_>, at: &Mending<'_>, runs: &[Run]) -> Read {
+    let volume = ed.volume();
+    let mut read = Read::default();
+    for run in runs {
+        for offset in 0..run.length {
+            let (logical, place) = (run.logical + offset, BlockNr::new(run.physical + offset));
+            let Ok(block) = volume.block(place) else { continue };
+            let is_node = logical > 0 && is_index_node(ed, &block);
+            let mut names = if is_node { Vec::new() } else { entries(ed, &block, &mut read.broken) };
+            if logical == 0 {
+                read.dotdot = take_dotdot(&mut names);
+            }
+            names.retain(|name| name.bytes != b"." && name.bytes != b"..");
+            if !is_node {
+                read.blocks.insert(logical, names);
+                read.places.insert(logical, place);
+            }
+        }
+    }
+    finish(ed, at, read)
+}
+
+/// Reads a directory that is kept in its inode.
+pub(super) fn read_inline(ed: &Editor<'_, '_>, at: &Mending<'_>, head: [u8; 60], tail: &[u8]) -> Read {
+    let mut read =
+        Read { dotdot: u32::from_le_bytes([head[0], head[1], head[2], head[3]]), ..Read::default() };
+    for (logical, area) in (0..).zip([&head[4..], tail]) {
+        let names = entries(ed, area, &mut read.broken);
+        read.blocks.insert(logical, names);
+    }
+    finish(ed, at, read)
+}
+
+fn finish(ed: &Editor<'_, '_>, at: &Mending<'_>, mut read: Read) -> Read {
+    let inodes = ed.volume().geometry.inodes_count();
+    if at.inode == InodeNr::ROOT || read.dotdot == 0 || read.dotdot > inodes {
+        // Connectivity gives the directory its parent later.
+        read.dotdot = InodeNr::ROOT.raw();
+    }
+    read
+}
+
+fn take_dotdot(names: &mut Vec<Name>) -> u32 {
+    let found = names.iter().position(|name| name.bytes == b"..");
+    found.map_or(0, |at| names.remove(at).inode)
+}
+
+/// Whether a block looks like a node of an index: one free entry that fills it, and a limit that fits.
+fn is_index_node(ed: &Editor<'_, '_>, block: &[u8]) -> bool {
+    let layout = ed.volume().dir_layout();
+    let rec_len = decode_rec_len(u16::from_le_bytes([block[4], block[5]]), block.len());
+    let limit = usize::from(u16::from_le_bytes([block[8], block[9]]));
+    block[..4] == [0; 4]
+        && rec_len == block.len()
+        && block[6] == 0
+        && limit == blockyard_disk::htree::IndexKind::Node.limit(&layout)
+}
+
+/// Every entry in use that can be told in a block or area.
+fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> Vec<Name> {
+    let layout = ed.volume().dir_layout();
+    let has_tail = layout.tail && block.len() == layout.block_size && stored_checksum(block).is_some();
+    let end = if has_tail { block.len() - TAIL_LEN } else { block.len() };
+    let mut names = Vec::new();
+    let mut at = 0;
+    while at + ENTRY_LEN_MIN <= end {
+        let rec_len = decode_rec_len(u16::from_le_bytes([block[at + 4], block[at + 5]]), block.len());
+        let left = end - at;
+        let fits = rec_len >= ENTRY_LEN_MIN
+            && rec_len.is_multiple_of(4)
+            && rec_len <= left
+            && (rec_len == left || left - rec_len >= ENTRY_LEN_MIN);
+        let length = DirLayout::entry_len(usize::from(block[at + 6]));
+        let own = if length <= left { name_at(ed, block, at) } else { None };
+        if fits && length <= rec_len {
+            names.extend(own);
+            at += rec_len;
+            continue;
+        }
+        *broken = true;
+        names.extend(own.clone());
+        let from = if own.is_some() { at + length } else { at + 4 };
+        at = resume(ed, block, from, end);
+    }
+    names
+}
+
+/// The next place from which a chain of entries leads to the end.
+fn resume(ed: &Editor<'_, '_>, block: &[u8], from: usize, end: usize) -> usize {
+    (from..end).step_by(4).find(|&at| is_chain(ed, block, at, end)).unwrap_or(end)
+}
+
+fn is_chain(ed: &Editor<'_, '_>, block: &[u8], from: usize, end: usize) -> bool {
+    let mut at = from;
+    while at + ENTRY_LEN_MIN <= end {
+        let rec_len = decode_rec_len(u16::from_le_bytes([block[at + 4], block[at + 5]]), block.len());
+        let length = DirLayout::entry_len(usize::from(block[at + 6]));
+        let free = block[at..at + 4] == [0; 4];
+        if rec_len < length.max(ENTRY_LEN_MIN) || !rec_len.is_multiple_of(4) || rec_len > end - at {
+            return false;
+        }
+        if !free && name_at(ed, block, at).is_none() {
+            return false;
+        }
+        at += rec_len;
+    }
+    at == end && from < end
+}
+
+/// The entry at a place when it could be one in use.
+fn name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize) -> Option<Name> {
+    let volume = ed.volume();
+    let inode = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
+    let length = usize::from(block[at + 6]);
+    let bytes = block.get(at + HEADER_LEN..at + HEADER_LEN + length)?;
+    let possible = inode != 0 && inode <= volume.geometry.inodes_count() && length > 0;
+    let file_type = if volume.dir_layout().file_types { block[at + 7] } else { 0 };
+    possible.then(|| Name { bytes: bytes.to_vec(), inode, file_type })
+}
+
+/// Drops the names that cannot be, and mends the types of the others; gives what that costs.
+pub(super) fn judge(ed: &Editor<'_, '_>, at: &Mending<'_>, change: &Change, read: &mut Read) -> Cost {
+    let mut cost = if read.broken { Cost::Doubtful } else { Cost::Nothing };
+    let mut seen: BTreeMap<Vec<u8>, BTreeSet<u32>> = BTreeMap::new();
+    for names in read.blocks.values_mut() {
+        names.retain_mut(|name| {
+            let known = seen.entry(name.bytes.clone()).or_default();
+            let stays = !change.less.contains(&name.inode) && stays(ed, at, name) && known.insert(name.inode);
+            if !stays {
+                cost = cost.max(Cost::Removed);
+            }
+            stays
+        });
+    }
+    cost
+}
+
+/// Whether a name may stay; sets its type.
+fn stays(ed: &Editor<'_, '_>, at: &Mending<'_>, name: &mut Name) -> bool {
+    let volume = ed.volume();
+    let geometry = &volume.geometry;
+    let inode = InodeNr::new(name.inode);
+    if name.inode > geometry.inodes_count()
+        || is_hidden(volume, inode)
+        || inode == at.inode
+        || inode == InodeNr::ROOT
+    {
+        return false;
+    }
+    let kind: Kind = at.facts.kind(geometry, inode);
+    if !kind.is_used() {
+        return false;
+    }
+    let own = at.facts.policy(geometry, at.inode);
+    if let Some(own) = own {
+        let type_matters = matches!(kind.dirent_type(), 1 | 2 | 7);
+        let same = match (own, at.facts.policy(geometry, inode)) {
+            (_, None) => false,
+            (Policy::Unusable, _) | (_, Some(Policy::Unusable)) => true,
+            (Policy::Known(own), Some(Policy::Known(other))) => own == other,
+            _ => false,
+        };
+        if name.bytes.len() < ENCRYPTED_NAME_MIN || (type_matters && !same) {
+            return false;
+        }
+    } else {
+        for byte in name.bytes.iter_mut().filter(|byte| **byte == 0 || **byte == b'/') {
+            *byte = b'.';
+        }
+        if name.bytes == b"." || name.bytes == b".." {
+            name.bytes.push(b'_');
+        }
+    }
+    if volume.dir_layout().file_types && kind.dirent_type() != 0 {
+        name.file_type = kind.dirent_type();
+    }
+    if !volume.dir_layout().file_types {
+        name.file_type = 0;
+    }
+    debug_assert!(
+        FileType::from_dirent_byte(kind.dirent_type()).is_some() || kind.dirent_type() == 0,
+        "a type"
+    );
+    true
+}
+
+/// Gives names that occur twice different ends.
+pub(super) fn separate(names: &mut [Name]) {
+    let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
+    for name in names {
+        let mut number = 0;
+        let mut bytes = name.bytes.clone();
+        while !seen.insert(bytes.clone()) {
+            number += 1;
+            let end = format!("~{number}");
+            bytes = name.bytes[..name.bytes.len().min(255 - end.len())].to_vec();
+            bytes.extend_from_slice(end.as_bytes());
+        }
+        name.bytes = bytes;
+    }
+}

@@ -1,0 +1,143 @@
+//! Reads and writes of one round: through an overlay, so that the image is only read.
+//!
+//! Free space is what nobody claimed in the walk over all inodes, not what bitmaps say. What is taken here is claimed at
+//! once, and remembered as fresh: it is written before anything that refers to it.
+
+use blockyard_device::{BlockDevice, DeviceError};
+use blockyard_disk::group_desc::GroupFlags;
+use blockyard_disk::inode::InodeSlot;
+use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::superblock::{PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::{BlockNr, Checksums, GroupNr, InodeNr};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::log::{Cost, Log};
+use crate::code::Code;
+use crate::finding::Site;
+use crate::inode::Scan;
+use crate::volume::Volume;
+
+/// The slot of an inode as an own buffer.
+pub(crate) type Slot = InodeSlot<Vec<u8>>;
+
+/// One round of repair.
+pub(crate) struct Editor<'a, 'v> {
+    pub(crate) scan: &'a Scan<'a, 'v>,
+    pub(crate) log: &'a mut Log,
+    /// Seconds since 1970, for deletion times and the superblock.
+    pub(crate) now: u64,
+    next_free: u64,
+    marked: Marked,
+}
+
+/// The block bitmap that was looked at last.
+#[derive(Default)]
+struct Marked {
+    group: Option<GroupNr>,
+    bitmap: Vec<u8>,
+}
+
+impl Marked {
+    /// Whether the stored bitmap calls a cluster used; false where there is no bitmap.
+    fn is_marked(&mut self, volume: &Volume<'_>, cluster: u64) -> bool {
+        let geometry = &volume.geometry;
+        let first = geometry.first_data_block().raw();
+        let block = BlockNr::new(first + cluster * u64_from_u32(geometry.cluster_ratio()));
+        let (group, offset) = geometry.locate(block);
+        if self.group != Some(group) {
+            let known = volume.group_of(group);
+            let uninit = known.flags.contains(GroupFlags::BLOCK_UNINIT) || !known.block_bitmap_ok;
+            self.bitmap =
+                if uninit { Vec::new() } else { volume.block(known.desc.block_bitmap()).unwrap_or_default() };
+            self.group = Some(group);
+        }
+        let byte = self.bitmap.get(usize_from_u32(offset.raw() / 8));
+        byte.is_some_and(|byte| byte >> (offset.raw() % 8) & 1 == 1)
+    }
+}
+
+impl<'a, 'v> Editor<'a, 'v> {
+    pub(crate) fn new(scan: &'a Scan<'a, 'v>, log: &'a mut Log, now: u64) -> Self {
+        Self { scan, log, now, next_free: 0, marked: Marked::default() }
+    }
+
+    pub(crate) fn volume(&self) -> &'a Volume<'v> {
+        self.scan.volume
+    }
+
+    pub(crate) fn add(&mut self, code: Code, site: Site, cost: Cost, what: impl Into<String>) {
+        self.log.add(code, site, cost, what);
+    }
+
+    pub(crate) fn slot(&self, inode: InodeNr) -> Result<Slot, DeviceError> {
+        Ok(InodeSlot::new(self.volume().inode(inode)?))
+    }
+
+    /// Writes an inode with its checksum.
+    pub(crate) fn put_slot(&self, inode: InodeNr, slot: &mut Slot) -> Result<(), DeviceError> {
+        let volume = self.volume();
+        volume.checksums.seal_inode(inode, slot);
+        let (group, index) = volume.geometry.locate_inode(inode);
+        let table = volume.group_of(group).desc.inode_table().raw() << volume.geometry.block_bits();
+        let at = table + u64_from_u32(index) * u64_from_usize(slot.bytes().len());
+        volume.device.write_at(at, slot.bytes())
+    }
+
+    /// Changes the superblock and seals it. What it says counts from the next round on.
+    pub(crate) fn change_superblock(
+        &self,
+        change: impl FnOnce(&mut RawSuperblock),
+    ) -> Result<(), DeviceError> {
+        change_superblock(self.volume().device, change)
+    }
+
+    pub(crate) fn put_block(&self, block: BlockNr, bytes: &[u8]) -> Result<(), DeviceError> {
+        let volume = self.volume();
+        assert_eq!(bytes.len(), volume.block_size(), "block {block} is written whole");
+        assert!(volume.contains(block), "block {block} lies outside the file system");
+        volume.device.write_at(block.raw() << volume.geometry.block_bits(), bytes)
+    }
+
+    /// Takes a free cluster; gives its first block, or `None` when there is none.
+    ///
+    /// What a damaged inode maps may not be claimed yet. So clusters that the bitmaps call free, too, come first.
+    pub(crate) fn allocate(&mut self) -> Option<BlockNr> {
+        let geometry = &self.volume().geometry;
+        let mut at = self.next_free;
+        let free_twice = std::iter::from_fn(|| {
+            let cluster = self.scan.map.free_from(at)?;
+            at = cluster + 1;
+            Some(cluster)
+        })
+        .find(|&cluster| !self.marked.is_marked(self.scan.volume, cluster));
+        let cluster = match free_twice {
+            Some(cluster) => {
+                self.next_free = cluster + 1;
+                cluster
+            }
+            None => {
+                self.next_free = u64::MAX;
+                self.scan.map.free_from(0)?
+            }
+        };
+        let met = self.scan.map.claim(cluster, 1);
+        assert!(!met, "cluster {cluster} was free");
+        let ratio = u64_from_u32(geometry.cluster_ratio());
+        let first = geometry.first_data_block().raw() + cluster * ratio;
+        self.log.fresh.extend(first..first + ratio);
+        Some(BlockNr::new(first))
+    }
+}
+
+/// Changes the superblock of a device and seals it.
+pub(crate) fn change_superblock(
+    device: &dyn BlockDevice,
+    change: impl FnOnce(&mut RawSuperblock),
+) -> Result<(), DeviceError> {
+    let mut bytes = [0; RawSuperblock::SIZE];
+    device.read_at(PRIMARY_OFFSET, &mut bytes)?;
+    let mut sb = RawSuperblock::read_from_bytes(&bytes).expect("1024 bytes are a superblock");
+    change(&mut sb);
+    Checksums::of(&sb).seal_superblock(&mut sb);
+    device.write_at(PRIMARY_OFFSET, sb.as_bytes())
+}

@@ -1,0 +1,349 @@
+//! One inode: each finding of the walk over it has its remedy, and the inode is examined again until it is sound.
+//!
+//! The remedies prefer what is left of the inode: entries of a map that are impossible go one by one, types are taken
+//! from the content where the mode has none. An inode that stays impossible is cleared.
+
+use blockyard_device::DeviceError;
+use blockyard_disk::extent;
+use blockyard_disk::inode::{FileType, InodeFlags, RawInode};
+use blockyard_disk::num::{low16, low32, u32_from_usize, u64_from_usize, usize_from_u32};
+use blockyard_disk::{BlockNr, Incompat, InodeNr};
+use zerocopy::little_endian::{U16, U32};
+
+use super::attributes;
+use super::editor::{Editor, Slot};
+use super::log::{Cost, Outcome, Tried};
+use super::maps::{self, NoClaims, NoSpace};
+use crate::code::Code;
+use crate::facts::GroupFacts;
+use crate::finding::{Finding, Sink, Site};
+use crate::inode::{Examination, Expected, examine};
+use crate::map::{Budget, Run};
+
+/// Times that an inode is examined and mended in a row.
+const TURNS_MAX: usize = 12;
+/// Rounds after which an inode is cleared.
+const TRIES_MAX: u32 = 3;
+
+/// Whether the block of the table that an inode lies in is garbage: most inodes in it have wrong checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Around {
+    Sound,
+    Garbage,
+}
+
+/// Whether something is to be done about a finding of the walk over the inodes: errors, and special files that cannot be.
+pub(crate) fn is_to_be_mended(finding: &Finding) -> bool {
+    finding.is_error() || is_impossible_special(finding.code)
+}
+
+fn is_impossible_special(code: Code) -> bool {
+    matches!(code, Code::CHAR_DEVICE | Code::BLOCK_DEVICE | Code::FIFO | Code::SOCKET)
+}
+
+/// Mends an inode that the walk found fault with.
+pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) -> Result<(), DeviceError> {
+    let mut slot = ed.slot(inode)?;
+    let tries = ed.log.try_again(Tried::Inode, inode);
+    let (first, _) = findings(ed, inode, &slot);
+    let why = first.first().map_or(Code::INODE_GARBAGE, |finding| finding.code);
+    let garbage = first.len() > 1
+        && first.iter().any(|finding| finding.code == Code::INODE_CHECKSUM)
+        && around == Around::Garbage;
+    if garbage || tries >= TRIES_MAX {
+        return clear(ed, inode, if garbage { Code::INODE_GARBAGE } else { why });
+    }
+    for _ in 0..TURNS_MAX {
+        ed.volume().checksums.seal_inode(inode, &mut slot);
+        let (found, expected) = findings(ed, inode, &slot);
+        if found.is_empty() {
+            break;
+        }
+        for finding in &found {
+            if mend(ed, inode, &mut slot, finding, expected)? == Outcome::Lost {
+                return clear(ed, inode, finding.code);
+            }
+        }
+    }
+    ed.put_slot(inode, &mut slot)?;
+    if first.iter().all(|finding| finding.code == Code::INODE_CHECKSUM) {
+        ed.add(Code::INODE_CHECKSUM, Site::inode(inode), Cost::Nothing, "computed again");
+    }
+    Ok(())
+}
+
+/// Clears an inode: nothing of it is left.
+pub(crate) fn clear(ed: &mut Editor<'_, '_>, inode: InodeNr, why: Code) -> Result<(), DeviceError> {
+    let mut slot = ed.slot(inode)?;
+    let was_used = slot.raw().i_links_count.get() != 0;
+    slot.bytes_mut().fill(0);
+    ed.put_slot(inode, &mut slot)?;
+    let cost = if was_used { Cost::Removed } else { Cost::Nothing };
+    ed.add(why, Site::inode(inode), cost, "inode cleared");
+    Ok(())
+}
+
+/// What the walk would say about a slot: its errors, and what its fields should be.
+fn findings(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot) -> (Vec<Finding>, Expected) {
+    let scan = ed.scan;
+    let (group, index) = scan.volume.geometry.locate_inode(inode);
+    let known = scan.volume.group_of(group).inodes_used.max(index + 1);
+    let mut facts = GroupFacts::new(known);
+    let (mut sink, mut claims, mut budget) = (Sink::default(), NoClaims, Budget::of(scan.volume));
+    let expected = Expected::default();
+    let mut examination =
+        Examination { scan, inode, sink: &mut sink, claims: &mut claims, budget: &mut budget, expected };
+    examine(&mut examination, slot.bytes(), &mut facts);
+    let expected = examination.expected;
+    (sink.into_findings().into_iter().filter(is_to_be_mended).collect(), expected)
+}
+
+/// Applies the remedy of one finding to the slot.
+fn mend(
+    ed: &mut Editor<'_, '_>,
+    inode: InodeNr,
+    slot: &mut Slot,
+    finding: &Finding,
+    expected: Expected,
+) -> Result<Outcome, DeviceError> {
+    let code = finding.code;
+    let site = Site::inode(inode);
+    if mend_field(ed, inode, slot, code) || mend_flags(ed, slot, code)? {
+        ed.add(code, site, Cost::Nothing, "field set right");
+        return Ok(Outcome::Kept);
+    }
+    match code {
+        Code::INODE_CHECKSUM => {}
+        Code::BLOCKS_WRONG => {
+            let Some(units) = expected.units else { return Ok(Outcome::Kept) };
+            slot.raw_mut().set_blocks_field(units);
+            ed.add(code, site, Cost::Nothing, format!("i_blocks set to {units}"));
+        }
+        Code::SIZE_WRONG | Code::INLINE_SIZE | Code::SYMLINK => {
+            let Some(size) = expected.size else { return Ok(Outcome::Lost) };
+            if slot.raw().size() == size {
+                return Ok(Outcome::Kept);
+            }
+            slot.raw_mut().set_size(size);
+            ed.add(code, site, Cost::Nothing, format!("i_size set to {size}"));
+        }
+        Code::DIRECTORY_EMPTY | Code::ENCRYPT_CONTEXT => return Ok(Outcome::Lost),
+        Code::MODE_INVALID | Code::ROOT_NOT_DIRECTORY | Code::SPECIAL_SIZE => {
+            return Ok(mend_type(ed, inode, slot, code));
+        }
+        _ if is_impossible_special(code) => return Ok(mend_type(ed, inode, slot, code)),
+        Code::RESERVED_MODE | Code::JOURNAL_INODE_IN_USE | Code::QUOTA_INODE_IN_USE => {
+            slot.bytes_mut().fill(0);
+            ed.add(code, site, Cost::Nothing, "reserved inode cleared");
+        }
+        Code::ORPHAN_FILE_IN_USE => {
+            slot.bytes_mut().fill(0);
+            ed.change_superblock(|sb| sb.s_orphan_file_inum = U32::new(0))?;
+            ed.add(code, site, Cost::Nothing, "orphan file without the feature cleared");
+        }
+        Code::BAD_BLOCKS_INODE => mend_bad_blocks(ed, slot),
+        Code::EXTENT_CHECKSUM => mend_node_checksum(ed, inode, slot, finding)?,
+        Code::EXTENT_BEYOND_PARENT if !maps::read(ed, inode, slot.raw()).damaged => {
+            let Some(size) = expected.size else { return Ok(Outcome::Lost) };
+            slot.raw_mut().set_size(size);
+            ed.add(code, site, Cost::Doubtful, format!("i_size set to {size}, the end of what is written"));
+        }
+        Code::LARGE_FILE_FEATURE => {
+            ed.change_superblock(|sb| {
+                sb.set_ro_compat(sb.ro_compat() | blockyard_disk::RoCompat::LARGE_FILE)
+            })?;
+            ed.add(code, site, Cost::Nothing, "feature large_file set");
+        }
+        _ if attributes::is_about_attributes(code) => return attributes::mend(ed, inode, slot, finding),
+        _ => return mend_map(ed, inode, slot, code),
+    }
+    Ok(Outcome::Kept)
+}
+
+/// Fields with one right value.
+fn mend_field(ed: &Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> bool {
+    let now = low32(ed.now);
+    let first = ed.volume().first_inode();
+    let raw = slot.raw_mut();
+    match code {
+        Code::UNUSED_NO_DTIME => raw.i_dtime = U32::new(now),
+        Code::LOW_DTIME => {
+            let used = raw.i_links_count.get() != 0 || inode.raw() < first;
+            raw.i_dtime = U32::new(if used { 0 } else { now });
+        }
+        Code::USED_DTIME | Code::ROOT_DTIME => raw.i_dtime = U32::new(0),
+        Code::JOURNAL_MODE | Code::ORPHAN_FILE_MODE => {
+            raw.i_mode = U16::new(FileType::Regular.mode_bits() | 0o600);
+        }
+        Code::FADDR => raw.i_obso_faddr = U32::new(0),
+        Code::BLOCKS_HIGH => raw.i_blocks_high = U16::new(0),
+        Code::FILE_ACL_HIGH => raw.i_file_acl_high = U16::new(0),
+        Code::DIR_SIZE_HIGH => raw.i_size_high = U32::new(0),
+        _ => return false,
+    }
+    true
+}
+
+/// Flags that contradict the features or the content.
+fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<bool, DeviceError> {
+    let raw = slot.raw();
+    let header = raw.i_block[..2] == extent::MAGIC.to_le_bytes();
+    let inline = attributes::has_inline_data(slot);
+    let mut flags = slot.raw().flags();
+    match code {
+        Code::IMAGIC => flags.remove(InodeFlags::IMAGIC),
+        Code::INDEX_WITHOUT_FEATURE | Code::INDEX_NOT_DIRECTORY => flags.remove(InodeFlags::INDEX),
+        Code::CASEFOLD_NOT_DIRECTORY | Code::CASEFOLD_WITHOUT_FEATURE => flags.remove(InodeFlags::CASEFOLD),
+        Code::ENCRYPT_NO_ATTRIBUTE => flags.remove(InodeFlags::ENCRYPT),
+        Code::SYMLINK_EXTENTS => flags.remove(InodeFlags::EXTENTS),
+        Code::EXTENTS_UNFLAGGED => flags.insert(InodeFlags::EXTENTS),
+        Code::INLINE_BUT_EXTENTS => flags.remove(InodeFlags::INLINE_DATA),
+        Code::BOTH_MAP_FLAGS if header => flags.remove(InodeFlags::INLINE_DATA),
+        Code::BOTH_MAP_FLAGS => flags.remove(InodeFlags::EXTENTS),
+        Code::EXTENTS_WITHOUT_FEATURE if header => {
+            ed.change_superblock(|sb| sb.set_incompat(sb.incompat() | Incompat::EXTENTS))?;
+        }
+        Code::EXTENTS_WITHOUT_FEATURE => flags.remove(InodeFlags::EXTENTS),
+        Code::INLINE_WITHOUT_FEATURE if inline => {
+            ed.change_superblock(|sb| sb.set_incompat(sb.incompat() | Incompat::INLINE_DATA))?;
+        }
+        Code::INLINE_WITHOUT_FEATURE => flags.remove(InodeFlags::INLINE_DATA),
+        Code::INLINE_NO_ATTRIBUTE if header => {
+            flags.remove(InodeFlags::INLINE_DATA);
+            flags.insert(InodeFlags::EXTENTS);
+        }
+        Code::EXTENTS_NO_HEADER if raw.i_block[4..6] != [4, 0] => flags.remove(InodeFlags::EXTENTS),
+        _ => return Ok(false),
+    }
+    slot.raw_mut().set_flags(flags);
+    Ok(true)
+}
+
+/// Finds out from its content what an inode is whose mode does not say it.
+fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) -> Outcome {
+    let raw = *slot.raw();
+    let mapped = raw.flags().contains(InodeFlags::EXTENTS) && raw.i_block[..2] == extent::MAGIC.to_le_bytes();
+    let site = Site::inode(inode);
+    let map = maps::read(ed, inode, &raw);
+    let kind = if looks_like_directory(ed, inode, &map.runs) {
+        FileType::Directory
+    } else if inode == InodeNr::ROOT {
+        return Outcome::Lost;
+    } else if mapped && !map.damaged {
+        FileType::Regular
+    } else if code == Code::SPECIAL_SIZE {
+        slot.raw_mut().set_size(0);
+        ed.add(code, site, Cost::Nothing, "i_size set to 0");
+        return Outcome::Kept;
+    } else {
+        return Outcome::Lost;
+    };
+    let mode = raw.i_mode.get() & !FileType::MODE_MASK | kind.mode_bits();
+    slot.raw_mut().i_mode = U16::new(mode);
+    ed.add(code, site, Cost::Doubtful, format!("i_mode set to {mode:#o}, as the content is"));
+    Outcome::Kept
+}
+
+/// Whether the first block begins with `.` of this inode and `..`.
+fn looks_like_directory(ed: &Editor<'_, '_>, inode: InodeNr, runs: &[Run]) -> bool {
+    let Some(first) = runs.first().filter(|run| run.logical == 0) else { return false };
+    let Ok(block) = ed.volume().block(BlockNr::new(first.physical)) else { return false };
+    block[..4] == inode.raw().to_le_bytes()
+        && block[4..9] == [12, 0, 1, block[7], b'.']
+        && block[20..22] == *b".."
+}
+
+fn mend_bad_blocks(ed: &mut Editor<'_, '_>, slot: &mut Slot) {
+    let raw = slot.raw_mut();
+    if raw.flags().contains(InodeFlags::INLINE_DATA) {
+        slot.bytes_mut().fill(0);
+    } else {
+        for field in [&mut raw.i_mode, &mut raw.i_uid, &mut raw.i_gid, &mut raw.i_links_count] {
+            *field = U16::new(0);
+        }
+        raw.i_file_acl_lo = U32::new(0);
+    }
+    let site = Site::inode(InodeNr::BAD_BLOCKS);
+    ed.add(Code::BAD_BLOCKS_INODE, site, Cost::Nothing, "fields of the bad-blocks inode cleared");
+}
+
+fn mend_node_checksum(
+    ed: &mut Editor<'_, '_>,
+    inode: InodeNr,
+    slot: &Slot,
+    finding: &Finding,
+) -> Result<(), DeviceError> {
+    let Some(block) = finding.site.block else { return Ok(()) };
+    let mut bytes = ed.volume().block(block)?;
+    let seed = ed.volume().checksums.inode_seed(inode, slot.raw().i_generation.get());
+    blockyard_disk::checksum::seal_extent_block(seed, &mut bytes);
+    ed.put_block(block, &bytes)?;
+    ed.add(finding.code, finding.site, Cost::Nothing, "computed again");
+    Ok(())
+}
+
+/// Writes a map anew from what is sound of it.
+fn mend_map(
+    ed: &mut Editor<'_, '_>,
+    inode: InodeNr,
+    slot: &mut Slot,
+    code: Code,
+) -> Result<Outcome, DeviceError> {
+    let site = Site::inode(inode);
+    if slot.raw().flags().contains(InodeFlags::EXTENTS) {
+        mend_header(slot.raw_mut());
+    }
+    if code == Code::INLINE_NO_ATTRIBUTE {
+        return Ok(attributes::without_inline_data(ed, inode, slot));
+    }
+    let map = maps::read(ed, inode, slot.raw());
+    let mut runs = map.runs;
+    if code == Code::CLUSTER_MISALIGNED {
+        drop_misaligned(ed, &mut runs);
+    }
+    let before = slot.raw().i_block;
+    if maps::write(ed, inode, slot, &runs)? == Err(NoSpace) {
+        slot.raw_mut().i_block = before;
+        return Ok(Outcome::Lost);
+    }
+    let blocks: u64 = runs.iter().map(|run| run.length).sum();
+    ed.add(code, site, Cost::Cut, format!("map written anew with the {blocks} blocks that are sound"));
+    // Nothing of a directory or link without its first block is left.
+    let needs_first = matches!(slot.raw().file_type(), Some(FileType::Directory | FileType::Symlink));
+    Ok(if needs_first && runs.is_empty() { Outcome::Lost } else { Outcome::Kept })
+}
+
+/// Sets the fixed fields of a root's header, and a count of entries that is possible.
+fn mend_header(raw: &mut RawInode) {
+    let mut root = raw.i_block;
+    root[..2].copy_from_slice(&extent::MAGIC.to_le_bytes());
+    root[4..6].copy_from_slice(&extent::ROOT_CAPACITY.to_le_bytes());
+    let entries = u16::from_le_bytes([root[2], root[3]]);
+    let depth = u16::from_le_bytes([root[6], root[7]]);
+    if entries > extent::ROOT_CAPACITY {
+        let filled = (0..4usize).take_while(|nth| root[16 + 12 * nth..24 + 12 * nth] != [0; 8]).count();
+        root[2..4].copy_from_slice(&low16(u32_from_usize(filled)).to_le_bytes());
+    }
+    if depth > extent::DEPTH_MAX {
+        root[6..8].copy_from_slice(&[0, 0]);
+    }
+    raw.i_block = root;
+}
+
+/// Leaves out runs whose place in a cluster differs from the logical one, or that split a cluster.
+fn drop_misaligned(ed: &Editor<'_, '_>, runs: &mut Vec<Run>) {
+    let geometry = &ed.volume().geometry;
+    let ratio = u64_from_usize(usize_from_u32(geometry.cluster_ratio()));
+    let first = geometry.first_data_block().raw();
+    let mut last: Option<(u64, u64)> = None;
+    runs.retain(|run| {
+        let offset = run.physical - first;
+        let here = (run.logical / ratio, offset / ratio);
+        let split = last.is_some_and(|(logical, physical)| logical == here.0 && physical != here.1);
+        let sound = offset % ratio == run.logical % ratio && !split;
+        if sound {
+            last = Some(((run.logical + run.length - 1) / ratio, (offset + run.length - 1) / ratio));
+        }
+        sound
+    });
+}

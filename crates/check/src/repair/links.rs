@@ -1,0 +1,60 @@
+//! Pass 4: link counts are what names add up to, and what has no name gets one.
+
+use blockyard_device::DeviceError;
+use blockyard_disk::{InodeNr, RoCompat};
+use zerocopy::little_endian::{U16, U32};
+
+use super::connect::{self, Connected};
+use super::editor::Editor;
+use super::inode;
+use super::log::Cost;
+use crate::code::Code;
+use crate::finding::{Finding, Site};
+
+/// Links that a directory may count before it stores 1 for "many".
+const LINKS_MAX: u32 = 65_000;
+
+/// Mends what the pass found.
+pub(crate) fn repair(
+    ed: &mut Editor<'_, '_>,
+    at: &Connected<'_>,
+    findings: &[Finding],
+) -> Result<(), DeviceError> {
+    let mut lost = Vec::new();
+    for finding in findings {
+        let Some(number) = finding.site.inode else { continue };
+        match finding.code {
+            Code::UNATTACHED_EMPTY => inode::clear(ed, number, finding.code)?,
+            Code::UNATTACHED => lost.push(number.raw()),
+            Code::DIR_NLINK_NEEDED => {
+                ed.change_superblock(|sb| sb.set_ro_compat(sb.ro_compat() | RoCompat::DIR_NLINK))?;
+                ed.add(finding.code, finding.site, Cost::Nothing, "feature dir_nlink set");
+            }
+            Code::LINK_COUNT | Code::DIR_LINK_COUNT_ONE => set_links(ed, at, number, finding.code)?,
+            _ => {}
+        }
+    }
+    if lost.is_empty() { Ok(()) } else { connect::attach(ed, at, &lost, Code::UNATTACHED) }
+}
+
+fn set_links(
+    ed: &mut Editor<'_, '_>,
+    at: &Connected<'_>,
+    number: InodeNr,
+    code: Code,
+) -> Result<(), DeviceError> {
+    let geometry = &ed.volume().geometry;
+    let counted = at.facts.references(geometry, number);
+    let directory = at.facts.kind(geometry, number).is_directory();
+    let links = match u16::try_from(counted) {
+        Ok(links) if !directory || counted <= LINKS_MAX => links,
+        _ if directory => 1,
+        _ => u16::MAX,
+    };
+    let mut slot = ed.slot(number)?;
+    slot.raw_mut().i_links_count = U16::new(links);
+    slot.raw_mut().i_dtime = U32::new(0);
+    ed.put_slot(number, &mut slot)?;
+    ed.add(code, Site::inode(number), Cost::Nothing, format!("i_links_count set to {links}"));
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! What a repair did and why, in the order in which it was decided: the same for any number of threads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use blockyard_disk::InodeNr;
+
+use crate::code::Code;
+use crate::finding::Site;
+
+/// What a change costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cost {
+    /// Nothing: what is derived was derived again.
+    Nothing,
+    /// A name or a place changed: everything is still there.
+    Moved,
+    /// Content may be another file's, or damaged.
+    Doubtful,
+    /// A part of the content or of the attributes went.
+    Cut,
+    /// A name or an inode went.
+    Removed,
+}
+
+impl Cost {
+    /// One word for it.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Moved => "moved",
+            Self::Doubtful => "doubtful",
+            Self::Cut => "cut",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// One decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// The finding that asks for it.
+    pub code: Code,
+    /// Where.
+    pub site: Site,
+    /// What is done.
+    pub what: String,
+    /// What it costs.
+    pub cost: Cost,
+    /// The path of the inode before the repair, or after it where there was none.
+    pub path: Option<Vec<u8>>,
+}
+
+/// Whether there is still an inode to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Kept,
+    Lost,
+}
+
+/// A kind of repair that is tried a few times before more is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tried {
+    Inode,
+    Shared,
+    Table,
+    Directory,
+}
+
+/// What was decided so far.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    pub(crate) actions: Vec<Action>,
+    /// Blocks that nobody used before the repair: written first.
+    pub(crate) fresh: BTreeSet<u64>,
+    tries: BTreeMap<(Tried, u32), u32>,
+    /// Bitmaps and counts of every group are written, because their descriptors were replaced.
+    pub(crate) rewrite_all: RewriteAll,
+    /// A broken journal was taken off, and is made again when the rest is clean.
+    pub(crate) journal_dropped: JournalDropped,
+}
+
+/// Whether a journal is to be made again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum JournalDropped {
+    /// None was taken off.
+    #[default]
+    No,
+    /// It is to be made.
+    Yes,
+}
+
+/// Whether every bitmap and descriptor is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RewriteAll {
+    /// Only where something is wrong.
+    #[default]
+    No,
+    /// All of them.
+    Yes,
+}
+
+impl Log {
+    pub(crate) fn add(&mut self, code: Code, site: Site, cost: Cost, what: impl Into<String>) {
+        self.actions.push(Action { code, site, what: what.into(), cost, path: None });
+    }
+
+    /// Counts one more try at something; gives how many there were before.
+    pub(crate) fn try_again(&mut self, what: Tried, inode: InodeNr) -> u32 {
+        let tries = self.tries.entry((what, inode.raw())).or_default();
+        *tries += 1;
+        *tries - 1
+    }
+}

@@ -1,0 +1,182 @@
+//! Maps of inodes: read as far as they are sound, and written anew.
+//!
+//! A map that is written anew takes fresh blocks for its nodes, so that the old one stands until the inode refers to the
+//! new one.
+
+use blockyard_device::DeviceError;
+use blockyard_disk::checksum::seal_extent_block;
+use blockyard_disk::extent::{
+    MAGIC, RawExtent, RawExtentHeader, RawExtentIndex, UNWRITTEN_LEN_MAX, WRITTEN_LEN_MAX, block_capacity,
+};
+use blockyard_disk::inode::{InodeFlags, RawInode};
+use blockyard_disk::num::{
+    low16, low32, u32_from_u64, u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u64,
+};
+use blockyard_disk::{BlockNr, InodeNr, LogicalBlock};
+use zerocopy::little_endian::U16;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::editor::{Editor, Slot};
+use crate::finding::Sink;
+use crate::map::{Budget, Claims, Run, Walk, walk_extents, walk_indirect};
+
+/// Entries of a root in the inode.
+const ROOT_ENTRIES: usize = 4;
+
+/// What a map holds.
+#[derive(Debug)]
+pub(crate) struct Map {
+    /// Runs of data, ascending.
+    pub(crate) runs: Vec<Run>,
+    /// Blocks of the map itself, ascending.
+    pub(crate) nodes: Vec<BlockNr>,
+    /// Whether parts were left out.
+    pub(crate) damaged: bool,
+}
+
+/// Claims that go nowhere.
+pub(crate) struct NoClaims;
+
+impl Claims for NoClaims {
+    fn claim(&mut self, _: u64, _: u64) {}
+}
+
+/// Reads what is sound of an inode's map.
+pub(crate) fn read(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> Map {
+    let volume = ed.volume();
+    let seed = volume.checksums.inode_seed(inode, raw.i_generation.get());
+    let (mut sink, mut claims, mut budget) = (Sink::default(), NoClaims, Budget::of(volume));
+    let mut walk = Walk::new(volume, ed.scan.system, inode, seed, &mut sink, &mut claims, &mut budget);
+    walk.keep_runs = true;
+    if raw.flags().contains(InodeFlags::EXTENTS) {
+        walk_extents(&mut walk, &raw.i_block);
+    } else {
+        walk_indirect(&mut walk, &raw.block_words());
+    }
+    let mut nodes: Vec<BlockNr> = walk.nodes().collect();
+    nodes.sort_unstable();
+    Map { damaged: walk.damaged, runs: walk.runs, nodes }
+}
+
+/// There is no space for what is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoSpace;
+
+/// What writing can end with: done, or no space for it.
+pub(crate) type Written = Result<Result<(), NoSpace>, DeviceError>;
+
+/// Writes a map of these runs into the slot of an inode, of the kind that its flags name. The caller writes the slot.
+pub(crate) fn write(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, runs: &[Run]) -> Written {
+    debug_assert!(runs.is_sorted_by_key(|run| run.logical), "runs out of order");
+    if slot.raw().flags().contains(InodeFlags::EXTENTS) {
+        write_extents(ed, inode, slot, runs)
+    } else {
+        write_indirect(ed, slot, runs)
+    }
+}
+
+fn header(entries: usize, max: u16, depth: u16) -> RawExtentHeader {
+    let mut header = RawExtentHeader::new_zeroed();
+    header.eh_magic = U16::new(MAGIC);
+    header.eh_entries = U16::new(low16(u32_from_usize(entries)));
+    header.eh_max = U16::new(max);
+    header.eh_depth = U16::new(depth);
+    header
+}
+
+/// An entry of a node with its key.
+type KeyedEntry = (u32, [u8; 12]);
+
+fn write_extents(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, runs: &[Run]) -> Written {
+    let volume = ed.volume();
+    let seed = volume.checksums.inode_seed(inode, slot.raw().i_generation.get());
+    let capacity = block_capacity(volume.block_size());
+    let mut level: Vec<KeyedEntry> = runs.iter().flat_map(entries_of).collect();
+    let mut depth = 0;
+    while level.len() > ROOT_ENTRIES {
+        let mut above = Vec::with_capacity(level.len() / usize::from(capacity) + 1);
+        for entries in level.chunks(usize::from(capacity)) {
+            let Some(block) = ed.allocate() else { return Ok(Err(NoSpace)) };
+            let mut bytes = vec![0; volume.block_size()];
+            fill_node(&mut bytes, entries, capacity, depth);
+            seal_extent_block(seed, &mut bytes);
+            ed.put_block(block, &bytes)?;
+            let key = entries[0].0;
+            let index = RawExtentIndex::new(LogicalBlock::new(key), block);
+            above.push((key, index.as_bytes().try_into().expect("an index has 12 bytes")));
+        }
+        depth += 1;
+        level = above;
+    }
+    let mut root = [0; 60];
+    fill_node(&mut root, &level, low16(u32_from_usize(ROOT_ENTRIES)), depth);
+    slot.raw_mut().i_block = root;
+    Ok(Ok(()))
+}
+
+fn fill_node(bytes: &mut [u8], entries: &[KeyedEntry], max: u16, depth: u16) {
+    bytes[..12].copy_from_slice(header(entries.len(), max, depth).as_bytes());
+    for (nth, (_, entry)) in entries.iter().enumerate() {
+        bytes[12 + 12 * nth..24 + 12 * nth].copy_from_slice(entry);
+    }
+}
+
+/// The extents of a run: more than one when it is longer than an extent may be.
+fn entries_of(run: &Run) -> Vec<KeyedEntry> {
+    let longest = u64::from(if run.unwritten { UNWRITTEN_LEN_MAX } else { WRITTEN_LEN_MAX });
+    let starts = (0..run.length).step_by(usize_from_u64(longest));
+    starts
+        .map(|from| {
+            let length = (run.length - from).min(longest);
+            let logical = u32_from_u64(run.logical + from);
+            let extent = RawExtent::new(
+                LogicalBlock::new(logical),
+                low16(u32_from_u64(length)),
+                BlockNr::new(run.physical + from),
+                run.unwritten,
+            );
+            (logical, extent.as_bytes().try_into().expect("an extent has 12 bytes"))
+        })
+        .collect()
+}
+
+fn write_indirect(ed: &mut Editor<'_, '_>, slot: &mut Slot, runs: &[Run]) -> Written {
+    let per = u64_from_usize(ed.volume().block_size() / 4);
+    let mut words = [0u32; 15];
+    // Pointers at each level, by the logical number of the pointer; level 0 is data.
+    let mut pointers: Vec<(u64, u32)> = runs
+        .iter()
+        .flat_map(|run| (0..run.length).map(|at| (run.logical + at, low32(run.physical + at))))
+        .collect();
+    let direct = pointers.partition_point(|pointer| pointer.0 < 12);
+    for (logical, block) in pointers.drain(..direct) {
+        words[usize_from_u64(logical)] = block;
+    }
+    let mut base = 12;
+    for level in 1..=3u32 {
+        let span = per.pow(level);
+        let here = pointers.partition_point(|pointer| pointer.0 < base + span);
+        let mut below: Vec<(u64, u32)> =
+            pointers.drain(..here).map(|(logical, block)| (logical - base, block)).collect();
+        for _ in 0..level {
+            let mut above = Vec::new();
+            for table in below.chunk_by(|a, b| a.0 / per == b.0 / per) {
+                let Some(block) = ed.allocate() else { return Ok(Err(NoSpace)) };
+                let mut bytes = vec![0; ed.volume().block_size()];
+                for (at, pointer) in table {
+                    let at = usize_from_u64(at % per) * 4;
+                    bytes[at..at + 4].copy_from_slice(&pointer.to_le_bytes());
+                }
+                ed.put_block(block, &bytes)?;
+                above.push((table[0].0 / per, low32(block.raw())));
+            }
+            below = above;
+        }
+        if let Some(&(_, block)) = below.first() {
+            words[usize_from_u64(11 + u64_from_u32(level))] = block;
+        }
+        base += span;
+    }
+    slot.raw_mut().set_block_words(words);
+    Ok(Ok(()))
+}

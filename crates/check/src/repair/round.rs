@@ -1,0 +1,341 @@
+//! One round: the passes in order over the overlay, up to the first that finds errors, which are mended.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use blockyard_device::{BlockDevice, DeviceError};
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::u32_from_usize;
+use blockyard_disk::superblock::{FsState, MAGIC};
+use blockyard_disk::{BlockCount, InodeNr, RoCompat};
+use zerocopy::little_endian::U16;
+
+use super::bitmaps;
+use super::connect::{self, Connected};
+use super::directory::{self, Change, Mending, Writing};
+use super::editor::{self, Editor};
+use super::inode::{self, Around};
+use super::links;
+use super::log::{Cost, JournalDropped, Log, RewriteAll};
+use super::orphans;
+use super::places;
+use super::shared as parted;
+use super::superblock as fields;
+use super::xattr_blocks as blocks;
+use crate::backup::{self, Backup};
+use crate::block_map::BlockMap;
+use crate::code::Code;
+use crate::facts::Facts;
+use crate::finding::{Finding, Ledger, Sink, Site};
+use crate::inode::Scan;
+use crate::superblock::Opened;
+use crate::{
+    Error, Place, bitmaps as bitmap_check, descriptors, directories, inodes, journal, shared, superblock,
+    tree, values, xattr_blocks,
+};
+
+/// The only `s_checksum_type`.
+const CRC32C: u8 = 1;
+
+/// What every round has.
+pub(super) struct Round<'a> {
+    pub(super) device: &'a dyn BlockDevice,
+    pub(super) now: u64,
+    /// What was found before the first round, by the replay of the journal.
+    pub(super) findings: Vec<Finding>,
+}
+
+/// Notes that are worth a write of bitmaps and counts.
+const NOTES: [Code; 7] = [
+    Code::GROUP_CHECKSUM,
+    Code::UNINIT_WITHOUT_FEATURE,
+    Code::ITABLE_UNUSED,
+    Code::LAST_GROUP_UNINIT,
+    Code::FREE_BLOCKS_TOTAL,
+    Code::FREE_INODES_TOTAL,
+    Code::BITMAP_UNINIT_METADATA,
+];
+
+impl Round<'_> {
+    /// Runs the passes; true when something was mended and they are to run again.
+    pub(super) fn run(&mut self, log: &mut Log) -> Result<bool, Error> {
+        let mut sink = Sink::default();
+        let mut volume = match superblock::open(self.device, &mut sink)? {
+            Opened::Volume(volume) => volume,
+            _ => return self.take_any_backup(log),
+        };
+        let sound = descriptors::load(&mut volume, &mut sink);
+        if !sound && let Some(backup) = backup::of(&volume).filter(|_| log.rewrite_all == RewriteAll::No) {
+            return self.take(&backup, log, Code::DESCRIPTORS_BACKUP);
+        }
+        if volume.groups.is_empty() || !superblock::check_values(&volume, &mut sink)? {
+            return self.take_any_backup(log);
+        }
+        journal::check(&volume, None, &mut sink);
+        descriptors::check_mmp(&volume, &mut sink);
+        let system = descriptors::system_ranges(&volume, &mut sink);
+        let orphans = crate::orphans::collect(&volume, &mut sink);
+        let map = BlockMap::new(&volume.geometry);
+        for range in &system {
+            let first = map.cluster(range.first);
+            let last = map.cluster(range.first + BlockCount::new(range.count.saturating_sub(1)));
+            map.mark(first, last - first + 1);
+        }
+        let scan = Scan { volume: &volume, system: &system, map: &map, orphans: &orphans };
+        let mut ed = Editor::new(&scan, log, self.now);
+        let mut found = sorted(sink.into_findings());
+        found.append(&mut self.findings);
+        if places::place_tables(&mut ed, &found)? {
+            return Ok(true);
+        }
+        let pending = !orphans.is_empty()
+            || volume.sb.s_last_orphan.get() != 0
+            || volume.ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+        let is_mended = |finding: &&Finding| finding.is_error() || fields::is_worth_mending(finding.code);
+        let errors: Vec<&Finding> = found.iter().filter(is_mended).collect();
+        let decided = ed.log.actions.len();
+        for finding in errors {
+            fields::repair(&mut ed, finding)?;
+        }
+        if pending {
+            orphans::finish(&mut ed, &orphans)?;
+        }
+        if ed.log.actions.len() > decided {
+            return Ok(true);
+        }
+        passes(&mut ed, &found)
+    }
+
+    /// Takes a superblock that the user names.
+    pub(super) fn take_superblock(&self, place: Place, log: &mut Log) -> Result<(), Error> {
+        let Place { block, block_size } = place;
+        let backup = backup::at(self.device, place).ok_or(Error::NoSuperblock { block, block_size })?;
+        self.take(&backup, log, Code::SUPERBLOCK_BACKUP).map(|_| ())
+    }
+
+    fn take_any_backup(&self, log: &mut Log) -> Result<bool, Error> {
+        if log.rewrite_all == RewriteAll::Yes {
+            return Ok(false);
+        }
+        for backup in backup::all(self.device) {
+            if self.take(&backup, log, Code::SUPERBLOCK_BACKUP)? {
+                return Ok(true);
+            }
+        }
+        self.seal_primary(log)
+    }
+
+    /// Without a backup: the primary superblock may be good but for magic and checksum. Its descriptors must say so.
+    fn seal_primary(&self, log: &mut Log) -> Result<bool, Error> {
+        editor::change_superblock(self.device, |sb| {
+            sb.s_magic.set(MAGIC);
+            sb.s_checksum_type = if sb.ro_compat().contains(RoCompat::METADATA_CSUM) { CRC32C } else { 0 };
+        })?;
+        let mut sink = Sink::default();
+        let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else {
+            return Ok(false);
+        };
+        descriptors::load(&mut volume, &mut sink);
+        let unsealed =
+            sink.into_findings().iter().filter(|finding| finding.code == Code::GROUP_CHECKSUM).count();
+        if volume.groups.is_empty() || unsealed * 2 > volume.groups.len() {
+            return Ok(false);
+        }
+        log.rewrite_all = RewriteAll::Yes;
+        let what = "no backup is left: the primary superblock is taken with a new checksum";
+        log.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, Cost::Doubtful, what);
+        Ok(true)
+    }
+
+    /// Puts a backup in the place of superblock and descriptors. Its flags are of the day when it was written: whole
+    /// tables are read.
+    fn take(&self, backup: &Backup, log: &mut Log, code: Code) -> Result<bool, Error> {
+        if !backup.write_over(self.device) {
+            return Ok(false);
+        }
+        let mut sink = Sink::default();
+        let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else {
+            return Ok(false);
+        };
+        backup.lay_descriptors(&volume, self.device);
+        volume.is_backup = true;
+        descriptors::load(&mut volume, &mut sink);
+        if volume.groups.is_empty() {
+            return Ok(false);
+        }
+        bitmaps::forget_uninit(&volume)?;
+        log.rewrite_all = RewriteAll::Yes;
+        let what = format!("taken from the backup in block {}", backup.block);
+        log.add(code, Site::NOWHERE, Cost::Nothing, what);
+        Ok(true)
+    }
+
+    /// Marks the file system as checked and clean, if it was changed.
+    pub(super) fn close(&self, log: &mut Log) -> Result<(), Error> {
+        if log.actions.is_empty() || !self.has_superblock() {
+            return Ok(());
+        }
+        editor::change_superblock(self.device, |sb| {
+            let state = sb.state().difference(FsState::ERROR | FsState::ORPHAN) | FsState::VALID;
+            sb.set_state(state);
+            sb.s_mnt_count = U16::new(0);
+            sb.set_check_time(self.now);
+            sb.set_write_time(self.now);
+        })?;
+        Ok(())
+    }
+
+    fn has_superblock(&self) -> bool {
+        matches!(superblock::open(self.device, &mut Sink::default()), Ok(Opened::Volume(_)))
+    }
+
+    /// The size of blocks as a power of two; that of the smallest when nobody knows it.
+    pub(super) fn block_bits(&self) -> u32 {
+        match superblock::open(self.device, &mut Sink::default()) {
+            Ok(Opened::Volume(volume)) => volume.geometry.block_bits(),
+            _ => 10,
+        }
+    }
+}
+
+fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
+    findings.sort();
+    findings
+}
+
+fn errors_of(ledger: &Ledger) -> Vec<Finding> {
+    sorted(ledger.errors().cloned().collect())
+}
+
+/// Passes 1 to 5.
+fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
+    let (scan, volume) = (ed.scan, ed.scan.volume);
+    let mut ledger = Ledger::default();
+    let facts = inodes::gather(scan, &mut ledger);
+    let found =
+        sorted(ledger.findings().filter(|finding| inode::is_to_be_mended(finding)).cloned().collect());
+    if !found.is_empty() {
+        return mend_inodes(ed, &found);
+    }
+    let references = xattr_blocks::references(&facts);
+    let in_blocks = xattr_blocks::check(volume, scan.map, &references, &mut ledger);
+    let mut sink = Sink::default();
+    let values = values::check(volume, &facts, in_blocks, &mut sink);
+    ledger.absorb(sink);
+    let found = errors_of(&ledger);
+    if !found.is_empty() {
+        blocks::repair(ed, &references, &found)?;
+        return Ok(true);
+    }
+    if !volume.ro_compat.contains(RoCompat::SHARED_BLOCKS) {
+        shared::report(scan, &references, &mut ledger);
+    }
+    let found = errors_of(&ledger);
+    if !found.is_empty() {
+        parted::repair(ed, &found)?;
+        return Ok(true);
+    }
+    let tree = directories::check(volume, &facts, &mut ledger);
+    let found = errors_of(&ledger);
+    if !found.is_empty() {
+        return mend_directories(ed, &facts, &found);
+    }
+    tree::check_connectivity(volume, &facts, &tree, &mut ledger);
+    tree::check_bad_blocks(volume, &facts, &mut ledger);
+    let at = Connected { facts: &facts, tree: &tree };
+    let found = errors_of(&ledger);
+    if !found.is_empty() {
+        connect::repair(ed, &at, &found)?;
+        return Ok(true);
+    }
+    tree::check_links(volume, &facts, &values, &mut ledger);
+    let found = errors_of(&ledger);
+    if !found.is_empty() {
+        links::repair(ed, &at, &found)?;
+        return Ok(true);
+    }
+    if ed.log.journal_dropped == JournalDropped::Yes {
+        ed.log.journal_dropped = JournalDropped::No;
+        fields::make_journal(ed)?;
+        return Ok(true);
+    }
+    last_pass(ed, &facts, ledger, before)
+}
+
+/// Pass 5.
+fn last_pass(
+    ed: &mut Editor<'_, '_>,
+    facts: &Facts,
+    mut ledger: Ledger,
+    before: &[Finding],
+) -> Result<bool, Error> {
+    if places::place_bitmaps(ed, before)? {
+        return Ok(true);
+    }
+    let notes = before.iter().any(|finding| NOTES.contains(&finding.code));
+    bitmap_check::check(ed.volume(), ed.scan.map, facts, &mut ledger);
+    let mut found = errors_of(&ledger);
+    found.extend(ledger.findings().filter(|finding| NOTES.contains(&finding.code)).cloned());
+    if found.is_empty() && !notes && ed.log.rewrite_all == RewriteAll::No {
+        return Ok(false);
+    }
+    bitmaps::repair(ed, facts, &found)?;
+    // Nothing comes after: what is still wrong with bitmaps stays so.
+    Ok(!found.is_empty())
+}
+
+fn mend_inodes(ed: &mut Editor<'_, '_>, found: &[Finding]) -> Result<bool, Error> {
+    let inodes: BTreeSet<InodeNr> = found.iter().filter_map(|finding| finding.site.inode).collect();
+    let geometry = &ed.volume().geometry;
+    let per_block = u32_from_usize(geometry.block_size() / usize::from(geometry.inode_size())).max(1);
+    let block_of = |inode: InodeNr| {
+        let (group, index) = geometry.locate_inode(inode);
+        (group, index / per_block)
+    };
+    let mut wrong: BTreeMap<_, u32> = BTreeMap::new();
+    for finding in found.iter().filter(|finding| finding.code == Code::INODE_CHECKSUM) {
+        if let Some(inode) = finding.site.inode {
+            *wrong.entry(block_of(inode)).or_default() += 1;
+        }
+    }
+    for inode in inodes {
+        let garbage = wrong.get(&block_of(inode)).is_some_and(|count| *count > per_block / 2);
+        inode::repair(ed, inode, if garbage { Around::Garbage } else { Around::Sound })?;
+    }
+    let is_lost = found.iter().any(|finding| finding.code == Code::ROOT_NOT_DIRECTORY)
+        && ed.slot(InodeNr::ROOT)?.raw().file_type() != Some(FileType::Directory);
+    if is_lost && directory::make(ed, InodeNr::ROOT, InodeNr::ROOT.raw(), Vec::new())? {
+        ed.add(Code::NO_ROOT, Site::inode(InodeNr::ROOT), Cost::Moved, "root directory made");
+    }
+    Ok(true)
+}
+
+fn mend_directories(ed: &mut Editor<'_, '_>, facts: &Facts, found: &[Finding]) -> Result<bool, Error> {
+    let geometry = &ed.volume().geometry;
+    let mut tables = BTreeSet::new();
+    let mut directories: BTreeMap<InodeNr, (Code, Writing)> = BTreeMap::new();
+    for finding in found {
+        let Some(inode) = finding.site.inode else { continue };
+        if matches!(finding.code, Code::UNINIT_INODE | Code::UNUSED_AREA_INODE) {
+            let named = finding.detail.rsplit(' ').next().and_then(|text| text.parse().ok());
+            tables.extend(named.map(|nr: u32| geometry.locate_inode(InodeNr::new(nr)).0));
+        }
+        let entry = directories.entry(inode).or_insert((finding.code, Writing::InPlace));
+        if directory::needs_rebuilding(finding.code) {
+            entry.1 = Writing::Anew;
+        }
+    }
+    if !tables.is_empty() {
+        bitmaps::open_tables(ed, &tables)?;
+        return Ok(true);
+    }
+    for (inode, (code, writing)) in directories {
+        directory::repair(ed, &Mending { facts, inode, code }, &Change::default(), writing)?;
+    }
+    Ok(true)
+}
+
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error.to_string())
+    }
+}

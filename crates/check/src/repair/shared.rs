@@ -1,0 +1,222 @@
+//! Passes 1B to 1D: blocks that are claimed twice. One owner keeps them, the others get copies.
+//!
+//! Metadata keeps its own; then the inodes that the superblock names; then others by their numbers. All of them are named
+//! as doubtful, the keeper too: whose content it is cannot be told.
+
+use std::collections::BTreeSet;
+
+use blockyard_device::DeviceError;
+use blockyard_disk::inode::InodeFlags;
+use blockyard_disk::num::u64_from_u32;
+use blockyard_disk::{BlockNr, InodeNr};
+
+use super::editor::Editor;
+use super::inode;
+use super::log::{Cost, Tried};
+use super::maps::{self, NoSpace};
+use crate::code::Code;
+use crate::descriptors::touches;
+use crate::finding::{Finding, Site};
+use crate::map::Run;
+
+/// Rounds after which the copies are given up and the inode is cleared.
+const TRIES_MAX: u32 = 3;
+
+/// Clusters that have an owner.
+#[derive(Default)]
+struct Owned(BTreeSet<u64>);
+
+/// Parts the inodes that share clusters.
+pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<(), DeviceError> {
+    let first = ed.volume().first_inode();
+    let mut inodes: Vec<InodeNr> = findings
+        .iter()
+        .filter(|finding| finding.code == Code::SHARED_BLOCKS)
+        .filter_map(|finding| finding.site.inode)
+        .collect();
+    inodes.sort_unstable_by_key(|inode| (inode.raw() >= first, inode.raw()));
+    inodes.dedup();
+    let mut owned = Owned::default();
+    for inode in inodes {
+        part(ed, inode, &mut owned)?;
+    }
+    Ok(())
+}
+
+/// Whether a block must be left to another owner: its cluster was claimed twice, and is metadata or has a keeper.
+fn is_anothers(ed: &Editor<'_, '_>, block: BlockNr, mine: &BTreeSet<u64>, owned: &mut Owned) -> bool {
+    let cluster = ed.scan.map.cluster(block);
+    if ed.scan.map.shared_in(cluster, 1) == 0 || mine.contains(&cluster) {
+        return false;
+    }
+    let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
+    let start = BlockNr::new(ed.volume().geometry.first_data_block().raw() + cluster * ratio);
+    touches(ed.scan.system, start, ratio) || !owned.0.insert(cluster)
+}
+
+fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<(), DeviceError> {
+    let site = Site::inode(inode);
+    let mut slot = ed.slot(inode)?;
+    let own_attributes = part_attributes(ed, inode, owned)?;
+    if own_attributes {
+        slot = ed.slot(inode)?;
+    }
+    let mapped = !slot.raw().flags().contains(InodeFlags::INLINE_DATA);
+    let is_short =
+        slot.raw().file_type() == Some(blockyard_disk::inode::FileType::Symlink) && slot.raw().size() < 60;
+    if !mapped || is_short || inode == InodeNr::RESIZE || inode == InodeNr::BAD_BLOCKS {
+        return give_up_reserved(ed, inode);
+    }
+    let map = maps::read(ed, inode, slot.raw());
+    let mut mine = BTreeSet::new();
+    let mut changed = false;
+    for node in &map.nodes {
+        let cluster = ed.scan.map.cluster(*node);
+        changed |= mine.contains(&cluster) || is_anothers(ed, *node, &mine, owned);
+        mine.insert(cluster);
+    }
+    let mut copied = 0;
+    let mut dropped = 0;
+    let mut runs: Vec<Run> = Vec::new();
+    for block in map.runs.iter().flat_map(blocks_of) {
+        let new = placed(ed, block, &map.runs, (&mut mine, owned), &runs)?;
+        match new {
+            Placed::Stays => push(&mut runs, block),
+            Placed::Copied(physical) => {
+                copied += 1;
+                push(&mut runs, Run { physical: physical.raw(), ..block });
+            }
+            Placed::Dropped => dropped += 1,
+        }
+    }
+    changed |= copied + dropped > 0;
+    let tries = ed.log.try_again(Tried::Shared, inode);
+    if changed {
+        let written = maps::write(ed, inode, &mut slot, &runs)?;
+        if written == Err(NoSpace) || tries >= TRIES_MAX {
+            return inode::clear(ed, inode, Code::SHARED_BLOCKS);
+        }
+        ed.put_slot(inode, &mut slot)?;
+    }
+    let cost = if dropped > 0 { Cost::Cut } else { Cost::Doubtful };
+    let what = format!("{copied} shared blocks copied, {dropped} dropped for want of space");
+    ed.add(Code::SHARED_BLOCKS, site, cost, what);
+    Ok(())
+}
+
+/// A reserved inode that shares blocks in spite of all: what it maps is not content.
+fn give_up_reserved(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<(), DeviceError> {
+    if inode == InodeNr::BAD_BLOCKS && ed.log.try_again(Tried::Shared, inode) > 0 {
+        return inode::clear(ed, inode, Code::SHARED_BLOCKS);
+    }
+    Ok(())
+}
+
+enum Placed {
+    Stays,
+    Copied(BlockNr),
+    Dropped,
+}
+
+fn blocks_of(run: &Run) -> impl Iterator<Item = Run> + use<> {
+    let run = *run;
+    (0..run.length).map(move |at| Run {
+        logical: run.logical + at,
+        physical: run.physical + at,
+        length: 1,
+        ..run
+    })
+}
+
+/// Decides on one block of data; a copy takes the place in its cluster that its logical number gives it.
+fn placed(
+    ed: &mut Editor<'_, '_>,
+    block: Run,
+    _map: &[Run],
+    (mine, owned): (&mut BTreeSet<u64>, &mut Owned),
+    done: &[Run],
+) -> Result<Placed, DeviceError> {
+    let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
+    let cluster = ed.scan.map.cluster(BlockNr::new(block.physical));
+    let begun = done.last().filter(|last| {
+        let end = last.logical + last.length - 1;
+        end / ratio == block.logical / ratio && ratio > 1
+    });
+    let moved = begun.map(|last| {
+        let end = last.logical + last.length - 1;
+        last.physical + last.length - 1 - end % ratio + block.logical % ratio
+    });
+    if let Some(moved) = moved {
+        if moved == block.physical {
+            return Ok(Placed::Stays);
+        }
+        return copy(ed, block, BlockNr::new(moved)).map(Placed::Copied);
+    }
+    // A cluster that this file met already belongs to another part of it.
+    let again = mine.contains(&cluster);
+    if !again && !is_anothers(ed, BlockNr::new(block.physical), mine, owned) {
+        mine.insert(cluster);
+        return Ok(Placed::Stays);
+    }
+    if again && ratio == 1 && ed.scan.map.shared_in(cluster, 1) == 0 {
+        return Ok(Placed::Stays);
+    }
+    let Some(first) = ed.allocate() else { return Ok(Placed::Dropped) };
+    copy(ed, block, BlockNr::new(first.raw() + block.logical % ratio)).map(Placed::Copied)
+}
+
+fn copy(ed: &Editor<'_, '_>, block: Run, to: BlockNr) -> Result<BlockNr, DeviceError> {
+    let bytes =
+        ed.volume().block(BlockNr::new(block.physical)).unwrap_or_else(|_| vec![0; ed.volume().block_size()]);
+    ed.put_block(to, &bytes)?;
+    Ok(to)
+}
+
+fn push(runs: &mut Vec<Run>, block: Run) {
+    match runs.last_mut() {
+        Some(last)
+            if last.logical + last.length == block.logical
+                && last.physical + last.length == block.physical
+                && last.unwritten == block.unwritten =>
+        {
+            last.length += block.length;
+        }
+        _ => runs.push(block),
+    }
+}
+
+/// Gives an inode an attribute block of its own when its block is something else too.
+fn part_attributes(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<bool, DeviceError> {
+    let mut slot = ed.slot(inode)?;
+    let block = ed.volume().file_acl(slot.raw());
+    if block == BlockNr::ZERO || !ed.volume().contains(block) {
+        return Ok(false);
+    }
+    let cluster = ed.scan.map.cluster(block);
+    if ed.scan.map.shared_in(cluster, 1) == 0 {
+        return Ok(false);
+    }
+    let ratio = u64_from_u32(ed.volume().geometry.cluster_ratio());
+    let taken = touches(ed.scan.system, block, ratio) || !owned.0.insert(cluster);
+    if !taken {
+        return Ok(false);
+    }
+    let bytes = ed.volume().block(block)?;
+    let sound = blockyard_disk::xattr::parse_entries(&bytes, blockyard_disk::xattr::Home::Block).is_ok();
+    let new = if sound { ed.allocate() } else { None };
+    let to = new.unwrap_or(BlockNr::ZERO);
+    if let Some(new) = new {
+        let mut bytes = bytes;
+        bytes[4..8].copy_from_slice(&1u32.to_le_bytes());
+        ed.volume().checksums.seal_xattr_block(new, &mut bytes);
+        ed.put_block(new, &bytes)?;
+    }
+    slot.raw_mut().set_file_acl(to);
+    ed.put_slot(inode, &mut slot)?;
+    let (cost, what) = match new {
+        Some(_) => (Cost::Doubtful, "attribute block copied"),
+        None => (Cost::Cut, "reference to the attribute block removed"),
+    };
+    ed.add(Code::SHARED_BLOCKS, Site::inode(inode), cost, what);
+    Ok(true)
+}

@@ -1,0 +1,285 @@
+//! Pass 0: fields of the superblock, the MMP block, the journal's superblock and inode, the orphan file.
+
+use blockyard_device::DeviceError;
+use blockyard_disk::inode::{FileType, InodeFlags};
+use blockyard_disk::jbd2::RawJournalSuperblock;
+use blockyard_disk::mmp::{self, RawMmp};
+use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
+use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr, RoCompat};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::editor::Editor;
+use super::log::Cost;
+use super::maps;
+use super::orphans;
+use crate::code::Code;
+use crate::finding::{Finding, Site};
+
+/// Smallest journal in blocks.
+const JOURNAL_MIN: u64 = 1024;
+
+/// Mends one finding.
+pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), DeviceError> {
+    let code = finding.code;
+    let mut what = "field set right";
+    match code {
+        Code::INODES_COUNT => {
+            let count = ed.volume().geometry.inodes_count();
+            ed.change_superblock(|sb| sb.s_inodes_count = U32::new(count))?;
+        }
+        Code::RECOVER_WITHOUT_JOURNAL => {
+            ed.change_superblock(|sb| sb.set_incompat(sb.incompat().difference(Incompat::RECOVER)))?;
+        }
+        Code::QUOTA_IS_ROOT => ed.change_superblock(|sb| {
+            for field in [&mut sb.s_usr_quota_inum, &mut sb.s_grp_quota_inum, &mut sb.s_prj_quota_inum] {
+                if field.get() == InodeNr::ROOT.raw() {
+                    *field = U32::new(0);
+                }
+            }
+        })?,
+        Code::MMP_BLOCK => {
+            ed.change_superblock(|sb| {
+                sb.set_incompat(sb.incompat().difference(Incompat::MMP));
+                sb.s_mmp_block = U64::new(0);
+            })?;
+            what = "mmp taken off";
+        }
+        Code::MMP_MAGIC | Code::MMP_CHECKSUM | Code::MMP_IN_USE => {
+            write_mmp(ed)?;
+            what = "MMP block written anew";
+        }
+        Code::JOURNAL_SUPERBLOCK => {
+            what = if empty_journal(ed)? { "empty journal written" } else { remake_journal(ed)? };
+        }
+        Code::JOURNAL_INODE => what = remake_journal(ed)?,
+        Code::NOT_REPLAYED => {
+            ed.change_superblock(|sb| sb.set_incompat(sb.incompat().difference(Incompat::RECOVER)))?;
+            what = "the log is given up";
+        }
+        Code::ORPHAN_FILE_NO_JOURNAL => {
+            drop_orphan_file(ed)?;
+            what = "orphan file taken off";
+        }
+        Code::ORPHAN_FILE_MODE | Code::ORPHAN_FILE_SIZE | Code::ORPHAN_FILE_HOLE => {
+            drop_orphan_file(ed)?;
+            what = "orphan file taken off";
+        }
+        Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM | Code::ORPHAN_FILE_ENTRY => {
+            orphans::empty_file(ed)?;
+            what = "orphan file emptied";
+        }
+        Code::ORPHAN_PRESENT_EMPTY | Code::ORPHAN_PRESENT_NO_FILE => {
+            ed.change_superblock(|sb| sb.set_ro_compat(sb.ro_compat().difference(RoCompat::ORPHAN_PRESENT)))?;
+        }
+        _ if mend_value(ed, code)? => {}
+        _ => return Ok(()),
+    }
+    let cost = if code == Code::NOT_REPLAYED { Cost::Doubtful } else { Cost::Nothing };
+    ed.add(code, finding.site, cost, what);
+    Ok(())
+}
+
+/// Whether a note about the superblock is worth a write: e2fsck mends these too.
+pub(crate) fn is_worth_mending(code: Code) -> bool {
+    matches!(
+        code,
+        Code::QUOTA_INODE
+            | Code::MIN_EXTRA_ISIZE
+            | Code::WANT_EXTRA_ISIZE
+            | Code::RESERVED_GDT_WITHOUT_FEATURE
+            | Code::BOTH_CHECKSUMS
+            | Code::TEST_FILESYSTEM
+            | Code::MOUNT_TIME_FUTURE
+            | Code::WRITE_TIME_FUTURE
+    )
+}
+
+/// Values of the superblock that can be wrong alone; false for other findings.
+fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
+    let (first, now) = (ed.volume().first_inode(), ed.now);
+    let wide = ed.volume().geometry.inode_size() > 128;
+    if !is_worth_mending(code) {
+        return Ok(false);
+    }
+    ed.change_superblock(|sb| match code {
+        Code::QUOTA_INODE => {
+            let fields = [&mut sb.s_usr_quota_inum, &mut sb.s_grp_quota_inum, &mut sb.s_prj_quota_inum];
+            for (field, usual) in fields.into_iter().zip([3, 4, 0]) {
+                if field.get() != usual && field.get() < first || field.get() > sb.s_inodes_count.get() {
+                    *field = U32::new(0);
+                }
+            }
+        }
+        Code::MIN_EXTRA_ISIZE => sb.s_min_extra_isize = U16::new(if wide { 32 } else { 0 }),
+        Code::WANT_EXTRA_ISIZE => sb.s_want_extra_isize = U16::new(if wide { 32 } else { 0 }),
+        Code::RESERVED_GDT_WITHOUT_FEATURE => sb.s_reserved_gdt_blocks = U16::new(0),
+        Code::BOTH_CHECKSUMS => sb.set_ro_compat(sb.ro_compat().difference(RoCompat::GDT_CSUM)),
+        Code::TEST_FILESYSTEM => {
+            sb.set_flags(sb.flags().difference(blockyard_disk::superblock::FsFlags::TEST_FILESYS));
+        }
+        Code::MOUNT_TIME_FUTURE => sb.set_mount_time(now),
+        _ => sb.set_write_time(now),
+    })?;
+    Ok(true)
+}
+
+fn write_mmp(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
+    let volume = ed.volume();
+    let place = BlockNr::new(volume.sb.s_mmp_block.get());
+    let mut block = vec![0; volume.block_size()];
+    let mut new = RawMmp::new_zeroed();
+    new.mmp_magic = U32::new(mmp::MAGIC);
+    new.mmp_seq = U32::new(mmp::SEQUENCE_CLEAN);
+    new.mmp_check_interval = U16::new(volume.sb.s_mmp_update_interval.get());
+    volume.checksums.seal_mmp(&mut new);
+    block[..RawMmp::SIZE].copy_from_slice(new.as_bytes());
+    ed.put_block(place, &block)
+}
+
+/// Writes an empty log's superblock where the journal's inode has one; false when that inode is no use.
+fn empty_journal(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
+    let volume = ed.volume();
+    let number = InodeNr::new(volume.sb.s_journal_inum.get());
+    if volume.sb.s_journal_uuid != [0; 16]
+        || number.raw() == 0
+        || number.raw() > volume.geometry.inodes_count()
+    {
+        return Ok(false);
+    }
+    let slot = ed.slot(number)?;
+    let map = maps::read(ed, number, slot.raw());
+    let blocks: u64 = map.runs.iter().map(|run| run.length).sum();
+    let size = slot.raw().size() >> volume.geometry.block_bits();
+    let Some(first) = map.runs.first().filter(|run| run.logical == 0) else { return Ok(false) };
+    let length = blocks.min(size);
+    if map.damaged || length < JOURNAL_MIN {
+        return Ok(false);
+    }
+    let length = u32_from_u64(length.min(u64_from_u32(u32::MAX)));
+    let new = RawJournalSuperblock::new_empty(volume.block_size(), length, volume.sb.s_uuid);
+    let mut block = vec![0; volume.block_size()];
+    block[..RawJournalSuperblock::SIZE].copy_from_slice(new.as_bytes());
+    ed.put_block(BlockNr::new(first.physical), &block)?;
+    Ok(true)
+}
+
+/// Makes the journal's inode again: from the copy in the superblock, or as a new file of fresh blocks.
+fn remake_journal(ed: &mut Editor<'_, '_>) -> Result<&'static str, DeviceError> {
+    let volume = ed.volume();
+    let sb = volume.sb;
+    let is_copied =
+        sb.s_jnl_backup_type == 1 && ed.log.try_again(super::log::Tried::Inode, InodeNr::JOURNAL) == 0;
+    let number = InodeNr::JOURNAL;
+    let mut slot = ed.slot(number)?;
+    let extra = slot.extra_isize();
+    slot.bytes_mut().fill(0);
+    slot.set_extra_isize(extra.min(32) & !3);
+    let raw = slot.raw_mut();
+    raw.i_mode = U16::new(FileType::Regular.mode_bits() | 0o600);
+    raw.i_links_count = U16::new(1);
+    let mut words = [0; 15];
+    for (word, stored) in words.iter_mut().zip(&sb.s_jnl_blocks) {
+        *word = stored.get();
+    }
+    raw.set_block_words(words);
+    let (high, low) = (sb.s_jnl_blocks[15].get(), sb.s_jnl_blocks[16].get());
+    raw.set_size(u64_from_u32(high) << 32 | u64_from_u32(low));
+    if raw.i_block[..2] == blockyard_disk::extent::MAGIC.to_le_bytes() {
+        raw.set_flags(InodeFlags::EXTENTS);
+    }
+    let map = maps::read(ed, number, slot.raw());
+    let mapped: u64 = map.runs.iter().map(|run| run.length).sum();
+    if is_copied && !map.damaged && mapped >= JOURNAL_MIN {
+        ed.put_slot(number, &mut slot)?;
+        ed.change_superblock(|sb| sb.s_journal_inum = U32::new(number.raw()))?;
+        return Ok("journal inode taken from the copy in the superblock");
+    }
+    // Without a journal first: what its blocks are is known when nobody claims them any more.
+    slot.bytes_mut().fill(0);
+    ed.put_slot(number, &mut slot)?;
+    ed.change_superblock(|sb| {
+        sb.set_compat(sb.compat().difference(Compat::HAS_JOURNAL));
+        sb.set_incompat(sb.incompat().difference(Incompat::RECOVER));
+        sb.s_journal_inum = U32::new(0);
+        sb.s_jnl_backup_type = 0;
+    })?;
+    ed.log.journal_dropped = super::log::JournalDropped::Yes;
+    Ok("journal taken off")
+}
+
+fn drop_orphan_file(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
+    let number = InodeNr::new(ed.volume().sb.s_orphan_file_inum.get());
+    if number.raw() >= ed.volume().first_inode() && number.raw() <= ed.volume().geometry.inodes_count() {
+        let mut slot = ed.slot(number)?;
+        slot.bytes_mut().fill(0);
+        ed.put_slot(number, &mut slot)?;
+    }
+    ed.change_superblock(|sb| {
+        sb.set_compat(sb.compat().difference(Compat::ORPHAN_FILE));
+        sb.set_ro_compat(sb.ro_compat().difference(RoCompat::ORPHAN_PRESENT));
+        sb.s_orphan_file_inum = U32::new(0);
+    })
+}
+
+/// Makes a journal where the repair took a broken one off; so many blocks as mke2fs would.
+pub(crate) fn make_journal(ed: &mut Editor<'_, '_>) -> Result<(), DeviceError> {
+    let volume = ed.volume();
+    let blocks = volume.geometry.blocks_count().raw();
+    let length = match blocks {
+        0..2048 => return Ok(()),
+        2048..32_768 => 1024,
+        32_768..262_144 => 4096,
+        _ => 8192,
+    };
+    let ratio = u64_from_u32(volume.geometry.cluster_ratio());
+    let mut runs: Vec<crate::map::Run> = Vec::new();
+    let empty = vec![0; volume.block_size()];
+    let mut logical = 0;
+    while logical < length {
+        let Some(first) = ed.allocate() else { return Ok(()) };
+        for at in 0..ratio {
+            ed.put_block(BlockNr::new(first.raw() + at), &empty)?;
+        }
+        match runs.last_mut() {
+            Some(last) if last.physical + last.length == first.raw() => last.length += ratio,
+            _ => {
+                runs.push(crate::map::Run { logical, physical: first.raw(), length: ratio, unwritten: false })
+            }
+        }
+        logical += ratio;
+    }
+    let number = InodeNr::JOURNAL;
+    let mut slot = ed.slot(number)?;
+    slot.bytes_mut().fill(0);
+    let room = u64_from_usize(slot.bytes().len()) - 128;
+    slot.set_extra_isize(if room >= 32 { 32 } else { 0 });
+    let raw = slot.raw_mut();
+    raw.i_mode = U16::new(FileType::Regular.mode_bits() | 0o600);
+    raw.i_links_count = U16::new(1);
+    raw.set_size(logical << volume.geometry.block_bits());
+    if volume.incompat.contains(Incompat::EXTENTS) {
+        raw.set_flags(InodeFlags::EXTENTS);
+    }
+    if maps::write(ed, number, &mut slot, &runs)?.is_err() {
+        return Ok(());
+    }
+    let journal =
+        RawJournalSuperblock::new_empty(volume.block_size(), u32_from_u64(logical), volume.sb.s_uuid);
+    let mut block = empty;
+    block[..RawJournalSuperblock::SIZE].copy_from_slice(journal.as_bytes());
+    ed.put_block(BlockNr::new(runs[0].physical), &block)?;
+    ed.put_slot(number, &mut slot)?;
+    ed.change_superblock(|sb| {
+        sb.set_compat(sb.compat() | Compat::HAS_JOURNAL);
+        sb.s_journal_inum = U32::new(number.raw());
+    })?;
+    debug_assert!(RawJournalSuperblock::read_from_prefix(&block).is_ok(), "a block holds it");
+    ed.add(
+        Code::JOURNAL_INODE,
+        Site::inode(number),
+        Cost::Nothing,
+        format!("journal of {logical} blocks made"),
+    );
+    Ok(())
+}

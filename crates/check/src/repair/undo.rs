@@ -1,0 +1,126 @@
+//! What blocks held before they were written, durable before the first write, and the way back.
+//!
+//! The file: a head of 4096 bytes (magic, size of the image, number of records, checksum), then records: offset, length,
+//! checksum, old bytes. The head is written last, so that a file that was cut off is none, and nothing was written then.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use blockyard_device::{BlockDevice, DeviceError};
+use blockyard_disk::checksum::crc32c_raw;
+use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_u32, usize_from_u64};
+
+use super::Plan;
+
+const HEAD: usize = 4096;
+const MAGIC: &[u8; 16] = b"blockyard undo 1";
+/// Longest record.
+const RECORD_MAX: u64 = 1 << 20;
+
+/// Why there is no way back.
+#[derive(Debug, thiserror::Error)]
+pub enum UndoError {
+    /// The undo file cannot be read or written.
+    #[error("undo file: {0}")]
+    File(#[from] std::io::Error),
+    /// The undo file is none, or of another image.
+    #[error("undo file: {0}")]
+    Format(&'static str),
+    /// The image cannot be read or written.
+    #[error("{0}")]
+    Device(#[from] DeviceError),
+}
+
+impl Plan<'_> {
+    /// Keeps what [`apply`](Plan::apply) will overwrite in a new file; durable when it returns.
+    ///
+    /// # Errors
+    /// [`UndoError`], also when the file exists.
+    pub fn save_undo(&self, device: &dyn BlockDevice, path: &Path) -> Result<(), UndoError> {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        file.write_all(&[0; HEAD])?;
+        let mut records = 0;
+        let mut ranges = self.overlay.dirty_ranges();
+        ranges.insert(0, 0..device.size().min(4096));
+        for range in ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let length = (range.end - at).min(RECORD_MAX);
+                let mut old = vec![0; usize_from_u64(length)];
+                device.read_at(at, &mut old)?;
+                file.write_all(&at.to_le_bytes())?;
+                file.write_all(&u32_from_u64(length).to_le_bytes())?;
+                file.write_all(&crc32c_raw(!0, &old).to_le_bytes())?;
+                file.write_all(&old)?;
+                records += 1;
+                at += length;
+            }
+        }
+        file.sync_all()?;
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&head(device.size(), records))?;
+        file.sync_all()?;
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+fn head(size: u64, records: u32) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[..16].copy_from_slice(MAGIC);
+    head[16..24].copy_from_slice(&size.to_le_bytes());
+    head[24..28].copy_from_slice(&records.to_le_bytes());
+    let sum = crc32c_raw(!0, &head[..HEAD - 4]);
+    head[HEAD - 4..].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
+/// Brings an image back to what it was when the undo file was made. Every record is checked before the first write.
+///
+/// # Errors
+/// [`UndoError`]; the image is unchanged after [`UndoError::Format`].
+pub fn undo(device: &dyn BlockDevice, path: &Path) -> Result<u64, UndoError> {
+    let mut file = File::open(path)?;
+    let mut first = [0; HEAD];
+    file.read_exact(&mut first)?;
+    let records = u32::from_le_bytes([first[24], first[25], first[26], first[27]]);
+    if first[..16] != MAGIC[..] || first != head(device.size(), records) {
+        return Err(UndoError::Format("it is none, or of an image of another size"));
+    }
+    for_each_record(&mut file, records, |_, _| Ok(()))?;
+    file.seek(SeekFrom::Start(u64_from_u32(u32_from_usize(HEAD))))?;
+    let mut bytes = 0;
+    for_each_record(&mut file, records, |at, old| {
+        bytes += u64_from_u32(u32_from_usize(old.len()));
+        Ok(device.write_at(at, old)?)
+    })?;
+    device.flush()?;
+    Ok(bytes)
+}
+
+fn for_each_record(
+    file: &mut File,
+    records: u32,
+    mut visit: impl FnMut(u64, &[u8]) -> Result<(), UndoError>,
+) -> Result<(), UndoError> {
+    for _ in 0..records {
+        let mut fields = [0; 16];
+        file.read_exact(&mut fields)?;
+        let [a, b, c, d, e, f, g, h, l0, l1, l2, l3, s0, s1, s2, s3] = fields;
+        let at = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let length = u64_from_u32(u32::from_le_bytes([l0, l1, l2, l3]));
+        if length > RECORD_MAX {
+            return Err(UndoError::Format("a record is too long"));
+        }
+        let mut old = vec![0; usize_from_u64(length)];
+        file.read_exact(&mut old)?;
+        if crc32c_raw(!0, &old) != u32::from_le_bytes([s0, s1, s2, s3]) {
+            return Err(UndoError::Format("a record does not match its checksum"));
+        }
+        visit(at, &old)?;
+    }
+    Ok(())
+}

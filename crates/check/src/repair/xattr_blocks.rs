@@ -1,0 +1,170 @@
+//! Attribute blocks, and values that are kept in inodes.
+
+use blockyard_device::DeviceError;
+use blockyard_disk::inode::InodeFlags;
+use blockyard_disk::num::{high32, low32, u32_from_usize, u64_from_usize};
+use blockyard_disk::xattr::{AttributeList, Home, Value};
+use blockyard_disk::{BlockNr, InodeNr};
+use zerocopy::little_endian::U32;
+
+use super::attributes;
+use super::editor::Editor;
+use super::log::Cost;
+use crate::code::Code;
+use crate::facts::XattrBlockRef;
+use crate::finding::{Finding, Site};
+use crate::volume::Volume;
+
+/// Mends what the walk over the attribute blocks and values found.
+pub(crate) fn repair(
+    ed: &mut Editor<'_, '_>,
+    references: &[XattrBlockRef],
+    findings: &[Finding],
+) -> Result<(), DeviceError> {
+    for finding in findings {
+        match (finding.site.inode, finding.site.block) {
+            (Some(_), Some(block)) => mend_block(ed, references, block, finding)?,
+            (Some(inode), None) => mend_value(ed, references, inode, finding)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn users_of(references: &[XattrBlockRef], block: BlockNr) -> &[XattrBlockRef] {
+    let from = references.partition_point(|reference| reference.block < block);
+    let end = references.partition_point(|reference| reference.block <= block);
+    &references[from..end]
+}
+
+fn mend_block(
+    ed: &mut Editor<'_, '_>,
+    references: &[XattrBlockRef],
+    block: BlockNr,
+    finding: &Finding,
+) -> Result<(), DeviceError> {
+    let users = users_of(references, block);
+    let bytes = ed.volume().block(block).unwrap_or_default();
+    let list =
+        if bytes.is_empty() { AttributeList::default() } else { attributes::salvage(&bytes, Home::Block) };
+    let mut new = vec![0; ed.volume().block_size()];
+    // A count of references that is wrong is the least of what a block can have.
+    let count_only = matches!(finding.code, Code::XATTR_REFCOUNT | Code::XATTR_CHECKSUM);
+    if list.is_empty() || !list.write_block(&mut new, u32_from_usize(users.len())) {
+        for user in users {
+            let mut slot = ed.slot(user.inode)?;
+            slot.raw_mut().set_file_acl(BlockNr::ZERO);
+            ed.put_slot(user.inode, &mut slot)?;
+            let site = Site::inode(user.inode).at_block(block);
+            ed.add(finding.code, site, Cost::Cut, "reference to the attribute block removed");
+        }
+        return Ok(());
+    }
+    if count_only {
+        new.copy_from_slice(&bytes);
+        new[4..8].copy_from_slice(&u32_from_usize(users.len()).to_le_bytes());
+    }
+    ed.volume().checksums.seal_xattr_block(block, &mut new);
+    ed.put_block(block, &new)?;
+    let cost = if count_only { Cost::Nothing } else { Cost::Doubtful };
+    ed.add(finding.code, finding.site, cost, format!("{} sound attributes kept", list.iter().len()));
+    Ok(())
+}
+
+/// A value in an inode: its flag and count are set right; an entry whose inode is no value goes.
+fn mend_value(
+    ed: &mut Editor<'_, '_>,
+    references: &[XattrBlockRef],
+    inode: InodeNr,
+    finding: &Finding,
+) -> Result<(), DeviceError> {
+    match finding.code {
+        Code::EA_REFCOUNT => {
+            let counted = finding.detail.rsplit(' ').next().and_then(|text| text.parse::<u64>().ok());
+            let Some(counted) = counted else { return Ok(()) };
+            let mut slot = ed.slot(inode)?;
+            slot.raw_mut().i_ctime = U32::new(high32(counted));
+            slot.raw_mut().i_version = U32::new(low32(counted));
+            ed.put_slot(inode, &mut slot)?;
+            ed.add(
+                finding.code,
+                finding.site,
+                Cost::Nothing,
+                format!("count of references set to {counted}"),
+            );
+        }
+        Code::EA_INODE_UNFLAGGED => {
+            let Some(value) = value_inode(finding) else { return Ok(()) };
+            let mut slot = ed.slot(value)?;
+            if slot.raw().file_type() != Some(blockyard_disk::inode::FileType::Regular) {
+                return drop_values(ed, references, inode, value, finding);
+            }
+            let flags = slot.raw().flags() | InodeFlags::EA_INODE;
+            slot.raw_mut().set_flags(flags);
+            ed.put_slot(value, &mut slot)?;
+            ed.add(finding.code, Site::inode(value), Cost::Nothing, "flag of attribute values set");
+        }
+        Code::EA_INODE_BAD | Code::XATTR_HASH => {
+            let Some(value) = value_inode(finding) else { return Ok(()) };
+            drop_values(ed, references, inode, value, finding)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The inode that a finding about a value names in its detail.
+fn value_inode(finding: &Finding) -> Option<InodeNr> {
+    let rest = finding.detail.strip_prefix("value inode ")?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok().map(InodeNr::new)
+}
+
+/// Removes the entries of an inode, in it and in its block, whose value is in another inode.
+fn drop_values(
+    ed: &mut Editor<'_, '_>,
+    references: &[XattrBlockRef],
+    owner: InodeNr,
+    value: InodeNr,
+    finding: &Finding,
+) -> Result<(), DeviceError> {
+    let mut slot = ed.slot(owner)?;
+    attributes::retain(&mut slot, |attribute| attribute.value.inode() != Some(value.raw()));
+    ed.put_slot(owner, &mut slot)?;
+    let block = ed.volume().file_acl(slot.raw());
+    if block != BlockNr::ZERO && ed.volume().contains(block) {
+        drop_from_block(ed, block, value, users_of(references, block))?;
+    }
+    ed.add(
+        finding.code,
+        finding.site,
+        Cost::Cut,
+        format!("attribute with its value in inode {value} removed"),
+    );
+    Ok(())
+}
+
+fn drop_from_block(
+    ed: &Editor<'_, '_>,
+    block: BlockNr,
+    value: InodeNr,
+    users: &[XattrBlockRef],
+) -> Result<(), DeviceError> {
+    let volume: &Volume<'_> = ed.volume();
+    let bytes = volume.block(block)?;
+    let mut list = attributes::salvage(&bytes, Home::Block);
+    let gone: Vec<_> =
+        list.iter().filter(|attribute| attribute.value.inode() == Some(value.raw())).cloned().collect();
+    if gone.is_empty() {
+        return Ok(());
+    }
+    for attribute in &gone {
+        debug_assert!(matches!(attribute.value, Value::Inode { .. }), "a value in an inode");
+        list.remove(attribute.index, &attribute.name);
+    }
+    let mut new = vec![0; bytes.len()];
+    let fits = list.write_block(&mut new, u32_from_usize(users.len().max(1)));
+    assert!(fits, "{} bytes held more attributes", u64_from_usize(bytes.len()));
+    volume.checksums.seal_xattr_block(block, &mut new);
+    ed.put_block(block, &new)
+}

@@ -1,0 +1,160 @@
+//! Plans that no number of threads changes, repairs that are taken back, and repairs that a power cut ends: a second repair
+//! ends clean, and no file that the uncut repair keeps is lost.
+//!
+//! 6 repairs by default, 300 with `BLOCKYARD_FULL=1`; `REPAIRS=n` sets another number, `PROFILE=name,name` the images.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use blockyard_check::{Action, Options, check, plan, undo};
+use blockyard_device::{BlockDevice, CrashPlan, MemoryDevice, RecorderDevice};
+use blockyard_testkit::images::{Profile, make_filled, profile_named};
+use blockyard_testkit::mutate::Inventory;
+use blockyard_testkit::{full_matrix, require, run, seed};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use support::draw::damage;
+use support::kept::{Files, files_on};
+
+/// The time that repairs get.
+const NOW: u64 = 1_700_000_000;
+/// Cuts that are tried of one repair.
+const CUTS_MAX: usize = 24;
+
+fn options(threads: usize) -> Options {
+    Options { threads: Some(threads), ..Options::default() }
+}
+
+/// Repairs a device; whether a second check finds nothing.
+fn repair(device: &dyn BlockDevice) -> bool {
+    plan(device, &options(2), NOW).is_ok_and(|plan| plan.apply(device).is_ok())
+        && check(device, &options(2)).is_ok_and(|report| report.examined && report.is_clean())
+}
+
+/// Decisions, and blocks with their new content.
+type Shape = (Vec<Action>, Vec<(u64, Vec<u8>)>);
+
+/// What a plan is.
+fn shape(device: &dyn BlockDevice, threads: usize) -> Option<Shape> {
+    let plan = plan(device, &options(threads), NOW).ok()?;
+    let blocks = plan.changed_blocks(device).unwrap();
+    let size = device.size() / 1024;
+    let content = blocks.into_iter().filter(|block| *block < size).map(|block| {
+        let mut bytes = vec![0; 1024];
+        plan.result().read_at(block * 1024, &mut bytes).unwrap();
+        (block, bytes)
+    });
+    let content = content.collect();
+    Some((plan.actions.clone(), content))
+}
+
+/// The contents of a tree by inode: a file that was moved is still there.
+fn contents(files: &Files) -> BTreeSet<(u32, u16, u64, u64)> {
+    files.values().map(|file| (file.inode, file.mode, file.size, file.content)).collect()
+}
+
+fn is_undone(damaged: &MemoryDevice, folder: &Path) -> bool {
+    let device = damaged.duplicate();
+    let file = folder.join("undo");
+    let _ = std::fs::remove_file(&file);
+    let plan = plan(&device, &options(2), NOW).unwrap();
+    if plan.is_empty() {
+        return true;
+    }
+    plan.save_undo(&device, &file).unwrap();
+    plan.apply(&device).unwrap();
+    undo(&device, &file).unwrap();
+    same(&device, damaged)
+}
+
+fn same(one: &dyn BlockDevice, other: &dyn BlockDevice) -> bool {
+    let (mut a, mut b) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    (0..one.size() >> 20).all(|piece| {
+        one.read_at(piece << 20, &mut a).unwrap();
+        other.read_at(piece << 20, &mut b).unwrap();
+        a == b
+    })
+}
+
+/// Cuts a repair at sampled places; gives what went wrong.
+fn cut(damaged: &MemoryDevice, random: &mut ChaCha8Rng) -> Vec<String> {
+    let recorder = RecorderDevice::new(damaged.duplicate());
+    if !repair(&recorder) {
+        return Vec::new();
+    }
+    let whole = contents(&files_on(Arc::new(recorder.below().duplicate())));
+    let log = recorder.log();
+    let plan = CrashPlan { seed: random.random(), ..CrashPlan::default() };
+    let states: Vec<_> = log.crash_states(&plan).collect();
+    let mut faults = Vec::new();
+    for state in states.choose_multiple(random, CUTS_MAX) {
+        let device = damaged.duplicate();
+        state.build(&log, &device).unwrap();
+        if !repair(&device) {
+            faults.push(format!("not clean after {state:?}"));
+            continue;
+        }
+        let left = contents(&files_on(Arc::new(device)));
+        let lost = whole.difference(&left).filter(|file| file.1 >> 12 == 8).count();
+        if lost > 0 {
+            faults.push(format!("{lost} files lost after {state:?}"));
+        }
+    }
+    faults
+}
+
+fn wanted() -> usize {
+    let asked = std::env::var("REPAIRS").ok().and_then(|text| text.parse().ok());
+    asked.unwrap_or(if full_matrix() { 300 } else { 6 })
+}
+
+fn profiles() -> Vec<&'static Profile> {
+    let names = std::env::var("PROFILE").unwrap_or_else(|_| "ext4-1k,ext3-1k".to_owned());
+    names.split(',').map(profile_named).collect()
+}
+
+#[test]
+fn cuts_threads_and_undo() {
+    if !require(&["root", "mke2fs"]) {
+        return;
+    }
+    let mut random = ChaCha8Rng::seed_from_u64(seed(5));
+    let folder = tempfile::tempdir().unwrap();
+    let (wanted, profiles) = (wanted(), profiles());
+    let mut faults = 0;
+    for (n, profile) in profiles.iter().enumerate() {
+        let image = make_filled(profile, folder.path());
+        let inventory = Inventory::read(&image);
+        let work = folder.path().join("work.img");
+        for _ in 0..(wanted * (n + 1)) / profiles.len() - (wanted * n) / profiles.len() {
+            let copied = run("cp", &["--sparse=always", image.to_str().unwrap(), work.to_str().unwrap()]);
+            assert!(copied.status.success());
+            let (_, what) = damage(&inventory, &mut random, &work);
+            let damaged = MemoryDevice::load(&work).unwrap();
+            let one = shape(&damaged, 1);
+            let mut found: Vec<String> = Vec::new();
+            for threads in [2, 8] {
+                if shape(&damaged, threads) != one {
+                    found.push(format!("another plan with {threads} threads"));
+                }
+            }
+            if one.is_some() && !is_undone(&damaged, folder.path()) {
+                found.push("not undone".to_owned());
+            }
+            found.extend(cut(&damaged, &mut random));
+            faults += found.len();
+            for fault in &found {
+                println!("--- {}: {what}\n    {}", profile.name, fault.chars().take(300).collect::<String>());
+            }
+        }
+    }
+    println!("{wanted} repairs, {faults} faults");
+    assert_eq!(faults, 0);
+}

@@ -1,0 +1,120 @@
+//! What is left of the files of an image: by path, by inode, and by content.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use blockyard_device::{BlockDevice, FileDevice};
+use blockyard_disk::{FileType, Inode};
+use blockyard_inspect::reader::Reader;
+
+/// One file: what must be equal for it to be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct File {
+    pub(crate) inode: u32,
+    pub(crate) mode: u16,
+    pub(crate) size: u64,
+    pub(crate) content: u64,
+}
+
+/// The files of an image, by path.
+pub(crate) type Files = BTreeMap<Vec<u8>, File>;
+
+/// Reads every file that can be read; what cannot is left out. Empty when the image cannot be opened.
+pub(crate) fn files(image: &Path) -> Files {
+    FileDevice::open_read_only(image).map_or_else(|_| Files::new(), |device| files_on(Arc::new(device)))
+}
+
+/// As [`files`], of a device.
+pub(crate) fn files_on(device: Arc<dyn BlockDevice>) -> Files {
+    let mut files = Files::new();
+    let Ok(reader) = Reader::open(device) else { return files };
+    let Ok(root) = reader.root() else { return files };
+    let mut pending = vec![(Vec::new(), root)];
+    let mut entered = std::collections::BTreeSet::new();
+    while let Some((path, directory)) = pending.pop() {
+        if !entered.insert(directory.number()) {
+            continue;
+        }
+        let Ok(entries) = reader.listed(&directory) else { continue };
+        for entry in entries.into_iter().filter(|entry| entry.name != b"." && entry.name != b"..") {
+            let Ok(inode) = reader.inode(entry.inode) else { continue };
+            let path = [&path[..], b"/", &entry.name].concat();
+            if let Some(content) = content(&reader, &inode) {
+                let (nr, mode) = (inode.number().raw(), inode.mode());
+                let size = if inode.is_directory() { 0 } else { inode.size() };
+                files.insert(path.clone(), File { inode: nr, mode, size, content });
+            }
+            if inode.is_directory() {
+                pending.push((path, inode));
+            }
+        }
+    }
+    files
+}
+
+/// A hash of the content; `None` when it cannot be read.
+fn content(reader: &Reader, inode: &Inode) -> Option<u64> {
+    let mut hash = 0xCBF2_9CE4_8422_2325u64;
+    let mut add = |bytes: &[u8]| {
+        for word in bytes.chunks(8) {
+            let mut padded = [0; 8];
+            padded[..word.len()].copy_from_slice(word);
+            hash = (hash ^ u64::from_le_bytes(padded)).wrapping_mul(0x100_0000_01B3).rotate_left(29);
+        }
+    };
+    match inode.file_type() {
+        FileType::Regular => {
+            let mut buffer = vec![0; 1 << 18];
+            let mut at = 0;
+            // Sparse ends of gigabytes that a damaged size makes are nobody's content.
+            while at < inode.size().min(64 << 20) {
+                let read = reader.read(inode, at, &mut buffer).ok().filter(|read| *read > 0)?;
+                add(&buffer[..read]);
+                at += blockyard_disk::num::u64_from_usize(read);
+            }
+        }
+        FileType::Symlink => add(&reader.symlink_target(inode).ok()?),
+        FileType::CharDevice | FileType::BlockDevice => add(inode.block_field()),
+        _ => {}
+    }
+    Some(hash)
+}
+
+/// How much of a file is left: 2 at its path, 1 anywhere by its inode, 0 nothing.
+fn score(path: &[u8], file: &File, left: &Files, by_inode: &BTreeMap<u32, Vec<&File>>) -> u8 {
+    if left.get(path) == Some(file) {
+        return 2;
+    }
+    let elsewhere = by_inode.get(&file.inode).is_some_and(|others| others.contains(&file));
+    u8::from(elsewhere)
+}
+
+/// Files that one repair keeps better than another: (ours worse, ours better).
+pub(crate) fn compare(before: &Files, ours: &Files, theirs: &Files) -> (Vec<String>, usize) {
+    let by_inode = |files: &Files| {
+        let mut map: BTreeMap<u32, Vec<File>> = BTreeMap::new();
+        for file in files.values() {
+            map.entry(file.inode).or_default().push(file.clone());
+        }
+        map
+    };
+    let (our_map, their_map) = (by_inode(ours), by_inode(theirs));
+    let (mut worse, mut better) = (Vec::new(), 0);
+    for (path, file) in before {
+        let of = |left: &Files, map: &BTreeMap<u32, Vec<File>>| {
+            let refs: BTreeMap<u32, Vec<&File>> =
+                map.get(&file.inode).map(|list| (file.inode, list.iter().collect())).into_iter().collect();
+            score(path, file, left, &refs)
+        };
+        let (our, their) = (of(ours, &our_map), of(theirs, &their_map));
+        if our < their {
+            worse.push(format!(
+                "{} ({our} here, {their} there)",
+                String::from_utf8_lossy(path).chars().take(60).collect::<String>()
+            ));
+        }
+        better += usize::from(our > their);
+    }
+    (worse, better)
+}

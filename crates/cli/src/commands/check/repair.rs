@@ -1,0 +1,256 @@
+//! Repair: the plan, and its writing.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use blockyard_check::{Action, Code, Cost, Options, Place, Plan, Report};
+use blockyard_device::FileDevice;
+use blockyard_inspect::units::counted;
+
+use super::super::{EXIT_OPERATIONAL, Output, image, mounted, names};
+use super::{Args, EXIT_UNCORRECTED, print};
+
+/// Exit code when everything was set right.
+const EXIT_CORRECTED: u8 = 1;
+
+/// Plans a repair, and carries it out unless only the plan is asked for.
+pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
+    image::refuse_no_image(&args.image)?;
+    if args.journal_device.is_some() {
+        bail!("{}: repair with an external journal is not supported", args.image.display());
+    }
+    let device = if args.plan {
+        mounted::warn(&args.image);
+        args.image.open_read_only()?
+    } else {
+        image::refuse_in_use(&args.image)?;
+        args.image.open()?
+    };
+    if args.superblock.is_none() && !image::has_magic(&device) {
+        image::refuse_partitioned(&args.image, &device)?;
+    }
+    let name = args.image.display();
+    if args.preen && !args.force && blockyard_check::is_marked_clean(&device) {
+        if !output.quiet {
+            println!("{name}: clean");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let superblock = args.superblock.map(|block| Place { block, block_size: args.block_size });
+    let options = Options { threads: args.threads, superblock, ..Options::default() };
+    let plan = match blockyard_check::plan(&device, &options, now()) {
+        Ok(plan) => plan,
+        Err(error) => {
+            eprintln!("blockyard: {name}: {error}");
+            return Ok(ExitCode::from(EXIT_OPERATIONAL));
+        }
+    };
+    if plan.before.findings.iter().any(|finding| finding.code == Code::DEVICE_SHORT) {
+        eprintln!("blockyard: {name}: shorter than its file system; make it longer first (truncate -s)");
+        return Ok(ExitCode::from(EXIT_OPERATIONAL));
+    }
+    if args.preen {
+        return preen(args, output, &plan, &device);
+    }
+    print(&plan.before, output);
+    print_actions(&plan.actions, output);
+    if args.plan {
+        write_lost(args, &plan.actions, output)?;
+        let blocks = plan.changed_blocks(&device)?.len();
+        summary(output, &plan, &Done { blocks, written: false, undo: None });
+        let clean = plan.before.examined && plan.before.is_clean();
+        return Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(EXIT_UNCORRECTED) });
+    }
+    let done = carry_out(args, &plan, &device)?;
+    write_lost(args, &plan.actions, output)?;
+    summary(output, &plan, &done);
+    Ok(exit_code(&plan))
+}
+
+fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// What was written.
+struct Done {
+    blocks: usize,
+    written: bool,
+    undo: Option<PathBuf>,
+}
+
+fn exit_code(plan: &Plan<'_>) -> ExitCode {
+    match &plan.after {
+        Some(after) if !after.examined => ExitCode::from(EXIT_OPERATIONAL),
+        None => ExitCode::from(EXIT_OPERATIONAL),
+        Some(after) if !after.is_clean() => ExitCode::from(EXIT_UNCORRECTED),
+        // The replay of a journal is no correction.
+        _ if plan.before.is_clean() && plan.actions.is_empty() => ExitCode::SUCCESS,
+        _ => ExitCode::from(EXIT_CORRECTED),
+    }
+}
+
+/// Safe repairs only: where anything else is wrong nothing is written but the mark of errors.
+fn preen(args: &Args, output: &Output, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<ExitCode> {
+    let name = args.image.display();
+    let unsafe_one =
+        plan.before.findings.iter().find(|finding| finding.is_error() && !finding.code.is_safe());
+    if !plan.before.examined {
+        print(&plan.before, output);
+        return Ok(ExitCode::from(EXIT_OPERATIONAL));
+    }
+    if let Some(finding) = unsafe_one {
+        println!("{name}: {} {}: {}", finding.code, finding.site, finding.code.text());
+        println!("{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY (blockyard check, without -p)");
+        blockyard_check::mark_errors(device)?;
+        return Ok(ExitCode::from(EXIT_UNCORRECTED));
+    }
+    if plan.is_empty() {
+        if !output.quiet {
+            println!("{name}: clean");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !output.quiet {
+        for action in &plan.actions {
+            println!("{name}: {}", text(action));
+        }
+    }
+    carry_out(args, plan, device)?;
+    write_lost(args, &plan.actions, output)?;
+    Ok(exit_code(plan))
+}
+
+/// Keeps what will be overwritten, then writes the plan.
+fn carry_out(args: &Args, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<Done> {
+    let undo = undo_file(args)?;
+    if plan.is_empty() {
+        return Ok(Done { blocks: 0, written: false, undo: None });
+    }
+    if let Some(path) = &undo {
+        plan.save_undo(device, path).with_context(|| path.display().to_string())?;
+    }
+    let applied = plan.apply(device).with_context(|| args.image.display().to_string())?;
+    let blocks = usize::try_from(applied.blocks).unwrap_or(usize::MAX);
+    Ok(Done { blocks, written: true, undo })
+}
+
+/// Where to keep what is overwritten: for files beside the image unless refused; for devices and -p where asked.
+fn undo_file(args: &Args) -> anyhow::Result<Option<PathBuf>> {
+    if let Some(path) = &args.undo {
+        return Ok(Some(path.clone()));
+    }
+    let file = args.image.file();
+    if args.no_undo || args.preen || !file.is_file() {
+        return Ok(None);
+    }
+    let mut name = file.as_os_str().to_owned();
+    name.push(".undo");
+    let path = PathBuf::from(name);
+    if path.exists() {
+        bail!("{}: exists; move it away, name another with -z, or take --no-undo", path.display());
+    }
+    Ok(Some(path))
+}
+
+fn print_actions(actions: &[Action], output: &Output) {
+    for action in actions {
+        if output.json {
+            println!("{}", json(action));
+        } else if !output.quiet {
+            println!("{}", text(action));
+        }
+    }
+}
+
+fn text(action: &Action) -> String {
+    let mut line = format!("{} {}: {}", action.code, action.site, action.what);
+    if action.cost > Cost::Nothing {
+        let _ = write!(line, " -- {}", action.cost.text());
+    }
+    if let Some(path) = &action.path {
+        let _ = write!(line, " [{}]", crate::terminal::escaped(path));
+    }
+    line
+}
+
+fn json(action: &Action) -> serde_json::Value {
+    let mut object = serde_json::json!({
+        "action": true,
+        "code": action.code.to_string(),
+        "message": action.code.text(),
+        "what": action.what,
+        "cost": action.cost.text(),
+    });
+    let site = &action.site;
+    let places = [
+        ("group", site.group.map(|group| group.raw().into())),
+        ("inode", site.inode.map(|inode| inode.raw().into())),
+        ("block", site.block.map(|block| serde_json::Value::from(block.raw()))),
+    ];
+    for (key, value) in places {
+        if let Some(value) = value {
+            object[key] = value;
+        }
+    }
+    if let Some(path) = &action.path {
+        names::add(&mut object, "path", path);
+    }
+    object
+}
+
+/// Writes the list of what the repair cost.
+fn write_lost(args: &Args, actions: &[Action], output: &Output) -> anyhow::Result<()> {
+    let Some(path) = &args.lost else { return Ok(()) };
+    let mut list = String::new();
+    for action in actions.iter().filter(|action| action.cost > Cost::Nothing) {
+        let inode = action.site.inode.map_or_else(|| "-".to_owned(), |inode| inode.to_string());
+        let name = action.path.as_ref().map_or_else(|| "-".to_owned(), |path| crate::terminal::escaped(path));
+        let _ = if output.json {
+            writeln!(list, "{}", json(action))
+        } else {
+            writeln!(list, "{}\t{inode}\t{name}\t{}", action.cost.text(), action.what)
+        };
+    }
+    let write = || -> std::io::Result<()> {
+        let mut file = std::fs::File::create(path)?;
+        file.write_all(list.as_bytes())?;
+        file.sync_all()
+    };
+    write().with_context(|| path.display().to_string())
+}
+
+fn summary(output: &Output, plan: &Plan<'_>, done: &Done) {
+    let complete = plan.is_complete();
+    if output.json {
+        let object = serde_json::json!({
+            "repair": true,
+            "actions": plan.actions.len(),
+            "blocks": done.blocks,
+            "complete": complete,
+            "written": done.written,
+            "undo": done.undo.as_ref().map(|path| path.display().to_string()),
+        });
+        println!("{object}");
+        return;
+    }
+    if output.quiet {
+        return;
+    }
+    let blocks = counted(u64::try_from(done.blocks).unwrap_or(u64::MAX), "block");
+    let result = match (&plan.after, complete) {
+        (_, true) => "clean".to_owned(),
+        (Some(Report { errors, examined: true, .. }), false) => format!("{} left", counted(*errors, "error")),
+        _ => "cannot be checked".to_owned(),
+    };
+    let undo = done.undo.as_ref().filter(|_| done.written);
+    let back = undo.map_or_else(String::new, |path| format!("; undo in {}", path.display()));
+    let verb = if done.written { "written" } else { "would be written" };
+    println!(
+        "{} decided, {blocks} {verb}: {result}{back}",
+        counted(u64::try_from(plan.actions.len()).unwrap_or(u64::MAX), "change")
+    );
+}

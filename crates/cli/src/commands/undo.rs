@@ -1,0 +1,40 @@
+//! `blockyard undo`: bring an image back to what it was before a repair.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use blockyard_device::ImagePath;
+
+use super::{Output, image};
+
+/// Arguments of `blockyard undo`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "JSON: one object: bytes (those written back).\n\nExit codes: 0 done, 2 wrong usage, 8 the image cannot be \
+                        written, or the file is no undo file of it."
+)]
+pub(crate) struct Args {
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
+    /// What `blockyard check -y` or `-z` kept
+    file: PathBuf,
+}
+
+impl Args {
+    /// Writes the old content back.
+    pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
+        image::refuse_no_image(&self.image)?;
+        image::refuse_in_use(&self.image)?;
+        let device = self.image.open()?;
+        let bytes = blockyard_check::undo(&device, &self.file)
+            .with_context(|| format!("{}: {}", self.image.display(), self.file.display()))?;
+        if output.json {
+            println!("{}", serde_json::json!({ "bytes": bytes }));
+        } else if !output.quiet {
+            println!("{bytes} bytes written back");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,94 @@
+//! `blockyard check -y`, `-p`, `--plan` and `blockyard undo`: exit codes of e2fsck, what is written and what is not.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
+
+fn blockyard(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_blockyard")).args(arguments).output().unwrap()
+}
+
+fn code(arguments: &[&str]) -> i32 {
+    blockyard(arguments).status.code().unwrap()
+}
+
+fn debugfs(image: &Path, command: &str) {
+    assert!(run("debugfs", &["-w", "-R", command, image.to_str().unwrap()]).status.success());
+}
+
+/// An image with a directory whose link count is wrong: safe to mend.
+fn wrong_links(folder: &Path) -> PathBuf {
+    let image = folder.join("image");
+    mke2fs(&image, &["-t", "ext4", "-b", "1024"], "16M");
+    debugfs(&image, "mkdir /a");
+    debugfs(&image, "set_inode_field /a links_count 7");
+    image
+}
+
+#[test]
+fn a_plan_writes_nothing_and_a_repair_can_be_taken_back() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = wrong_links(folder.path());
+    let before = std::fs::read(&image).unwrap();
+    let name = image.to_str().unwrap();
+    let plan = blockyard(&["check", "--plan", name]);
+    assert_eq!(plan.status.code(), Some(4));
+    assert!(String::from_utf8(plan.stdout).unwrap().contains("i_links_count set to 2 [/a]"));
+    assert!(std::fs::read(&image).unwrap() == before, "a plan wrote to the image");
+    assert_eq!(code(&["check", "-y", name]), 1);
+    e2fsck_clean(&image);
+    assert_eq!(code(&["check", "-n", name]), 0);
+    let undo = folder.path().join("image.undo");
+    assert!(undo.exists());
+    // What an undo file would overwrite is not lost.
+    assert_eq!(code(&["check", "-y", name]), 8);
+    assert_eq!(code(&["undo", name, undo.to_str().unwrap()]), 0);
+    assert!(std::fs::read(&image).unwrap() == before, "the image is not what it was");
+    // Half of an undo file is none, and nothing is written.
+    let half = std::fs::read(&undo).unwrap();
+    std::fs::write(&undo, &half[..half.len() - 1]).unwrap();
+    assert_eq!(code(&["undo", name, undo.to_str().unwrap()]), 8);
+    assert!(std::fs::read(&image).unwrap() == before, "half of an undo file was written");
+}
+
+#[test]
+fn preening_mends_what_is_safe_and_stops_at_the_rest() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = wrong_links(folder.path());
+    let name = image.to_str().unwrap();
+    // Marked clean: nothing is looked at without -f.
+    assert_eq!(code(&["check", "-p", name]), 0);
+    assert_eq!(code(&["check", "-n", name]), 4);
+    assert_eq!(code(&["check", "-p", "-f", name]), 1);
+    assert!(!folder.path().join("image.undo").exists());
+    e2fsck_clean(&image);
+    assert_eq!(code(&["check", "-p", "-f", name]), 0);
+    // A directory that no name leads to is not for -p to decide.
+    debugfs(&image, "unlink /a");
+    let stopped = blockyard(&["check", "-p", "-f", name]);
+    assert_eq!(stopped.status.code(), Some(4));
+    assert!(String::from_utf8(stopped.stdout).unwrap().contains("RUN fsck MANUALLY"));
+    // The mark of errors makes the next one look without -f.
+    assert_eq!(code(&["check", "-p", name]), 4);
+    let lost = folder.path().join("lost");
+    assert_eq!(code(&["check", "-y", "--no-undo", "--lost", lost.to_str().unwrap(), name]), 1);
+    assert!(std::fs::read_to_string(&lost).unwrap().contains("lost+found/#12"));
+    e2fsck_clean(&image);
+    assert_eq!(code(&["check", "-p", name]), 0);
+}
+
+#[test]
+fn modes_exclude_each_other() {
+    for modes in [["-n", "-y"], ["-p", "-y"], ["-n", "-p"], ["--plan", "-y"]] {
+        assert_ne!(code(&["check", modes[0], modes[1], "image"]), 0);
+    }
+}

@@ -1,0 +1,18 @@
+//! Whole images: a valid base with edits, repaired in memory. Where the plan says that it is complete, a check of the image
+//! that it was written to says so, too.
+
+#![no_main]
+
+use blockyard_check::{Options, check, plan};
+use blockyard_fuzz::edited_image;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let image = edited_image(data);
+    let options = Options { threads: Some(1), ..Options::default() };
+    let Ok(plan) = plan(&*image, &options, 1_700_000_000) else { return };
+    let complete = plan.is_complete();
+    plan.apply(&*image).expect("memory takes every write");
+    let after = check(&*image, &options);
+    assert!(!complete || after.is_ok_and(|report| report.examined && report.is_clean()));
+});
