@@ -78,7 +78,7 @@ mod tests {
     fn small() -> Setup {
         Setup {
             scale: 0.0005,
-            limit: Limit { time: None, ops_per_worker: Some(300) },
+            limit: Limit { time: None, ops_per_worker: Some(300), fsync_end: false },
             workers: Some(vec![1, 2]),
             repeat: 1,
             seed: 3,

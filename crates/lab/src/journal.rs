@@ -180,7 +180,8 @@ fn fallocate2(plan: &Plan, policy: Policy, workers: u32, journal: JournalUse) ->
     let made = workload.workers(&target, workers, workers)?;
     // One worker runs in this thread, so that its locks are counted.
     let interleave = if workers == 1 { Interleave::Lockstep } else { Interleave::Threads };
-    let limit = Limit { time: None, ops_per_worker: Some((plan.ops / u64::from(workers)).max(1)) };
+    let limit =
+        Limit { time: None, ops_per_worker: Some((plan.ops / u64::from(workers)).max(1)), fsync_end: false };
     let (cpu, locks) = (process_cpu(), taken());
     let (measured, made) = runner::run(&target, made, workers, interleave, limit)?;
     let (cpu, locks_after) = (process_cpu().saturating_sub(cpu), taken());

@@ -11,6 +11,8 @@ mod setup;
 
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::Policy;
+use blockyard_disk::num::u64_from_usize;
+use blockyard_engine::OpenOptions;
 use blockyard_inspect::map::AllocationMap;
 use blockyard_inspect::scan::ImageScan;
 
@@ -18,11 +20,11 @@ use crate::figures::row::{Interleave, Row};
 use crate::figures::spread::abba;
 use crate::folder::ledger::{self, Ledger};
 use crate::runner::Limit;
-use crate::workload::Workload;
+use crate::workload::{MIB, Workload};
 use cell::Cell;
 
 pub(crate) use image::CellDevice;
-pub use image::{ImageSource, default_mkfs};
+pub use image::{Held, ImageSource, default_mkfs};
 pub use judge::Verdict;
 pub(crate) use judge::e2fsck_program;
 pub use kernel::CAVEAT;
@@ -56,6 +58,8 @@ pub struct Plan {
     pub journal: Vec<bool>,
     /// Whether the allocator takes the device for one with seek times.
     pub rotational: bool,
+    /// Bytes of written data that may wait, in the engine and in the running kernel; `None`: as they have it.
+    pub dirty_limit: Option<u64>,
 }
 
 /// What came out of a plan.
@@ -215,6 +219,29 @@ impl Plan {
         }
     }
 
+    /// Bytes of written data that may wait in the engine.
+    #[must_use]
+    pub fn dirty_data_bytes(&self) -> usize {
+        let limit = self.dirty_limit.and_then(|limit| usize::try_from(limit).ok());
+        limit.unwrap_or(OpenOptions::default().dirty_data_bytes)
+    }
+
+    /// What decides the rates of jobs that write, beside the arms; `None` where nothing is written.
+    #[must_use]
+    pub fn conditions(&self) -> Option<String> {
+        self.workload.writes_data().then(|| {
+            let mib = |bytes: u64| format!("{} MiB", bytes / MIB);
+            let ours = mib(u64_from_usize(self.dirty_data_bytes()));
+            let kernel = match (self.beside_kernel, self.dirty_limit) {
+                (false, _) => String::new(),
+                (true, Some(limit)) => format!(", the kernel's {}", mib(limit)),
+                (true, None) => ", the kernel's is its own (vm.dirty_ratio)".to_owned(),
+            };
+            let end = if self.limit.fsync_end { "; each worker ends with fsync" } else { "" };
+            format!("image: {}; dirty data: at most {ours}{kernel}{end}", self.image.description())
+        })
+    }
+
     /// How many cells will run.
     #[must_use]
     pub fn cells(&self) -> usize {
@@ -251,6 +278,7 @@ impl Plan {
             "interleave": self.interleave.name(),
             "image": self.image.identity()?,
             "rotational": self.rotational,
+            "dirty_limit": self.dirty_limit,
             "limit": format!("{:?}", self.limit),
             "seed": self.seed,
             "repetition": repeat,
@@ -348,12 +376,13 @@ mod tests {
             cpus: None,
             interleave,
             image: ImageSource::memory(1 << 30, 7),
-            limit: Limit { time: None, ops_per_worker: Some(ops) },
+            limit: Limit { time: None, ops_per_worker: Some(ops), fsync_end: false },
             repeat: 1,
             seed: 7,
             beside_kernel: false,
             journal: vec![false],
             rotational: false,
+            dirty_limit: None,
         }
     }
 
@@ -441,9 +470,10 @@ mod tests {
         refused(Plan { workers: vec![0], ..good() }, "numbers from 1 up");
         refused(Plan { workers: vec![5000], ..good() }, "at most 4096");
         refused(Plan { repeat: 0, ..good() }, "numbers from 1 up");
-        let endless = Limit { time: None, ops_per_worker: None };
+        let endless = Limit { time: None, ops_per_worker: None, fsync_end: false };
         refused(Plan { limit: endless, ..good() }, "--seconds or --ops");
-        let timed = Limit { time: Some(std::time::Duration::from_secs(1)), ops_per_worker: None };
+        let timed =
+            Limit { time: Some(std::time::Duration::from_secs(1)), ops_per_worker: None, fsync_end: false };
         refused(Plan { limit: timed, interleave: Interleave::Overlap, ..good() }, "--ops");
         refused(Plan { image: ImageSource::memory(8 << 20, 1), ..good() }, "too small");
         let file = |in_place| ImageSource::File {

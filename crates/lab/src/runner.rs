@@ -21,6 +21,8 @@ pub struct Limit {
     pub time: Option<Duration>,
     /// Operations of each worker.
     pub ops_per_worker: Option<u64>,
+    /// Whether each worker ends with an fsync of its file, inside the measured time (fio's `end_fsync`).
+    pub fsync_end: bool,
 }
 
 /// What the workers did.
@@ -185,6 +187,10 @@ fn drive<T: Target>(
             break;
         }
     }
+    if limit.fsync_end {
+        worker.sync(target)?;
+        last = Instant::now();
+    }
     Ok((measured, last))
 }
 
@@ -220,6 +226,9 @@ fn run_rounds<'t, T: Target + 't>(
         running = still;
         target.next_round();
         round += 1;
+    }
+    if limit.fsync_end {
+        workers.iter_mut().try_for_each(|worker| worker.sync(target))?;
     }
     measured.seconds = began.elapsed().as_secs_f64();
     Ok((measured, workers))
@@ -263,7 +272,7 @@ mod tests {
         let log = Log::default();
         let workload = Workload::Append64 { size: 8192, step: 4096 };
         let workers = workload.workers(&log, 2, 2).unwrap();
-        let limit = Limit { time: None, ops_per_worker: None };
+        let limit = Limit { time: None, ops_per_worker: None, fsync_end: false };
         let (measured, _) = run(&log, workers, 2, Interleave::Lockstep, limit).unwrap();
         assert_eq!((measured.ops, measured.bytes), (4, 16_384));
         let log = log.asked.into_inner().unwrap();
@@ -278,7 +287,7 @@ mod tests {
         let log = Log::default();
         let workload = Workload::Fallocate2 { size: 16_384, step: 8192 };
         let workers = workload.workers(&log, 2, 2).unwrap();
-        let limit = Limit { time: None, ops_per_worker: Some(0) };
+        let limit = Limit { time: None, ops_per_worker: Some(0), fsync_end: false };
         let (_, workers) = run(&log, workers, 2, Interleave::Lockstep, limit).unwrap();
         finish(&log, workers, 2, Interleave::Lockstep).unwrap();
         let lines = log.asked.into_inner().unwrap();
@@ -300,7 +309,7 @@ mod tests {
         let log = Log::default();
         let workload = Workload::by_name("fallocate2", 1.0).unwrap();
         let workers = workload.workers(&log, 4, 2).unwrap();
-        let limit = Limit { time: None, ops_per_worker: Some(1000) };
+        let limit = Limit { time: None, ops_per_worker: Some(1000), fsync_end: false };
         let (measured, workers) = run(&log, workers, 2, Interleave::Threads, limit).unwrap();
         assert_eq!((measured.ops, workers.len()), (4000, 4));
         assert_eq!(measured.latency_ns.len(), 4000);
@@ -314,7 +323,7 @@ mod tests {
         let workload = Workload::Append64 { size: 4096, step: 4096 };
         let workers = workload.workers(&log, 5, 2).unwrap();
         log.rounds.store(0, std::sync::atomic::Ordering::Relaxed);
-        let limit = Limit { time: None, ops_per_worker: Some(1) };
+        let limit = Limit { time: None, ops_per_worker: Some(1), fsync_end: false };
         let (_, workers) = run(&log, workers, 2, Interleave::Overlap, limit).unwrap();
         assert_eq!(log.rounds.load(std::sync::atomic::Ordering::Relaxed), 3);
         finish(&log, workers, 5, Interleave::Overlap).unwrap();
@@ -325,7 +334,7 @@ mod tests {
     fn time_ends_a_run() {
         let log = Log::default();
         let workers = Workload::by_name("fallocate2", 1.0).unwrap().workers(&log, 2, 2).unwrap();
-        let limit = Limit { time: Some(Duration::from_millis(20)), ops_per_worker: None };
+        let limit = Limit { time: Some(Duration::from_millis(20)), ops_per_worker: None, fsync_end: false };
         let (measured, _) = run(&log, workers, 2, Interleave::Threads, limit).unwrap();
         assert!(measured.ops > 0 && measured.seconds >= 0.02);
     }

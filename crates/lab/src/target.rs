@@ -40,6 +40,18 @@ pub trait Target: Send + Sync {
     /// As the file system answers.
     fn write(&self, cpu: Cpu, file: &Self::File, offset: u64, data: &[u8]) -> Result<()>;
 
+    /// Fills `buf` from `offset` through the cache; the file reaches so far.
+    ///
+    /// # Errors
+    /// As the file system answers.
+    fn read(&self, cpu: Cpu, file: &Self::File, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// As the file system answers.
+    fn fsync(&self, cpu: Cpu, file: &Self::File) -> Result<()>;
+
     /// Closes a file.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use anyhow::Result;
 
 use crate::target::{Cpu, Target};
 
-pub use fio::FioJob;
+pub use fio::{Access, FioJob};
 
 /// Bytes in a KiB, MiB and GiB.
 pub const KIB: u64 = 1 << 10;
@@ -39,7 +39,7 @@ pub enum Workload {
         /// Bytes of one append.
         step: u64,
     },
-    /// Sequential buffered writes to one file a worker, over and over while time lasts.
+    /// Buffered writes or reads of one file a worker, over and over while time lasts.
     Fio(FioJob),
 }
 
@@ -48,7 +48,7 @@ pub enum Workload {
 pub enum Step {
     /// One operation over this many bytes of file space.
     Done {
-        /// Bytes allocated or written; 0 for a truncate.
+        /// Bytes allocated, written or read; 0 for a truncate.
         bytes: u64,
     },
     /// Nothing is left to do.
@@ -72,6 +72,12 @@ pub trait Worker<T: Target>: Send {
     /// As the target answers.
     fn fill(&mut self, target: &T) -> Result<Step>;
 
+    /// Makes what was done durable.
+    ///
+    /// # Errors
+    /// As the target answers.
+    fn sync(&mut self, target: &T) -> Result<()>;
+
     /// Closes the worker's file.
     ///
     /// # Errors
@@ -81,7 +87,16 @@ pub trait Worker<T: Target>: Send {
 
 impl Workload {
     /// Names that [`Self::by_name`] knows.
-    pub const NAMES: [&str; 5] = ["fallocate2", "append64", "seqwrite", "smallfiles", "allocstress"];
+    pub const NAMES: [&str; 8] = [
+        "fallocate2",
+        "append64",
+        "seqwrite",
+        "smallfiles",
+        "allocstress",
+        "randwrite",
+        "seqread",
+        "randread",
+    ];
 
     /// A workload of the published sizes, file sizes multiplied by `scale` (rounded to whole operations, at least
     /// one); `None` for an unknown name. The jobs of fio take `:fallocate=none` (nothing is preallocated) and
@@ -97,12 +112,19 @@ impl Workload {
         };
         let job =
             |name: &str, block, size| Self::Fio(FioJob { preallocate, ..FioJob::new(name, block, size) });
+        let of = |access, job: Self| match job {
+            Self::Fio(job) => Self::Fio(FioJob { access, ..job }),
+            other => other,
+        };
         Some(match (name, option) {
             ("fallocate2", None) => Self::Fallocate2 { size: sized(MIB, 8 * KIB), step: 8 * KIB },
             ("append64", None) => Self::Append64 { size: sized(GIB, 4 * KIB), step: 4 * KIB },
             ("seqwrite", _) => job("seqwrite", MIB, sized(4 * GIB, MIB)),
             ("smallfiles", _) => job("smallfiles", 4 * KIB, sized(GIB, 4 * KIB)),
             ("allocstress", _) => job("allocstress", 4 * KIB, sized(2 * GIB, 4 * KIB)),
+            ("randwrite", _) => of(Access::RandomWrite, job("randwrite", 4 * KIB, sized(GIB, 4 * KIB))),
+            ("seqread", _) => of(Access::Read, job("seqread", MIB, sized(4 * GIB, MIB))),
+            ("randread", _) => of(Access::RandomRead, job("randread", 4 * KIB, sized(GIB, 4 * KIB))),
             _ => return None,
         })
     }
@@ -206,7 +228,7 @@ impl Workload {
                 if job.preallocate {
                     fio::preallocate(target, cpu, &file, job.size)?;
                 }
-                Box::new(fio::SequentialWriter::new(cpu, file, job))
+                fio::worker(target, (cpu, index), file, job)?
             }
         })
     }
@@ -274,6 +296,14 @@ pub(crate) mod tests {
             self.asked.lock().unwrap().push(format!("{cpu} write {offset} {}", data.len()));
             Ok(())
         }
+        fn read(&self, cpu: Cpu, _: &String, offset: u64, buf: &mut [u8]) -> Result<()> {
+            self.asked.lock().unwrap().push(format!("{cpu} read {offset} {}", buf.len()));
+            Ok(())
+        }
+        fn fsync(&self, cpu: Cpu, file: &String) -> Result<()> {
+            self.asked.lock().unwrap().push(format!("{cpu} fsync {file}"));
+            Ok(())
+        }
         fn close(&self, cpu: Cpu, file: String) -> Result<()> {
             self.asked.lock().unwrap().push(format!("{cpu} close {file}"));
             Ok(())
@@ -330,6 +360,46 @@ pub(crate) mod tests {
         assert_eq!(log[3..5], ["0 write 4096 4096", "0 write 0 4096"]);
         job.preallocate = false;
         assert_eq!(steps(&Workload::Fio(job), 1)[1], "0 write 0 4096");
+    }
+
+    /// As fio's random map: each block once before any comes again, the same for the same worker.
+    #[test]
+    fn random_jobs_visit_every_block_once_a_pass() {
+        let workload = Workload::Fio(FioJob {
+            access: Access::RandomWrite,
+            ..FioJob::new("randwrite", 4 * KIB, 40 * 4 * KIB)
+        });
+        let log = steps(&workload, 80);
+        let writes = &log[2..82];
+        let [mut first, mut second] = [writes[..40].to_vec(), writes[40..].to_vec()];
+        assert_ne!(first, second);
+        first.sort();
+        second.sort();
+        assert_eq!(first, second);
+        assert_eq!(first.iter().collect::<std::collections::BTreeSet<_>>().len(), 40);
+        assert_eq!(steps(&workload, 80), log);
+        // What a pass has not reached is written before placement is judged.
+        assert_eq!(steps(&workload, 3).iter().filter(|line| line.contains(" write ")).count(), 40);
+    }
+
+    #[test]
+    fn jobs_that_read_lay_their_file_out_before() {
+        for (access, name) in [(Access::Read, "seqread"), (Access::RandomRead, "randread")] {
+            let job = FioJob { access, ..FioJob::new(name, 4 * KIB, 3 * 4 * KIB) };
+            let log = steps(&Workload::Fio(job), 6);
+            let file = format!("{name}.0.0");
+            assert_eq!(
+                log[..3],
+                [format!("0 create {file}"), "0 fallocate 0 12288".into(), "0 write 0 12288".into()]
+            );
+            let mut reads = log[3..6].to_vec();
+            assert_eq!(log[9..], [format!("0 close {file}")]);
+            if access == Access::Read {
+                assert_eq!(reads, log[6..9]);
+            }
+            reads.sort();
+            assert_eq!(reads, ["0 read 0 4096", "0 read 4096 4096", "0 read 8192 4096"]);
+        }
     }
 
     #[test]

@@ -107,10 +107,11 @@ fn measured() -> Run {
         cpus: None,
         interleave,
         image: ImageSource::memory(16 << 30, 7),
-        limit: Limit { time: None, ops_per_worker: None },
+        limit: Limit { time: None, ops_per_worker: None, fsync_end: false },
         repeat: 1,
         seed: 7,
         beside_kernel: false,
+        dirty_limit: None,
         journal: vec![false],
         rotational: false,
     };

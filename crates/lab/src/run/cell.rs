@@ -64,6 +64,7 @@ impl Cell<'_> {
             rotational: self.plan.rotational,
             seed: self.plan.seed,
             journal: if self.journal { JournalUse::Journaled } else { JournalUse::Ignored },
+            dirty_data_bytes: self.plan.dirty_data_bytes(),
             ..OpenOptions::default()
         };
         if self.plan.interleave == Interleave::Overlap {

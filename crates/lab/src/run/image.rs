@@ -13,8 +13,12 @@ use blockyard_disk::Incompat;
 use blockyard_engine::{FileSystem, JournalUse, OpenOptions, mkfs};
 use blockyard_inspect::reader::Reader;
 
+use crate::scratch::Scratch;
 use crate::target::engine::context;
 use crate::workload::MIB;
+
+/// A tmpfs that every Linux has.
+const TMPFS: &str = "/dev/shm";
 
 /// Where the image of each cell comes from.
 #[derive(Clone, Debug)]
@@ -25,6 +29,8 @@ pub enum ImageSource {
         bytes: u64,
         /// How it is made; seed and time are inputs, so all cells start from the same bytes.
         mkfs: Box<mkfs::Options>,
+        /// What holds it.
+        held: Held,
     },
     /// An image file, or a block device. Each cell sees it as it is and writes to memory.
     File {
@@ -35,9 +41,23 @@ pub enum ImageSource {
     },
 }
 
+/// What holds an image in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// This process.
+    Process,
+    /// A file on tmpfs: what is written crosses into the kernel, as what a loop device writes does.
+    Tmpfs,
+}
+
 /// The device of one cell.
 pub(crate) enum CellDevice {
     Memory(Arc<MemoryDevice>),
+    /// A file that goes with the cell.
+    Tmpfs {
+        device: Arc<FileDevice>,
+        _folder: Scratch,
+    },
     Overlay(Arc<OverlayDevice<FileDevice>>),
 }
 
@@ -45,7 +65,7 @@ impl ImageSource {
     /// ext4 with 4 KiB blocks in memory, its UUID and hash seed made from `seed`.
     #[must_use]
     pub fn memory(bytes: u64, seed: u64) -> Self {
-        Self::Memory { bytes, mkfs: Box::new(default_mkfs(seed)) }
+        Self::Memory { bytes, mkfs: Box::new(default_mkfs(seed)), held: Held::Process }
     }
 
     /// Refuses what cannot work, before anything runs: no file system, cut short, damaged, in use, too small for
@@ -55,7 +75,7 @@ impl ImageSource {
     /// What is wrong, with the image and what to do.
     pub fn check(&self, files: u64, file_bytes: u64) -> Result<()> {
         let free = match self {
-            Self::Memory { bytes, mkfs } => {
+            Self::Memory { bytes, mkfs, .. } => {
                 let summary = mkfs::plan(*bytes, mkfs).context("--memory, --mkfs")?;
                 summary.free_blocks * u64::from(summary.block_size)
             }
@@ -91,7 +111,7 @@ impl ImageSource {
     /// As [`Self::check`].
     pub(crate) fn has_extents(&self) -> Result<bool> {
         let incompat = match self {
-            Self::Memory { bytes, mkfs } => mkfs::plan(*bytes, mkfs)?.features.incompat,
+            Self::Memory { bytes, mkfs, .. } => mkfs::plan(*bytes, mkfs)?.features.incompat,
             Self::File { .. } => Reader::open(self.device()?.shared())?.superblock().raw().incompat(),
         };
         Ok(incompat.contains(Incompat::EXTENTS))
@@ -119,10 +139,16 @@ impl ImageSource {
     /// A device in the state that a cell starts from.
     pub(crate) fn device(&self) -> Result<CellDevice> {
         Ok(match self {
-            Self::Memory { bytes, mkfs } => {
+            Self::Memory { bytes, mkfs, held: Held::Process } => {
                 let device = MemoryDevice::new(*bytes);
                 mkfs::format(&device, mkfs)?;
                 CellDevice::Memory(Arc::new(device))
+            }
+            Self::Memory { bytes, mkfs, held: Held::Tmpfs } => {
+                let folder = Scratch::new("lab", Path::new(TMPFS))?;
+                let device = FileDevice::create(&folder.path().join("image"), *bytes)?;
+                mkfs::format(&device, mkfs)?;
+                CellDevice::Tmpfs { device: Arc::new(device), _folder: folder }
             }
             Self::File { path, in_place } => {
                 let file = if *in_place { path.open()? } else { path.open_read_only()? };
@@ -143,7 +169,7 @@ impl ImageSource {
     #[must_use]
     pub fn description(&self) -> String {
         match self {
-            Self::Memory { bytes, mkfs } => {
+            Self::Memory { bytes, mkfs, held } => {
                 let features = if mkfs.features.is_empty() {
                     String::new()
                 } else {
@@ -151,7 +177,11 @@ impl ImageSource {
                 };
                 let block = mkfs.block_size.map_or("the default".to_owned(), |size| size.to_string());
                 let kind = mkfs.profile.name();
-                format!("memory, {} MiB, {kind}, block size {block}{features}", bytes / MIB)
+                let holder = match held {
+                    Held::Process => "memory",
+                    Held::Tmpfs => "a file on tmpfs",
+                };
+                format!("{holder}, {} MiB, {kind}, block size {block}{features}", bytes / MIB)
             }
             Self::File { path, in_place: false } => format!("{}, each cell on an overlay", path.display()),
             Self::File { path, in_place: true } => format!("{}, in place", path.display()),
@@ -171,6 +201,7 @@ impl CellDevice {
     pub(crate) fn shared(&self) -> Arc<dyn BlockDevice> {
         match self {
             Self::Memory(device) => Arc::<MemoryDevice>::clone(device),
+            Self::Tmpfs { device, .. } => Arc::<FileDevice>::clone(device),
             Self::Overlay(device) => Arc::<OverlayDevice<FileDevice>>::clone(device),
         }
     }
@@ -179,6 +210,10 @@ impl CellDevice {
     pub(crate) fn save(&self, path: &Path) -> Result<()> {
         match self {
             Self::Memory(device) => device.save(path)?,
+            Self::Tmpfs { device, .. } => {
+                let copy = FileDevice::create(path, device.size())?;
+                device.for_each_data(|at, data| copy.write_at(at, data))?;
+            }
             Self::Overlay(device) => {
                 let copy = FileDevice::create(path, device.size())?;
                 device.below().for_each_data(|at, data| copy.write_at(at, data))?;
@@ -200,7 +235,7 @@ impl CellDevice {
     /// Writes the changes to the image file.
     pub(crate) fn commit(&self) -> Result<()> {
         match self {
-            Self::Memory(_) => bail!("an image in memory has no file to be written to"),
+            Self::Memory(_) | Self::Tmpfs { .. } => bail!("an image in memory has no file to be written to"),
             Self::Overlay(device) => Ok(device.commit().context("write the image")?),
         }
     }

@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_device::FileDevice;
@@ -26,14 +27,33 @@ use crate::scratch::Scratch;
 use crate::target::kernel::KernelTarget;
 use crate::workload::MIB;
 
+/// How long the next cell waits for the kernel at most, and how long one look takes.
+const QUIET_WAIT: Duration = Duration::from_secs(5);
+const QUIET_SAMPLE: Duration = Duration::from_millis(200);
+
 /// What has to be said with every table that holds both.
 pub const CAVEAT: &str = "kernel: its workers enter the kernel with a system call for each operation and go through VFS, \
      page cache, journal and loop device; ours call the engine in the same process, in memory. Compare how each changes with \
      workers, and what lies on the image; not the two rates.";
 
-/// `$1`: a directory for the tmpfs; `$2`: its size in bytes.
+/// `$1`: a directory for the tmpfs; `$2`: its size in bytes; `$3`: the limit of dirty data in bytes, or nothing.
 const KEEPER: &str = r#"
 trap '' INT TERM HUP QUIT
+limit=$3
+vm=/proc/sys/vm
+if [ -n "$limit" ]; then
+    bytes=$(cat $vm/dirty_bytes) ratio=$(cat $vm/dirty_ratio)
+    background_bytes=$(cat $vm/dirty_background_bytes) background_ratio=$(cat $vm/dirty_background_ratio)
+fi
+put_back() {
+    [ -n "$limit" ] || return 0
+    if [ "$bytes" = 0 ]; then echo "$ratio" >$vm/dirty_ratio; else echo "$bytes" >$vm/dirty_bytes; fi
+    if [ "$background_bytes" = 0 ]; then
+        echo "$background_ratio" >$vm/dirty_background_ratio
+    else
+        echo "$background_bytes" >$vm/dirty_background_bytes
+    fi
+}
 down() {
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         mountpoint -q "$1" || return 0
@@ -44,6 +64,10 @@ down() {
 }
 mount -t tmpfs -o "size=$2,mode=0700" blockyard "$1" || { rmdir "$1"; exit 1; }
 mkdir "$1/mnt"
+if [ -n "$limit" ]; then
+    echo "$limit" >$vm/dirty_bytes
+    echo $((limit / 2)) >$vm/dirty_background_bytes
+fi
 echo ready
 while read -r word; do
     case $word in
@@ -52,6 +76,7 @@ while read -r word; do
     esac
 done
 down "$1/mnt"
+put_back
 down "$1"
 rmdir "$1"
 "#;
@@ -107,9 +132,42 @@ fn available_memory() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// One cell on the kernel.
+/// One cell on the kernel. Ends when the kernel has nothing left to do for it: the next cell is not to pay for this one.
 pub(super) fn run(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
-    let mut keeper = Keeper::start()?;
+    let row = run_cell(plan, workers, judged);
+    wait_until_quiet();
+    row
+}
+
+/// Waits until the kernel's own work takes less than a tenth of a CPU, at most [`QUIET_WAIT`].
+fn wait_until_quiet() {
+    let began = Instant::now();
+    let mut before = kernel_ticks();
+    while began.elapsed() < QUIET_WAIT {
+        std::thread::sleep(QUIET_SAMPLE);
+        let now = kernel_ticks();
+        if now.saturating_sub(before) <= 2 {
+            return;
+        }
+        before = now;
+    }
+}
+
+/// Hundredths of a second that all CPUs together have worked in the kernel or waited for a device.
+fn kernel_ticks() -> u64 {
+    kernel_ticks_of(&fs::read_to_string("/proc/stat").unwrap_or_default())
+}
+
+fn kernel_ticks_of(text: &str) -> u64 {
+    let all = text.lines().find_map(|line| line.strip_prefix("cpu "));
+    let fields: Vec<u64> =
+        all.unwrap_or_default().split_whitespace().filter_map(|field| field.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq.
+    [2, 4, 5, 6].into_iter().filter_map(|field| fields.get(field)).sum()
+}
+
+fn run_cell(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
+    let mut keeper = Keeper::start(plan.dirty_limit)?;
     let image = keeper.folder.join("image");
     plan.image.device()?.save(&image)?;
     keeper.ask("mount").context("mount the image")?;
@@ -152,7 +210,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn start() -> Result<Self> {
+    fn start(dirty_limit: Option<u64>) -> Result<Self> {
         let scratch = Scratch::temporary("lab")?;
         let folder = scratch.path().to_owned();
         let size = (available_memory() / 10 * 9).to_string();
@@ -160,6 +218,7 @@ impl Keeper {
             .args(["-c", KEEPER, "blockyard-keeper"])
             .arg(&folder)
             .arg(size)
+            .arg(dirty_limit.map_or(String::new(), |limit| limit.to_string()))
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -248,6 +307,13 @@ fn hits_of(text: &str) -> BTreeMap<&'static str, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ticks_are_those_of_kernel_and_devices() {
+        let text = "cpu  100 20 7 5000 30 400 8000 9 0 0\ncpu0 1 1 1 1 1 1 1\nintr 5\n";
+        assert_eq!(kernel_ticks_of(text), 7 + 30 + 400 + 8000);
+        assert_eq!(kernel_ticks_of(""), 0);
+    }
 
     #[test]
     fn hits_are_read_by_criterion() {

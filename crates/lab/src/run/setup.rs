@@ -40,7 +40,7 @@ impl Setup {
         Plan {
             image: image.unwrap_or_else(|| ImageSource::memory(workload.published_device(), self.seed)),
             limit: if workload.ends_by_itself() {
-                Limit { time: None, ops_per_worker: None }
+                Limit { time: None, ops_per_worker: None, fsync_end: false }
             } else {
                 self.limit
             },
@@ -54,6 +54,7 @@ impl Setup {
             beside_kernel: false,
             journal: vec![false],
             rotational: self.rotational,
+            dirty_limit: None,
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use blockyard_alloc::{AllocEvent, EventKind, EventSink, Policy, RequestFlags};
 use blockyard_device::BlockDevice;
 use blockyard_disk::inode::FileType;
@@ -129,6 +129,16 @@ impl Target for EngineTarget {
         let done = self.fs.write(&context(cpu), *file, offset, data);
         self.keep_group();
         done.context("write")
+    }
+
+    fn read(&self, cpu: Cpu, file: &InodeNr, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let got = self.fs.read(&context(cpu), *file, offset, buf).context("read")?;
+        ensure!(got == buf.len(), "read: {got} of {} bytes at {offset}", buf.len());
+        Ok(())
+    }
+
+    fn fsync(&self, cpu: Cpu, file: &InodeNr) -> Result<()> {
+        self.fs.fsync(&context(cpu), *file).context("fsync")
     }
 
     fn close(&self, cpu: Cpu, file: InodeNr) -> Result<()> {

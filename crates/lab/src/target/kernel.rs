@@ -31,7 +31,7 @@ impl Target for KernelTarget {
 
     fn create(&self, _: Cpu, name: &str) -> Result<Option<File>> {
         let path = self.directory.join(name);
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
+        match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
             made => made.map(Some).with_context(|| format!("create {}", path.display())),
         }
@@ -47,6 +47,14 @@ impl Target for KernelTarget {
 
     fn write(&self, _: Cpu, file: &File, offset: u64, data: &[u8]) -> Result<()> {
         file.write_all_at(data, offset).context("pwrite")
+    }
+
+    fn read(&self, _: Cpu, file: &File, offset: u64, buf: &mut [u8]) -> Result<()> {
+        file.read_exact_at(buf, offset).context("pread")
+    }
+
+    fn fsync(&self, _: Cpu, file: &File) -> Result<()> {
+        file.sync_all().context("fsync")
     }
 
     fn close(&self, _: Cpu, file: File) -> Result<()> {

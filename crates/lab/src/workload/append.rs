@@ -34,6 +34,10 @@ impl<T: Target> Worker<T> for Append<T::File> {
         self.step(target)
     }
 
+    fn sync(&mut self, target: &T) -> Result<()> {
+        target.fsync(self.cpu, &self.file)
+    }
+
     fn close(self: Box<Self>, target: &T) -> Result<()> {
         target.close(self.cpu, self.file)
     }

@@ -36,6 +36,10 @@ impl<T: Target> Worker<T> for Fallocate2<T::File> {
         if self.at < self.size { self.step(target) } else { Ok(Step::Finished) }
     }
 
+    fn sync(&mut self, target: &T) -> Result<()> {
+        target.fsync(self.cpu, &self.file)
+    }
+
     fn close(self: Box<Self>, target: &T) -> Result<()> {
         target.close(self.cpu, self.file)
     }

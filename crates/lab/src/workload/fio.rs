@@ -1,21 +1,51 @@
-//! The three fio jobs of the round-robin comparison: `rw=write`, one file a job, `time_based`, `group_reporting`.
+//! Jobs of fio: the three of the round-robin comparison (`rw=write`), and `randwrite`, `read` and `randread`; one file a
+//! job, `time_based`, `group_reporting`.
 //!
 //! Meanings of the options, as fio defines them: each job has its own file of `size` bytes; unless `fallocate=none`,
-//! the parent preallocates every file, one after the other, before any job starts; writes are sequential in blocks of
-//! `bs` through the page cache; with `time_based` a job that reaches the end of its file starts over at its beginning,
-//! so that from then on it overwrites.
+//! the parent preallocates every file, one after the other, before any job starts, and lays files that are read out whole;
+//! operations go through the page cache in blocks of `bs`, in ascending order or, at random, to every block once before any
+//! comes again; with `time_based` a job that has visited its whole file starts over, so that writes overwrite from then on.
 
 use anyhow::Result;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
 
-use super::{Step, Worker};
+use super::{MIB, Step, Worker};
 use crate::target::{Cpu, Target};
+
+/// What a job does with its file: fio's `rw`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// `write`.
+    Write,
+    /// `randwrite`.
+    RandomWrite,
+    /// `read`.
+    Read,
+    /// `randread`.
+    RandomRead,
+}
+
+impl Access {
+    const fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::RandomRead)
+    }
+
+    const fn is_random(self) -> bool {
+        matches!(self, Self::RandomWrite | Self::RandomRead)
+    }
+}
 
 /// One fio job section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FioJob {
     /// Name of the job, which begins its files' names.
     pub name: String,
-    /// `bs`: bytes of one write.
+    /// `rw`: what is done with the file.
+    pub access: Access,
+    /// `bs`: bytes of one operation.
     pub block: u64,
     /// `size`: bytes of one job's file, a multiple of `block`.
     pub size: u64,
@@ -24,10 +54,10 @@ pub struct FioJob {
 }
 
 impl FioJob {
-    /// A job with fio's default preallocation.
+    /// A job that writes in ascending order, with fio's default preallocation.
     #[must_use]
     pub fn new(name: &str, block: u64, size: u64) -> Self {
-        Self { name: name.to_owned(), block, size, preallocate: true }
+        Self { name: name.to_owned(), access: Access::Write, block, size, preallocate: true }
     }
 }
 
@@ -47,38 +77,90 @@ fn is_unsupported(error: &anyhow::Error) -> bool {
         || error.downcast_ref() == Some(&rustix::io::Errno::OPNOTSUPP)
 }
 
-pub(super) struct SequentialWriter<F> {
+/// The worker of a job on a file that is ready; one that reads has it laid out first. `index` chooses the order of random
+/// operations.
+///
+/// # Errors
+/// As the target answers.
+pub(super) fn worker<'t, T: Target>(
+    target: &T,
+    (cpu, index): (Cpu, u32),
+    file: T::File,
+    job: &FioJob,
+) -> Result<Box<dyn Worker<T> + 't>>
+where
+    T::File: 't,
+{
+    if job.access.reads() {
+        let data = vec![0; usize_from_u64(job.size.min(MIB))];
+        let mut at = 0;
+        while at < job.size {
+            let length = usize_from_u64((job.size - at).min(MIB));
+            target.write(cpu, &file, at, &data[..length])?;
+            at += u64_from_usize(length);
+        }
+    }
+    Ok(Box::new(FioWorker::new(cpu, index, file, job)))
+}
+
+struct FioWorker<F> {
     cpu: Cpu,
     file: F,
+    access: Access,
     data: Vec<u8>,
-    size: u64,
-    at: u64,
-    /// Whether every byte was written once.
+    /// Blocks of the file, and how many of them this pass has visited.
+    blocks: u64,
+    visited: u64,
+    /// The order of the pass, where it is random.
+    order: Vec<u64>,
+    random: ChaCha8Rng,
+    /// Whether every byte is there.
     full: bool,
 }
 
-impl<F> SequentialWriter<F> {
-    pub(super) fn new(cpu: Cpu, file: F, job: &FioJob) -> Self {
+impl<F> FioWorker<F> {
+    fn new(cpu: Cpu, index: u32, file: F, job: &FioJob) -> Self {
         // Zeroes: a sparse memory device keeps no storage for them, so the sizes of the jobs fit any machine.
-        let data = vec![0; blockyard_disk::num::usize_from_u64(job.block)];
-        Self { cpu, file, data, size: job.size, at: 0, full: false }
+        let data = vec![0; usize_from_u64(job.block)];
+        let blocks = job.size / job.block;
+        let order = if job.access.is_random() { (0..blocks).collect() } else { Vec::new() };
+        let random = ChaCha8Rng::seed_from_u64(index.into());
+        let full = job.access.reads();
+        Self { cpu, file, access: job.access, data, blocks, visited: 0, order, random, full }
+    }
+
+    /// Where the next operation goes.
+    fn next(&mut self) -> u64 {
+        if self.visited == 0 {
+            self.order.shuffle(&mut self.random);
+        }
+        let block = self.order.get(usize_from_u64(self.visited)).copied().unwrap_or(self.visited);
+        self.visited += 1;
+        if self.visited >= self.blocks {
+            self.visited = 0;
+        }
+        block * u64_from_usize(self.data.len())
     }
 }
 
-impl<T: Target> Worker<T> for SequentialWriter<T::File> {
+impl<T: Target> Worker<T> for FioWorker<T::File> {
     fn step(&mut self, target: &T) -> Result<Step> {
-        target.write(self.cpu, &self.file, self.at, &self.data)?;
-        let bytes = blockyard_disk::num::u64_from_usize(self.data.len());
-        self.at += bytes;
-        if self.at >= self.size {
-            self.at = 0;
-            self.full = true;
+        let at = self.next();
+        if self.access.reads() {
+            target.read(self.cpu, &self.file, at, &mut self.data)?;
+        } else {
+            target.write(self.cpu, &self.file, at, &self.data)?;
         }
-        Ok(Step::Done { bytes })
+        self.full |= self.visited == 0;
+        Ok(Step::Done { bytes: u64_from_usize(self.data.len()) })
     }
 
     fn fill(&mut self, target: &T) -> Result<Step> {
         if self.full { Ok(Step::Finished) } else { self.step(target) }
+    }
+
+    fn sync(&mut self, target: &T) -> Result<()> {
+        target.fsync(self.cpu, &self.file)
     }
 
     fn close(self: Box<Self>, target: &T) -> Result<()> {

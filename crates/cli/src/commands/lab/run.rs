@@ -14,7 +14,7 @@ use blockyard_lab::folder::ledger::{Existing, Ledger};
 use blockyard_lab::folder::{Environment, command_line};
 use blockyard_lab::report::Run;
 use blockyard_lab::run::Setup;
-use blockyard_lab::run::{CAVEAT, ImageSource, KERNEL_ARM, Plan, Verdict};
+use blockyard_lab::run::{CAVEAT, Held, ImageSource, KERNEL_ARM, Plan, Verdict, default_mkfs};
 use blockyard_lab::runner::Limit;
 use blockyard_lab::workload::Workload;
 
@@ -34,6 +34,9 @@ Workloads:
   seqwrite     fio: rw=write bs=1M size=4G, one file a job, over and over while time lasts
   smallfiles   fio: rw=write bs=4k size=1G
   allocstress  fio: rw=write bs=4k size=2G
+  randwrite    fio: rw=randwrite bs=4k size=1G, every block once before any comes again
+  seqread      fio: rw=read bs=1M size=4G, of files that were laid out before
+  randread     fio: rw=randread bs=4k size=1G
   copy         a tree of 182515 files, 27 GiB, copied three times over itself: what the allocation map shows
 fio's parent preallocates every file before a job starts; seqwrite:fallocate=none and so on leave that out.
 Published experiments, as the tables that were published with ours beside:
@@ -78,6 +81,16 @@ pub(crate) struct Args {
     /// Size of the image in memory, with a suffix K, M, G or T [default: that of the published experiment]
     #[arg(long, conflicts_with = "image")]
     memory: Option<String>,
+    /// What holds the image in memory: this process, or a file on tmpfs, so that writing it crosses into the kernel
+    #[arg(long, value_name = "HOLDER", value_parser = ["memory", "tmpfs"], default_value = "memory", conflicts_with = "image")]
+    image_in: String,
+    /// Bytes of written data that may wait to be written back, in the engine and in the kernel beside, with a suffix
+    /// [default: 64M in the engine, the kernel's own settings]
+    #[arg(long, value_name = "SIZE")]
+    dirty_limit: Option<String>,
+    /// End each worker with an fsync of its file, inside the measured time (fio: end_fsync=1)
+    #[arg(long)]
+    fsync_end: bool,
     /// How the image in memory is made: options of blockyard mkfs in one string, such as "-b 1024 -O ^has_journal"
     /// [default: "-b 4096"]
     #[arg(long, conflicts_with = "image", allow_hyphen_values = true)]
@@ -146,6 +159,14 @@ enum Work {
 }
 
 impl Work {
+    /// What decides the rates of a workload that writes, beside its arms.
+    fn conditions(&self) -> Option<String> {
+        match self {
+            Self::Cells(plans, None) => plans.first().and_then(Plan::conditions),
+            _ => None,
+        }
+    }
+
     /// What to say of an experiment at a scale at which it shows little.
     fn too_small(&self) -> Option<String> {
         match self {
@@ -172,7 +193,7 @@ impl Args {
         }
         let mut environment = Environment::of_this_machine(command_line(), String::new());
         environment.seed = self.seed;
-        let too_small = work.too_small();
+        let (too_small, conditions) = (work.too_small(), work.conditions());
         let begin = |environment: &Environment, plan: String| self.ledger(environment, &plan, output);
         let (run, verdict) = match work {
             Work::Cells(plans, experiment) => {
@@ -184,6 +205,9 @@ impl Args {
             Work::Passes(plan) => run_passes(&plan, environment, output, begin)?,
         };
         self.show(&run, &verdict, output)?;
+        if let Some(text) = conditions.filter(|_| !output.quiet && !output.json) {
+            println!("{text}");
+        }
         if let Some(text) = too_small.filter(|_| !output.quiet) {
             eprintln!("blockyard: note: {text}");
         }
@@ -254,7 +278,7 @@ impl Args {
     fn plan(&self) -> Result<Plan> {
         let Some(workload) = Workload::by_name(&self.workload, self.scale) else {
             bail!(
-                "workload {:?} is unknown: use {} (the last three also with :fallocate=none), copy, {}, e3, e4",
+                "workload {:?} is unknown: use {} (the jobs of fio also with :fallocate=none), copy, {}, e3, e4",
                 self.workload,
                 Workload::NAMES.join(", "),
                 Experiment::NAMES.join(", ")
@@ -274,7 +298,15 @@ impl Args {
             beside_kernel: self.beside.is_some(),
             journal: self.journal(),
             rotational: self.rotational(),
+            dirty_limit: self.dirty_limit()?,
         })
+    }
+
+    fn dirty_limit(&self) -> Result<Option<u64>> {
+        let limit = |text: &String| size(text).with_context(|| format!("--dirty-limit {text}"));
+        let limit = self.dirty_limit.as_ref().map(limit).transpose()?;
+        ensure!(limit.is_none_or(|limit| limit >= 1 << 20), "--dirty-limit: give 1M or more");
+        Ok(limit)
     }
 
     fn experiment(&self, experiment: Experiment) -> Result<Vec<Plan>> {
@@ -285,6 +317,8 @@ impl Args {
             ("--beside", self.beside.is_some()),
             ("--in-place", self.in_place),
             ("--journal", !self.journal.is_empty()),
+            ("--dirty-limit", self.dirty_limit.is_some()),
+            ("--fsync-end", self.fsync_end),
         ];
         refuse("a workload of its own", &given)?;
         let image = self.image.is_some() || self.memory.is_some() || self.mkfs.is_some();
@@ -407,13 +441,20 @@ impl Args {
             None => default_bytes,
         };
         match &self.mkfs {
-            None => Ok(ImageSource::memory(bytes, self.seed)),
+            None => {
+                let options = Box::new(default_mkfs(self.seed));
+                Ok(ImageSource::Memory { bytes, mkfs: options, held: self.held() })
+            }
             Some(text) => {
                 let options = crate::commands::mkfs::options_of_text(text, self.seed)
                     .with_context(|| format!("--mkfs {text:?}"))?;
-                Ok(ImageSource::Memory { bytes, mkfs: Box::new(options) })
+                Ok(ImageSource::Memory { bytes, mkfs: Box::new(options), held: self.held() })
             }
         }
+    }
+
+    fn held(&self) -> Held {
+        if self.image_in == "tmpfs" { Held::Tmpfs } else { Held::Process }
     }
 
     fn limit(&self, ends_by_itself: bool, interleave: Interleave) -> Result<Limit> {
@@ -434,6 +475,7 @@ impl Args {
         Ok(Limit {
             time: seconds.map(std::time::Duration::from_secs_f64),
             ops_per_worker: self.ops.or(default_ops),
+            fsync_end: self.fsync_end,
         })
     }
 
