@@ -9,6 +9,7 @@
 //! | [`MemoryDevice`] | sparse image in memory, loaded from and saved to sparse files |
 //! | [`RecorderDevice`] | logs writes and flushes; rebuilds what a power cut could have left |
 //! | [`FaultyDevice`] | fails on purpose, and counts operations |
+//! | [`Modelled`](modelled::Modelled) | takes time by a clock of its own, as a disk, an SSD or a network disk would |
 //! | [`OverlayDevice`] | copy-on-write view of another device: look at the result before (or instead of) writing it |
 
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ mod faulty;
 mod file;
 mod image_path;
 mod memory;
+pub mod modelled;
 mod overlay;
 mod pages;
 mod partitions;

@@ -1,0 +1,235 @@
+//! Devices that take time: a model says when each request ends, and a clock of its own goes on; nobody sleeps.
+//!
+//! Content is the device's below, at once. What a request costs follows from the requests before it alone, so the same requests
+//! give the same times on every machine. Reads wait for their end. Writes go into a queue, as into a drive's cache, until it is
+//! full, and the model may serve them in another order; a flush waits for all of them.
+//!
+//! | model | what it knows |
+//! |---|---|
+//! | `hdd` | zones, a seek curve, rotation, read-ahead into a buffer, a command queue, an elevator before it |
+//! | `ssd` | flash units that work side by side, read and program times, the link they share, a write buffer |
+//! | `ftl` | as `ssd`, behind a page map with greedy collection, over-provisioning and trim: write amplification, wear |
+//! | `latency` | a fixed time and depth: disks at the other end of a network |
+//!
+//! Their parameters are data (`crates/device/models/`, with their sources). They are models: no figure is any maker's.
+
+mod driver;
+mod flash;
+mod ftl;
+mod hdd;
+mod latency;
+mod parameters;
+mod request;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_sync::{Mutex, rank};
+
+use crate::{BlockDevice, Result};
+
+pub use driver::{Driver, Figures, replay};
+pub use ftl::{FlashOperation, Ftl, FtlShape};
+pub use parameters::{BadModel, MODELS, ModelParameters};
+pub use request::{BadTrace, Request, RequestKind, RequestTrace};
+
+/// When requests end. Times are since the start of the model.
+pub trait Model: Send {
+    /// Hands a request over at `now`, which is not before any earlier `now` nor any end that was told.
+    fn submit(&mut self, id: u64, request: &Request, now: Duration);
+
+    /// Takes the request that ends next, and its time; nothing when none is in flight.
+    fn take_ended(&mut self) -> Option<(u64, Duration)>;
+
+    /// When all that was handed over is durable; asked when nothing is in flight.
+    fn durable_at(&self, now: Duration) -> Duration;
+
+    /// Requests that may be in flight.
+    fn depth(&self) -> usize;
+
+    /// Whether it has seek times, which decides Linux's defaults.
+    fn is_rotational(&self) -> bool;
+
+    /// What it counted.
+    fn counts(&self) -> ModelCounts;
+}
+
+/// What a model counts beside time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelCounts {
+    /// Requests that the arm moved or the platter turned for; `hdd` only.
+    pub positionings: u64,
+    /// Requests that the buffer of read-ahead served; `hdd` only.
+    pub buffer_hits: u64,
+    /// Pages that were written; `ftl` only, as all below.
+    pub host_pages: u64,
+    /// Pages that were programmed, by block of the flash.
+    pub programs: Vec<u64>,
+    /// Erasures, by block.
+    pub erases: Vec<u64>,
+}
+
+impl ModelCounts {
+    /// Pages programmed for each that was written; `None` when none was.
+    #[must_use]
+    pub fn write_amplification(&self) -> Option<f64> {
+        use blockyard_disk::num::count_as_f64;
+        (self.host_pages > 0)
+            .then(|| count_as_f64(self.programs.iter().sum()) / count_as_f64(self.host_pages))
+    }
+
+    /// The fewest and the most erasures of a block; `None` without flash.
+    #[must_use]
+    pub fn wear_spread(&self) -> Option<(u64, u64)> {
+        Some((*self.erases.iter().min()?, *self.erases.iter().max()?))
+    }
+}
+
+/// A device over another, with a model's times.
+pub struct Modelled<D> {
+    below: D,
+    clock: Mutex<Clock>,
+}
+
+/// What is under the lock.
+struct Clock {
+    driver: Driver,
+    trace: Option<Vec<Request>>,
+}
+
+impl<D: BlockDevice> std::fmt::Debug for Modelled<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Modelled").field("figures", &self.figures()).finish_non_exhaustive()
+    }
+}
+
+impl<D: BlockDevice> Modelled<D> {
+    /// A device with the content of `below` and the times of a model of its size.
+    ///
+    /// # Errors
+    /// When the model cannot have that size.
+    pub fn new(below: D, parameters: &ModelParameters) -> std::result::Result<Self, BadModel> {
+        let driver = Driver::new(parameters.model(below.size())?);
+        Ok(Self { below, clock: Mutex::new(rank::DEVICE, Clock { driver, trace: None }) })
+    }
+
+    /// The device below.
+    pub fn below(&self) -> &D {
+        &self.below
+    }
+
+    /// Keeps every request from now on.
+    pub fn keep_trace(&self) {
+        self.clock.lock().trace = Some(Vec::new());
+    }
+
+    /// The requests kept so far; nothing when they are not kept. Keeping goes on with an empty trace.
+    #[must_use]
+    pub fn take_trace(&self) -> Option<RequestTrace> {
+        self.clock.lock().trace.as_mut().map(|trace| RequestTrace::new(std::mem::take(trace)))
+    }
+
+    /// Whether the device has seek times: what an allocator that opens it is to be told.
+    #[must_use]
+    pub fn is_rotational(&self) -> bool {
+        self.clock.lock().driver.is_rotational()
+    }
+
+    /// Time and counts so far; what is in flight is not waited for.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        self.clock.lock().driver.figures()
+    }
+
+    /// Lets the clock go on without a request: what a caller computes takes time, too.
+    pub fn pass(&self, time: Duration) {
+        self.clock.lock().driver.pass(time);
+    }
+
+    fn tell(&self, kind: RequestKind, offset: u64, length: u64) {
+        let request = Request { kind, offset, length };
+        let mut clock = self.clock.lock();
+        if let Some(trace) = &mut clock.trace {
+            trace.push(request);
+        }
+        clock.driver.carry_out(&request);
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Modelled<D> {
+    fn size(&self) -> u64 {
+        self.below.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.below.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.below.read_at(offset, buf)?;
+        self.tell(RequestKind::Read, offset, u64_from_usize(buf.len()));
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.below.write_at(offset, data)?;
+        self.tell(RequestKind::Write, offset, u64_from_usize(data.len()));
+        Ok(())
+    }
+
+    fn write_vectored_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        self.below.write_vectored_at(offset, parts)?;
+        let length = parts.iter().map(|part| u64_from_usize(part.len())).sum();
+        self.tell(RequestKind::Write, offset, length);
+        Ok(())
+    }
+
+    fn write_durable_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.below.write_durable_at(offset, data)?;
+        self.tell(RequestKind::DurableWrite, offset, u64_from_usize(data.len()));
+        Ok(())
+    }
+
+    /// Costs what a write of zeroes costs.
+    fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
+        self.below.write_zeroes(offset, length)?;
+        self.tell(RequestKind::Write, offset, length);
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<()> {
+        self.below.discard(offset, length)?;
+        self.tell(RequestKind::Discard, offset, length);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.below.flush()?;
+        self.tell(RequestKind::Flush, 0, 0);
+        Ok(())
+    }
+}
+
+/// A part of a whole that is so large, as a share of it.
+fn share(part: u64, whole: u64) -> f64 {
+    use blockyard_disk::num::count_as_f64;
+    count_as_f64(part) / count_as_f64(whole.max(1))
+}
+
+/// How long so many bytes take at so many bytes a second.
+fn transfer(bytes: u64, bytes_per_second: u64) -> Duration {
+    let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_second.max(1));
+    Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+}
+
+/// So many equal entries.
+fn filled<T: Clone>(value: T, count: u64) -> Vec<T> {
+    vec![value; usize_from_u64(count)]
+}
+
+/// Devices are shared.
+const _: fn() = || {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Modelled<Arc<dyn BlockDevice>>>();
+};

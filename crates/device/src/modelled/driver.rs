@@ -1,0 +1,158 @@
+//! Gives requests to a model and keeps its clock: one at a time as a caller makes them, or a whole trace with so many in flight.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Model, ModelCounts, Request, RequestKind};
+
+/// A model with its clock and its queue.
+pub struct Driver {
+    model: Box<dyn Model>,
+    now: Duration,
+    /// When the requests in flight came, by number.
+    in_flight: BTreeMap<u64, Duration>,
+    next: u64,
+    figures: Figures,
+}
+
+/// Time and counts of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Time since the start.
+    pub elapsed: Duration,
+    /// Requests that ended, flushes and discards too.
+    pub requests: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
+    /// The sum over requests of the time between their coming and their end.
+    pub latency_total: Duration,
+    /// The longest of them.
+    pub latency_max: Duration,
+    /// What the model counted.
+    pub counts: ModelCounts,
+}
+
+impl Figures {
+    /// Requests a second.
+    #[must_use]
+    pub fn requests_per_second(&self) -> f64 {
+        blockyard_disk::num::count_as_f64(self.requests) / self.elapsed.as_secs_f64()
+    }
+}
+
+impl Driver {
+    /// A model that nothing was asked of yet.
+    #[must_use]
+    pub fn new(model: Box<dyn Model>) -> Self {
+        assert!(model.depth() > 0, "a model takes at least one request");
+        let (in_flight, figures) = (BTreeMap::new(), Figures::default());
+        Self { model, now: Duration::ZERO, in_flight, next: 0, figures }
+    }
+
+    /// Whether the model has seek times.
+    #[must_use]
+    pub fn is_rotational(&self) -> bool {
+        self.model.is_rotational()
+    }
+
+    /// Time and counts so far.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        Figures { elapsed: self.now, counts: self.model.counts(), ..self.figures.clone() }
+    }
+
+    /// Lets the clock go on.
+    pub fn pass(&mut self, time: Duration) {
+        self.now += time;
+    }
+
+    /// As a caller makes it: reads and durable writes are waited for, a flush waits for all.
+    pub fn carry_out(&mut self, request: &Request) {
+        match request.kind {
+            RequestKind::Read => {
+                let id = self.submit(request, usize::MAX);
+                self.wait_for(id);
+            }
+            RequestKind::Write | RequestKind::Discard => {
+                self.submit(request, usize::MAX);
+            }
+            RequestKind::DurableWrite => {
+                let id = self.submit(request, usize::MAX);
+                self.wait_for(id);
+                self.now = self.now.max(self.model.durable_at(self.now));
+            }
+            RequestKind::Flush => self.flush(),
+        }
+    }
+
+    /// Waits until nothing is in flight.
+    pub fn drain(&mut self) {
+        while !self.in_flight.is_empty() {
+            self.wait_for_one();
+        }
+    }
+
+    fn flush(&mut self) {
+        let came = self.now;
+        self.drain();
+        self.now = self.now.max(self.model.durable_at(self.now));
+        self.count(self.now - came);
+    }
+
+    /// Hands a request over as soon as fewer than `depth` are in flight; gives its number.
+    fn submit(&mut self, request: &Request, depth: usize) -> u64 {
+        let depth = depth.clamp(1, self.model.depth());
+        let came = self.now;
+        while self.in_flight.len() >= depth {
+            self.wait_for_one();
+        }
+        let id = self.next;
+        self.next += 1;
+        self.model.submit(id, request, self.now);
+        self.in_flight.insert(id, came);
+        match request.kind {
+            RequestKind::Read => self.figures.read_bytes += request.length,
+            RequestKind::Write | RequestKind::DurableWrite => self.figures.written_bytes += request.length,
+            RequestKind::Discard | RequestKind::Flush => {}
+        }
+        id
+    }
+
+    fn wait_for(&mut self, id: u64) {
+        while self.in_flight.contains_key(&id) {
+            self.wait_for_one();
+        }
+    }
+
+    fn wait_for_one(&mut self) {
+        let (id, at) = self.model.take_ended().expect("what is in flight ends");
+        let came = self.in_flight.remove(&id).expect("a request ends once");
+        assert!(at >= came, "request {id} ended before it came");
+        // What ended while nobody waited ended then.
+        self.now = self.now.max(at);
+        self.count(at - came);
+    }
+
+    fn count(&mut self, latency: Duration) {
+        self.figures.requests += 1;
+        self.figures.latency_total += latency;
+        self.figures.latency_max = self.figures.latency_max.max(latency);
+    }
+}
+
+/// Plays requests on a model with at most `depth` in flight: each comes as soon as there is room. A flush waits for all before it.
+#[must_use]
+pub fn replay(model: Box<dyn Model>, requests: &[Request], depth: usize) -> Figures {
+    let mut driver = Driver::new(model);
+    for request in requests {
+        if request.kind == RequestKind::Flush {
+            driver.flush();
+        } else {
+            driver.submit(request, depth);
+        }
+    }
+    driver.drain();
+    driver.figures()
+}

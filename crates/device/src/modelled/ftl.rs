@@ -1,0 +1,234 @@
+//! The translation layer of flash: pages are programmed once, one after the other, and erased by the block.
+//!
+//! A write goes to the next page of an open block; the page that held the data before is garbage. When only the reserve is
+//! free, the full block with the fewest pages in use is emptied: those are copied, and it is erased (greedy collection; of
+//! equal ones the least erased first, and the least erased free block is opened next). Invariants: a logical page is mapped to
+//! at most one physical page, and that one is owned by it; the pages in use of a block are those that are owned.
+
+use std::collections::BTreeSet;
+
+use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
+
+use super::filled;
+
+/// No page.
+const NONE: u32 = u32::MAX;
+/// Free blocks that are kept for collection.
+const RESERVE: usize = 1;
+
+/// How large it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FtlShape {
+    /// Pages that a host sees.
+    pub pages: u32,
+    /// Pages of a block.
+    pub block_pages: u32,
+    /// Blocks, those beyond what a host sees included.
+    pub blocks: u32,
+}
+
+impl FtlShape {
+    /// A shape for so many pages with a share of flash beyond them, in thousandths.
+    ///
+    /// Returns `None` when there are too many pages to number.
+    #[must_use]
+    pub fn with_spare(pages: u64, block_pages: u32, spare_thousandths: u64) -> Option<Self> {
+        let all = pages.checked_mul(1000 + spare_thousandths)? / 1000;
+        let least = pages.div_ceil(u64_from_u32(block_pages)) + 1 + 2;
+        let blocks = all.div_ceil(u64_from_u32(block_pages)).max(least);
+        let is_small = blocks * u64_from_u32(block_pages) < u64_from_u32(NONE);
+        let [pages, blocks] = if is_small { [pages, blocks] } else { return None };
+        Some(Self { pages: u32_from_u64(pages), block_pages, blocks: u32_from_u64(blocks) })
+    }
+}
+
+/// What is done to the flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlashOperation {
+    /// A page gets the data of a logical page.
+    Program {
+        /// The logical page.
+        logical: u32,
+        /// The page.
+        page: u32,
+    },
+    /// A page's data is programmed into another.
+    Copy {
+        /// Where it was.
+        from: u32,
+        /// Where it is then.
+        to: u32,
+    },
+    /// All pages of a block are given up.
+    Erase {
+        /// The block.
+        block: u32,
+    },
+}
+
+/// The map and the state of every block.
+pub struct Ftl {
+    shape: FtlShape,
+    /// Physical page of each logical one.
+    map: Vec<u32>,
+    /// Logical page of each physical one in use.
+    owner: Vec<u32>,
+    used: Vec<u32>,
+    programs: Vec<u64>,
+    erases: Vec<u64>,
+    /// Free blocks: erasures, number.
+    free: BTreeSet<(u64, u32)>,
+    /// Full blocks: pages in use, erasures, number.
+    full: BTreeSet<(u32, u64, u32)>,
+    /// The block that is written, and its next page.
+    open: (u32, u32),
+    host_pages: u64,
+}
+
+impl Ftl {
+    /// Empty flash.
+    ///
+    /// # Panics
+    /// When the shape has no spare blocks.
+    #[must_use]
+    pub fn new(shape: FtlShape) -> Self {
+        let FtlShape { pages, block_pages, blocks } = shape;
+        let (pages, block_pages) = (u64_from_u32(pages), u64_from_u32(block_pages));
+        let blocks = u64_from_u32(blocks);
+        assert!(
+            block_pages > 0 && blocks * block_pages >= pages + 2 * block_pages,
+            "an open block and the reserve come beside what a host may fill"
+        );
+        let free = (1..shape.blocks).map(|block| (0, block)).collect();
+        Self {
+            shape,
+            map: filled(NONE, pages),
+            owner: filled(NONE, blocks * block_pages),
+            used: filled(0, blocks),
+            programs: filled(0, blocks),
+            erases: filled(0, blocks),
+            free,
+            full: BTreeSet::new(),
+            open: (0, 0),
+            host_pages: 0,
+        }
+    }
+
+    /// Where a logical page lies; nothing when it was never written or is trimmed.
+    #[must_use]
+    pub fn lookup(&self, logical: u32) -> Option<u32> {
+        self.map.get(usize_from_u32(logical)).copied().filter(|page| *page != NONE)
+    }
+
+    /// Writes a logical page; `each` is told what is done to the flash, in order.
+    ///
+    /// # Panics
+    /// When there is no such page.
+    pub fn write(&mut self, logical: u32, each: &mut dyn FnMut(FlashOperation)) {
+        self.trim(logical);
+        self.make_room(each);
+        let page = self.next_page(logical);
+        self.host_pages += 1;
+        each(FlashOperation::Program { logical, page });
+    }
+
+    /// Forgets a logical page.
+    ///
+    /// # Panics
+    /// When there is no such page.
+    pub fn trim(&mut self, logical: u32) {
+        let page = std::mem::replace(&mut self.map[usize_from_u32(logical)], NONE);
+        if page == NONE {
+            return;
+        }
+        assert_eq!(self.owner[usize_from_u32(page)], logical, "a page is owned by who is mapped to it");
+        self.owner[usize_from_u32(page)] = NONE;
+        let block = page / self.shape.block_pages;
+        let index = usize_from_u32(block);
+        let (used, erases) = (self.used[index], self.erases[index]);
+        self.used[index] = used - 1;
+        if self.full.remove(&(used, erases, block)) {
+            self.full.insert((used - 1, erases, block));
+        }
+    }
+
+    /// Pages that the host wrote.
+    #[must_use]
+    pub const fn host_pages(&self) -> u64 {
+        self.host_pages
+    }
+
+    /// Pages programmed, by block.
+    #[must_use]
+    pub fn programs(&self) -> &[u64] {
+        &self.programs
+    }
+
+    /// Erasures, by block.
+    #[must_use]
+    pub fn erases(&self) -> &[u64] {
+        &self.erases
+    }
+
+    /// Pages in use, by block.
+    #[must_use]
+    pub fn used(&self) -> &[u32] {
+        &self.used
+    }
+
+    /// Sees to it that the open block has a page, and that the reserve is there for the next collection.
+    fn make_room(&mut self, each: &mut dyn FnMut(FlashOperation)) {
+        if self.open.1 < self.shape.block_pages {
+            return;
+        }
+        self.open_next();
+        while self.free.len() < RESERVE {
+            self.collect(each);
+        }
+        // What was copied left a page: the block that was emptied had garbage.
+        assert!(self.open.1 < self.shape.block_pages, "collection ends with a page to write");
+    }
+
+    /// Empties the block with the fewest pages in use into the open one, which is new.
+    fn collect(&mut self, each: &mut dyn FnMut(FlashOperation)) {
+        let (used, erases, block) =
+            self.full.pop_first().expect("blocks that are neither open nor free are full");
+        assert!(used < self.shape.block_pages, "spare blocks leave garbage in some block");
+        let first = block * self.shape.block_pages;
+        for from in first..first + self.shape.block_pages {
+            let logical = std::mem::replace(&mut self.owner[usize_from_u32(from)], NONE);
+            if logical == NONE {
+                continue;
+            }
+            self.used[usize_from_u32(block)] -= 1;
+            let to = self.next_page(logical);
+            each(FlashOperation::Copy { from, to });
+        }
+        assert_eq!(self.used[usize_from_u32(block)], 0, "every page in use has an owner");
+        each(FlashOperation::Erase { block });
+        self.erases[usize_from_u32(block)] = erases + 1;
+        self.free.insert((erases + 1, block));
+    }
+
+    /// Closes the open block and opens the least erased free one.
+    fn open_next(&mut self) {
+        let (block, _) = self.open;
+        let index = usize_from_u32(block);
+        self.full.insert((self.used[index], self.erases[index], block));
+        let (_, next) = self.free.pop_first().expect("a block is kept free");
+        self.open = (next, 0);
+    }
+
+    /// Maps a logical page to the next page of the open block.
+    fn next_page(&mut self, logical: u32) -> u32 {
+        let (block, next) = self.open;
+        assert!(next < self.shape.block_pages, "the open block has a page");
+        let page = block * self.shape.block_pages + next;
+        self.open.1 += 1;
+        self.map[usize_from_u32(logical)] = page;
+        self.owner[usize_from_u32(page)] = logical;
+        self.used[usize_from_u32(block)] += 1;
+        self.programs[usize_from_u32(block)] += 1;
+        page
+    }
+}

@@ -1,0 +1,65 @@
+//! A device at the other end of a network: every request takes the same time, so many are served side by side, and all share
+//! a line.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Model, ModelCounts, Request, RequestKind, transfer};
+
+/// What the model is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Parameters {
+    /// Time of a request, without its bytes.
+    pub time: Duration,
+    /// Requests served side by side.
+    pub depth: usize,
+    /// Bytes a second of the line.
+    pub line: u64,
+}
+
+pub(super) struct Latency {
+    parameters: Parameters,
+    /// When each place is free, soonest first; the number keeps equal ones apart.
+    places: BTreeSet<(Duration, usize)>,
+    line_free: Duration,
+    ends: BTreeSet<(Duration, u64)>,
+}
+
+impl Latency {
+    pub(super) fn new(parameters: Parameters) -> Self {
+        let places = (0..parameters.depth).map(|place| (Duration::ZERO, place)).collect();
+        Self { parameters, places, line_free: Duration::ZERO, ends: BTreeSet::new() }
+    }
+}
+
+impl Model for Latency {
+    fn submit(&mut self, id: u64, request: &Request, now: Duration) {
+        let (free, place) = self.places.pop_first().expect("a model serves at least one request");
+        let bytes = if request.kind == RequestKind::Discard { 0 } else { request.length };
+        let begin = now.max(free);
+        self.line_free = begin.max(self.line_free) + transfer(bytes, self.parameters.line);
+        let end = (begin + self.parameters.time).max(self.line_free);
+        self.places.insert((end, place));
+        self.ends.insert((end, id));
+    }
+
+    fn take_ended(&mut self) -> Option<(u64, Duration)> {
+        self.ends.pop_first().map(|(at, id)| (id, at))
+    }
+
+    fn durable_at(&self, now: Duration) -> Duration {
+        now + self.parameters.time
+    }
+
+    fn depth(&self) -> usize {
+        self.parameters.depth
+    }
+
+    fn is_rotational(&self) -> bool {
+        false
+    }
+
+    fn counts(&self) -> ModelCounts {
+        ModelCounts::default()
+    }
+}

@@ -1,0 +1,138 @@
+//! Requests to a device, and their text: a line each, such as `read 4096 8192` (kind, first byte, bytes).
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What a device is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestKind {
+    /// Bytes, which are waited for.
+    Read,
+    /// To take bytes; nobody waits for them.
+    Write,
+    /// To take bytes and say when they are durable.
+    DurableWrite,
+    /// To forget bytes.
+    Discard,
+    /// To make durable what it took.
+    Flush,
+}
+
+/// Every kind with its word.
+const WORDS: [(RequestKind, &str); 5] = [
+    (RequestKind::Read, "read"),
+    (RequestKind::Write, "write"),
+    (RequestKind::DurableWrite, "write-durable"),
+    (RequestKind::Discard, "discard"),
+    (RequestKind::Flush, "flush"),
+];
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// What is asked.
+    pub kind: RequestKind,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; 0 of a flush.
+    pub length: u64,
+}
+
+impl Request {
+    /// A read.
+    #[must_use]
+    pub const fn read(offset: u64, length: u64) -> Self {
+        Self { kind: RequestKind::Read, offset, length }
+    }
+
+    /// A write that nobody waits for.
+    #[must_use]
+    pub const fn write(offset: u64, length: u64) -> Self {
+        Self { kind: RequestKind::Write, offset, length }
+    }
+
+    /// The byte behind it.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.offset.saturating_add(self.length)
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = WORDS.iter().find(|(kind, _)| *kind == self.kind).map_or("", |(_, word)| word);
+        write!(f, "{word} {} {}", self.offset, self.length)
+    }
+}
+
+/// A line that is no request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} of the trace is no request (kind, first byte, bytes): {text:?}")]
+pub struct BadTrace {
+    /// From 1.
+    pub line: usize,
+    /// What stands there.
+    pub text: String,
+}
+
+/// Requests in the order in which they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestTrace {
+    requests: Vec<Request>,
+}
+
+impl RequestTrace {
+    /// A trace of these.
+    #[must_use]
+    pub const fn new(requests: Vec<Request>) -> Self {
+        Self { requests }
+    }
+
+    /// The requests.
+    #[must_use]
+    pub fn requests(&self) -> &[Request] {
+        &self.requests
+    }
+}
+
+impl fmt::Display for RequestTrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.requests.iter().try_for_each(|request| writeln!(f, "{request}"))
+    }
+}
+
+impl FromStr for RequestTrace {
+    type Err = BadTrace;
+
+    fn from_str(text: &str) -> Result<Self, BadTrace> {
+        let parse = |(index, line): (usize, &str)| {
+            request(line).ok_or_else(|| BadTrace { line: index + 1, text: line.to_owned() })
+        };
+        Ok(Self { requests: text.lines().enumerate().map(parse).collect::<Result<_, _>>()? })
+    }
+}
+
+fn request(line: &str) -> Option<Request> {
+    let mut words = line.split(' ');
+    let word = words.next()?;
+    let (kind, _) = WORDS.iter().find(|(_, known)| *known == word)?;
+    let (offset, length): (u64, u64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    offset.checked_add(length)?;
+    words.next().is_none().then_some(Request { kind: *kind, offset, length })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_what_its_text_says() {
+        let all = WORDS.map(|(kind, _)| Request { kind, offset: 4096, length: 512 });
+        let trace = RequestTrace::new(all.to_vec());
+        assert_eq!(trace.to_string().parse(), Ok(trace));
+        for bad in ["read 1", "read 1 2 3", "red 1 2", "read -1 2", "", "read 18446744073709551615 1"] {
+            let text = format!("flush 0 0\n{bad}\n");
+            assert_eq!(text.parse::<RequestTrace>().unwrap_err().line, 2, "{bad}");
+        }
+    }
+}
