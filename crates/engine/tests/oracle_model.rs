@@ -373,6 +373,13 @@ impl World {
                 }
                 Ok(())
             }
+            Op::Sync { .. } | Op::Fsync { .. } | Op::Reopen => self.step_durability(op, ctx, before),
+            _ => self.step_attributes(op, who, ctx, before),
+        }
+    }
+
+    fn step_durability(&mut self, op: &Op, ctx: OpContext, before: Model) -> Outcome {
+        match *op {
             Op::Sync { how } => {
                 match how {
                     0 => self.fs().sync(&ctx).unwrap(),
@@ -387,8 +394,7 @@ impl World {
                 let got = if data { fs.fdatasync(&ctx, number) } else { fs.fsync(&ctx, number) };
                 self.agree(op, got, Ok(()), before)
             }
-            Op::Reopen => self.reopen(),
-            _ => self.step_attributes(op, who, ctx, before),
+            _ => self.reopen(),
         }
     }
 

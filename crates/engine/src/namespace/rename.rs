@@ -160,14 +160,7 @@ impl Namespace {
             parents.target().check_project(&children.moved)?;
         }
         if let (Some(victim), Some(core)) = (victim, &children.other) {
-            match (is_directory, victim.kind() == FileType::Directory) {
-                (true, false) => return Err(Error::NotDirectory),
-                (false, true) => return Err(Error::IsDirectory),
-                (true, true) if !self.directories.is_empty_directory(victim, core)? => {
-                    return Err(Error::NotEmpty);
-                }
-                _ => {}
-            }
+            self.check_may_replace(moved.child.kind(), victim, core)?;
         }
         if is_directory && crosses && victim.is_none() {
             self.check_dir_links(parents.target())?;
@@ -187,15 +180,7 @@ impl Namespace {
             });
         self.volume.apply(removed)?;
         if is_directory && crosses {
-            let up = new_parent.number();
-            let turned = self.directories.change_directory(
-                ctx,
-                &handle,
-                &moved.child,
-                &mut children.moved,
-                |directory| directory.set_parent(up),
-            );
-            self.volume.apply(turned)?;
+            self.turn(ctx, &handle, (&moved.child, &mut children.moved), new_parent)?;
             drop_dir_link(&mut parents.old);
             if victim.is_none() {
                 self.add_dir_link(parents.target());
@@ -214,6 +199,30 @@ impl Namespace {
         children.moved.slot.set_changed(ctx.now);
         parents.touch(ctx);
         Ok(())
+    }
+
+    /// Whether something of a kind may take the name of `victim`.
+    fn check_may_replace(&self, kind: FileType, victim: &Arc<Inode>, core: &InodeCore) -> Result<()> {
+        match (kind == FileType::Directory, victim.kind() == FileType::Directory) {
+            (true, false) => Err(Error::NotDirectory),
+            (false, true) => Err(Error::IsDirectory),
+            (true, true) if !self.directories.is_empty_directory(victim, core)? => Err(Error::NotEmpty),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the `..` of a directory that was moved name its new parent.
+    fn turn(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        (moved, core): (&Arc<Inode>, &mut InodeCore),
+        parent: &Arc<Inode>,
+    ) -> Result<()> {
+        let turned = self
+            .directories
+            .change_directory(ctx, handle, moved, core, |directory| directory.set_parent(parent.number()));
+        self.volume.apply(turned)
     }
 
     /// Exchanges two names.
@@ -261,25 +270,15 @@ impl Namespace {
                 swap(directory, b_name, &a.child)
             });
         self.volume.apply(second)?;
-        if crosses {
-            let (old, new) = (a.parent.number(), b.parent.number());
-            if directories[0] {
-                let turned =
-                    self.directories.change_directory(ctx, &handle, &a.child, &mut children.moved, |moved| {
-                        moved.set_parent(new)
-                    });
-                self.volume.apply(turned)?;
-                drop_dir_link(&mut parents.old);
-                self.add_dir_link(parents.target());
-            }
-            if let (true, Some(core)) = (directories[1], &mut children.other) {
-                let turned = self
-                    .directories
-                    .change_directory(ctx, &handle, &b.child, core, |moved| moved.set_parent(old));
-                self.volume.apply(turned)?;
-                drop_dir_link(parents.target());
-                self.add_dir_link(&mut parents.old);
-            }
+        if crosses && directories[0] {
+            self.turn(ctx, &handle, (&a.child, &mut children.moved), &b.parent)?;
+            drop_dir_link(&mut parents.old);
+            self.add_dir_link(parents.target());
+        }
+        if let (true, Some(core)) = (crosses && directories[1], &mut children.other) {
+            self.turn(ctx, &handle, (&b.child, core), &a.parent)?;
+            drop_dir_link(parents.target());
+            self.add_dir_link(&mut parents.old);
         }
         children.moved.slot.set_changed(ctx.now);
         if let Some(core) = &mut children.other {

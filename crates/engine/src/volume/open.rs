@@ -49,12 +49,7 @@ impl Volume {
             let log = LogBlocks::new(Arc::clone(&device), external, place, wanted_log(&sb));
             Arc::new(Committed::new(Arc::new(log)))
         });
-        let view: Arc<dyn BlockDevice> = match &committed {
-            Some(committed) => {
-                Arc::new(HomeView::new(Arc::clone(&device), Arc::clone(committed), block_size))
-            }
-            None => Arc::clone(&device),
-        };
+        let view = home_view(&device, committed.as_ref(), block_size);
         let cache = Arc::new(MetaCache::new(view, block_size, options.cache_bytes));
         let groups = Arc::new(Groups::open(&*device, &sb, Arc::clone(&cache))?);
         let space = Space::open(&sb, &groups, &options)?;
@@ -108,6 +103,19 @@ impl Volume {
         let journaled = self.journal.keeps_promises();
         let device = Arc::clone(&self.device);
         self.super_block.get_mut().write_opened(&*device, ctx.now, journaled)
+    }
+}
+
+/// The file system's blocks as the last commit left them: what is in the log only hides what lies at home.
+fn home_view(
+    device: &Arc<dyn BlockDevice>,
+    committed: Option<&Arc<Committed>>,
+    block_size: usize,
+) -> Arc<dyn BlockDevice> {
+    let device = Arc::clone(device);
+    match committed {
+        Some(committed) => Arc::new(HomeView::new(device, Arc::clone(committed), block_size)),
+        None => device,
     }
 }
 
