@@ -37,7 +37,10 @@ use blockyard_device::BlockDevice;
 
 pub use code::{Code, Severity};
 pub use finding::{Finding, Site};
-pub use repair::{Action, Applied, Cost, Plan, UndoError, is_marked_clean, mark_errors, plan, undo};
+pub use repair::{
+    Action, Applied, Cost, Plan, RepairOptions, UndoError, Wish, claimed_bytes, is_marked_clean, mark_errors,
+    plan, undo,
+};
 
 use block_map::BlockMap;
 use finding::{Ledger, Sink};

@@ -24,18 +24,21 @@ mod round;
 mod shared;
 mod superblock;
 mod undo;
+mod wish;
+mod wishes;
 mod xattr_blocks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 
 pub use apply::{Applied, is_marked_clean, mark_errors};
 pub use log::{Action, Cost};
 pub use undo::{UndoError, undo};
+pub use wish::Wish;
 
 use crate::replay::Replayed;
-use crate::{Error, Options, Report, replay};
+use crate::{Code, Error, Options, Report, replay};
 use log::Log;
 use round::Round;
 
@@ -56,6 +59,22 @@ pub struct Plan<'a> {
     fresh: Vec<u64>,
     block_bits: u32,
     is_replayed: bool,
+}
+
+impl<'a> Plan<'a> {
+    /// Nothing to do.
+    fn empty(overlay: OverlayDevice<&'a dyn BlockDevice>, before: Report) -> Self {
+        let after = Some(before.clone());
+        Self {
+            overlay,
+            before,
+            actions: Vec::new(),
+            after,
+            fresh: Vec::new(),
+            block_bits: 10,
+            is_replayed: false,
+        }
+    }
 }
 
 impl Plan<'_> {
@@ -84,25 +103,47 @@ impl Plan<'_> {
     }
 }
 
-/// Decides how to repair the file system on a device, which is only read. `now` is the time in seconds since 1970 that
-/// deletions and the superblock get.
+/// How to repair.
+#[derive(Clone, Debug, Default)]
+pub struct RepairOptions {
+    /// How to check.
+    pub check: Options,
+    /// The time in seconds since 1970 that deletions and the superblock get.
+    pub now: u64,
+    /// Findings that are left as they are.
+    pub declined: BTreeSet<Code>,
+    /// What is done besides.
+    pub wishes: BTreeSet<Wish>,
+}
+
+/// Bytes that the file system on a device claims; `None` when its superblock is no use.
+#[must_use]
+pub fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
+    match crate::superblock::open(device, &mut crate::finding::Sink::default()) {
+        Ok(crate::superblock::Opened::Volume(volume)) => {
+            Some(volume.geometry.blocks_count().raw() << volume.geometry.block_bits())
+        }
+        _ => None,
+    }
+}
+
+/// Decides how to repair the file system on a device, which is only read.
 ///
 /// # Errors
 /// [`Error`] when the file system cannot be examined; damage is what the plan is for.
-pub fn plan<'a>(device: &'a dyn BlockDevice, options: &Options, now: u64) -> Result<Plan<'a>, Error> {
+pub fn plan<'a>(device: &'a dyn BlockDevice, options: &RepairOptions) -> Result<Plan<'a>, Error> {
     let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(options.threads.unwrap_or(0))
+        .num_threads(options.check.threads.unwrap_or(0))
         .build()
         .map_err(|error| Error::Threads(error.to_string()))?;
-    let before = crate::check(device, options)?;
-    pool.install(|| decide(device, options, before, now))
+    let before = crate::check(device, &options.check)?;
+    pool.install(|| decide(device, options, before))
 }
 
 fn decide<'a>(
     device: &'a dyn BlockDevice,
-    options: &Options,
+    options: &RepairOptions,
     before: Report,
-    now: u64,
 ) -> Result<Plan<'a>, Error> {
     let mut sink = crate::finding::Sink::default();
     let replayed = replay::replayed(device, None, &mut sink);
@@ -111,9 +152,15 @@ fn decide<'a>(
         Some(Replayed { image, .. }) => image,
         None => OverlayDevice::new(device),
     };
+    let settled = !is_replayed && options.wishes.is_empty() && options.check.superblock.is_none();
+    if settled && before.examined && !before.findings.iter().any(round::is_mended) {
+        return Ok(Plan::empty(overlay, before));
+    }
     let mut log = Log::default();
-    let mut round = Round { device: &overlay, now, findings: sink.into_findings() };
-    if let Some(place) = options.superblock {
+    log.declined.clone_from(&options.declined);
+    log.wishes.clone_from(&options.wishes);
+    let mut round = Round { device: &overlay, now: options.now, findings: sink.into_findings() };
+    if let Some(place) = options.check.superblock {
         round.take_superblock(place, &mut log)?;
     }
     for _ in 0..ROUNDS_MAX {
@@ -124,7 +171,7 @@ fn decide<'a>(
     }
     round.close(&mut log)?;
     let block_bits = round.block_bits();
-    let after = crate::check(&overlay, &Options { superblock: None, ..options.clone() }).ok();
+    let after = crate::check(&overlay, &Options { superblock: None, ..options.check.clone() }).ok();
     let mut plan = Plan {
         overlay,
         before,

@@ -11,7 +11,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use blockyard_check::{Options, check, plan};
+use blockyard_check::{Options, RepairOptions, check, plan};
 use blockyard_device::FileDevice;
 use blockyard_testkit::images::{
     MORE_PROFILES, PROFILES, Profile, RARE_PROFILES, make_filled, profile_named,
@@ -45,7 +45,8 @@ struct Outcome {
 fn repair(image: &Path) -> Result<String, String> {
     let device = FileDevice::open(image).map_err(|error| error.to_string())?;
     let options = Options { threads: Some(2), ..Options::default() };
-    let plan = plan(&device, &options, NOW).map_err(|error| error.to_string())?;
+    let plan = plan(&device, &RepairOptions { check: options, now: NOW, ..RepairOptions::default() })
+        .map_err(|error| error.to_string())?;
     plan.apply(&device).map_err(|error| error.to_string())?;
     let actions: Vec<String> = plan
         .actions

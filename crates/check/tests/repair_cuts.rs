@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use blockyard_check::{Action, Options, check, plan, undo};
+use blockyard_check::{Action, Options, RepairOptions, check, plan, undo};
 use blockyard_device::{BlockDevice, CrashPlan, MemoryDevice, RecorderDevice};
 use blockyard_testkit::images::{Profile, make_filled, profile_named};
 use blockyard_testkit::mutate::Inventory;
@@ -32,9 +32,13 @@ fn options(threads: usize) -> Options {
     Options { threads: Some(threads), ..Options::default() }
 }
 
+fn how(threads: usize) -> RepairOptions {
+    RepairOptions { check: options(threads), now: NOW, ..RepairOptions::default() }
+}
+
 /// Repairs a device; whether a second check finds nothing.
 fn repair(device: &dyn BlockDevice) -> bool {
-    plan(device, &options(2), NOW).is_ok_and(|plan| plan.apply(device).is_ok())
+    plan(device, &how(2)).is_ok_and(|plan| plan.apply(device).is_ok())
         && check(device, &options(2)).is_ok_and(|report| report.examined && report.is_clean())
 }
 
@@ -43,7 +47,7 @@ type Shape = (Vec<Action>, Vec<(u64, Vec<u8>)>);
 
 /// What a plan is.
 fn shape(device: &dyn BlockDevice, threads: usize) -> Option<Shape> {
-    let plan = plan(device, &options(threads), NOW).ok()?;
+    let plan = plan(device, &how(threads)).ok()?;
     let blocks = plan.changed_blocks(device).unwrap();
     let size = device.size() / 1024;
     let content = blocks.into_iter().filter(|block| *block < size).map(|block| {
@@ -64,7 +68,7 @@ fn is_undone(damaged: &MemoryDevice, folder: &Path) -> bool {
     let device = damaged.duplicate();
     let file = folder.join("undo");
     let _ = std::fs::remove_file(&file);
-    let plan = plan(&device, &options(2), NOW).unwrap();
+    let plan = plan(&device, &how(2)).unwrap();
     if plan.is_empty() {
         return true;
     }

@@ -30,6 +30,7 @@ mod put;
 mod recover;
 mod rm;
 mod rotational;
+mod salvage;
 mod stat;
 mod touch;
 mod undo;
@@ -133,6 +134,8 @@ pub(crate) enum Command {
     Recover(recover::Args),
     /// Remove names from an image
     Rm(rm::Args),
+    /// Copy what can be read out of a damaged image
+    Salvage(salvage::Args),
     /// Show the superblock and the groups, or an inode
     Stat(stat::Args),
     /// Set times in an image, make empty files
@@ -166,6 +169,7 @@ impl Command {
             Self::Mv(args) => args.run(output),
             Self::Policy(args) => args.run(output),
             Self::Touch(args) => args.run(output),
+            Self::Salvage(args) => args.run(output),
             Self::Undo(args) => args.run(output),
             Self::Version(args) => args.run(output),
             Self::Completions(args) => args.run(),

@@ -35,6 +35,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("check", "blockyard check -n disk.img"),
     ("check", "blockyard check --plan disk.img"),
     ("check", "blockyard check -y --lost lost.txt disk.img"),
+    ("salvage", "blockyard salvage disk.img rescued"),
     ("recover", "blockyard recover disk.img"),
     ("policy list", "blockyard policy list"),
     ("policy show", "blockyard policy show linux-6.18:busy=wait"),

@@ -8,13 +8,17 @@
 use std::collections::BTreeSet;
 
 use blockyard_device::{BlockDevice, DeviceError};
-use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_disk::group_desc::GroupFlags;
+use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use blockyard_disk::superblock::{FsState, MAGIC, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::{ClusterOffset, bitmap};
 use blockyard_recovery::{OnDamage, Options, Session};
 use zerocopy::FromBytes;
 
 use super::Plan;
 use super::editor::change_superblock;
+use crate::descriptors;
+use crate::superblock::{self, Opened};
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +81,32 @@ impl Plan<'_> {
         self.write(device, superblock)?;
         device.flush()?;
         Ok(Applied { blocks: u64_from_usize(changed.len()) })
+    }
+
+    /// Gives up the space that is free after the plan was carried out, where the result is clean.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn discard_free(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
+        if !self.is_complete() {
+            return Ok(());
+        }
+        let mut sink = crate::finding::Sink::default();
+        let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return Ok(()) };
+        descriptors::load(&mut volume, &mut sink);
+        let geometry = &volume.geometry;
+        for (group, known) in geometry.all_groups().zip(&volume.groups) {
+            if known.flags.contains(GroupFlags::BLOCK_UNINIT) {
+                continue;
+            }
+            let bitmap = volume.block(known.desc.block_bitmap())?;
+            for run in bitmap::clear_runs(&bitmap, 0..geometry.clusters_in_group(group)) {
+                let first = geometry.block_at(group, ClusterOffset::new(run.start)).raw();
+                let blocks = u64_from_u32(run.end - run.start) << geometry.cluster_ratio_bits();
+                device.discard(first << self.block_bits, blocks << self.block_bits)?;
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, device: &dyn BlockDevice, block: u64) -> Result<(), DeviceError> {

@@ -53,6 +53,7 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
     if garbage || tries >= TRIES_MAX {
         return clear(ed, inode, if garbage { Code::INODE_GARBAGE } else { why });
     }
+    restore_extents_flag(ed, inode, &mut slot);
     for _ in 0..TURNS_MAX {
         ed.volume().checksums.seal_inode(inode, &mut slot);
         let (found, expected) = findings(ed, inode, &slot);
@@ -70,6 +71,19 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
         ed.add(Code::INODE_CHECKSUM, Site::inode(inode), Cost::Nothing, "computed again");
     }
     Ok(())
+}
+
+/// A map that begins as extents do is one, whatever its flag says.
+fn restore_extents_flag(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) {
+    let raw = slot.raw();
+    let flags = raw.flags();
+    let begins = raw.i_block[..2] == extent::MAGIC.to_le_bytes() && raw.i_block[4..6] == [4, 0];
+    let mapped = matches!(raw.file_type(), Some(FileType::Regular | FileType::Directory | FileType::Symlink));
+    let possible = ed.volume().incompat.contains(Incompat::EXTENTS) && raw.i_links_count.get() != 0;
+    if begins && mapped && possible && !flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
+        slot.raw_mut().set_flags(flags | InodeFlags::EXTENTS);
+        ed.add(Code::EXTENTS_UNFLAGGED, Site::inode(inode), Cost::Nothing, "flag set");
+    }
 }
 
 /// Clears an inode: nothing of it is left.
@@ -95,7 +109,13 @@ fn findings(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot) -> (Vec<Finding>, 
         Examination { scan, inode, sink: &mut sink, claims: &mut claims, budget: &mut budget, expected };
     examine(&mut examination, slot.bytes(), &mut facts);
     let expected = examination.expected;
-    (sink.into_findings().into_iter().filter(is_to_be_mended).collect(), expected)
+    (
+        sink.into_findings()
+            .into_iter()
+            .filter(|finding| is_to_be_mended(finding) && ed.log.accepts(finding.code))
+            .collect(),
+        expected,
+    )
 }
 
 /// Applies the remedy of one finding to the slot.
@@ -254,6 +274,7 @@ fn looks_like_directory(ed: &Editor<'_, '_>, inode: InodeNr, runs: &[Run]) -> bo
 }
 
 fn mend_bad_blocks(ed: &mut Editor<'_, '_>, slot: &mut Slot) {
+    let before = slot.bytes().to_vec();
     let raw = slot.raw_mut();
     if raw.flags().contains(InodeFlags::INLINE_DATA) {
         slot.bytes_mut().fill(0);
@@ -262,6 +283,9 @@ fn mend_bad_blocks(ed: &mut Editor<'_, '_>, slot: &mut Slot) {
             *field = U16::new(0);
         }
         raw.i_file_acl_lo = U32::new(0);
+    }
+    if slot.bytes() == before {
+        return;
     }
     let site = Site::inode(InodeNr::BAD_BLOCKS);
     ed.add(Code::BAD_BLOCKS_INODE, site, Cost::Nothing, "fields of the bad-blocks inode cleared");

@@ -24,7 +24,8 @@ pub(crate) fn repair(
     for finding in findings {
         let Some(number) = finding.site.inode else { continue };
         match finding.code {
-            Code::UNATTACHED_EMPTY => inode::clear(ed, number, finding.code)?,
+            Code::UNATTACHED_EMPTY if has_nothing(ed, number)? => inode::clear(ed, number, finding.code)?,
+            Code::UNATTACHED_EMPTY => lost.push(number.raw()),
             Code::UNATTACHED => lost.push(number.raw()),
             Code::DIR_NLINK_NEEDED => {
                 ed.change_superblock(|sb| sb.set_ro_compat(sb.ro_compat() | RoCompat::DIR_NLINK))?;
@@ -35,6 +36,13 @@ pub(crate) fn repair(
         }
     }
     if lost.is_empty() { Ok(()) } else { connect::attach(ed, at, &lost, Code::UNATTACHED) }
+}
+
+/// Whether an inode has neither blocks nor an attribute block.
+fn has_nothing(ed: &Editor<'_, '_>, number: InodeNr) -> Result<bool, DeviceError> {
+    let slot = ed.slot(number)?;
+    let raw = slot.raw();
+    Ok(raw.i_blocks_lo.get() == 0 && ed.volume().file_acl(raw).raw() == 0 && raw.size() == 0)
 }
 
 fn set_links(

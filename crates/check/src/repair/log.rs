@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_disk::InodeNr;
 
+use super::wish::Wish;
 use crate::code::Code;
 use crate::finding::Site;
 
@@ -78,6 +79,10 @@ pub(crate) struct Log {
     pub(crate) rewrite_all: RewriteAll,
     /// A broken journal was taken off, and is made again when the rest is clean.
     pub(crate) journal_dropped: JournalDropped,
+    /// Findings that are left as they are.
+    pub(crate) declined: BTreeSet<Code>,
+    /// What is still to be done when nothing is wrong.
+    pub(crate) wishes: BTreeSet<Wish>,
 }
 
 /// Whether a journal is to be made again.
@@ -103,6 +108,11 @@ pub(crate) enum RewriteAll {
 impl Log {
     pub(crate) fn add(&mut self, code: Code, site: Site, cost: Cost, what: impl Into<String>) {
         self.actions.push(Action { code, site, what: what.into(), cost, path: None });
+    }
+
+    /// Whether a finding is to be mended at all.
+    pub(crate) fn accepts(&self, code: Code) -> bool {
+        !self.declined.contains(&code)
     }
 
     /// Counts one more try at something; gives how many there were before.

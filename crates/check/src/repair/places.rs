@@ -4,6 +4,7 @@
 //! a directory that names itself; the others where mke2fs puts them after it.
 
 use blockyard_device::DeviceError;
+use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::inode::{FileType, InodeSlot};
 use blockyard_disk::num::{u64_from_u32, usize_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
@@ -43,6 +44,11 @@ pub(crate) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
         let Some(place) = found else { continue };
         let mut desc = ed.volume().group_of(group).desc;
         desc.set_inode_table(place);
+        // What else the descriptor says is as doubtful: the whole table is read.
+        let mut flags = desc.flags();
+        flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
+        desc.set_flags(flags | GroupFlags::ITABLE_ZEROED);
+        desc.set_itable_unused(0);
         put_descriptor(ed, group, &desc)?;
         let (cost, what) = if tries == 0 { (Cost::Nothing, "found") } else { (Cost::Removed, "made empty") };
         ed.add(Code::INODE_TABLE_PLACE, site, cost, format!("inode table {what} at block {place}"));

@@ -20,6 +20,7 @@ use super::orphans;
 use super::places;
 use super::shared as parted;
 use super::superblock as fields;
+use super::wishes;
 use super::xattr_blocks as blocks;
 use crate::backup::{self, Backup};
 use crate::block_map::BlockMap;
@@ -54,6 +55,11 @@ const NOTES: [Code; 7] = [
     Code::FREE_INODES_TOTAL,
     Code::BITMAP_UNINIT_METADATA,
 ];
+
+/// Whether a repair does something about a finding.
+pub(super) fn is_mended(finding: &Finding) -> bool {
+    inode::is_to_be_mended(finding) || fields::is_worth_mending(finding.code) || NOTES.contains(&finding.code)
+}
 
 impl Round<'_> {
     /// Runs the passes; true when something was mended and they are to run again.
@@ -93,7 +99,9 @@ impl Round<'_> {
         let is_mended = |finding: &&Finding| finding.is_error() || fields::is_worth_mending(finding.code);
         let errors: Vec<&Finding> = found.iter().filter(is_mended).collect();
         let decided = ed.log.actions.len();
-        for finding in errors {
+        let declined = ed.log.declined.clone();
+        let accepted = |code: &Code| !declined.contains(code);
+        for finding in errors.into_iter().filter(|finding| accepted(&finding.code)) {
             fields::repair(&mut ed, finding)?;
         }
         if pending {
@@ -202,8 +210,8 @@ fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
-fn errors_of(ledger: &Ledger) -> Vec<Finding> {
-    sorted(ledger.errors().cloned().collect())
+fn errors_of(ed: &Editor<'_, '_>, ledger: &Ledger) -> Vec<Finding> {
+    sorted(ledger.errors().filter(|finding| ed.log.accepts(finding.code)).cloned().collect())
 }
 
 /// Passes 1 to 5.
@@ -211,8 +219,13 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     let (scan, volume) = (ed.scan, ed.scan.volume);
     let mut ledger = Ledger::default();
     let facts = inodes::gather(scan, &mut ledger);
-    let found =
-        sorted(ledger.findings().filter(|finding| inode::is_to_be_mended(finding)).cloned().collect());
+    let found = sorted(
+        ledger
+            .findings()
+            .filter(|finding| inode::is_to_be_mended(finding) && ed.log.accepts(finding.code))
+            .cloned()
+            .collect(),
+    );
     if !found.is_empty() {
         return mend_inodes(ed, &found);
     }
@@ -221,7 +234,7 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     let mut sink = Sink::default();
     let values = values::check(volume, &facts, in_blocks, &mut sink);
     ledger.absorb(sink);
-    let found = errors_of(&ledger);
+    let found = errors_of(ed, &ledger);
     if !found.is_empty() {
         blocks::repair(ed, &references, &found)?;
         return Ok(true);
@@ -229,26 +242,26 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     if !volume.ro_compat.contains(RoCompat::SHARED_BLOCKS) {
         shared::report(scan, &references, &mut ledger);
     }
-    let found = errors_of(&ledger);
+    let found = errors_of(ed, &ledger);
     if !found.is_empty() {
         parted::repair(ed, &found)?;
         return Ok(true);
     }
     let tree = directories::check(volume, &facts, &mut ledger);
-    let found = errors_of(&ledger);
+    let found = errors_of(ed, &ledger);
     if !found.is_empty() {
         return mend_directories(ed, &facts, &found);
     }
     tree::check_connectivity(volume, &facts, &tree, &mut ledger);
     tree::check_bad_blocks(volume, &facts, &mut ledger);
     let at = Connected { facts: &facts, tree: &tree };
-    let found = errors_of(&ledger);
+    let found = errors_of(ed, &ledger);
     if !found.is_empty() {
         connect::repair(ed, &at, &found)?;
         return Ok(true);
     }
     tree::check_links(volume, &facts, &values, &mut ledger);
-    let found = errors_of(&ledger);
+    let found = errors_of(ed, &ledger);
     if !found.is_empty() {
         links::repair(ed, &at, &found)?;
         return Ok(true);
@@ -256,6 +269,9 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     if ed.log.journal_dropped == JournalDropped::Yes {
         ed.log.journal_dropped = JournalDropped::No;
         fields::make_journal(ed)?;
+        return Ok(true);
+    }
+    if wishes::fulfil(ed, &facts)? {
         return Ok(true);
     }
     last_pass(ed, &facts, ledger, before)
@@ -273,7 +289,7 @@ fn last_pass(
     }
     let notes = before.iter().any(|finding| NOTES.contains(&finding.code));
     bitmap_check::check(ed.volume(), ed.scan.map, facts, &mut ledger);
-    let mut found = errors_of(&ledger);
+    let mut found = errors_of(ed, &ledger);
     found.extend(ledger.findings().filter(|finding| NOTES.contains(&finding.code)).cloned());
     if found.is_empty() && !notes && ed.log.rewrite_all == RewriteAll::No {
         return Ok(false);

@@ -2,6 +2,7 @@
 
 mod repair;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -48,6 +49,14 @@ pub(crate) struct Args {
     /// Say what a repair would do and what it would cost, and write nothing
     #[arg(long, conflicts_with_all = ["preen", "yes"])]
     plan: bool,
+    /// Write every directory anew: packed, in the order of hashes
+    #[arg(short = 'D', long)]
+    rebuild_directories: bool,
+    /// More, after e2fsck: journal_only (replay the journal, no more), bmap2extent (block maps become extents),
+    /// unshare_blocks, discard (free space is discarded); fixes_only and no_optimize_extents are taken, as nothing is
+    /// optimised here
+    #[arg(short = 'E', long = "extended", value_name = "OPTION", value_delimiter = ',')]
+    extended: Vec<Extended>,
     /// Write what was removed, cut, moved and doubtful to a file, a line each: cost, inode, path, what
     #[arg(long, value_name = "FILE")]
     lost: Option<PathBuf>,
@@ -71,6 +80,19 @@ pub(crate) struct Args {
     threads: Option<usize>,
 }
 
+/// Extended options of e2fsck.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Extended {
+    JournalOnly,
+    FixesOnly,
+    NoOptimizeExtents,
+    #[value(name = "bmap2extent")]
+    BlockMapsToExtents,
+    UnshareBlocks,
+    Discard,
+}
+
 impl Args {
     /// Checks the image and prints the findings.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
@@ -84,7 +106,15 @@ impl Args {
             eprintln!("blockyard: check --threads 0: at least one thread is needed");
             return Ok(ExitCode::from(EXIT_USAGE));
         }
-        if self.preen || self.yes || self.plan {
+        let changes = self.rebuild_directories || !self.extended.is_empty();
+        let asks = !self.no && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+        if changes && !(self.preen || self.yes || self.plan || asks) {
+            eprintln!(
+                "blockyard: check -D and -E change the image: -y, -p or a terminal for questions is needed"
+            );
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+        if self.preen || self.yes || self.plan || asks {
             return repair::run(&self, output);
         }
         let open = |path: &ImagePath| -> anyhow::Result<FileDevice> {

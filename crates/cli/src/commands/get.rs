@@ -71,18 +71,36 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// Everything of an image, into a directory of the host.
+    pub(super) fn whole(image: ImagePath, dest: OsString) -> Self {
+        Self {
+            image,
+            paths: vec!["/.".into(), dest],
+            recursive: true,
+            no_dereference: true,
+            no_xattrs: false,
+            preserve_flags: false,
+            keep_going: false,
+        }
+    }
+
     /// Copies.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let reader = image::open(&self.image)?;
+        self.run_on(&reader, output)
+    }
+
+    /// Copies what a reader shows.
+    pub(super) fn run_on(self, reader: &Reader, output: &Output) -> Result<ExitCode> {
         let Some((dest, sources)) = self.paths.split_last() else { return Ok(ExitCode::SUCCESS) };
         if dest == "-" {
             return image::print(&self.image, false, |out| {
-                sources.iter().try_for_each(|path| to_stream(&reader, image::path_bytes(path), out))
+                sources.iter().try_for_each(|path| to_stream(reader, image::path_bytes(path), out))
             });
         }
         interrupt::watch()?;
         let mut copy = Copy {
-            reader: &reader,
+            reader,
             args: &self,
             output,
             is_root: rustix::process::geteuid().is_root(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_disk::dirblock::{
-    DirLayout, ENTRY_LEN_MIN, HEADER_LEN, TAIL_LEN, decode_rec_len, stored_checksum,
+    DirLayout, ENTRY_LEN_MIN, HEADER_LEN, NAME_LEN_MAX, TAIL_LEN, decode_rec_len, stored_checksum,
 };
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{BlockNr, InodeNr};
@@ -120,6 +120,12 @@ fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> Vec<Name> {
             continue;
         }
         *broken = true;
+        if fits {
+            // Only the length of the name is wrong: the entry says how long it can be.
+            names.extend(cut_name_at(ed, block, at, rec_len));
+            at += rec_len;
+            continue;
+        }
         names.extend(own.clone());
         let from = if own.is_some() { at + length } else { at + 4 };
         at = resume(ed, block, from, end);
@@ -158,6 +164,18 @@ fn name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize) -> Option<Name> {
     let possible = inode != 0 && inode <= volume.geometry.inodes_count() && length > 0;
     let file_type = if volume.dir_layout().file_types { block[at + 7] } else { 0 };
     possible.then(|| Name { bytes: bytes.to_vec(), inode, file_type })
+}
+
+/// The entry at a place with a name that ends with it, padding left out.
+fn cut_name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize, rec_len: usize) -> Option<Name> {
+    let inode = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
+    let mut bytes = block[at + HEADER_LEN..at + rec_len].to_vec();
+    while bytes.last() == Some(&0) {
+        bytes.pop();
+    }
+    bytes.truncate(NAME_LEN_MAX);
+    let possible = inode != 0 && inode <= ed.volume().geometry.inodes_count() && !bytes.is_empty();
+    possible.then(|| Name { bytes, inode, file_type: block[at + 7] })
 }
 
 /// Drops the names that cannot be, and mends the types of the others; gives what that costs.

@@ -1,17 +1,19 @@
 //! Repair: the plan, and its writing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use blockyard_check::{Action, Code, Cost, Options, Place, Plan, Report};
-use blockyard_device::FileDevice;
+use blockyard_check::{Action, Code, Cost, Finding, Options, Place, Plan, RepairOptions, Report, Wish};
+use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_inspect::units::counted;
+use blockyard_recovery::OnDamage;
 
 use super::super::{EXIT_OPERATIONAL, Output, image, mounted, names};
-use super::{Args, EXIT_UNCORRECTED, print};
+use super::{Args, EXIT_UNCORRECTED, Extended, print};
 
 /// Exit code when everything was set right.
 const EXIT_CORRECTED: u8 = 1;
@@ -33,6 +35,7 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         image::refuse_partitioned(&args.image, &device)?;
     }
     let name = args.image.display();
+    let device = if args.yes { made_longer(args, device)? } else { device };
     if args.preen && !args.force && blockyard_check::is_marked_clean(&device) {
         if !output.quiet {
             println!("{name}: clean");
@@ -40,8 +43,16 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let superblock = args.superblock.map(|block| Place { block, block_size: args.block_size });
-    let options = Options { threads: args.threads, superblock, ..Options::default() };
-    let plan = match blockyard_check::plan(&device, &options, now()) {
+    if args.extended.contains(&Extended::JournalOnly) {
+        return replay_only(args, output, &device);
+    }
+    let check = Options { threads: args.threads, superblock, ..Options::default() };
+    let mut options = RepairOptions { check, now: now(), wishes: wishes(args), ..RepairOptions::default() };
+    let mut plan = blockyard_check::plan(&device, &options);
+    if !args.preen && !args.yes && !args.plan {
+        plan = questions(&device, &mut options, plan)?;
+    }
+    let plan = match plan {
         Ok(plan) => plan,
         Err(error) => {
             eprintln!("blockyard: {name}: {error}");
@@ -70,6 +81,79 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     Ok(exit_code(&plan))
 }
 
+/// A file that was cut short gets its length back first; what was behind the cut reads as zeroes.
+fn made_longer(args: &Args, device: FileDevice) -> anyhow::Result<FileDevice> {
+    let wanted = blockyard_check::claimed_bytes(&device).unwrap_or(0);
+    let file = args.image.file();
+    if wanted <= device.size() || !file.is_file() {
+        return Ok(device);
+    }
+    let length = args.image.offset().checked_add(wanted).filter(|length| i64::try_from(*length).is_ok());
+    let Some(length) = length else { return Ok(device) };
+    drop(device);
+    std::fs::File::options().write(true).open(file)?.set_len(length)?;
+    eprintln!("blockyard: {}: was cut short; made {wanted} bytes long again", args.image.display());
+    Ok(args.image.open()?)
+}
+
+fn wishes(args: &Args) -> BTreeSet<Wish> {
+    let asked = |option: Extended| args.extended.contains(&option);
+    let wishes = [
+        (args.rebuild_directories, Wish::RebuildDirectories),
+        (asked(Extended::BlockMapsToExtents), Wish::BlockMapsToExtents),
+        (asked(Extended::UnshareBlocks), Wish::UnshareBlocks),
+    ];
+    wishes.into_iter().filter(|wish| wish.0).map(|wish| wish.1).collect()
+}
+
+/// `-E journal_only`: what a mount would do first, and no more.
+fn replay_only(args: &Args, output: &Output, device: &FileDevice) -> anyhow::Result<ExitCode> {
+    let options = blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, ..Default::default() };
+    let report = blockyard_recovery::replay_to_device(device, &options)
+        .with_context(|| args.image.display().to_string())?;
+    if !output.quiet && !output.json {
+        println!("{} replayed", counted(report.transactions, "transaction"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a plan or its error is.
+type Planned<'d> = Result<Plan<'d>, blockyard_check::Error>;
+
+/// Asks once for each kind of finding that the plan mends; what is declined stays, and the plan is made again without it.
+fn questions<'d>(
+    device: &'d FileDevice,
+    options: &mut RepairOptions,
+    mut planned: Planned<'d>,
+) -> anyhow::Result<Planned<'d>> {
+    let mut asked = BTreeSet::new();
+    loop {
+        let Ok(plan) = &planned else { return Ok(planned) };
+        let mut kinds: BTreeMap<Code, (u64, Cost)> = BTreeMap::new();
+        for action in plan.actions.iter().filter(|action| !asked.contains(&action.code)) {
+            let kind = kinds.entry(action.code).or_insert((0, Cost::Nothing));
+            *kind = (kind.0 + 1, kind.1.max(action.cost));
+        }
+        let mut declined = false;
+        for (code, (count, cost)) in kinds {
+            asked.insert(code);
+            let changes = counted(count, "change");
+            print!("{code} {}: {changes}, cost: {}. Repair? [Y/n] ", code.text(), cost.text());
+            std::io::stdout().flush()?;
+            let mut answer = String::new();
+            std::io::stdin().read_line(&mut answer)?;
+            if answer.trim_start().starts_with(['n', 'N']) {
+                options.declined.insert(code);
+                declined = true;
+            }
+        }
+        if !declined {
+            return Ok(planned);
+        }
+        planned = blockyard_check::plan(device, options);
+    }
+}
+
 fn now() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
@@ -93,12 +177,24 @@ fn exit_code(plan: &Plan<'_>) -> ExitCode {
     }
 }
 
+/// Whether e2fsck -p goes on at a finding. Observed of it: descriptors from a backup, a journal of an unknown kind and an
+/// index out of order are not for it.
+fn is_for_preening(finding: &Finding) -> bool {
+    match finding.code {
+        Code::DESCRIPTORS_BACKUP | Code::HTREE_ORDER => false,
+        Code::JOURNAL_SUPERBLOCK => {
+            !finding.detail.starts_with("unknown features") && !finding.detail.starts_with("magic or type")
+        }
+        code => !finding.is_error() || code.is_safe(),
+    }
+}
+
 /// Safe repairs only: where anything else is wrong nothing is written but the mark of errors.
 fn preen(args: &Args, output: &Output, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<ExitCode> {
     let name = args.image.display();
-    let unsafe_one =
-        plan.before.findings.iter().find(|finding| finding.is_error() && !finding.code.is_safe());
-    if !plan.before.examined {
+    let unsafe_one = plan.before.findings.iter().find(|finding| !is_for_preening(finding));
+    let has_superblock = plan.before.findings.iter().all(|finding| finding.code != Code::SUPERBLOCK_BACKUP);
+    if !plan.before.examined || !has_superblock {
         print(&plan.before, output);
         return Ok(ExitCode::from(EXIT_OPERATIONAL));
     }
@@ -134,6 +230,9 @@ fn carry_out(args: &Args, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Resul
         plan.save_undo(device, path).with_context(|| path.display().to_string())?;
     }
     let applied = plan.apply(device).with_context(|| args.image.display().to_string())?;
+    if args.extended.contains(&Extended::Discard) {
+        plan.discard_free(device).with_context(|| args.image.display().to_string())?;
+    }
     let blocks = usize::try_from(applied.blocks).unwrap_or(usize::MAX);
     Ok(Done { blocks, written: true, undo })
 }

@@ -1,0 +1,71 @@
+//! What is done when nothing is wrong: wishes of the user.
+
+use blockyard_device::DeviceError;
+use blockyard_disk::inode::{FileType, InodeFlags};
+use blockyard_disk::num::u32_from_usize;
+use blockyard_disk::{Incompat, InodeNr, RoCompat};
+
+use super::directory::{self, Change, Mending, Writing};
+use super::editor::Editor;
+use super::log::Cost;
+use super::maps;
+use super::wish::Wish;
+use crate::code::Code;
+use crate::facts::{DirBody, Facts};
+use crate::finding::Site;
+
+/// Fulfils the next wish; false when there is none.
+pub(crate) fn fulfil(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<bool, DeviceError> {
+    match ed.log.wishes.pop_first() {
+        None => return Ok(false),
+        Some(Wish::RebuildDirectories) => {
+            for fact in facts.groups.iter().flat_map(|group| &group.directories) {
+                if matches!(fact.body, DirBody::Blocks { .. }) && !fact.casefold {
+                    let at = Mending { facts, inode: fact.inode, code: Code::DOT_SLACK };
+                    directory::repair(ed, &at, &Change::default(), Writing::Anew)?;
+                }
+            }
+        }
+        Some(Wish::BlockMapsToExtents) => convert_all(ed, facts)?,
+        Some(Wish::UnshareBlocks) => {
+            ed.change_superblock(|sb| sb.set_ro_compat(sb.ro_compat().difference(RoCompat::SHARED_BLOCKS)))?;
+            ed.add(Code::SHARED_BLOCKS, Site::NOWHERE, Cost::Nothing, "feature shared_blocks taken off");
+        }
+    }
+    Ok(true)
+}
+
+fn convert_all(ed: &mut Editor<'_, '_>, facts: &Facts) -> Result<(), DeviceError> {
+    let geometry = &ed.volume().geometry;
+    ed.change_superblock(|sb| sb.set_incompat(sb.incompat() | Incompat::EXTENTS))?;
+    let first = ed.volume().first_inode();
+    for (group, nr) in facts.groups.iter().zip(geometry.all_groups()) {
+        for (index, _) in group.kinds.iter().enumerate().filter(|(_, kind)| kind.is_used()) {
+            let inode = geometry.inode_at(nr, u32_from_usize(index));
+            if inode.raw() >= first || inode == InodeNr::ROOT {
+                convert(ed, inode)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn convert(ed: &mut Editor<'_, '_>, inode: InodeNr) -> Result<(), DeviceError> {
+    let mut slot = ed.slot(inode)?;
+    let flags = slot.raw().flags();
+    let mapped = match slot.raw().file_type() {
+        Some(FileType::Regular | FileType::Directory) => true,
+        Some(FileType::Symlink) => slot.raw().size() >= 60,
+        _ => false,
+    };
+    if !mapped || flags.intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA) {
+        return Ok(());
+    }
+    let map = maps::read(ed, inode, slot.raw());
+    slot.raw_mut().set_flags(flags | InodeFlags::EXTENTS);
+    if maps::write(ed, inode, &mut slot, &map.runs)?.is_ok() {
+        ed.put_slot(inode, &mut slot)?;
+        ed.add(Code::EXTENTS_UNFLAGGED, Site::inode(inode), Cost::Nothing, "block map made extents");
+    }
+    Ok(())
+}
