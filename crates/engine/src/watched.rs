@@ -5,50 +5,10 @@
 
 use crate::{Fallocate, FileSystem, NewInode, OpContext, RenameMode, Result, SetAttributes, XattrMode};
 use blockyard_disk::inode::FileType;
-use blockyard_disk::num::u32_from_usize;
 use blockyard_disk::{Incompat, InodeNr};
-use blockyard_sync::{AtomicU64, Ordering};
+use blockyard_sync::{Mutex, rank};
+use std::collections::BTreeSet;
 use std::ops::Deref;
-
-/// The names of all operations.
-const OPERATIONS: [&str; 34] = [
-    "create",
-    "mkdir",
-    "mknod",
-    "symlink",
-    "link",
-    "unlink",
-    "unlink open",
-    "tmpfile",
-    "rmdir",
-    "rename",
-    "rename exchange",
-    "rename no-replace",
-    "write",
-    "write some",
-    "append",
-    "direct write",
-    "read",
-    "truncate",
-    "allocate",
-    "allocate keep",
-    "punch",
-    "zero",
-    "zero keep",
-    "collapse",
-    "insert",
-    "set xattr",
-    "set large xattr",
-    "remove xattr",
-    "set attributes",
-    "set flags",
-    "fsync",
-    "fdatasync",
-    "sync",
-    "write back",
-];
-
-const _: () = assert!(OPERATIONS.len() <= 64, "each has a bit");
 
 /// Bytes of an attribute block that are no value, at least: its header, an entry without a name, and the end of the list.
 const BESIDE_A_VALUE: usize = 32 + 16 + 4;
@@ -56,8 +16,8 @@ const BESIDE_A_VALUE: usize = 32 + 16 + 4;
 /// A file system with a note of what was done.
 pub struct Watched {
     fs: FileSystem,
-    /// A bit for each of [`OPERATIONS`].
-    done: AtomicU64,
+    /// The names of what worked.
+    done: Mutex<BTreeSet<&'static str>>,
 }
 
 impl Deref for Watched {
@@ -110,8 +70,8 @@ noted! {
 impl Watched {
     /// Nothing was done yet.
     #[must_use]
-    pub const fn new(fs: FileSystem) -> Self {
-        Self { fs, done: AtomicU64::new(0) }
+    pub fn new(fs: FileSystem) -> Self {
+        Self { fs, done: Mutex::new(rank::LEAF, BTreeSet::new()) }
     }
 
     /// The file system, to be closed.
@@ -122,18 +82,12 @@ impl Watched {
 
     /// The names of what was done.
     pub fn done(&self) -> impl Iterator<Item = &'static str> + use<> {
-        // Relaxed: who asks has joined the threads that did it, or is content with some of it.
-        let done = self.done.load(Ordering::Relaxed);
-        OPERATIONS.into_iter().enumerate().filter(move |(bit, _)| done >> bit & 1 == 1).map(|(_, name)| name)
+        self.done.lock().clone().into_iter()
     }
 
-    fn note<T>(&self, name: &str, result: Result<T>) -> Result<T> {
+    fn note<T>(&self, name: &'static str, result: Result<T>) -> Result<T> {
         if result.is_ok() {
-            let place = OPERATIONS.iter().position(|one| *one == name);
-            assert!(place.is_some(), "{name} is in the list");
-            let bit = place.map_or(0, |place| 1 << u32_from_usize(place));
-            // Relaxed: nobody reads anything else by it.
-            self.done.fetch_or(bit, Ordering::Relaxed);
+            self.done.lock().insert(name);
         }
         result
     }
