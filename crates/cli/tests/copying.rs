@@ -523,3 +523,38 @@ fn messages_name_the_side() {
     fails(&["mkfs", &path("none"), "-b", "3000"], 2);
     fails(&["mkfs", &image, "-I", "128", "--time", "3000000000", "8M"], 2);
 }
+
+/// What was put into a directory with a default access control list had the lists of that, not of its source.
+#[test]
+fn copies_have_the_access_lists_of_their_source() {
+    if !require(&["root"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, tree) = (image(folder.path(), "16M"), folder.path().join("tree"));
+    small_tree(&tree);
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 7, u32::MAX), (2, 6, 1234), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend([tag.to_le_bytes(), permissions.to_le_bytes()].concat());
+        list.extend(id.to_le_bytes());
+    }
+    let names = ["access", "default"].map(|name| format!("system.posix_acl_{name}"));
+    {
+        let mount = LoopMount::new(Path::new(&image), "").unwrap();
+        let dir = mount.path().join("dir");
+        std::fs::create_dir(&dir).unwrap();
+        rustix::fs::lsetxattr(&dir, &names[1], &list, rustix::fs::XattrFlags::empty()).unwrap();
+    }
+    done(&["put", "-q", "-r", &image, text(&tree), "/dir"]);
+    e2fsck_clean(Path::new(&image));
+    let mount = LoopMount::new(Path::new(&image), "ro").unwrap();
+    for name in ["tree", "tree/d", "tree/d/empty", "tree/d/7", "tree/mixed"] {
+        let (made, source) = (mount.path().join("dir").join(name), folder.path().join(name));
+        for list in &names {
+            assert!(rustix::fs::lgetxattr(&made, list, &mut [0_u8; 256][..]).is_err(), "{name} has {list}");
+        }
+        assert_eq!(made.metadata().unwrap().mode(), source.metadata().unwrap().mode(), "{name}");
+    }
+}

@@ -14,7 +14,7 @@ mod list;
 mod name;
 
 pub use crate::defects::XattrDefect;
-pub use acl::{acl_from_posix, acl_mode, acl_to_posix, acl_with_mode};
+pub use acl::{acl_exceeds_mode, acl_from_posix, acl_mode, acl_to_posix, acl_with_mode};
 pub use list::{Attribute, AttributeList, Value};
 pub use name::{join_name, split_name};
 

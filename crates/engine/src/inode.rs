@@ -202,6 +202,16 @@ impl Inode {
         self.core.write_ordered((1 << 32) + u64::from(self.number.raw()))
     }
 
+    /// As [`Inode::core`], for the value of an attribute: values come after the inodes that they belong to, new ones too.
+    pub(crate) fn core_of_value(&self) -> RwLockReadGuard<'_, InodeCore> {
+        self.core.read_ordered((2 << 32) + u64::from(self.number.raw()))
+    }
+
+    /// As [`Inode::core_mut`], for the value of an attribute.
+    pub(crate) fn core_mut_of_value(&self) -> RwLockWriteGuard<'_, InodeCore> {
+        self.core.write_ordered((2 << 32) + u64::from(self.number.raw()))
+    }
+
     /// Data was written to the device, and the write has returned.
     pub(crate) fn note_written(&self, flushes: &Flushes) {
         self.written.fetch_max(flushes.ticket(), Ordering::Relaxed);
@@ -342,9 +352,10 @@ impl InodeCore {
     }
 
     /// Whether nothing has to be done that is known here only: where it is noted as an orphan, a truncation to finish, a
-    /// deletion.
+    /// deletion, a size that the disk does not know yet.
     fn owes_nothing(&self) -> bool {
-        self.orphan.is_none() && !self.unfinished && (self.links() > 0 || self.deleted)
+        let is_told = self.size <= self.slot.raw().size();
+        self.orphan.is_none() && !self.unfinished && (is_told && self.links() > 0 || self.deleted)
     }
 
     /// Whether a change of content at the caller's time changes the times.

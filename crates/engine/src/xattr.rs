@@ -5,6 +5,7 @@
 //! into inodes of their own ([`values`]).
 
 mod deletion;
+mod inheritance;
 mod values;
 
 use crate::cache::{BlockKind, Buffer};
@@ -16,12 +17,12 @@ use crate::volume::Volume;
 use crate::{Error, OpContext, Result};
 use blockyard_disk::inline_data::{XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
-use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::xattr::{
     Attribute, AttributeList, BlockHeader, Home, Value, acl_from_posix, acl_mode, acl_to_posix,
     acl_with_mode, has_magic, join_name, split_name,
 };
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, InodeNr};
+pub(crate) use inheritance::Inherited;
 use std::sync::Arc;
 pub(crate) use values::ValueInodes;
 use values::{FreshValue, values_of};
@@ -43,9 +44,11 @@ const CREDITS: usize = 12;
 /// Longest value.
 const VALUE_MAX: usize = 65_536;
 /// Name prefixes whose values are access control lists.
-const ACLS: [u8; 2] = [ACCESS_LIST, 3];
+const ACLS: [u8; 2] = [ACCESS_LIST, DEFAULT_LIST];
 /// The one that shares permissions with the mode.
 const ACCESS_LIST: u8 = 2;
+/// The one that new inodes in a directory take theirs from.
+const DEFAULT_LIST: u8 = 3;
 
 /// Longest name, its prefix included: what the kernel's calls take and list.
 const NAME_MAX: usize = 255;
@@ -80,6 +83,13 @@ struct Places {
     block: Option<(Arc<Buffer>, AttributeList)>,
 }
 
+impl Places {
+    fn find(&self, index: u8, name: &[u8]) -> Option<&Attribute> {
+        let block = self.block.as_ref().map(|(_, list)| list);
+        [Some(&self.in_inode), block].into_iter().flatten().find_map(|list| list.find(index, name))
+    }
+}
+
 impl Xattrs {
     /// The attributes of a volume's inodes.
     pub(crate) fn new(volume: &Arc<Volume>, files: &Arc<Files>) -> Self {
@@ -95,25 +105,9 @@ impl Xattrs {
             let core = inode.core();
             core.check_alive(inode.number())?;
             let places = self.attribute_places(&inode, &core)?;
-            let block = places.block.as_ref().map(|(_, list)| list);
-            [Some(&places.in_inode), block]
-                .into_iter()
-                .flatten()
-                .find_map(|list| list.find(index, rest))
-                .ok_or(Error::NoAttribute)?
-                .value
-                .clone()
+            places.find(index, rest).ok_or(Error::NoAttribute)?.clone()
         };
-        let bytes = match value {
-            Value::Bytes(bytes) => bytes,
-            Value::Inode { inode: holder, size, .. } => {
-                let mut bytes = vec![0; usize_from_u32(size).min(VALUE_MAX)];
-                let holder = self.volume.inodes.inode(InodeNr::new(holder))?;
-                let content = holder.read_value();
-                self.files.read_content(&holder, &content, &holder.core_child(), 0, &mut bytes)?;
-                bytes
-            }
-        };
+        let bytes = self.value_of(&inode, &value)?;
         if ACLS.contains(&index) { acl_to_posix(&bytes).ok_or_else(|| damaged(&inode)) } else { Ok(bytes) }
     }
 
@@ -223,25 +217,33 @@ impl Xattrs {
         permissions: u16,
     ) -> Result<()> {
         let places = self.attribute_places(inode, &inode.core())?;
-        let block = places.block.as_ref().map(|(_, list)| list);
-        let mut lists = [Some(&places.in_inode), block].into_iter().flatten();
-        let Some(old) = lists.find_map(|list| list.find(ACCESS_LIST, b"")) else { return Ok(()) };
-        let Value::Bytes(bytes) = &old.value else {
-            return Err(Error::NotSupported(
-                "the mode of a file whose access control list has its own inode",
-            ));
-        };
-        let list = acl_with_mode(bytes, permissions).ok_or_else(|| damaged(inode))?;
-        if list == *bytes {
+        let Some(old) = places.find(ACCESS_LIST, b"") else { return Ok(()) };
+        let bytes = self.value_of(inode, old)?;
+        let list = acl_with_mode(&bytes, permissions).ok_or_else(|| damaged(inode))?;
+        if list == bytes {
             return Ok(());
         }
-        let value = Value::Bytes(list);
-        let permissions = permissions_of(ACCESS_LIST, &value);
-        let attribute = Attribute { index: ACCESS_LIST, name: Vec::new(), value };
-        let new = NewValue { attribute, fresh: None, permissions };
-        let unused = self.change_in(ctx, inode, (ACCESS_LIST, b""), Some(new), XattrMode::Set)?;
-        debug_assert!(unused.is_empty(), "the list was in no inode");
-        Ok(())
+        let permissions = acl_mode(&list);
+        let set = |value, fresh| {
+            let attribute = Attribute { index: ACCESS_LIST, name: Vec::new(), value };
+            let new = NewValue { attribute, fresh, permissions };
+            self.change_in(ctx, inode, (ACCESS_LIST, b""), Some(new), XattrMode::Set)
+        };
+        let unused = match &old.value {
+            Value::Bytes(_) => set(Value::Bytes(list), None)?,
+            Value::Inode { .. } => {
+                // In a fresh one: others may share the old one.
+                let value = self.make_value(ctx, inode, &list)?;
+                let hash = self.value_hash(&list);
+                let reference = Self::reference_to(&value, b"", list.len(), hash);
+                let set = set(reference, Some(FreshValue { inode: &value, hash }));
+                if set.is_err() {
+                    self.abandon_value(ctx, &value)?;
+                }
+                set?
+            }
+        };
+        unused.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
 
     /// Changes one attribute; the caller holds the inode's content exclusively. Gives the values that nothing refers to any more.

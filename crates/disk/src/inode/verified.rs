@@ -204,7 +204,7 @@ fn map_of(
         (true, false) if inline_known => Ok(InodeMap::Inline),
         (true, _) => Err(Corruption::new(CorruptionKind::InodeFlags)),
         (false, true) => Ok(InodeMap::Extents),
-        (false, false) if file_type == FileType::Symlink && !has_data(sb, slot, sectors) => {
+        (false, false) if file_type == FileType::Symlink && is_fast(sb, slot, (size, sectors)) => {
             check(size < BLOCK_FIELD_LEN, CorruptionKind::SymlinkTarget)?;
             Ok(InodeMap::FastSymlink)
         }
@@ -216,6 +216,13 @@ fn map_of(
 fn check_symlink_size(sb: &Superblock, size: u64) -> Result<(), Corruption> {
     let longest = crate::num::u64_from_usize(sb.geometry().block_size());
     check(size > 0 && size <= longest, CorruptionKind::SymlinkTarget)
+}
+
+/// Whether a symbolic link without a map has its target in `i_block`. With ea_inode its length says so, as in Linux (observed on
+/// 6.18): values in inodes count as its blocks.
+fn is_fast(sb: &Superblock, slot: &InodeSlot<&[u8]>, (size, sectors): (u64, u64)) -> bool {
+    let counts_values = sb.features().incompat.contains(Incompat::EA_INODE);
+    counts_values && size < BLOCK_FIELD_LEN || !has_data(sb, slot, sectors)
 }
 
 /// Whether an inode owns space beside its attribute block (one cluster).

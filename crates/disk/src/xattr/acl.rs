@@ -126,6 +126,14 @@ pub fn acl_mode(disk: &[u8]) -> Option<u16> {
     Some(mode)
 }
 
+/// Whether a list on disk says more than its [`acl_mode`]: it names users or groups, or has a mask.
+#[must_use]
+pub fn acl_exceeds_mode(disk: &[u8]) -> bool {
+    // Version, and three entries without an id.
+    const LEN_OF_MODE: usize = 4 + 3 * 4;
+    disk.len() != LEN_OF_MODE || Shared::of(disk).is_none_or(|shared| shared.mask.is_some())
+}
+
 /// A list on disk after a change of the mode: owner, mask (or owning group) and others are as `mode` says. `None` when
 /// it is damaged.
 #[must_use]

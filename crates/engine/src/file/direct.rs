@@ -9,6 +9,7 @@
 
 use super::limits::RUN_CREDITS;
 use super::part::Part;
+use super::write::up_to_limit;
 use crate::data::FileData;
 use crate::extents::Tree;
 use crate::file::Files;
@@ -50,10 +51,8 @@ impl Files {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let end = offset.checked_add(u64_from_usize(bytes.len())).ok_or(Error::FileTooLarge)?;
-        if end > self.size_limit(file.core().map) {
-            return Err(Error::FileTooLarge);
-        }
+        let bytes = up_to_limit(offset, bytes, self.size_limit(file.core().map))?;
+        let end = offset + u64_from_usize(bytes.len());
         self.locked(ctx, &file, &mut data).leave_inline()?;
         let by_blocks = {
             let core = file.core();

@@ -50,6 +50,8 @@ impl Files {
         if inode.core().flags().contains(InodeFlags::APPEND) && offset != inode.core().size {
             return Err(Error::NotPermitted);
         }
+        let limit = self.size_limit(inode.core().map);
+        let bytes = up_to_limit(offset, bytes, limit)?;
         match self.locked(ctx, &inode, &mut data).write_locked(offset, bytes) {
             Err(Error::NoSpace) if !self.writing.writes_short() => {}
             other => return other,
@@ -66,6 +68,14 @@ impl Files {
             }
         }
         Ok(done)
+    }
+
+    /// Writes the whole content of an inode that holds the value of an attribute, and has it placed.
+    pub(crate) fn write_value(&self, ctx: &OpContext, inode: &Arc<Inode>, bytes: &[u8]) -> Result<()> {
+        let mut data = inode.write_child();
+        let mut value = self.locked(ctx, inode, &mut data);
+        value.write_locked(0, bytes).and_then(|done| all_or_none(done, bytes))?;
+        value.write_back()
     }
 
     /// See [`crate::FileSystem::append`].
@@ -270,6 +280,20 @@ impl Files {
             _ => counted,
         };
         blocks.min(u64::from(u32::MAX)) << bits
+    }
+}
+
+/// What of a write that may be short lies below the largest size of its file.
+///
+/// # Errors
+/// [`Error::FileTooLarge`] when nothing does.
+pub(super) fn up_to_limit(offset: u64, bytes: &[u8], limit: u64) -> Result<&[u8]> {
+    match limit.checked_sub(offset) {
+        None | Some(0) if !bytes.is_empty() => Err(Error::FileTooLarge),
+        room => {
+            let room = room.unwrap_or(0).min(u64_from_usize(bytes.len()));
+            Ok(&bytes[..usize_from_u64(room)])
+        }
     }
 }
 

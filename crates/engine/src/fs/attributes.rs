@@ -109,7 +109,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for immutable and append-only files;
-    /// [`Error::NotSupported`] for permissions where the access control list lies in an inode of its own; as
+    /// [`Error::NoSpace`] for permissions where the access control list lies in an inode of its own; as
     /// [`FileSystem::attributes`].
     pub fn set_attributes(&self, ctx: &OpContext, inode: InodeNr, changes: &SetAttributes) -> Result<()> {
         if [changes.accessed, changes.modified].into_iter().flatten().any(|time| time.nanoseconds >= SECOND) {

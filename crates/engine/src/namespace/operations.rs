@@ -9,6 +9,7 @@ use crate::directories::DirEntry;
 use crate::inode::Inode;
 use crate::namespace::Namespace;
 use crate::volume::NewInode;
+use crate::xattr::Inherited;
 use crate::{Error, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
@@ -83,17 +84,35 @@ impl Namespace {
         check_new_name(name)?;
         let parent = self.directory(parent)?;
         let _alone = parent.write();
-        let handle = self.volume.begin(ctx, CREDITS)?;
+        let inherited = self.xattrs.inherit(ctx, &parent, new)?;
+        let made = self.create_in(ctx, &parent, name, &inherited, target);
+        if made.is_err() {
+            self.xattrs.abandon_inherited(ctx, &inherited)?;
+        }
+        made
+    }
+
+    /// [`Self::create_with`] in one transaction. The caller holds the parent's content.
+    fn create_in(
+        &self,
+        ctx: &OpContext,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        inherited: &Inherited,
+        target: Option<&[u8]>,
+    ) -> Result<InodeNr> {
+        let new = inherited.new_inode();
+        let handle = self.volume.begin(ctx, CREDITS + inherited.credits())?;
         self.volume.inodes.encode_waiting(&handle);
         let mut dir = parent.core_mut();
-        self.check_may_name(&parent, &dir, name)?;
+        self.check_may_name(parent, &dir, name)?;
         let directory = new.kind == FileType::Directory;
         if directory {
             self.check_dir_links(&dir)?;
         }
-        self.volume.inodes.join_inode(&handle, &parent, &mut dir)?;
+        self.volume.inodes.join_inode(&handle, parent, &mut dir)?;
         let inode = self.volume.new_inode(ctx, &handle, (parent.number(), &mut dir), Some(name), new)?;
-        let made = self.fill_and_enter(ctx, &handle, (&parent, &mut dir), &inode, name, target);
+        let made = self.fill_and_enter(ctx, &handle, (parent, &mut dir), (&inode, inherited), (name, target));
         if let Err(error) = made {
             let undone = self.undo_creation(ctx, &handle, &inode);
             self.volume.apply(undone)?;
@@ -112,12 +131,12 @@ impl Namespace {
         ctx: &OpContext,
         handle: &crate::txn::Handle<'_>,
         (parent, dir): (&Arc<Inode>, &mut crate::inode::InodeCore),
-        inode: &Arc<Inode>,
-        name: &[u8],
-        target: Option<&[u8]>,
+        (inode, inherited): (&Arc<Inode>, &Inherited),
+        (name, target): (&[u8], Option<&[u8]>),
     ) -> Result<()> {
         let directory = inode.kind() == FileType::Directory;
         let mut core = inode.core_mut_child();
+        self.xattrs.give_inherited(ctx, handle, (inode, &mut core), inherited)?;
         if directory {
             self.directories.format_directory(ctx, handle, inode, &mut core, parent.number())?;
         }
@@ -132,7 +151,7 @@ impl Namespace {
         Ok(())
     }
 
-    fn undo_creation(
+    pub(super) fn undo_creation(
         &self,
         ctx: &OpContext,
         handle: &crate::txn::Handle<'_>,
@@ -141,6 +160,7 @@ impl Namespace {
         {
             let mut core = inode.core_mut_child();
             self.mapping.remove_and_free(ctx, handle, inode, &mut core, 0..u32::MAX)?;
+            self.xattrs.take_back(handle, inode, &mut core)?;
         }
         self.volume.unmake_inode(ctx, handle, inode)
     }

@@ -1,11 +1,14 @@
 //! Files without a name (`O_TMPFILE`): orphans from the start, until [`FileSystem::link`] gives them a name.
 
+use crate::inode::Inode;
 use crate::namespace::Namespace;
 use crate::volume::NewInode;
+use crate::xattr::Inherited;
 use crate::{OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_sync::Ordering;
+use std::sync::Arc;
 
 /// Metadata blocks that making an inode may change.
 const CREDITS: usize = 16;
@@ -20,13 +23,36 @@ impl Namespace {
     ) -> Result<InodeNr> {
         let parent = self.directory(parent)?;
         let _alone = parent.write();
-        let handle = self.volume.begin(ctx, CREDITS)?;
+        let new = NewInode { kind: FileType::Regular, permissions, device: None };
+        let inherited = self.xattrs.inherit(ctx, &parent, &new)?;
+        let made = self.create_unnamed_in(ctx, &parent, &inherited);
+        if made.is_err() {
+            self.xattrs.abandon_inherited(ctx, &inherited)?;
+        }
+        made
+    }
+
+    /// [`Self::create_unnamed`] in one transaction. The caller holds the parent's content.
+    fn create_unnamed_in(
+        &self,
+        ctx: &OpContext,
+        parent: &Arc<Inode>,
+        inherited: &Inherited,
+    ) -> Result<InodeNr> {
+        let handle = self.volume.begin(ctx, CREDITS + inherited.credits())?;
         let mut dir = parent.core_mut();
         dir.check_alive(parent.number())?;
         dir.check_may_enter()?;
-        let new = NewInode { kind: FileType::Regular, permissions, device: None };
-        self.volume.inodes.join_inode(&handle, &parent, &mut dir)?;
-        let inode = self.volume.new_inode(ctx, &handle, (parent.number(), &mut dir), None, &new)?;
+        self.volume.inodes.join_inode(&handle, parent, &mut dir)?;
+        let new = inherited.new_inode();
+        let inode = self.volume.new_inode(ctx, &handle, (parent.number(), &mut dir), None, new)?;
+        let given =
+            self.xattrs.give_inherited(ctx, &handle, (&inode, &mut inode.core_mut_child()), inherited);
+        if let Err(error) = given {
+            let undone = self.undo_creation(ctx, &handle, &inode);
+            self.volume.apply(undone)?;
+            return Err(error);
+        }
         let mut core = inode.core_mut_child();
         debug_assert_eq!(core.links(), 0, "inode {} is new and has names", inode.number());
         core.nameable = true;

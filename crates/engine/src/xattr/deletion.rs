@@ -21,7 +21,8 @@ impl Xattrs {
 
     /// As [`Self::delete_if_unused`], but for the attribute values in inodes that it leaves without a reference.
     fn delete_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<Vec<Arc<Inode>>> {
-        let mut data = inode.write();
+        // It has no name: whoever holds the content of its directory or its owner may wait for it.
+        let mut data = inode.write_child();
         {
             let core = inode.core();
             if core.deleted || core.links() > 0 || inode.opens.load(Ordering::Acquire) > 0 {

@@ -9,12 +9,14 @@ use crate::cache::Buffer;
 use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
 use crate::xattr::Xattrs;
-use crate::{NewInode, OpContext, Result};
+use crate::{Error, NewInode, OpContext, Result};
 use blockyard_disk::checksum::crc32c_raw;
 use blockyard_disk::checksum::object::ea_inode_hash;
 use blockyard_disk::inode::{FileType, InodeFlags};
-use blockyard_disk::num::{low32, u32_from_usize};
-use blockyard_disk::xattr::{AttributeList, Value, entry_hash_of_inode_value};
+use blockyard_disk::num::{low32, u32_from_usize, usize_from_u32};
+use blockyard_disk::xattr::{
+    Attribute, AttributeList, Value, entry_hash_of_inode_value, entry_hash_of_inode_value_signed,
+};
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat, InodeNr, Timestamp};
 use blockyard_sync::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,13 +71,50 @@ impl Xattrs {
         let block = places.block.iter().flat_map(|(_, list)| values_of(list));
         for number in values_of(&places.in_inode).chain(block) {
             let value = self.volume.inodes.inode(InodeNr::new(number))?;
-            if number == inode.number().raw() || !value.core_child().flags().contains(InodeFlags::EA_INODE) {
+            if number == inode.number().raw() || !value.core_of_value().flags().contains(InodeFlags::EA_INODE)
+            {
                 return Err(Corruption::new(CorruptionKind::XattrValueInode).in_inode(inode.number()).into());
             }
             let table = self.volume.inodes.table_of(InodeNr::new(number))?.0;
             held.0.insert(number, (value, table));
         }
         Ok(held)
+    }
+
+    /// The value of an attribute of `owner`. One that lies in an inode must be what was put there, as for Linux (observed on
+    /// 6.18): the size and both hashes say so. Values of before there were hashes name their owner instead.
+    pub(super) fn value_of(&self, owner: &Arc<Inode>, attribute: &Attribute) -> Result<Vec<u8>> {
+        let (number, size, entry_hash) = match &attribute.value {
+            Value::Bytes(bytes) => return Ok(bytes.clone()),
+            Value::Inode { inode, size, entry_hash } => (*inode, *size, *entry_hash),
+        };
+        let damaged = || Corruption::new(CorruptionKind::XattrValueInode).in_inode(owner.number());
+        if number == owner.number().raw() || number < self.volume.sb.first_inode().raw() {
+            return Err(damaged().into());
+        }
+        let generation = owner.core().slot.raw().i_generation.get();
+        let holder = self.volume.inodes.inode(InodeNr::new(number)).map_err(|error| match error {
+            Error::StaleInode(_) => damaged().into(),
+            other => other,
+        })?;
+        let content = holder.read_value();
+        let core = holder.core_of_value();
+        if !core.flags().contains(InodeFlags::EA_INODE) || core.size != u64::from(size) {
+            return Err(damaged().into());
+        }
+        let mut bytes = vec![0; usize_from_u32(size)];
+        self.files.read_content(&holder, &content, &core, 0, &mut bytes)?;
+        let hash = self.value_hash(&bytes);
+        let name = &attribute.name;
+        let is_entrys = [entry_hash_of_inode_value, entry_hash_of_inode_value_signed]
+            .iter()
+            .any(|hash_of| hash_of(name, hash) == entry_hash);
+        let raw = core.slot.raw();
+        if is_entrys && raw.i_atime.get() == hash {
+            return Ok(bytes);
+        }
+        let names_owner = raw.i_mtime.get() == owner.number().raw() && raw.i_generation.get() == generation;
+        if names_owner { Ok(bytes) } else { Err(damaged().into()) }
     }
 
     /// One reference more for each value. The owner's core is held.
@@ -86,7 +125,7 @@ impl Xattrs {
         values: impl IntoIterator<Item = u32>,
     ) -> Result<()> {
         for value in values.into_iter().filter_map(|number| held.find(number)) {
-            let mut core = value.core_mut_child();
+            let mut core = value.core_mut_of_value();
             self.volume.inodes.join_inode(handle, value, &mut core)?;
             let count = references(&core) + 1;
             set_references(&mut core, count);
@@ -104,7 +143,7 @@ impl Xattrs {
     ) -> Result<Vec<Arc<Inode>>> {
         let mut unused = Vec::new();
         for value in values.into_iter().filter_map(|number| held.find(number)) {
-            let mut core = value.core_mut_child();
+            let mut core = value.core_mut_of_value();
             self.volume.inodes.join_inode(handle, value, &mut core)?;
             let count = references(&core).saturating_sub(1);
             set_references(&mut core, count);
@@ -146,7 +185,8 @@ impl Xattrs {
     }
 
     /// Writes a value into an inode of its own, which has no reference yet: an orphan, in use until
-    /// [`Self::adopt_value`] or [`Self::abandon_value`]. No lock is held.
+    /// [`Self::adopt_value`] or [`Self::abandon_value`]. The caller holds no handle, and of content at most that of the owner or,
+    /// for one that is still to be made, of its directory.
     pub(super) fn make_value(&self, ctx: &OpContext, owner: &Arc<Inode>, bytes: &[u8]) -> Result<Arc<Inode>> {
         let value = {
             let handle = self.volume.begin(ctx, CREDITS + 4)?;
@@ -155,7 +195,7 @@ impl Xattrs {
             self.volume.inodes.join_inode(&handle, owner, &mut core)?;
             let new = NewInode { kind: FileType::Regular, permissions: 0o600, device: None };
             let value = self.volume.new_inode(ctx, &handle, (owner.number(), &mut core), None, &new)?;
-            let mut inner = value.core_mut_child();
+            let mut inner = value.core_mut_of_value();
             let flags = inner.flags().intersection(InodeFlags::EXTENTS);
             inner.slot.raw_mut().set_flags(flags);
             value.opens.store(1, Ordering::Release);
@@ -163,11 +203,7 @@ impl Xattrs {
             drop(inner);
             value
         };
-        let written = self
-            .files
-            .write(ctx, value.number(), 0, bytes)
-            .and_then(|()| self.files.write_back_file(ctx, value.number()));
-        match written {
+        match self.files.write_value(ctx, &value, bytes) {
             Ok(()) => Ok(value),
             Err(error) => {
                 self.abandon_value(ctx, &value)?;
@@ -207,7 +243,7 @@ impl Xattrs {
         owner: &InodeCore,
         FreshValue { inode: value, hash }: FreshValue<'_>,
     ) -> Result<()> {
-        let mut core = value.core_mut_child();
+        let mut core = value.core_mut_of_value();
         self.volume.inodes.join_inode(handle, value, &mut core)?;
         debug_assert_eq!(core.links(), 0, "value {} has a reference already", value.number());
         let flags = core.flags().union(InodeFlags::EA_INODE);

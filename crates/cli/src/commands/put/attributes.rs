@@ -35,7 +35,14 @@ impl Copy<'_, '_> {
     ) -> Result<()> {
         let (fs, ctx) = (&self.volume.fs, &self.volume.ctx);
         if !self.args.no_xattrs {
-            for (name, value) in host::xattrs(source, links)? {
+            let attributes = host::xattrs(source, links)?;
+            // A list that it took over of its directory is none of the source.
+            for name in fs.xattr_names(inode).at(path)?.iter().filter(|name| is_access_list(name)) {
+                if attributes.iter().all(|(kept, _)| kept != name) {
+                    fs.remove_xattr(ctx, inode, name).at(path)?;
+                }
+            }
+            for (name, value) in attributes {
                 match fs.set_xattr(ctx, inode, &name, &value, XattrMode::Set) {
                     // Attributes of other file systems mean nothing in this one.
                     Err(Error::NotSupported(_)) => self.left_out.attributes += 1,
@@ -87,6 +94,11 @@ impl Copy<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// Whether an attribute is an access control list, which a new inode may have from its directory.
+fn is_access_list(name: &[u8]) -> bool {
+    name.starts_with(b"system.posix_acl_")
 }
 
 /// What to know and do when an attribute cannot be set.

@@ -1,0 +1,404 @@
+//! What adversaries found in attributes, access control lists and their inheritance, each in its smallest form, with one line
+//! of story; a kernel mount says what is right.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/image.rs"]
+mod support;
+#[path = "support/trial.rs"]
+mod trial;
+
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::device_number::DeviceNumber;
+use blockyard_disk::inode::FileType;
+use blockyard_disk::{CorruptionKind, InodeNr};
+use blockyard_engine::{Error, FileSystem, NewInode, OpenOptions, SetAttributes, XattrMode};
+use blockyard_testkit::{LoopMount, require};
+use rustix::fs::{Mode, OFlags, XattrFlags, getxattr, lsetxattr};
+use std::path::Path;
+use std::sync::Arc;
+use support::{ROOT, context, directory, file};
+use trial::{FILE, debugged, ext4, formatted, fresh, full, judge, open_on};
+
+const ACCESS: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
+
+/// A list as system calls give it; entries are a tag, permissions and whose they are.
+fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut value = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        value.extend(u16::to_le_bytes(*tag));
+        value.extend(u16::to_le_bytes(*permissions));
+        value.extend(u32::to_le_bytes(*id));
+    }
+    value
+}
+
+/// A list of owner, owning group, mask and others with so many named users.
+fn list_of(users: u32, [owner, group, mask, others]: [u16; 4]) -> Vec<u8> {
+    let none = u32::MAX;
+    let mut entries = vec![(1, owner, none)];
+    entries.extend((0..users).map(|user| (2, 6, 1000 + user)));
+    entries.extend([(4, group, none), (16, mask, none), (32, others, none)]);
+    list(&entries)
+}
+
+/// The device as a file.
+fn saved(device: &MemoryDevice, scratch: &Path) -> std::path::PathBuf {
+    let image = scratch.join("image");
+    device.save(&image).unwrap();
+    image
+}
+
+/// What names of a directory have: mode and both lists.
+type Seen = Vec<(String, u16, Option<Vec<u8>>, Option<Vec<u8>>)>;
+
+fn seen(fs: &FileSystem, dir: &str) -> Seen {
+    let dir = fs.lookup(ROOT, dir.as_bytes()).unwrap();
+    let mut found = Vec::new();
+    fs.read_dir(dir, 0, |entry| {
+        found.push((String::from_utf8(entry.name).unwrap(), entry.inode));
+        true
+    })
+    .unwrap();
+    found.retain(|(name, _)| name != "." && name != "..");
+    found.sort();
+    let of = |(name, inode): (String, InodeNr)| {
+        let value = |name: &str| fs.xattr(inode, name.as_bytes()).ok();
+        (name, fs.attributes(inode).unwrap().permissions, value(ACCESS), value(DEFAULT))
+    };
+    found.into_iter().map(of).collect()
+}
+
+const KINDS: [FileType; 7] = [
+    FileType::Regular,
+    FileType::Directory,
+    FileType::Fifo,
+    FileType::Socket,
+    FileType::CharDevice,
+    FileType::BlockDevice,
+    FileType::Symlink,
+];
+
+const MODES: [u16; 4] = [0o666, 0o777, 0o640, 0o4755];
+
+/// One of each kind, with each mode, made by us.
+fn make_ours(fs: &FileSystem, dir: InodeNr) {
+    for (number, kind) in KINDS.into_iter().enumerate() {
+        for permissions in MODES {
+            let name = format!("{number}-{permissions:o}");
+            if kind == FileType::Symlink {
+                fs.symlink(&context(), dir, name.as_bytes(), b"target").unwrap();
+                continue;
+            }
+            let device = matches!(kind, FileType::CharDevice | FileType::BlockDevice)
+                .then_some(DeviceNumber { major: 1, minor: 3 });
+            // mkdir takes no set-user-id bit.
+            let permissions = if kind == FileType::Directory { permissions & 0o1777 } else { permissions };
+            let new = NewInode { kind, permissions, device };
+            fs.create(&context(), dir, name.as_bytes(), &new).unwrap();
+        }
+    }
+    for permissions in MODES {
+        let inode = fs.create_unnamed(&context(), dir, permissions).unwrap();
+        fs.link(&context(), inode, dir, format!("unnamed-{permissions:o}").as_bytes()).unwrap();
+        fs.release_inode(&context(), inode, true).unwrap();
+    }
+}
+
+/// The same, made by the kernel.
+fn make_kernels(dir: &Path) {
+    use rustix::fs::{AtFlags, CWD, mkdirat, mknodat};
+    let mode = |permissions: u16| Mode::from_raw_mode(permissions.into());
+    for (number, kind) in KINDS.into_iter().enumerate() {
+        for permissions in MODES {
+            let path = dir.join(format!("{number}-{permissions:o}"));
+            let node =
+                |kind| mknodat(CWD, &path, kind, mode(permissions), rustix::fs::makedev(1, 3)).unwrap();
+            match kind {
+                FileType::Directory => mkdirat(CWD, &path, mode(permissions)).unwrap(),
+                FileType::Symlink => std::os::unix::fs::symlink("target", &path).unwrap(),
+                FileType::Regular => node(rustix::fs::FileType::RegularFile),
+                FileType::Fifo => node(rustix::fs::FileType::Fifo),
+                FileType::Socket => node(rustix::fs::FileType::Socket),
+                FileType::CharDevice => node(rustix::fs::FileType::CharacterDevice),
+                FileType::BlockDevice => node(rustix::fs::FileType::BlockDevice),
+            }
+        }
+    }
+    for permissions in MODES {
+        let file = rustix::fs::open(dir, OFlags::TMPFILE | OFlags::RDWR, mode(permissions)).unwrap();
+        let path = dir.join(format!("unnamed-{permissions:o}"));
+        rustix::fs::linkat(&file, "", CWD, path, AtFlags::EMPTY_PATH).unwrap();
+    }
+}
+
+/// New inodes took nothing of their directory's default list; each kind on each size of inode, lists of all sizes.
+#[test]
+fn default_lists_are_inherited_as_by_linux() {
+    if !require(&["root", "e2fsck"]) {
+        return;
+    }
+    // The kernel makes nodes with the mask of the process.
+    rustix::process::umask(Mode::empty());
+    let none = u32::MAX;
+    let lists = [
+        ("plain", list(&[(1, 7, none), (4, 5, none), (32, 1, none)])),
+        ("named", list_of(1, [7, 5, 7, 5])),
+        ("masked", list_of(1, [6, 4, 2, 0])),
+        ("mask-only", list(&[(1, 7, none), (4, 5, none), (16, 5, none), (32, 1, none)])),
+        ("block", list_of(30, [7, 5, 6, 4])),
+        ("inode", list_of(300, [7, 5, 6, 4])),
+    ];
+    let scratch = tempfile::tempdir().unwrap();
+    for (features, size) in [("", 256), ("", 128), ("ea_inode", 256), ("ea_inode", 128), ("inline_data", 256)]
+    {
+        let options = ext4(1024).features(features).inode_size(size).inodes(4096);
+        let base = Arc::new(formatted(&options, 32 << 20));
+        let fs = open_on(&base, OpenOptions::default());
+        let mut dirs = Vec::new();
+        for (name, value) in &lists {
+            let dir = directory(&fs, ROOT, name);
+            if fs.set_xattr(&context(), dir, DEFAULT.as_bytes(), value, XattrMode::Set).is_ok() {
+                dirs.push(*name);
+            }
+        }
+        assert_eq!(dirs.len(), if features == "ea_inode" { 6 } else { 5 }, "{features}");
+        let changes = SetAttributes { permissions: Some(0o2755), ..SetAttributes::default() };
+        let named = fs.lookup(ROOT, b"named").unwrap();
+        fs.set_attributes(&context(), named, &changes).unwrap();
+        fs.close(&context()).unwrap();
+        let image = saved(&base, scratch.path());
+        {
+            let mount = LoopMount::new(&image, "").unwrap();
+            dirs.iter().for_each(|dir| make_kernels(&mount.path().join(dir)));
+        }
+        let kernels = Arc::new(MemoryDevice::load(&image).unwrap());
+        let ours = Arc::new(base.duplicate());
+        let fs = open_on(&ours, OpenOptions::default());
+        dirs.iter().for_each(|dir| make_ours(&fs, fs.lookup(ROOT, dir.as_bytes()).unwrap()));
+        let theirs = open_on(&kernels, OpenOptions::default());
+        for dir in &dirs {
+            let (ours, theirs) = (seen(&fs, dir), seen(&theirs, dir));
+            assert_eq!(ours.len(), theirs.len());
+            for (ours, theirs) in ours.iter().zip(&theirs) {
+                assert_eq!(ours, theirs, "{features} {size} {dir}");
+            }
+        }
+        // Each list goes with its inode.
+        for dir in &dirs {
+            let parent = fs.lookup(ROOT, dir.as_bytes()).unwrap();
+            for (name, ..) in seen(&fs, dir) {
+                let inode = fs.lookup(parent, name.as_bytes()).unwrap();
+                match fs.attributes(inode).unwrap().kind {
+                    FileType::Directory => fs.rmdir(&context(), parent, name.as_bytes()).unwrap(),
+                    _ => fs.unlink(&context(), parent, name.as_bytes()).unwrap(),
+                }
+            }
+        }
+        judge(fs, &ours);
+    }
+}
+
+/// What finds no room takes back what it inherited.
+#[test]
+fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
+    for (features, users) in [("", 30), ("ea_inode", 300)] {
+        let (device, fs) = fresh(&full().features(features).inodes(4096), 8 << 20);
+        let dir = directory(&fs, ROOT, "d");
+        fs.set_xattr(&context(), dir, DEFAULT.as_bytes(), &list_of(users, [7, 5, 6, 4]), XattrMode::Set)
+            .unwrap();
+        let filler = file(&fs, ROOT, FILE);
+        let mut at = 0;
+        while let Ok(done) = fs.write_some(&context(), filler, at, &[1; 65_536]) {
+            at += u64::try_from(done).unwrap();
+        }
+        fs.sync(&context()).unwrap();
+        let (mut made, mut refused) = (0, 0);
+        for number in 0..400 {
+            // A little room each time: for some of what a name takes.
+            let size = fs.attributes(filler).unwrap().size;
+            fs.truncate(&context(), filler, size - 1024).unwrap();
+            fs.commit(&context()).unwrap();
+            let kind = if number % 2 == 0 { FileType::Directory } else { FileType::Regular };
+            let new = NewInode { kind, permissions: 0o777, device: None };
+            match fs.create(&context(), dir, format!("a-long-name-of-number-{number}").as_bytes(), &new) {
+                Ok(_) => made += 1,
+                Err(Error::NoSpace) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+            assert!(!fs.has_failed());
+        }
+        assert!(made > 20 && refused > 20, "{made} made, {refused} refused");
+        judge(fs, &device);
+    }
+}
+
+/// Modes did not change where the access list lies in an inode of its own; Linux changes both.
+#[test]
+fn a_mode_changes_with_a_list_in_an_inode_of_its_own() {
+    if !require(&["root", "e2fsck"]) {
+        return;
+    }
+    let (device, fs) = fresh(&ext4(1024).features("ea_inode"), 32 << 20);
+    let inode = file(&fs, ROOT, FILE);
+    fs.set_xattr(&context(), inode, ACCESS.as_bytes(), &list_of(300, [6, 6, 6, 0]), XattrMode::Set).unwrap();
+    assert_eq!(fs.attributes(inode).unwrap().permissions, 0o660);
+    fs.close(&context()).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let image = saved(&device, scratch.path());
+    let change = |permissions| SetAttributes { permissions: Some(permissions), ..SetAttributes::default() };
+    for permissions in [0o640, 0o4777, 0o4777, 0o600] {
+        let kernels = {
+            let mount = LoopMount::new(&image, "").unwrap();
+            let path = mount.path().join("file");
+            rustix::fs::chmod(&path, Mode::from_raw_mode(permissions.into())).unwrap();
+            let mut value = vec![0; 65_536];
+            let length = getxattr(&path, ACCESS, &mut value[..]).unwrap();
+            value.truncate(length);
+            value
+        };
+        let fs = open_on(&device, OpenOptions::default());
+        fs.set_attributes(&context(), inode, &change(permissions)).unwrap();
+        assert_eq!(fs.xattr(inode, ACCESS.as_bytes()).unwrap(), kernels);
+        assert_eq!(fs.attributes(inode).unwrap().permissions, permissions);
+        judge(fs, &device);
+    }
+}
+
+/// A short link of Linux whose attribute lies in an inode of its own was taken for one whose target lies in a block.
+#[test]
+fn a_short_link_with_a_value_in_an_inode_is_read() {
+    if !require(&["root", "mke2fs"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let image = scratch.path().join("image");
+    for features in ["ea_inode", "ea_inode,^extent,^64bit", "ea_inode,inline_data", "ea_inode,bigalloc"] {
+        support::make(&["-O", features], "32M", &image);
+        {
+            let mount = LoopMount::new(&image, "").unwrap();
+            for (name, length) in [("short", 5), ("most", 59), ("least", 60), ("long", 200)] {
+                let path = mount.path().join(name);
+                std::os::unix::fs::symlink("x".repeat(length), &path).unwrap();
+                lsetxattr(&path, "trusted.big", &[b'v'; 9000], XattrFlags::empty()).unwrap();
+            }
+        }
+        let device = Arc::new(MemoryDevice::load(&image).unwrap());
+        let fs = open_on(&device, OpenOptions::default());
+        let reader = blockyard_inspect::reader::Reader::open(Arc::<MemoryDevice>::clone(&device)).unwrap();
+        for (name, length) in [("short", 5), ("most", 59), ("least", 60), ("long", 200)] {
+            let inode = fs.lookup(ROOT, name.as_bytes()).unwrap();
+            assert_eq!(fs.read_link(inode).unwrap(), vec![b'x'; length], "{features} {name}");
+            assert_eq!(fs.xattr(inode, b"trusted.big").unwrap(), [b'v'; 9000]);
+            let target = reader.symlink_target(&reader.inode(inode).unwrap()).unwrap();
+            assert_eq!(target, vec![b'x'; length], "{features} {name}");
+        }
+        fs.unlink(&context(), ROOT, b"short").unwrap();
+        let most = fs.lookup(ROOT, b"most").unwrap();
+        fs.remove_xattr(&context(), most, b"trusted.big").unwrap();
+        for name in [b"least".as_slice(), b"long"] {
+            fs.unlink(&context(), ROOT, name).unwrap();
+        }
+        judge(fs, &device);
+    }
+}
+
+/// Damage to a value's inode, by debugfs, and whether Linux 6.18 gives the value all the same.
+const DAMAGES: [(&[&str], bool); 7] = [
+    (&[], true),
+    (&["set_inode_field <N> flags 0x80000"], false),
+    (&["set_inode_field <N> size 8999"], false),
+    (&["set_inode_field <N> size 10000"], false),
+    (&["set_inode_field <N> atime 0x12345678"], false),
+    // A value of before hashes were kept: it names its owner.
+    (
+        &[
+            "set_inode_field <N> atime 0x12345678",
+            "set_inode_field <N> mtime OWNER",
+            "set_inode_field <N> generation G",
+        ],
+        true,
+    ),
+    (
+        &[
+            "set_inode_field <N> atime 0x12345678",
+            "set_inode_field <N> mtime OWNER",
+            "set_inode_field <N> generation 1",
+        ],
+        false,
+    ),
+];
+
+/// An attribute whose entry was damaged gave the content of any file, and one whose value was damaged gave that.
+#[test]
+fn a_value_comes_from_an_inode_of_values_only_and_is_the_one_that_was_set() {
+    if !require(&["root", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let (base, fs) = fresh(&ext4(1024).features("ea_inode,^metadata_csum"), 32 << 20);
+    let owner = file(&fs, ROOT, FILE);
+    let other = file(&fs, ROOT, "other");
+    fs.write(&context(), other, 0, &[b's'; 9000]).unwrap();
+    fs.set_xattr(&context(), owner, b"user.large", &[b'v'; 9000], XattrMode::Set).unwrap();
+    let generation = fs.attributes(owner).unwrap().generation;
+    fs.close(&context()).unwrap();
+    let entry = place_of(&base, b"large\0");
+    let mut word = [0; 4];
+    base.read_at(entry - 12, &mut word).unwrap();
+    let value = u32::from_le_bytes(word);
+    let scratch = tempfile::tempdir().unwrap();
+    for (commands, is_given) in DAMAGES {
+        let commands: Vec<String> = commands
+            .iter()
+            .map(|command| command.replace("<N>", &format!("<{value}>")))
+            .map(|command| command.replace("OWNER", &owner.to_string()).replace('G', &generation.to_string()))
+            .collect();
+        assert_value(&debugged(&base, scratch.path(), &commands), is_given, &format!("{commands:?}"));
+    }
+    for (name, at, bytes) in [
+        ("another file", entry - 12, other.raw().to_le_bytes()),
+        ("the file itself", entry - 12, owner.raw().to_le_bytes()),
+        ("the journal", entry - 12, 8_u32.to_le_bytes()),
+        ("behind the last", entry - 12, 0x00ff_ffff_u32.to_le_bytes()),
+        ("another hash of the entry", entry - 4, 1_u32.to_le_bytes()),
+    ] {
+        let device = base.duplicate();
+        device.write_at(at, &bytes).unwrap();
+        assert_value(&device, false, name);
+    }
+}
+
+/// Where bytes stand.
+fn place_of(device: &MemoryDevice, bytes: &[u8]) -> u64 {
+    let mut all = vec![0; 32 << 20];
+    device.read_at(0, &mut all).unwrap();
+    u64::try_from(all.windows(bytes.len()).position(|found| found == bytes).unwrap()).unwrap()
+}
+
+/// Asserts that the kernel and we give the value of `user.large`, or both refuse it.
+fn assert_value(device: &MemoryDevice, is_given: bool, what: &str) {
+    let scratch = tempfile::tempdir().unwrap();
+    let image = saved(device, scratch.path());
+    {
+        let mount = LoopMount::new(&image, "ro").unwrap();
+        let mut value = vec![0; 65_536];
+        let found = getxattr(mount.path().join("file"), "user.large", &mut value[..]);
+        assert_eq!(found.is_ok(), is_given, "{what}: the kernel says {found:?}");
+    }
+    let fs = open_on(&Arc::new(device.duplicate()), OpenOptions::default());
+    let inode = fs.lookup(ROOT, FILE);
+    let found = inode.and_then(|inode| fs.xattr(inode, b"user.large"));
+    match found {
+        Ok(value) => assert!(is_given && value == [b'v'; 9000], "{what}: {} bytes", value.len()),
+        Err(Error::Corrupt(found)) => {
+            assert!(!is_given, "{what}: {found}");
+            let kind = found.kind;
+            assert!(
+                matches!(kind, CorruptionKind::XattrValueInode | CorruptionKind::InodeNumber),
+                "{what}: {kind:?}"
+            );
+        }
+        Err(error) => panic!("{what}: {error}"),
+    }
+}
