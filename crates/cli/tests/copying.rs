@@ -547,7 +547,7 @@ fn copies_have_the_access_lists_of_their_source() {
         std::fs::create_dir(&dir).unwrap();
         rustix::fs::lsetxattr(&dir, &names[1], &list, rustix::fs::XattrFlags::empty()).unwrap();
     }
-    done(&["put", "-q", "-r", &image, text(&tree), "/dir"]);
+    done(&["put", "-r", &image, text(&tree), "/dir"]);
     e2fsck_clean(Path::new(&image));
     let mount = LoopMount::new(Path::new(&image), "ro").unwrap();
     for name in ["tree", "tree/d", "tree/d/empty", "tree/d/7", "tree/mixed"] {

@@ -113,7 +113,8 @@ impl DirectoryStore for DirBlocks<'_> {
         }
         self.with_core(|core| {
             if core.map == InodeMap::Inline {
-                let bytes = self.directories.inline_directory(self.inode, core)?;
+                let layout = self.directories.dir_layout();
+                let bytes = self.directories.inline_directory(self.inode, core, layout)?;
                 return Ok(DirBlock::InInode(Rc::new(RefCell::new(bytes))));
             }
             self.directories.load_dir_block(self.inode, core, logical, role).map(DirBlock::Buffer)
@@ -229,9 +230,14 @@ impl Directories {
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         core: &mut InodeCore,
-        f: impl FnOnce(&mut Directory<'_, DirBlocks<'_>>) -> Result<R>,
+        mut f: impl FnMut(&mut Directory<'_, DirBlocks<'_>>) -> Result<R>,
     ) -> Result<R> {
-        let in_inode = self.block_of_inline(ctx, handle, inode, core)?;
+        if core.map == InodeMap::Inline {
+            if let Some(result) = self.change_in_inode((ctx, handle), inode, core, &mut f)? {
+                return Ok(result);
+            }
+            self.leave_inline_directory(ctx, handle, inode, core)?;
+        }
         let indexed = self.is_indexed(core);
         if !indexed && core.flags().contains(InodeFlags::INDEX) {
             // The file system lost `dir_index`: names go where the index was. As in Linux (observed on 6.18).
@@ -245,15 +251,12 @@ impl Directories {
                 inode,
                 core: CoreAccess::Alone(RefCell::new(core)),
                 change: Some((ctx, handle)),
-                in_inode: in_inode.clone(),
+                in_inode: None,
             };
             let mut directory = Directory::new(&store, &rules, indexed);
             let result = f(&mut directory);
             (result, directory.is_indexed())
         };
-        if let (Ok(_), Some(block)) = (&result, in_inode) {
-            self.put_back_inline(ctx, handle, inode, core, &block.borrow())?;
-        }
         if indexed_now && !indexed {
             let flags = core.flags() | InodeFlags::INDEX;
             core.slot.raw_mut().set_flags(flags);
@@ -418,62 +421,37 @@ impl Directories {
         Ok(BlockNr::new(physical))
     }
 
-    /// The block that stands for a directory in its inode while it changes; a directory whose block has no room for any name
-    /// more leaves its inode.
-    fn block_of_inline(
+    /// Changes a directory in its inode, by way of a block that has room for any name more. Gives `None`, and nothing has changed,
+    /// when what comes out has no room there.
+    fn change_in_inode<R>(
         &self,
-        ctx: &OpContext,
-        handle: &Handle<'_>,
+        change: (&OpContext, &Handle<'_>),
         inode: &Arc<Inode>,
         core: &mut InodeCore,
-    ) -> Result<Option<Rc<RefCell<Vec<u8>>>>> {
-        if core.map != InodeMap::Inline {
-            return Ok(None);
-        }
-        let block = self.inline_directory(inode, core)?;
-        let capacity = usize_from_u64(core.size) + 2 * DirLayout::entry_len(2);
-        if capacity + DirLayout::entry_len(dirblock::NAME_LEN_MAX) <= self.dir_layout().usable() {
-            return Ok(Some(Rc::new(RefCell::new(block))));
-        }
-        self.leave_inline_directory(ctx, handle, inode, core, &block)?;
-        Ok(None)
-    }
-
-    /// Puts the entries of a directory that has changed back into its inode, as Linux does while there is room there; where
-    /// there is none, into a block. On an error nothing has changed.
-    fn put_back_inline(
-        &self,
-        ctx: &OpContext,
-        handle: &Handle<'_>,
-        inode: &Arc<Inode>,
-        core: &mut InodeCore,
-        block: &[u8],
-    ) -> Result<()> {
-        let damaged = |kind: CorruptionKind| Corruption::new(kind).in_inode(inode.number());
-        let area_at = core.slot.bytes().len() - core.slot.attribute_area().len();
-        let mut list = AttributeList::parse(core.slot.attribute_area(), Home::Inode)
-            .map_err(|defect| damaged(defect.into()))?;
-        let tail_len = match list.find(XATTR_INDEX, XATTR_NAME).map(|attribute| &attribute.value) {
-            Some(Value::Bytes(bytes)) => bytes.len(),
-            _ => 0,
+        f: &mut impl FnMut(&mut Directory<'_, DirBlocks<'_>>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let names = usize_from_u64(core.size) + 2 * DirLayout::entry_len(2);
+        let roomy = (names + DirLayout::entry_len(dirblock::NAME_LEN_MAX)).next_multiple_of(4);
+        let block_size = roomy.max(self.volume.block_size());
+        let layout = DirLayout { block_size, tail: false, ..self.dir_layout() };
+        let rules = DirectoryRules { layout, ..self.dir_rules() };
+        let block = Rc::new(RefCell::new(self.inline_directory(inode, core, layout)?));
+        let result = {
+            let store = DirBlocks {
+                directories: self,
+                inode,
+                core: CoreAccess::Alone(RefCell::new(core)),
+                change: Some(change),
+                in_inode: Some(Rc::clone(&block)),
+            };
+            f(&mut Directory::new(&store, &rules, false))?
         };
-        let packed = inline_data::pack_dir(block, self.dir_layout(), tail_len)
-            .map_err(|defect| damaged(defect.into()))?;
-        let Some(inline_data::PackedDir { head, tail }) = packed else {
-            return self.leave_inline_directory(ctx, handle, inode, core, block);
-        };
-        if tail_len > 0 {
-            let name = XATTR_NAME.to_vec();
-            list.set(Attribute { index: XATTR_INDEX, name, value: Value::Bytes(tail) });
-            let written = list.write_inode_area(&mut core.slot.bytes_mut()[area_at..]);
-            debug_assert!(written, "a list with a value of the same length fits where it was");
-        }
-        *core.root_mut() = head;
-        Ok(())
+        let is_back = put_back_inline(inode, core, &block.borrow(), layout)?;
+        Ok(is_back.then_some(result))
     }
 
     /// The entries of a directory that lies in its inode, as a linear block.
-    fn inline_directory(&self, inode: &Inode, core: &InodeCore) -> Result<Vec<u8>> {
+    fn inline_directory(&self, inode: &Inode, core: &InodeCore, layout: DirLayout) -> Result<Vec<u8>> {
         let damaged = |kind: CorruptionKind| Corruption::new(kind).in_inode(inode.number());
         let list = AttributeList::parse(core.slot.attribute_area(), Home::Inode)
             .map_err(|defect| damaged(defect.into()))?;
@@ -481,30 +459,29 @@ impl Directories {
             Some(Value::Bytes(bytes)) => bytes.as_slice(),
             _ => &[],
         };
-        let mut block = vec![0; self.volume.block_size()];
+        let mut block = vec![0; layout.block_size];
         InlineData { head: core.root(), tail }
-            .convert_dir(inode.number().raw(), &mut block, self.dir_layout())
+            .convert_dir(inode.number().raw(), &mut block, layout)
             .map_err(|defect| damaged(defect.into()))?;
         Ok(block)
     }
 
-    /// Moves a directory out of its inode into a block of these bytes.
+    /// Moves a directory out of its inode into a block.
     fn leave_inline_directory(
         &self,
         ctx: &OpContext,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         core: &mut InodeCore,
-        bytes: &[u8],
     ) -> Result<()> {
-        debug_assert_eq!(bytes.len(), self.volume.block_size(), "one block");
+        let bytes = self.inline_directory(inode, core, self.dir_layout())?;
         let (slot, map, size) = (core.slot.clone(), core.map, usize_from_u64(core.size));
         self.files.clear_inline(core);
         core.set_size(0);
         match self.append_dir_blocks(ctx, handle, inode, core, 1) {
             Ok(blocks) => {
                 for (_, buffer) in blocks {
-                    buffer.write(|block| block.copy_from_slice(bytes));
+                    buffer.write(|block| block.copy_from_slice(&bytes));
                 }
                 Ok(())
             }
@@ -515,4 +492,27 @@ impl Directories {
             }
         }
     }
+}
+
+/// Puts the entries of a directory that has changed back into its inode, as Linux does while there is room there; gives whether
+/// there was.
+fn put_back_inline(inode: &Inode, core: &mut InodeCore, block: &[u8], layout: DirLayout) -> Result<bool> {
+    let damaged = |kind: CorruptionKind| Corruption::new(kind).in_inode(inode.number());
+    let area_at = core.slot.bytes().len() - core.slot.attribute_area().len();
+    let mut list = AttributeList::parse(core.slot.attribute_area(), Home::Inode)
+        .map_err(|defect| damaged(defect.into()))?;
+    let tail_len = match list.find(XATTR_INDEX, XATTR_NAME).map(|attribute| &attribute.value) {
+        Some(Value::Bytes(bytes)) => bytes.len(),
+        _ => 0,
+    };
+    let packed = inline_data::pack_dir(block, layout, tail_len).map_err(|defect| damaged(defect.into()))?;
+    let Some(inline_data::PackedDir { head, tail }) = packed else { return Ok(false) };
+    if tail_len > 0 {
+        let name = XATTR_NAME.to_vec();
+        list.set(Attribute { index: XATTR_INDEX, name, value: Value::Bytes(tail) });
+        let written = list.write_inode_area(&mut core.slot.bytes_mut()[area_at..]);
+        debug_assert!(written, "a list with a value of the same length fits where it was");
+    }
+    *core.root_mut() = head;
+    Ok(true)
 }

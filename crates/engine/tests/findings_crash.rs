@@ -317,3 +317,90 @@ fn who_looks_at_an_inode_without_links_deletes_nothing() {
     fs.close(&context()).unwrap();
     judge_image(&with_links(&device, 1));
 }
+
+/// A write-back that met one read error after it had written the data forgot the end of the file when its inode left memory:
+/// the next fsync was content with the old end.
+#[test]
+fn the_end_of_a_file_whose_write_back_failed_is_not_forgotten() {
+    let device = Arc::new(FaultyDevice::new(formatted(&ext4(1024), 64 << 20)));
+    let options = OpenOptions { inodes_max: 1, cache_bytes: 64 << 10, ..OpenOptions::default() };
+    let fs = open_on(&device, options);
+    let others: Vec<InodeNr> = (0..4000).map(|number| file(&fs, ROOT, format!("{number}"))).collect();
+    let inode = file(&fs, ROOT, FILE);
+    fs.write(&context(), inode, 0, &[3; 500]).unwrap();
+    fs.sync(&context()).unwrap();
+    let look_at_others = || others.iter().rev().for_each(|&other| assert!(fs.attributes(other).is_ok()));
+    // It grows inside of its block, so that only its end is to be told to the disk; its block of the inode table is not in memory.
+    fs.write(&context(), inode, 500, &[3; 500]).unwrap();
+    fs.commit(&context()).unwrap();
+    look_at_others();
+    let when = When::From(device.counts().reads + 1);
+    device.add(Fault { operation: Operation::Read, when, effect: Effect::Nothing });
+    let written = fs.fsync(&context(), inode);
+    assert!(matches!(written, Err(Error::Device(_))), "{written:?}, {:?}", device.counts());
+    device.heal();
+    look_at_others();
+    assert_eq!(content(&fs, inode), [3; 1000]);
+    fs.fsync(&context(), inode).unwrap();
+    // The power goes.
+    let after = open_on(&Arc::new(device.below().duplicate()), OpenOptions::default());
+    assert_eq!(content(&after, inode), [3; 1000]);
+    fs.close(&context()).unwrap();
+    judge_image(device.below());
+}
+
+/// A writer that was under the limit of dirty data was told that the data of another could not be written.
+#[test]
+fn a_writer_under_the_limit_is_not_told_of_others() {
+    let device = Arc::new(FaultyDevice::new(formatted(&ext4(4096), 256 << 20)));
+    let options = OpenOptions { dirty_data_bytes: 1 << 20, ..OpenOptions::default() };
+    let fs = open_on(&device, options);
+    let [refused, writer] = [b"refused".as_slice(), b"writer"].map(|name| file(&fs, ROOT, name));
+    fs.fallocate(&context(), refused, Fallocate::Allocate, 0, 900 << 10).unwrap();
+    // Its place is known by its content.
+    fs.write(&context(), refused, 0, &[0xA7; 4096]).unwrap();
+    fs.sync(&context()).unwrap();
+    let mut block = vec![0; 4096];
+    let place = (0..256 << 20).step_by(4096).find(|&at| {
+        device.read_at(at, &mut block).unwrap();
+        block == [0xA7; 4096]
+    });
+    let when = When::Touching(place.unwrap());
+    device.add(Fault { operation: Operation::Write, when, effect: Effect::Nothing });
+    fs.write(&context(), refused, 0, &vec![1; 800 << 10]).unwrap();
+    // Beside it the rest of the limit; each time it is reached the writer's own data makes room.
+    for number in 0..100 {
+        fs.write(&context(), writer, number * (100 << 10), &vec![2; 100 << 10]).unwrap();
+    }
+    fs.fsync(&context(), writer).unwrap();
+    assert!(fs.fsync(&context(), refused).is_err());
+}
+
+/// A superblock of which one sector is old or torn is refused by a mount and by us, whichever sector; check goes by a backup.
+#[test]
+fn a_torn_superblock_is_refused_by_name() {
+    let (base, fs) = fresh(&ext4(1024), 32 << 20);
+    file(&fs, ROOT, FILE);
+    fs.close(&context()).unwrap();
+    for sector in [0, 1] {
+        let device = Arc::new(base.duplicate());
+        let mut bytes = [0; 512];
+        device.read_at(1024 + sector * 512, &mut bytes).unwrap();
+        // Of another time: the time of the last write, or a field behind the first sector.
+        let field = if sector == 0 { 0x30 } else { 0x60 };
+        bytes[field] ^= 1;
+        device.write_at(1024 + sector * 512, &bytes).unwrap();
+        let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
+        let refused = FileSystem::open(shared, OpenOptions::default(), &context()).map(drop).unwrap_err();
+        let Error::Corrupt(found) = refused else { panic!("{refused}") };
+        assert_eq!(found.kind, blockyard_disk::CorruptionKind::SuperblockChecksum);
+        let report = blockyard_check::check(&*device, &blockyard_check::Options::default()).unwrap();
+        assert!(!report.findings.is_empty(), "a backup was taken");
+        if blockyard_testkit::require(&["root"]) {
+            let scratch = tempfile::tempdir().unwrap();
+            let image = scratch.path().join("image");
+            device.save(&image).unwrap();
+            assert!(blockyard_testkit::LoopMount::new(&image, "ro").is_err());
+        }
+    }
+}

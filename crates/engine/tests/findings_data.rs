@@ -137,7 +137,8 @@ fn a_large_file_of_logged_data_is_deleted_in_parts() {
 #[test]
 fn a_zero_range_on_a_full_image_leaves_zeroes() {
     let mut zeroed = 0;
-    for (spare, waiting) in (0..12).flat_map(|spare| [30, 45, 58].map(|waiting| (spare, waiting))) {
+    let spares = (0..12).chain((14..64).step_by(2));
+    for (spare, waiting) in spares.flat_map(|spare| [30, 45, 58].map(|waiting| (spare, waiting))) {
         let (device, fs) = fresh(&ext4(1024).features("^has_journal"), 4 << 20);
         let [inode, filler] = [FILE, b"filler"].map(|name| file(&fs, ROOT, name));
         // Written blocks with a hole behind each; data waits for the first of the holes.

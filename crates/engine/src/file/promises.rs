@@ -44,26 +44,36 @@ impl Wants {
     }
 }
 
+/// Where a promise comes from.
+#[derive(Clone, Copy)]
+struct Pools {
+    /// That of the data's clusters.
+    data: Pool,
+    /// That of the blocks of the mapping.
+    mapping: Pool,
+}
+
 impl LockedFile<'_> {
     /// Promises space to blocks that are about to become dirty; all or nothing. Where there is none, data is written
-    /// back, which shows what it really takes; this file's first.
+    /// back, which shows what it really takes; this file's first. What their mapping may need comes last from the file
+    /// system's own reserve, as the nodes do in Linux.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; those of write-back of this file.
     pub(crate) fn promise(&mut self, blocks: &Range<u32>) -> Result<()> {
         debug_assert!(!blocks.is_empty(), "a promise for no block");
         match self.promise_at_once(blocks) {
-            Err(Error::NoSpace)
-                if self.files.volume.space.delayed_clusters() > 0
-                    && self.files.volume.rules.promises == Promises::DataAndMapping =>
-            {
-                self.write_back()?;
-                // What others can not have written is told to who syncs them.
-                drop(self.files.write_back_others(self.ctx, || false));
-                self.promise_at_once(blocks)
-            }
-            other => other,
+            Err(Error::NoSpace) if self.files.volume.rules.promises == Promises::DataAndMapping => {}
+            other => return other,
         }
+        if self.files.volume.space.delayed_clusters() > 0 {
+            self.write_back()?;
+            // What others can not have written is told to who syncs them.
+            drop(self.files.write_back_others(self.ctx, || false));
+        }
+        let core = self.inode.core();
+        let wants = self.files.wants(self.inode, &core, self.data, blocks)?;
+        self.note_promise(&core, &wants, Pools { data: Pool::Ordinary, mapping: Pool::Reserve })
     }
 
     /// Whether a write that goes in pieces fits, apart from what its mapping takes, once all that waits is written back.
@@ -103,7 +113,7 @@ impl LockedFile<'_> {
                 // What has its place needs nodes only: those are what the file system's own reserve is for, or space that was
                 // allocated ahead could not be written when nothing else is left.
                 let pool = if wants.clusters.is_empty() { Pool::Reserve } else { Pool::Ordinary };
-                self.note_promise(&core, &wants, pool)
+                self.note_promise(&core, &wants, Pools { data: pool, mapping: pool })
             }
             Promises::Data => self.files.reserve_one_by_one(self.ctx, self.data, &wants),
             Promises::Nothing => Ok(()),
@@ -130,9 +140,18 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    fn note_promise(&mut self, core: &InodeCore, wants: &Wants, pool: Pool) -> Result<()> {
+    fn note_promise(&mut self, core: &InodeCore, wants: &Wants, pools: Pools) -> Result<()> {
         let mapping = self.files.missing_for_mapping(self.inode, core, self.data, wants);
-        self.files.volume.space.reserve(self.ctx, wants.clusters() + mapping, pool)?;
+        let data = wants.clusters();
+        let space = &self.files.volume.space;
+        if pools.data == pools.mapping {
+            space.reserve(self.ctx, data + mapping, pools.data)?;
+        } else {
+            // The data first: what it is refused the mapping must not have taken.
+            space.reserve(self.ctx, data, pools.data)?;
+            let reserved = space.reserve(self.ctx, mapping, pools.mapping);
+            reserved.inspect_err(|_| space.unreserve(self.ctx, data))?;
+        }
         wants.clusters.iter().for_each(|clusters| self.data.note_reserved(clusters.clone()));
         self.data.note_promised_to_mapping(mapping, wants.inserts);
         Ok(())
@@ -244,7 +263,7 @@ impl LockedFile<'_> {
         }
         self.data.note_amid();
         let wants = Wants { inserts: entries, ..Wants::default() };
-        self.note_promise(core, &wants, Pool::Reserve).is_ok()
+        self.note_promise(core, &wants, Pools { data: Pool::Reserve, mapping: Pool::Reserve }).is_ok()
     }
 
     /// Promises clusters for the dirty blocks that a range leaves over in the clusters at its ends: removing the range may

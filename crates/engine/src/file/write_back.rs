@@ -55,9 +55,13 @@ impl Files {
     /// Writes back, commits the transaction that `changed` names (see [`Inode::changed_in`]) if it is not durable, and
     /// flushes what no commit has flushed.
     fn make_durable(&self, ctx: &OpContext, inode: &Arc<Inode>, changed: &AtomicU64) -> Result<()> {
-        if self.volume.is_read_only() {
+        if self.volume.is_opened_read_only() {
+            // As in Linux: nothing can be waiting.
+            return Ok(());
+        }
+        if self.volume.has_failed() {
             self.volume.note_failure(ctx);
-            return self.volume.check_writable();
+            return Err(Error::ReadOnly);
         }
         {
             let mut data = inode.write();
@@ -88,6 +92,9 @@ impl Files {
 
     /// See [`crate::FileSystem::tick`].
     pub(crate) fn tick(&self, ctx: &OpContext) -> Result<()> {
+        if self.volume.is_opened_read_only() {
+            return Ok(());
+        }
         self.volume.check_writable()?;
         let written = self.write_back_until(
             ctx,
@@ -146,7 +153,14 @@ impl LockedFile<'_> {
         }
         self.write_back()?;
         let roomy = limit - limit / ROOM_SHARE;
-        if is_over(roomy) { self.files.write_back_others(self.ctx, || !is_over(roomy)) } else { Ok(()) }
+        if !is_over(roomy) {
+            return Ok(());
+        }
+        match self.files.write_back_others(self.ctx, || !is_over(roomy)) {
+            // The error of another file, for which this write need not wait.
+            Err(Error::Device(_)) if !is_over(limit) => Ok(()),
+            other => other,
+        }
     }
 }
 
