@@ -9,7 +9,7 @@ use blockyard_testkit::{coverage, full_matrix, require, seed};
 const SAMPLE: usize = 800;
 
 /// States of one workload on blocks of 64 KiB in the sample: images of them are large.
-const SAMPLE_OF_LARGE: usize = 2;
+const SAMPLE_OF_LARGE: usize = 6;
 
 /// Sizes of blocks that workloads run on.
 const BLOCKS: [u32; 3] = [1024, 4096, 65_536];
