@@ -12,6 +12,7 @@ mod apply;
 mod attributes;
 mod bitmaps;
 mod connect;
+mod constants;
 mod directory;
 mod editor;
 mod inode;

@@ -8,11 +8,13 @@ use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 
 use super::directory::{self, Change, Mending, Name, Writing};
 use super::editor::Editor;
+use super::inode;
 use super::log::Cost;
 use crate::code::Code;
 use crate::directories::Tree;
 use crate::facts::Facts;
 use crate::finding::{Finding, Site};
+use crate::superblock::is_hidden;
 
 /// What connectivity looks at.
 pub(crate) struct Connected<'a> {
@@ -119,6 +121,11 @@ pub(crate) fn attach(
     };
     let mut more: Vec<Name> = Vec::new();
     for &inode in lost {
+        if is_hidden(ed.volume(), InodeNr::new(inode)) {
+            // No directory may name it.
+            inode::clear(ed, InodeNr::new(inode), code)?;
+            continue;
+        }
         let kind = at.facts.kind(geometry, InodeNr::new(inode));
         let file_type = if ed.volume().dir_layout().file_types { kind.dirent_type() } else { 0 };
         more.push(Name { bytes: format!("#{inode}").into_bytes(), inode, file_type });

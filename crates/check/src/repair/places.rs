@@ -32,6 +32,17 @@ fn groups_with(before: &[Finding], codes: [Code; 2]) -> Vec<GroupNr> {
 /// Gives every inode table a place; true when some got one.
 pub(crate) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, DeviceError> {
     let groups = groups_with(before, [Code::INODE_TABLE_PLACE, Code::INODE_TABLE_CONFLICT]);
+    let first = GroupNr::new(0);
+    if !groups.contains(&first) && is_table_elsewhere(ed, before) {
+        let tries = ed.log.try_again(super::log::Tried::Table, InodeNr::new(0));
+        let found = if tries == 0 { find_root(ed) } else { None };
+        if let Some(place) = found {
+            put_table(ed, first, place)?;
+            let what = format!("inode table found at block {place}");
+            ed.add(Code::INODE_TABLE_PLACE, Site::group(first), Cost::Nothing, what);
+            return Ok(true);
+        }
+    }
     let mut placed = false;
     for group in groups {
         let site = Site::group(group);
@@ -42,19 +53,29 @@ pub(crate) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
             _ => None,
         };
         let Some(place) = found else { continue };
-        let mut desc = ed.volume().group_of(group).desc;
-        desc.set_inode_table(place);
-        // What else the descriptor says is as doubtful: the whole table is read.
-        let mut flags = desc.flags();
-        flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
-        desc.set_flags(flags | GroupFlags::ITABLE_ZEROED);
-        desc.set_itable_unused(0);
-        put_descriptor(ed, group, &desc)?;
+        put_table(ed, group, place)?;
         let (cost, what) = if tries == 0 { (Cost::Nothing, "found") } else { (Cost::Removed, "made empty") };
         ed.add(Code::INODE_TABLE_PLACE, site, cost, format!("inode table {what} at block {place}"));
         placed = true;
     }
     Ok(placed)
+}
+
+/// Whether the first descriptor is not to be believed, and its table begins without a root.
+fn is_table_elsewhere(ed: &Editor<'_, '_>, before: &[Finding]) -> bool {
+    let doubtful = groups_with(before, [Code::GROUP_CHECKSUM, Code::GROUP_CHECKSUM]);
+    doubtful.contains(&GroupNr::new(0)) && ed.slot(InodeNr::ROOT).is_ok_and(|slot| !is_root(ed, slot.bytes()))
+}
+
+/// Says in a descriptor where the table lies. What else it says is as doubtful: the whole table is read.
+fn put_table(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> Result<(), DeviceError> {
+    let mut desc = ed.volume().group_of(group).desc;
+    desc.set_inode_table(place);
+    let mut flags = desc.flags();
+    flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
+    desc.set_flags(flags | GroupFlags::ITABLE_ZEROED);
+    desc.set_itable_unused(0);
+    put_descriptor(ed, group, &desc)
 }
 
 /// Where the table of a group lies.
@@ -93,7 +114,8 @@ fn find_root(ed: &Editor<'_, '_>) -> Option<BlockNr> {
         let bytes = &mut buffer[..usize_from_u64(count << bits)];
         if volume.device.read_at(first << bits, bytes).is_ok() {
             for (block, bytes) in (first..).zip(bytes.chunks_exact(block_size)) {
-                if bytes.get(size..2 * size).is_some_and(|slot| is_root(ed, slot)) {
+                let root = bytes.get(size..2 * size).is_some_and(|slot| is_root(ed, slot));
+                if root && !is_in_journal(ed, bytes, BlockNr::new(block)) {
                     return Some(BlockNr::new(block));
                 }
             }
@@ -101,6 +123,15 @@ fn find_root(ed: &Editor<'_, '_>) -> Option<BlockNr> {
         first += count;
     }
     None
+}
+
+/// Whether a block that begins a table is a copy of one: it lies in the journal that its own inode 8 maps.
+fn is_in_journal(ed: &Editor<'_, '_>, table: &[u8], block: BlockNr) -> bool {
+    let size = usize::from(ed.volume().geometry.inode_size());
+    let at = usize_from_u32(InodeNr::JOURNAL.raw() - 1) * size;
+    let Some(slot) = table.get(at..at + size) else { return false };
+    let map = super::maps::read(ed, InodeNr::JOURNAL, InodeSlot::new(slot).raw());
+    map.runs.iter().any(|run| (run.physical..run.physical + run.length).contains(&block.raw()))
 }
 
 /// Whether a slot is the root's: a directory in use, with a right checksum, whose first block names it.

@@ -11,6 +11,7 @@ use zerocopy::little_endian::U16;
 
 use super::bitmaps;
 use super::connect::{self, Connected};
+use super::constants;
 use super::directory::{self, Change, Mending, Writing};
 use super::editor::{self, Editor};
 use super::inode::{self, Around};
@@ -132,20 +133,24 @@ impl Round<'_> {
         self.seal_primary(log)
     }
 
-    /// Without a backup: the primary superblock may be good but for magic and checksum. Its descriptors must say so.
+    /// Without a backup: the primary superblock may be good but for magic, checksum or a constant. Its descriptors must
+    /// say so.
     fn seal_primary(&self, log: &mut Log) -> Result<bool, Error> {
+        let size = self.device.size();
         editor::change_superblock(self.device, |sb| {
             sb.s_magic.set(MAGIC);
             sb.s_checksum_type = if sb.ro_compat().contains(RoCompat::METADATA_CSUM) { CRC32C } else { 0 };
+            constants::make_possible(sb, size);
         })?;
         let mut sink = Sink::default();
         let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else {
             return Ok(false);
         };
-        descriptors::load(&mut volume, &mut sink);
+        let sound = descriptors::load(&mut volume, &mut sink);
+        let usable = sound && superblock::check_values(&volume, &mut sink)?;
         let unsealed =
             sink.into_findings().iter().filter(|finding| finding.code == Code::GROUP_CHECKSUM).count();
-        if volume.groups.is_empty() || unsealed * 2 > volume.groups.len() {
+        if !usable || unsealed * 2 > volume.groups.len() {
             return Ok(false);
         }
         log.rewrite_all = RewriteAll::Yes;
@@ -287,11 +292,13 @@ fn last_pass(
     if places::place_bitmaps(ed, before)? {
         return Ok(true);
     }
-    let notes = before.iter().any(|finding| NOTES.contains(&finding.code));
+    let notes: Vec<Finding> =
+        before.iter().filter(|finding| NOTES.contains(&finding.code)).cloned().collect();
     bitmap_check::check(ed.volume(), ed.scan.map, facts, &mut ledger);
     let mut found = errors_of(ed, &ledger);
     found.extend(ledger.findings().filter(|finding| NOTES.contains(&finding.code)).cloned());
-    if found.is_empty() && !notes && ed.log.rewrite_all == RewriteAll::No {
+    found.extend(notes);
+    if found.is_empty() && ed.log.rewrite_all == RewriteAll::No {
         return Ok(false);
     }
     bitmaps::repair(ed, facts, &found)?;
