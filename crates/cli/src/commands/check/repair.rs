@@ -177,11 +177,11 @@ fn exit_code(plan: &Plan<'_>) -> ExitCode {
     }
 }
 
-/// Whether e2fsck -p goes on at a finding. Observed of it: descriptors from a backup, a journal of an unknown kind and an
-/// index out of order are not for it.
+/// Whether e2fsck -p goes on at a finding. Observed of it: descriptors from a backup and a journal of an unknown kind are
+/// not for it.
 fn is_for_preening(finding: &Finding) -> bool {
     match finding.code {
-        Code::DESCRIPTORS_BACKUP | Code::HTREE_ORDER => false,
+        Code::DESCRIPTORS_BACKUP => false,
         Code::JOURNAL_SUPERBLOCK => {
             !finding.detail.starts_with("unknown features") && !finding.detail.starts_with("magic or type")
         }
@@ -217,7 +217,10 @@ fn preen(args: &Args, output: &Output, plan: &Plan<'_>, device: &FileDevice) -> 
     }
     carry_out(args, plan, device)?;
     write_lost(args, &plan.actions, output)?;
-    Ok(exit_code(plan))
+    // What is mended before the first pass is no correction there.
+    let early = plan.is_complete() && plan.before.is_clean();
+    let early = early && plan.actions.iter().all(|action| action.code.pass() == 0);
+    Ok(if early { ExitCode::SUCCESS } else { exit_code(plan) })
 }
 
 /// Keeps what will be overwritten, then writes the plan.
