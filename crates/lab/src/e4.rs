@@ -2,10 +2,12 @@
 //!
 //! A tree of the published shape (files, directories, symbolic and hard links, blocks and inodes used) is copied to a
 //! file system of each kind, directory by directory as rsync does, and e2fsck tells time and reads of each of its passes.
-//! What a layout decides is the amount read and how far it lies apart; the second shows on a device with seeks only. The
-//! published middle column, the first allocator of ext4, is none of our policies.
+//! What a layout decides is the amount read and how far it lies apart; the second shows on a device with seeks only, which is
+//! modelled ([`disk`]): strace sees e2fsck's reads, and a disk of the time says how long they take. The published middle column, the first allocator of ext4, is none of our policies.
 
+pub mod disk;
 mod published;
+mod reads;
 pub mod table;
 mod tree;
 
@@ -27,6 +29,8 @@ use crate::run::{Verdict, e2fsck_program};
 use crate::scratch::Scratch;
 use crate::target::engine::{context, unjournaled};
 use crate::workload::{GIB, MIB};
+use disk::DiskPass;
+use reads::PassReads;
 use tree::{Directory, HomeTree};
 
 /// Kinds of file system in the order of the columns.
@@ -85,12 +89,17 @@ pub struct PassRow {
     pub passes: Vec<Pass>,
     /// All of them.
     pub total: Pass,
+    /// The five passes on a modelled disk; none where e2fsck's reads could not be seen.
+    #[serde(default)]
+    pub disk: Vec<DiskPass>,
 }
 
 /// What is kept of one file system.
 #[derive(Serialize, Deserialize)]
 struct Measured {
     rows: Vec<PassRow>,
+    /// What e2fsck read; none where that could not be seen.
+    reads: Option<PassReads>,
     verdict: Verdict,
 }
 
@@ -142,6 +151,10 @@ impl PassPlan {
         Ok(())
     }
 
+    fn image_bytes(&self) -> u64 {
+        self.scaled(IMAGE_BYTES) / MIB * MIB
+    }
+
     fn scaled(&self, published: u64) -> u64 {
         crate::workload::scale::scaled(published, self.scale).max(1)
     }
@@ -166,25 +179,33 @@ pub fn run_kept(
 ) -> Result<(Vec<PassRow>, Verdict)> {
     plan.check()?;
     let program = e2fsck_program().context("e4: e2fsck tells the figures; install e2fsprogs")?;
-    let (mut rows, mut verdict) = (Vec::new(), Verdict::default());
+    let (mut rows, mut verdict) = (Vec::<PassRow>::new(), Verdict::default());
+    let mut reads = Vec::new();
     for (index, kind) in KINDS.into_iter().enumerate() {
         progress(index + 1, &format!("e4 on {kind}"));
         let measured = ledger.cell(plan.decides(kind)?, || {
             let mut verdict = Verdict { e2fsck_clean: Some(true), ..Verdict::default() };
             let device = fill(plan, kind)?;
             verdict.check(&*device)?;
-            Ok(Measured { rows: vec![judge(plan, kind, program, &device)?], verdict })
+            let (row, reads) = judge(plan, kind, program, &device)?;
+            Ok(Measured { rows: vec![row], reads, verdict })
         });
         let measured = measured.with_context(|| format!("e4 on {kind}"))?;
         rows.extend(measured.rows);
+        reads.extend(measured.reads.map(|reads| (kind.to_owned(), reads)));
         verdict.add(&measured.verdict);
+    }
+    // Calibrated on cells of both kinds: known when both are measured.
+    if reads.len() == rows.len() {
+        let passes = disk::passes(&reads, plan.image_bytes(), plan.scale)?;
+        rows.iter_mut().zip(passes).for_each(|(row, passes)| row.disk = passes);
     }
     Ok((rows, verdict))
 }
 
 /// Makes a file system of a kind and copies the tree to it.
 fn fill(plan: &PassPlan, kind: &str) -> Result<Arc<MemoryDevice>> {
-    let device = Arc::new(MemoryDevice::new(plan.scaled(IMAGE_BYTES) / MIB * MIB));
+    let device = Arc::new(MemoryDevice::new(plan.image_bytes()));
     let mut options = profile(kind).block_size(4096).identity(plan.seed, 1_700_000_000);
     options.inodes = Some(u32::try_from(plan.scaled(INODES))?);
     mkfs::format(&*device, &options)?;
@@ -279,8 +300,13 @@ impl Copy {
     }
 }
 
-/// Has e2fsck tell its passes.
-fn judge(plan: &PassPlan, kind: &str, program: &str, device: &MemoryDevice) -> Result<PassRow> {
+/// Has e2fsck tell its passes, and once more tell what it reads.
+fn judge(
+    plan: &PassPlan,
+    kind: &str,
+    program: &str,
+    device: &MemoryDevice,
+) -> Result<(PassRow, Option<PassReads>)> {
     let folder = Scratch::temporary("e4")?;
     let image = folder.path().join("image");
     device.save(&image)?;
@@ -288,7 +314,8 @@ fn judge(plan: &PassPlan, kind: &str, program: &str, device: &MemoryDevice) -> R
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "e2fsck found errors: {}", text.lines().last().unwrap_or_default());
     let (passes, total) = passes(&text)?;
-    Ok(PassRow {
+    let reads = reads::of_e2fsck(program, &image, folder.path())?;
+    let row = PassRow {
         workload: "e4".to_owned(),
         policy: plan.policy.clone(),
         kind: kind.to_owned(),
@@ -296,7 +323,9 @@ fn judge(plan: &PassPlan, kind: &str, program: &str, device: &MemoryDevice) -> R
         scale: plan.scale,
         passes,
         total,
-    })
+        disk: Vec::new(),
+    };
+    Ok((row, reads))
 }
 
 /// The passes and the total of what `e2fsck -tt` prints.

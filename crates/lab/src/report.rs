@@ -116,6 +116,7 @@ impl Run {
         tables.extend(copy::table::table(&self.copies));
         tables.extend(e3::table::table(&self.clusters));
         tables.extend(e4::table::table(&self.passes));
+        tables.extend(e4::table::modelled(&self.passes));
         tables.extend(summary::tables(&self.rows));
         tables
     }

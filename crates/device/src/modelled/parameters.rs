@@ -70,9 +70,22 @@ impl ModelParameters {
     /// # Errors
     /// [`BadModel::Unknown`] with the names that are known.
     pub fn named(name: &str) -> Result<Self, BadModel> {
+        Self::named_with(name, &[])
+    }
+
+    /// As [`named`](Self::named), with other values for some keys: a model calibrated by who uses it.
+    ///
+    /// # Errors
+    /// As [`named`](Self::named); for keys that the model does not have, and values that they cannot have.
+    pub fn named_with(name: &str, changes: &[(&str, String)]) -> Result<Self, BadModel> {
         let model = MODELS.iter().find(|(known, _)| *known == name);
         let (_, text) = model.ok_or_else(|| BadModel::Unknown(name.to_owned()))?;
-        Self::parse(text)
+        let mut keys = Keys::parse(text)?;
+        for (key, value) in changes {
+            keys.take(key)?;
+            keys.0.insert((*key).to_owned(), value.clone());
+        }
+        Self::of_keys(keys)
     }
 
     /// Reads a model.
@@ -80,7 +93,10 @@ impl ModelParameters {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, BadModel> {
-        let mut keys = Keys::parse(text)?;
+        Self::of_keys(Keys::parse(text)?)
+    }
+
+    fn of_keys(mut keys: Keys) -> Result<Self, BadModel> {
         let kind = match keys.text("model")?.as_str() {
             "hdd" => Kind::Hdd(keys.hdd()?),
             "ssd" => Kind::Ssd(keys.flash()?),
@@ -274,6 +290,15 @@ mod tests {
         }
         let line = ModelParameters::parse("\n\nqueue\n").unwrap_err();
         assert_eq!(line, BadModel::Line { line: 3, text: "queue".into() });
+    }
+
+    #[test]
+    fn some_values_can_be_others() {
+        let with =
+            |key, value: &str| ModelParameters::named_with("notebook-5400-2009", &[(key, value.to_owned())]);
+        assert_eq!(with("queue", "32").unwrap(), ModelParameters::named("notebook-5400-2009").unwrap());
+        assert_ne!(with("queue", "1").unwrap(), ModelParameters::named("notebook-5400-2009").unwrap());
+        assert!(with("units", "1").is_err() && with("queue", "0").is_err());
     }
 
     #[test]

@@ -1,0 +1,265 @@
+//! Seconds of I/O that a disk of the time would take for e2fsck's reads.
+//!
+//! The machine of the published table is not known. Its disk is a model of a notebook disk with two values calibrated on two
+//! published cells: the rate on pass 2 of ext4, and how fast it positions (seeks and turns alike) on pass 1 of ext3, where our
+//! layout has seeks to fit; else it positions as the model does. All other cells are predictions. The published seconds of I/O are real less user and system: what the processor did meanwhile
+//! is not in them, so that the rate is one of waiting, not of the platter.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use blockyard_device::modelled::{Driver, ModelParameters, Request};
+use blockyard_disk::num::{count_as_f64, u64_from_usize};
+use serde::{Deserialize, Serialize};
+
+use super::published::LAYOUTS;
+use super::reads::PassReads;
+
+/// The model whose rate and positioning are calibrated.
+const DISK: &str = "notebook-5400-2009";
+/// Its values for positioning: microseconds of three seeks, turns a minute.
+const SEEKS_US: [(&str, f64); 3] =
+    [("shortest_seek_us", 1500.0), ("average_seek_us", 12_000.0), ("full_seek_us", 22_000.0)];
+const TURNS_PER_MINUTE: f64 = 5400.0;
+/// Where rates and factors are looked for.
+const RATES_MB_S: (f64, f64) = (4.0, 2000.0);
+const FACTORS: (f64, f64) = (0.25, 4.0);
+/// How near a calibrated cell has to come.
+const NEAR: f64 = 0.05;
+/// Times that the two are looked for in turn; halvings of each time.
+const ROUNDS: usize = 4;
+const HALVINGS: usize = 14;
+/// Kind and pass (from 1) that positioning is calibrated on, and the rate.
+const PASS_OF_POSITIONING: (&str, usize) = ("ext3", 1);
+const PASS_OF_RATE: (&str, usize) = ("ext4", 2);
+
+/// One pass on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiskPass {
+    /// Requests that the disk got.
+    pub reads: u64,
+    /// MiB that they read.
+    pub read_mb: f64,
+    /// Those for which the arm moved or the platter turned.
+    pub seeks: u64,
+    /// Runs: requests that do not begin where the one before ended.
+    pub runs: u64,
+    /// Seconds of I/O.
+    pub modelled_s: f64,
+    /// MiB a second of them.
+    pub modelled_mb_s: f64,
+    /// Whether a value of the disk was chosen so that this comes out as published.
+    pub is_calibrated: bool,
+}
+
+/// The two values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Values {
+    rate: f64,
+    positioning: f64,
+}
+
+/// What the disk is asked for by pass, of a kind.
+struct Asked {
+    kind: String,
+    passes: Vec<Vec<Request>>,
+    bytes: u64,
+}
+
+/// Published seconds of waiting for I/O in a pass (from 1).
+pub(super) fn published_io(kind: &str, pass: usize) -> f64 {
+    let layout = LAYOUTS.iter().find(|layout| layout.kind == kind);
+    layout.map_or(f64::NAN, |layout| layout.passes[pass - 1].io())
+}
+
+/// The five passes of every kind. Both calibrated cells are needed: without them nothing is predicted.
+///
+/// # Errors
+/// Those of the model; none is expected.
+pub(super) fn passes(of: &[(String, PassReads)], bytes: u64, scale: f64) -> Result<Vec<Vec<DiskPass>>> {
+    let asked: Vec<Asked> = of
+        .iter()
+        .map(|(kind, reads)| Asked { kind: kind.clone(), passes: reads.asked_of_disk(), bytes })
+        .collect();
+    let (values, cells) = calibrated(&asked, scale)?;
+    let play = |asked: &Asked| {
+        let mut passes = asked.played(values, super::PASSES)?;
+        for (_, pass) in cells.iter().filter(|(kind, _)| *kind == asked.kind) {
+            passes[pass - 1].is_calibrated = true;
+        }
+        Ok(passes)
+    };
+    asked.iter().map(play).collect()
+}
+
+/// The rate and the factor with which both cells come out, and these cells. Where no likely factor gives pass 1 of ext3, its layout
+/// is not the published one: then the disk positions as its sheet says, and only the rate is calibrated.
+fn calibrated(asked: &[Asked], scale: f64) -> Result<(Values, Vec<(&'static str, usize)>)> {
+    let seconds = |values: Values, (kind, pass): (&str, usize)| -> Result<f64> {
+        let asked = asked.iter().find(|asked| asked.kind == kind);
+        let Some(asked) = asked else { return Ok(f64::NAN) };
+        Ok(asked.played(values, pass)?.last().map_or(f64::NAN, |pass| pass.modelled_s))
+    };
+    let target = |(kind, pass): (&str, usize)| published_io(kind, pass) * scale;
+    // A faster disk needs less; one that positions slower needs more.
+    let rate = |values: Values| {
+        let is_less = |rate| Ok(seconds(Values { rate, ..values }, PASS_OF_RATE)? < target(PASS_OF_RATE));
+        Ok::<_, anyhow::Error>(Values { rate: sought(RATES_MB_S, is_less)?, ..values })
+    };
+    let start = Values { rate: 60.0, positioning: 1.0 };
+    let mut values = start;
+    for _ in 0..ROUNDS {
+        values = rate(values)?;
+        let is_more = |positioning| {
+            Ok(seconds(Values { positioning, ..values }, PASS_OF_POSITIONING)? > target(PASS_OF_POSITIONING))
+        };
+        values.positioning = sought(FACTORS, is_more)?;
+    }
+    values = rate(values)?;
+    let is_near =
+        |values, cell| Ok::<_, anyhow::Error>((seconds(values, cell)? / target(cell) - 1.0).abs() < NEAR);
+    if is_near(values, PASS_OF_POSITIONING)? && is_near(values, PASS_OF_RATE)? {
+        return Ok((values, vec![PASS_OF_POSITIONING, PASS_OF_RATE]));
+    }
+    let values = rate(start)?;
+    let cells = if is_near(values, PASS_OF_RATE)? { vec![PASS_OF_RATE] } else { Vec::new() };
+    Ok((values, cells))
+}
+
+/// Where `is_beyond` turns true between two bounds, by ratio.
+fn sought((mut low, mut high): (f64, f64), is_beyond: impl Fn(f64) -> Result<bool>) -> Result<f64> {
+    for _ in 0..HALVINGS {
+        let middle = (low * high).sqrt();
+        if is_beyond(middle)? { high = middle } else { low = middle }
+    }
+    Ok((low * high).sqrt())
+}
+
+impl Values {
+    fn model(self) -> Result<ModelParameters> {
+        let mut changes: Vec<(&str, String)> =
+            SEEKS_US.map(|(key, micros)| (key, format!("{:.3}", micros * self.positioning))).to_vec();
+        changes.push(("turns_per_minute", format!("{:.0}", TURNS_PER_MINUTE / self.positioning)));
+        changes.push(("outer_mb_s", format!("{:.0}", self.rate)));
+        changes.push(("inner_mb_s", format!("{:.0}", self.rate / 2.0)));
+        // Nothing but the platter limits a rate that stands for one of waiting.
+        changes.push(("line_mb_s", "100000".to_owned()));
+        changes.push(("command_us", "0".to_owned()));
+        Ok(ModelParameters::named_with(DISK, &changes)?)
+    }
+}
+
+impl Asked {
+    /// The first `count` passes, one after the other on one disk, each request when the one before has ended.
+    fn played(&self, values: Values, count: usize) -> Result<Vec<DiskPass>> {
+        let mut driver = Driver::new(values.model()?.model(self.bytes)?);
+        let mut end = 0;
+        let mut found = Vec::new();
+        for requests in self.passes.iter().take(count + 1) {
+            let before = driver.figures();
+            let mut runs = 0;
+            for request in requests {
+                runs += u64::from(request.offset != end);
+                end = request.end();
+                driver.carry_out(request);
+            }
+            let after = driver.figures();
+            let bytes: u64 = requests.iter().map(|request| request.length).sum();
+            let seeks = after.counts.positionings - before.counts.positionings;
+            let time = after.elapsed - before.elapsed;
+            found.push(DiskPass::new(requests.len(), bytes, [seeks, runs], time));
+        }
+        // What is read before the passes is no pass.
+        Ok(found.split_off(1))
+    }
+}
+
+impl DiskPass {
+    fn new(reads: usize, bytes: u64, [seeks, runs]: [u64; 2], time: Duration) -> Self {
+        let (read_mb, modelled_s) = (count_as_f64(bytes) / count_as_f64(1 << 20), time.as_secs_f64());
+        let modelled_mb_s = if modelled_s > 0.0 { read_mb / modelled_s } else { 0.0 };
+        Self {
+            reads: u64_from_usize(reads),
+            read_mb,
+            seeks,
+            runs,
+            modelled_s,
+            modelled_mb_s,
+            is_calibrated: false,
+        }
+    }
+
+    /// All of them together.
+    #[must_use]
+    pub fn sum(passes: &[Self]) -> Self {
+        let mut all = Self::default();
+        for pass in passes {
+            all.reads += pass.reads;
+            all.read_mb += pass.read_mb;
+            all.seeks += pass.seeks;
+            all.runs += pass.runs;
+            all.modelled_s += pass.modelled_s;
+        }
+        all.modelled_mb_s = if all.modelled_s > 0.0 { all.read_mb / all.modelled_s } else { 0.0 };
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    /// Reads scattered over the disk in pass 1 of ext3, in order in pass 2 of ext4, and a bit of everything elsewhere.
+    fn reads(scattered: u64, in_order: u64) -> PassReads {
+        // Even steps would keep time with the platter.
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        let far = (0..scattered).map(|_| (random.random_range(0..8 << 20) * 4096, 4096)).collect();
+        let near = (0..in_order).map(|n| ((16 << 30) + n * 4096, 4096)).collect();
+        PassReads(vec![vec![(1024, 1024)], far, near, Vec::new(), Vec::new(), vec![(1 << 30, 65_536)]])
+    }
+
+    /// Both calibrated cells come out as published, whatever the reads; a pass that nothing was fitted to does not.
+    #[test]
+    fn two_cells_are_calibrated_and_the_others_follow() {
+        let of = [("ext3".to_owned(), reads(17_000, 30_000)), ("ext4".to_owned(), reads(800, 33_000))];
+        let found = passes(&of, 32 << 30, 1.0).unwrap();
+        for (kind, pass) in [PASS_OF_POSITIONING, PASS_OF_RATE] {
+            let row = usize::from(kind == "ext4");
+            let (ours, wanted) = (found[row][pass - 1].modelled_s, published_io(kind, pass));
+            assert!((ours / wanted - 1.0).abs() < NEAR, "{kind} pass {pass}: {ours} of {wanted}");
+        }
+        assert_eq!(found.iter().flatten().filter(|pass| pass.is_calibrated).count(), 2);
+        let [ext3, ext4] = [&found[0], &found[1]];
+        assert!(ext3[0].seeks > 15_000 && ext4[1].seeks < 8, "{found:?}");
+        assert_eq!((ext3[2], ext3[3]), (DiskPass::default(), DiskPass::default()));
+        // Fewer seeks, less time: 800 of 17,000.
+        let share = ext4[0].modelled_s / ext3[0].modelled_s;
+        assert!((0.02..0.1).contains(&share), "{share}");
+        assert_eq!(found, passes(&of, 32 << 30, 1.0).unwrap(), "it repeats");
+        assert!(
+            (DiskPass::sum(ext3).read_mb - ext3.iter().map(|pass| pass.read_mb).sum::<f64>()).abs() < 1e-9
+        );
+    }
+
+    /// Without the published seeks nothing is fitted to them, and the cell is not said to be.
+    #[test]
+    fn a_layout_without_the_published_seeks_calibrates_the_rate_alone() {
+        let of = [("ext3".to_owned(), reads(500, 30_000)), ("ext4".to_owned(), reads(100, 33_000))];
+        let found = passes(&of, 32 << 30, 1.0).unwrap();
+        let marked: Vec<bool> =
+            found.iter().map(|row| row[0].is_calibrated || row[1].is_calibrated).collect();
+        assert_eq!(marked, [false, true], "{found:?}");
+        // 500 reads at random over a fifth of the disk: about 12 ms each.
+        let each = found[0][0].modelled_s / 500.0;
+        assert!((0.009..0.016).contains(&each), "{each}");
+    }
+
+    #[test]
+    fn published_waiting_is_real_less_user_and_system() {
+        assert!((published_io("ext3", 1) - 83.13).abs() < 1e-6);
+        assert!((published_io("ext4", 2) - 0.51).abs() < 1e-6);
+    }
+}

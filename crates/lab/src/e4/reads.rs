@@ -1,0 +1,152 @@
+//! What e2fsck reads, in its order: seen by strace; and what of it a disk is asked for.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use blockyard_device::modelled::Request;
+use serde::{Deserialize, Serialize};
+
+use super::PASSES;
+
+/// Bytes of a page of the host's cache.
+const PAGE: u64 = 4096;
+/// The most that the host reads at once: its read-ahead.
+const READ_AHEAD: u64 = 128 << 10;
+
+/// First byte and bytes of every read: before the passes, then of each pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PassReads(pub(super) Vec<Vec<(u64, u64)>>);
+
+/// Has e2fsck read an image under strace, without its own read-ahead; nothing where strace is missing or may not trace.
+pub(super) fn of_e2fsck(program: &str, image: &Path, folder: &Path) -> Result<Option<PassReads>> {
+    let log = folder.join("strace");
+    let traced = Command::new("strace")
+        .args(["-f", "-q", "-s", "16", "-e", "trace=pread64,write", "-o"])
+        .arg(&log)
+        .arg(program)
+        .args(["-fn", "-tt", "-E", "readahead_kb=0"])
+        .arg(image)
+        .output();
+    let Ok(output) = traced else { return Ok(None) };
+    if !output.status.success() {
+        return Ok(None);
+    }
+    let text = std::fs::read(&log).context("the log of strace")?;
+    parse(&String::from_utf8_lossy(&text)).map(Some)
+}
+
+/// The reads of strace's lines; a pass begins with what e2fsck prints. What threads of it read side by side (bitmaps) stands in
+/// the order of the disk, in which one thread reads it: theirs is chance.
+fn parse(log: &str) -> Result<PassReads> {
+    let mut passes: Vec<Vec<(u64, u64)>> = vec![Vec::new()];
+    let mut beside: Vec<(u64, u64)> = Vec::new();
+    let main = log.split(' ').next().unwrap_or_default();
+    for line in log.lines() {
+        let is_main = line.split(' ').next() == Some(main);
+        let read = line.contains("pread64").then(|| of_line(line)).flatten();
+        if let (Some(read), false) = (read, is_main) {
+            beside.push(read);
+            continue;
+        }
+        let place = passes.last_mut().context("reads before the passes have a place")?;
+        if is_main {
+            beside.sort_unstable();
+            place.append(&mut beside);
+            place.extend(read);
+        }
+        if is_beginning(line, passes.len()) {
+            passes.push(Vec::new());
+        }
+    }
+    ensure!(passes.len() == PASSES + 1, "e2fsck under strace: {} passes", passes.len() - 1);
+    // The loader reads headers of libraries before anything else; those are no reads of the image.
+    passes[0].retain(|(offset, _)| offset % 1024 == 0);
+    Ok(PassReads(passes))
+}
+
+/// Whether a line is e2fsck's first word on a pass: `Pass 2: Checking directory structure`.
+fn is_beginning(line: &str, pass: usize) -> bool {
+    line.split_once("write(1, \"").is_some_and(|(_, text)| text.starts_with(&format!("Pass {pass}: Check")))
+}
+
+/// Offset and length of `pread64(3, "..."..., 4096, 8192) = 4096`, or of the line that resumes one of several threads.
+fn of_line(line: &str) -> Option<(u64, u64)> {
+    let (call, result) = line.rsplit_once(") = ")?;
+    let length: u64 = result.split(' ').next()?.parse().ok()?;
+    let offset = call.rsplit_once(", ")?.1.parse().ok()?;
+    (length > 0).then_some((offset, length))
+}
+
+impl PassReads {
+    /// What a disk is asked for: pages that the host does not have yet; those that follow each other in one request as far as
+    /// read-ahead goes. The host forgets nothing: what is read is less than its memory.
+    pub(super) fn asked_of_disk(&self) -> Vec<Vec<Request>> {
+        let mut cached = HashSet::new();
+        self.0.iter().map(|reads| requests(reads, &mut cached)).collect()
+    }
+}
+
+fn requests(reads: &[(u64, u64)], cached: &mut HashSet<u64>) -> Vec<Request> {
+    let mut asked: Vec<Request> = Vec::new();
+    for &(offset, length) in reads {
+        for page in offset / PAGE..(offset + length).div_ceil(PAGE) {
+            if !cached.insert(page) {
+                continue;
+            }
+            match asked.last_mut() {
+                Some(last) if last.end() == page * PAGE && last.length < READ_AHEAD => last.length += PAGE,
+                _ => asked.push(Request::read(page * PAGE, PAGE)),
+            }
+        }
+    }
+    asked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_belong_to_the_pass_that_was_begun() {
+        let mut log = String::from(
+            "7 pread64(3, \"\\6\"..., 784, 64) = 784\n7 pread64(3, \"\"..., 1024, 1024) = 1024\n",
+        );
+        for pass in 1..=5 {
+            log += &format!(
+                "7 write(1, \"Pass {pass}: Checking \", 17) = 17\n7 pread64(3, \") = 7, \"..., 8192, {}) = 4096\n\
+                 9 pread64(3, \"\"..., 4096, 81920) = 4096\n8 pread64(3, \"\"..., 4096, 40960) = 4096\n\
+                 7 write(1, \"Pass {pass}: \", 8) = 8\n7 write(1, \"Memory used: 13\"..., 32) = 32\n",
+                pass * 8192
+            );
+        }
+        let PassReads(found) = parse(&log).unwrap();
+        assert_eq!(found[0], [(1024, 1024)]);
+        assert_eq!(
+            found[2],
+            [(16384, 4096), (40960, 4096), (81920, 4096)],
+            "threads in the order of the disk"
+        );
+        let resumed = "17 <... pread64 resumed>\"\\377\"..., 4096, 12288) = 4096";
+        assert_eq!(
+            (of_line(resumed), of_line("17 pread64(3,  <unfinished ...>")),
+            (Some((12288, 4096)), None)
+        );
+        assert!(parse(&log.replace("Pass 5: Checking", "Pass five")).is_err());
+    }
+
+    #[test]
+    fn a_disk_is_asked_for_pages_once_and_for_neighbours_together() {
+        let reads = PassReads(vec![
+            vec![(1024, 1024)],
+            vec![(0, 8192), (8192, 1 << 20), (4096, 4096), (3 << 20, 4096)],
+        ]);
+        let asked = reads.asked_of_disk();
+        assert_eq!(asked[0], [Request::read(0, 4096)]);
+        assert_eq!(asked[1][0], Request::read(4096, 128 << 10));
+        assert_eq!(asked[1].last(), Some(&Request::read(3 << 20, 4096)));
+        let bytes: u64 = asked[1].iter().map(|request| request.length).sum();
+        assert_eq!(bytes, (1 << 20) + 2 * 4096);
+    }
+}
