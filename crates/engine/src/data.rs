@@ -18,81 +18,83 @@ use crate::requests::Pages;
 use blockyard_disk::num::usize_from_u32;
 use std::ops::{Deref, DerefMut, Range};
 
-/// What waits of one file's data. Guarded by the inode's content lock.
+/// What is remembered and promised of one file's data. Guarded by the inode's content lock.
 ///
 /// Few of the inodes in memory have any: it takes memory from the first change on.
 pub(crate) struct FileData {
     /// What is remembered of its pages and holes.
     pub(crate) pages: Pages,
-    waiting: Option<Box<Waiting>>,
+    promised: Option<Box<Promised>>,
 }
 
 impl FileData {
     /// Nothing waits.
     pub(crate) const fn new(pages: Pages) -> Self {
-        Self { pages, waiting: None }
-    }
-
-    /// Drops the dirty blocks of a range: they were written, or their content no longer matters. Gives their number.
-    pub(crate) fn drop_range(&mut self, range: Range<u32>) -> usize {
-        self.pages.forget_kinds(&range);
-        self.waiting.as_mut().map_or(0, |waiting| waiting.dirty.drop_range(range))
+        Self { pages, promised: None }
     }
 
     /// The pages of a range of bytes go; what is dirty in the range was dropped or does not matter.
-    pub(crate) fn forget_pages(&mut self, bytes: Range<u64>, block_bits: u32) {
-        let waiting = self.waiting.as_deref().unwrap_or(&NOTHING);
+    pub(crate) fn forget_pages(&mut self, bytes: Range<u64>, block_bits: u32, dirty: &DirtyBlocks) {
         let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
         let gone = block(bytes.start.next_multiple_of(1 << block_bits))..block(bytes.end);
         self.pages.forget(bytes, |folio| {
             let (start, end) = (block(folio.start), block(folio.end));
-            waiting.dirty.first_in(start..end.min(gone.start).max(start)).is_some()
-                || waiting.dirty.first_in(start.max(gone.end).min(end)..end).is_some()
+            dirty.first_in(start..end.min(gone.start).max(start)).is_some()
+                || dirty.first_in(start.max(gone.end).min(end)..end).is_some()
         });
     }
 
     /// Clean pages go; of a file that nobody has open and that has no other ones (`is_unused`) also what was remembered of holes.
-    pub(crate) fn forget_clean_pages(&mut self, block_bits: u32, is_unused: bool) {
-        let waiting = self.waiting.as_deref().unwrap_or(&NOTHING);
+    pub(crate) fn forget_clean_pages(&mut self, block_bits: u32, is_unused: bool, dirty: &DirtyBlocks) {
         let block = |byte: u64| u32::try_from(byte >> block_bits).unwrap_or(u32::MAX);
-        let is_dirty =
-            |folio: Range<u64>| waiting.dirty.first_in(block(folio.start)..block(folio.end)).is_some();
-        self.pages.forget_clean(is_dirty, is_unused && waiting.dirty.is_empty());
+        let is_dirty = |folio: Range<u64>| dirty.first_in(block(folio.start)..block(folio.end)).is_some();
+        self.pages.forget_clean(is_dirty, is_unused && dirty.is_empty());
     }
 }
 
 impl Deref for FileData {
-    type Target = Waiting;
+    type Target = Promised;
 
-    fn deref(&self) -> &Waiting {
-        self.waiting.as_deref().unwrap_or(&NOTHING)
+    fn deref(&self) -> &Promised {
+        self.promised.as_deref().unwrap_or(&NOTHING)
     }
 }
 
 impl DerefMut for FileData {
-    fn deref_mut(&mut self) -> &mut Waiting {
-        self.waiting.get_or_insert_default()
+    fn deref_mut(&mut self) -> &mut Promised {
+        self.promised.get_or_insert_default()
     }
 }
 
-/// What waits of a file of which nothing does.
-static NOTHING: Waiting = Waiting {
-    dirty: DirtyBlocks::new(),
-    unconverted: Unconverted::new(),
-    reserved: RangeSet::new(),
-    reserved_len: 0,
-    for_mapping: 0,
-    inserts: 0,
-    amid: false,
-};
+/// What a file is promised of which nothing waits.
+static NOTHING: Promised =
+    Promised { reserved: RangeSet::new(), reserved_len: 0, for_mapping: 0, inserts: 0, amid: false };
 
-/// The dirty blocks of one file, and what belongs to them.
+/// What of a file is not where its mapping says. It changes under the inode's content lock only, and has a lock of its own, so
+/// that readers need not wait for that.
 #[derive(Default)]
 pub(crate) struct Waiting {
     /// What is to be written back.
     pub(crate) dirty: DirtyBlocks,
     /// What was written and is not mapped as written yet.
     pub(crate) unconverted: Unconverted,
+}
+
+impl Waiting {
+    /// Nothing waits.
+    pub(crate) const fn new() -> Self {
+        Self { dirty: DirtyBlocks::new(), unconverted: Unconverted::new() }
+    }
+
+    /// Whether nothing does.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.dirty.is_empty() && self.unconverted.is_empty()
+    }
+}
+
+/// What was promised to the dirty blocks of one file.
+#[derive(Default)]
+pub(crate) struct Promised {
     /// Logical clusters with a reservation.
     reserved: RangeSet,
     reserved_len: usize,
@@ -105,7 +107,7 @@ pub(crate) struct Waiting {
     amid: bool,
 }
 
-impl Waiting {
+impl Promised {
     /// Whether a cluster has a reservation.
     pub(crate) fn is_reserved(&self, cluster: u32) -> bool {
         self.reserved.end_of(cluster).is_some()
@@ -167,9 +169,9 @@ impl Waiting {
         self.inserts += inserts;
     }
 
-    /// Forgets what was promised to the mapping, once no data waits for it; the caller gives that many clusters back.
+    /// No data waits: forgets what was promised to the mapping, once no cluster is reserved; the caller gives that many clusters back.
     pub(crate) fn take_mapping_promise(&mut self) -> u64 {
-        if !self.reserved.is_empty() || !self.dirty.is_empty() {
+        if !self.reserved.is_empty() {
             return 0;
         }
         (self.inserts, self.amid) = (0, false);

@@ -91,7 +91,7 @@ impl Files {
         data: &'a mut FileData,
     ) -> LockedFile<'a> {
         debug_assert!(
-            inode.kind() == FileType::Regular || data.dirty.is_empty(),
+            inode.kind() == FileType::Regular || inode.waiting().dirty.is_empty(),
             "data of inode {}, which is no file, waits",
             inode.number()
         );

@@ -16,7 +16,7 @@ mod table;
 pub(crate) use table::InodeTable;
 
 use crate::cache::{Buffer, MetaCache};
-use crate::data::FileData;
+use crate::data::{FileData, Waiting};
 use crate::directory::{DirNames, Known, NameCache};
 use crate::epoch::Epoch;
 use crate::features::NewFeatures;
@@ -57,6 +57,9 @@ pub(crate) struct Inode {
     /// The group that goals start from.
     group: GroupNr,
     content: RwLock<FileData>,
+    /// Held shared while content is read, exclusively while blocks are taken away: what a reader has looked up stays the file's.
+    shape: RwLock<()>,
+    waiting: RwLock<Waiting>,
     core: RwLock<InodeCore>,
     /// The [`Epoch`] in which the inode changed and has not been encoded since. Changed under the core's lock, so relaxed.
     epoch: AtomicU32,
@@ -181,6 +184,27 @@ impl Inode {
         self.content.try_write()
     }
 
+    /// While this is held no block is taken away from the file. Readers need nothing else.
+    pub(crate) fn hold_shape(&self) -> RwLockReadGuard<'_, ()> {
+        self.shape.read_ordered(u64::from(self.number.raw()))
+    }
+
+    /// For who takes blocks away from the file and holds its content lock exclusively.
+    pub(crate) fn change_shape(&self) -> RwLockWriteGuard<'_, ()> {
+        self.shape.write_ordered(u64::from(self.number.raw()))
+    }
+
+    /// What of the file is not where its mapping says. The caller holds the content lock, or the core's shared: what has its
+    /// place is mapped before it waits no more.
+    pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, Waiting> {
+        self.waiting.read()
+    }
+
+    /// [`Self::waiting`], to change it. The caller holds the content lock exclusively.
+    pub(crate) fn waiting_mut(&self) -> RwLockWriteGuard<'_, Waiting> {
+        self.waiting.write()
+    }
+
     /// A look at the raw inode and the mapping.
     pub(crate) fn core(&self) -> RwLockReadGuard<'_, InodeCore> {
         self.core.read_ordered(u64::from(self.number.raw()))
@@ -301,6 +325,8 @@ impl Inode {
             kind,
             group,
             content: RwLock::new(rank::INODE, FileData::new(pages)),
+            shape: RwLock::new(rank::INODE_SHAPE, ()),
+            waiting: RwLock::new(rank::WAITING_DATA, Waiting::new()),
             core: RwLock::new(rank::MAPPING, core),
             epoch: AtomicU32::new(Epoch::NONE.raw()),
             changed_in: AtomicU64::new(0),

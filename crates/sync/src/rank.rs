@@ -54,6 +54,8 @@ ranks! {
     RENAME = 200;
     /// One inode; several in ascending inode number (the order key).
     INODE = 300;
+    /// The blocks of one inode: which it has, for who reads them without the lock of the inode.
+    INODE_SHAPE = 310;
     /// Whose turn it is to commit; waited for, never held while waiting for another.
     COMMIT_TURN = 370;
     /// One commit at a time.
@@ -64,6 +66,8 @@ ranks! {
     JOURNAL_HANDLE = 400;
     /// The mapping of one inode: extents or indirect blocks.
     MAPPING = 500;
+    /// Data of one inode that waits for the device.
+    WAITING_DATA = 505;
     /// The names of one directory that are known without its blocks.
     NAMES = 510;
     /// Which directories know names: whose are forgotten when there are too many.

@@ -39,6 +39,12 @@ impl Unconverted {
         self.0.iter().map(ends).filter(|&end| end > logical).min().unwrap_or(u32::MAX)
     }
 
+    /// What of the pieces lies in a range, in their order.
+    pub(crate) fn within(&self, range: &Range<u32>) -> Vec<Range<u32>> {
+        let parts = self.0.iter().map(|piece| piece.start.max(range.start)..piece.end.min(range.end));
+        parts.filter(|part| !part.is_empty()).collect()
+    }
+
     /// Takes out what of the pieces lies in a range, in their order.
     pub(crate) fn take(&mut self, range: &Range<u32>) -> Vec<Range<u32>> {
         let mut taken = Vec::new();
@@ -76,6 +82,7 @@ mod tests {
             [true, true, false, true, true, false]
         );
         assert_eq!([0, 8, 25, 41].map(|block| pieces.alike_until(block)), [8, 20, 30, u32::MAX]);
+        assert_eq!(pieces.within(&(4..24)), [20..24, 4..8]);
         assert_eq!(pieces.take(&(4..24)), [20..24, 4..8]);
         assert!(!pieces.covers(20) && pieces.covers(24) && pieces.covers(3));
         assert_eq!(pieces.take(&(0..u32::MAX)), [24..30, 0..4, 40..41]);

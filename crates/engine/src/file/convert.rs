@@ -48,11 +48,9 @@ impl LockedFile<'_> {
 
     /// Converts what of a range waits for it; after the last piece the size on disk may be what users see.
     pub(super) fn convert_range(&mut self, range: &Range<u32>) -> Result<()> {
-        let mut pieces = self.data.unconverted.take(range).into_iter().peekable();
-        let is_last =
-            pieces.peek().is_some() && self.data.unconverted.is_empty() && self.data.dirty.is_empty();
-        while let Some(piece) = pieces.next() {
-            let converted = self.files.volume.patiently(self.ctx, || {
+        let pieces = self.inode.waiting().unconverted.within(range);
+        for piece in &pieces {
+            self.files.volume.patiently(self.ctx, || {
                 let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
                 handle.set_pool(self.files.volume.rules.convert);
                 let mut core = self.inode.core_mut();
@@ -63,14 +61,12 @@ impl LockedFile<'_> {
                 self.files.raise_disk_size(&mut core, piece.end);
                 self.inode.note_remapped(&handle);
                 Ok(())
-            });
-            if converted.is_err() {
-                // What is on the device must not read as zeroes.
-                std::iter::once(piece).chain(pieces).for_each(|piece| self.data.unconverted.push(piece));
-                return converted;
-            }
+            })?;
+            // Not before: what is on the device must not read as zeroes.
+            self.inode.waiting_mut().unconverted.take(piece);
         }
-        debug_assert!(!self.data.unconverted.touches(range), "pieces of {range:?} are left");
+        let is_last = !pieces.is_empty() && self.inode.waiting().is_empty();
+        debug_assert!(!self.inode.waiting().unconverted.touches(range), "pieces of {range:?} are left");
         if is_last && self.files.writing.is_told_of_io() {
             self.files.settle_size(self.ctx, self.inode)
         } else {

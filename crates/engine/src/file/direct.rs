@@ -82,7 +82,7 @@ impl Files {
             }
         };
         let converted = self.convert_written(ctx, &file, blocks.start..at);
-        let timed = self.note_written(ctx, &file, 0);
+        let timed = self.note_written(ctx, &file, 0, || ());
         written.and(converted).and(timed)?;
         Ok(usize_from_u64(u64_from_u32(at - blocks.start) << self.volume.geometry().block_bits()))
     }

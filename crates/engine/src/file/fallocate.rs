@@ -111,7 +111,7 @@ impl Files {
 impl LockedFile<'_> {
     fn allocate_ahead(&mut self, bytes: Range<u64>, keep: bool) -> Result<()> {
         let (first, end) = self.files.touched_blocks(&bytes);
-        let delayed = self.data.dirty.runs_in(first..end);
+        let delayed = self.inode.waiting().dirty.runs_in(first..end);
         self.allocate_range(&delayed, bytes, Ahead { keep, zero: false })
     }
 
@@ -160,7 +160,7 @@ impl LockedFile<'_> {
         let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
         let mut core = self.inode.core_mut();
         let here = self.files.mapping.lookup_block(self.inode, &core, at)?;
-        let waits = here.found.is_none() && self.data.dirty.block(at).is_some();
+        let waits = here.found.is_none() && self.inode.waiting().dirty.block(at).is_some();
         let pool = if waits { self.files.volume.rules.ahead_of_data } else { Pool::Ordinary };
         let how = How { pool, ..how };
         // What is mapped changes its state: that takes a node at most.
@@ -176,7 +176,7 @@ impl LockedFile<'_> {
             }
         };
         // The piece, what is left on both sides of it, and of every run of dirty blocks that it gives a place to.
-        let entries = 3 + 2 * self.data.dirty.runs_in(at..most).len();
+        let entries = 3 + 2 * self.inode.waiting().dirty.runs_in(at..most).len();
         if !self.promise_entries(&core, entries) {
             return Ok(None);
         }
@@ -262,7 +262,7 @@ impl LockedFile<'_> {
         self.zero_edges(&bytes)?;
         let whole = self.files.whole_blocks(&bytes);
         if !whole.is_empty() {
-            self.data.forget_pages(self.files.bytes_of(&whole), self.files.volume.geometry().block_bits());
+            self.forget_pages(self.files.bytes_of(&whole));
             self.free_range(whole.clone(), Why::Hole)?;
             self.data.pages.remember_hole(whole);
         }
@@ -272,7 +272,7 @@ impl LockedFile<'_> {
     fn zero_range(&mut self, bytes: Range<u64>, keep: bool) -> Result<()> {
         let (whole, all) = (self.files.whole_blocks(&bytes), bytes.clone());
         let (first, end) = self.files.touched_blocks(&bytes);
-        let delayed = self.data.dirty.runs_in(first..end);
+        let delayed = self.inode.waiting().dirty.runs_in(first..end);
         let aligned = u64_from_u32(whole.end - whole.start) << self.files.volume.geometry().block_bits()
             == bytes.end - bytes.start;
         // As in Linux: with blocks that the range touches in part everything is allocated before anything is converted,
@@ -285,14 +285,14 @@ impl LockedFile<'_> {
             if allocated.is_ok() {
                 edges.into_iter().for_each(|edge| self.data.pages.note_edge(edge, bits));
                 if !aligned {
-                    let entries = 2 + 2 * self.data.dirty.runs_in(whole.clone()).len();
+                    let entries = 2 + 2 * self.inode.waiting().dirty.runs_in(whole.clone()).len();
                     self.promise_for_change(entries)?;
                     self.files.mark_unwritten(self.ctx, self.inode, whole.clone())?;
                 }
-                self.files.forget_dirty(self.data, whole.clone());
-                self.data.unconverted.take(&whole);
-                self.data
-                    .forget_pages(self.files.bytes_of(&whole), self.files.volume.geometry().block_bits());
+                // In this order: while it is dirty nobody looks at the device.
+                self.inode.waiting_mut().unconverted.take(&whole);
+                self.forget_dirty(whole.clone());
+                self.forget_pages(self.files.bytes_of(&whole));
             }
             self.settle_reservations(&whole);
         }
@@ -317,9 +317,10 @@ impl LockedFile<'_> {
         self.write_back_range(first)?;
         self.write_back_from(behind.start)?;
         self.convert_all()?;
-        self.data.forget_pages(bytes.start..u64::MAX, self.files.volume.geometry().block_bits());
+        self.forget_pages(bytes.start..u64::MAX);
         let shift = self.files.prepare_shift(self.inode, blocks.start)?;
         self.prepare_hole(&blocks)?;
+        let _shape = self.inode.change_shape();
         let mut end = blocks.end;
         // The last blocks go with the move: a range that one transaction can free is removed whole, or not at all.
         let (handle, mut core) = loop {
@@ -339,7 +340,7 @@ impl LockedFile<'_> {
                 break (handle, core);
             }
         };
-        self.files.forget_dirty(self.data, blocks.clone());
+        self.forget_dirty(blocks.clone());
         self.data.pages.forget_holes(blocks.start..u32::MAX);
         let size = core.size - (bytes.end - bytes.start);
         let shifted = self.files.mapping.edit_tree(self.ctx, &handle, self.inode, &mut core, |tree| {
@@ -371,9 +372,10 @@ impl LockedFile<'_> {
         self.promise_for_change(2)?;
         self.write_back_from(first.start)?;
         self.convert_all()?;
-        self.data.forget_pages(bytes.start..u64::MAX, self.files.volume.geometry().block_bits());
+        self.forget_pages(bytes.start..u64::MAX);
         self.files.volume.space.discard_preallocations(self.ctx, self.inode);
         let shift = self.files.prepare_shift(self.inode, blocks.start)?;
+        let _shape = self.inode.change_shape();
         let handle = self.files.volume.begin(self.ctx, shift.credits)?;
         // For the node of a split.
         handle.set_pool(Pool::Reserve);

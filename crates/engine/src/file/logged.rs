@@ -34,10 +34,12 @@ impl LockedFile<'_> {
                 tree.set_state(piece.clone(), false)
             })?;
         }
+        let waiting = self.inode.waiting();
         for (block, logical) in (physical..).zip(piece.clone()) {
-            let Some(bytes) = self.data.dirty.block(logical) else { continue };
+            let Some(bytes) = waiting.dirty.block(logical) else { continue };
             handle.create(BlockNr::new(block), BlockKind::Plain).write(|into| into.copy_from_slice(bytes));
         }
+        drop(waiting);
         self.files.raise_disk_size(&mut core, piece.end);
         self.inode.note_remapped(&handle);
         Ok(())

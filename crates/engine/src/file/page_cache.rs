@@ -7,9 +7,10 @@ mod io_ends;
 use super::part::Part;
 use super::writing::{Busy, Search, Writing};
 use super::{Files, LockedFile};
-use crate::data::FileData;
+use crate::data::Waiting;
 use crate::inode::{Inode, InodeCore};
 use crate::instruments::IoEnds;
+use crate::requests::Pages;
 use crate::{OpContext, Result};
 use blockyard_disk::num::u32_from_u64;
 use blockyard_sync::Ordering;
@@ -47,12 +48,13 @@ impl Writing for PageCache {
         let Search { range, rest, busy } = search;
         let most = file.files.run_max();
         let is_in_range = |run: &Range<u32>| run.start < range.end;
-        let mut run = file.data.dirty.first_run(range.start, most).filter(is_in_range)?;
+        let mut run = file.inode.waiting().dirty.first_run(range.start, most).filter(is_in_range)?;
         if rest.contains(&run.start) {
             run.end = run.end.min(rest.end);
         } else if *busy == Busy::PassOver && self.is_told_of_io() {
             let bits = file.files.volume.geometry().block_bits();
-            run = first_run_not_busy(file.data, range.start, most, bits).filter(is_in_range)?;
+            let (pages, waiting) = (&file.data.pages, file.inode.waiting());
+            run = first_run_not_busy((pages, &waiting), range.start, most, bits).filter(is_in_range)?;
         }
         run.end = run.end.min(range.end);
         Some(file.data.pages.alike(run))
@@ -111,19 +113,25 @@ impl Files {
         for inode in self.volume.inodes.table.all() {
             if let Some(mut data) = inode.try_write() {
                 let is_unused = inode.opens.load(Ordering::Relaxed) == 0;
-                data.forget_clean_pages(self.volume.geometry().block_bits(), is_unused);
+                let bits = self.volume.geometry().block_bits();
+                data.forget_clean_pages(bits, is_unused, &inode.waiting().dirty);
             }
         }
     }
 }
 
 /// The first run of dirty blocks from a block on, of folios only of which no piece waits for its conversion.
-fn first_run_not_busy(data: &FileData, from: u32, most: u32, block_bits: u32) -> Option<Range<u32>> {
-    let folio = |block: u32| data.pages.around(block, block_bits);
-    let is_busy = |folio: &Range<u32>| data.unconverted.touches(folio);
-    let mut run = data.dirty.first_run(from, most)?;
+fn first_run_not_busy(
+    (pages, waiting): (&Pages, &Waiting),
+    from: u32,
+    most: u32,
+    block_bits: u32,
+) -> Option<Range<u32>> {
+    let folio = |block: u32| pages.around(block, block_bits);
+    let is_busy = |folio: &Range<u32>| waiting.unconverted.touches(folio);
+    let mut run = waiting.dirty.first_run(from, most)?;
     while is_busy(&folio(run.start)) {
-        run = data.dirty.first_run(folio(run.start).end, most)?;
+        run = waiting.dirty.first_run(folio(run.start).end, most)?;
     }
     let mut end = folio(run.start).end;
     while end < run.end && !is_busy(&folio(end)) {
@@ -135,7 +143,7 @@ fn first_run_not_busy(data: &FileData, from: u32, most: u32, block_bits: u32) ->
 #[cfg(test)]
 mod tests {
     use super::first_run_not_busy;
-    use crate::data::{BufferPool, FileData};
+    use crate::data::{BufferPool, Waiting};
     use crate::file::writing::Busy;
     use crate::instruments::{Instruments, IoEnd, IoEndSource, IoEnds};
     use crate::requests::{Pages, Rules};
@@ -156,19 +164,24 @@ mod tests {
     #[test]
     fn a_run_that_is_not_busy_begins_behind_busy_folios_and_ends_before_the_next() {
         let pool = BufferPool::new(12, 0);
-        let mut data = FileData::new(followed());
-        data.pages.note_write(0..16 << 12);
-        data.pages.note_write(16 << 12..20 << 12);
-        data.pages.note_write(20 << 12..24 << 12);
+        let mut pages = followed();
+        let mut waiting = Waiting::new();
+        pages.note_write(0..16 << 12);
+        pages.note_write(16 << 12..20 << 12);
+        pages.note_write(20 << 12..24 << 12);
         for number in (10..16).chain(16..24) {
-            data.dirty.add(number..number + 1, &pool);
+            waiting.dirty.add(number..number + 1, &pool);
         }
-        assert_eq!(first_run_not_busy(&data, 0, 100, 12), Some(10..24));
-        data.unconverted.push(0..3);
-        assert_eq!(first_run_not_busy(&data, 0, 100, 12), Some(16..24), "a folio is busy as a whole");
-        data.unconverted.push(23..24);
-        assert_eq!(first_run_not_busy(&data, 0, 100, 12), Some(16..20));
-        assert_eq!(first_run_not_busy(&data, 20, 100, 12), None);
+        assert_eq!(first_run_not_busy((&pages, &waiting), 0, 100, 12), Some(10..24));
+        waiting.unconverted.push(0..3);
+        assert_eq!(
+            first_run_not_busy((&pages, &waiting), 0, 100, 12),
+            Some(16..24),
+            "a folio is busy as a whole"
+        );
+        waiting.unconverted.push(23..24);
+        assert_eq!(first_run_not_busy((&pages, &waiting), 0, 100, 12), Some(16..20));
+        assert_eq!(first_run_not_busy((&pages, &waiting), 20, 100, 12), None);
     }
 
     /// I/O that does not end before somebody waits for it.
@@ -197,16 +210,17 @@ mod tests {
         fs.write_back_all(&ctx).unwrap();
         let inode = fs.volume.inodes.inode(file).unwrap();
         // One block of the folio is written again while its I/O goes on, and one of another folio.
-        inode.write().unconverted.push(0..4);
+        inode.waiting_mut().unconverted.push(0..4);
         for block in [1, 10] {
             fs.write(&ctx, file, block << 12, &[2; 4096]).unwrap();
         }
         let mut data = inode.write();
         fs.files.locked(&ctx, &inode, &mut data).write_back_listed(Busy::PassOver).unwrap();
-        assert_eq!((data.dirty.first_run(0, 100), data.dirty.len()), (Some(1..2), 1));
+        let left = inode.waiting().dirty.runs_in(0..100);
+        assert_eq!((left.len(), left[0].clone()), (1, 1..2));
         assert_eq!(places(&fs), [file], "it waits for the next write-back");
         fs.files.locked(&ctx, &inode, &mut data).write_back_listed(Busy::Await).unwrap();
-        assert!(data.dirty.is_empty());
+        assert!(inode.waiting().dirty.is_empty());
         assert_eq!(places(&fs), []);
     }
 }

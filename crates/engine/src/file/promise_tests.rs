@@ -4,7 +4,6 @@
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
 
 use crate::FileSystem;
-use crate::data::FileData;
 use crate::extents::blocks_for_entries;
 use crate::inode::{Inode, InodeCore};
 use crate::{Error, Fallocate, NewInode, OpContext, OpenOptions, mkfs};
@@ -32,11 +31,11 @@ fn kinds() -> Vec<(&'static str, u64, mkfs::Options)> {
 
 /// What write-back will need for a file, from its dirty blocks and its mapping alone: clusters, and entries behind all
 /// others and amid them.
-fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore, data: &FileData) -> (Vec<u32>, usize, usize) {
+fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore) -> (Vec<u32>, usize, usize) {
     let bits = fs.geometry().cluster_ratio_bits();
     let (mut clusters, mut behind, mut amid) = (Vec::new(), 0, 0);
     let mut last = None;
-    for logical in data.dirty.runs_in(0..u32::MAX).into_iter().flatten() {
+    for logical in inode.waiting().dirty.runs_in(0..u32::MAX).into_iter().flatten() {
         let here = fs.files.mapping.lookup_block(inode, core, logical).unwrap();
         let goes_on = last.replace((logical, here.found.is_some())) == Some((logical.wrapping_sub(1), false));
         match here.found {
@@ -65,7 +64,7 @@ fn check(fs: &FileSystem, what: &str) {
         let (data, core) = (inode.read(), inode.core());
         let mapping = data.promised_to_mapping();
         promised += data.reserved_len() as u64 + mapping;
-        let (clusters, behind, amid) = needed(fs, &inode, &core, &data);
+        let (clusters, behind, amid) = needed(fs, &inode, &core);
         let reserved: Vec<u32> = data.reserved_in(0..u32::MAX).into_iter().flatten().collect();
         assert_eq!(reserved, clusters, "{what}: clusters of inode {}", inode.number());
         if core.map == InodeMap::Extents {

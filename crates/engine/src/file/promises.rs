@@ -167,7 +167,8 @@ impl Files {
             let here = self.mapping.lookup_block(inode, core, logical)?;
             if let Some(extent) = here.found {
                 // The middle of an unwritten extent is written: what is left on both sides stays.
-                wants.inserts += if extent.unwritten && data.dirty.block(logical).is_none() { 2 } else { 0 };
+                wants.inserts +=
+                    if extent.unwritten && inode.waiting().dirty.block(logical).is_none() { 2 } else { 0 };
                 logical = extent.end().min(blocks.end);
                 continue;
             }
@@ -207,7 +208,7 @@ impl Files {
                 // One more run of dirty blocks in the cluster is an entry more, unless it goes on one that was counted.
                 let touched = part.start.max(blocks.start)..part.end.min(blocks.end);
                 let from = touched.start.saturating_sub(1).max(hole.start).max(blocks.start);
-                wants.inserts += usize::from(data.dirty.first_in(from..touched.end).is_none());
+                wants.inserts += usize::from(inode.waiting().dirty.first_in(from..touched.end).is_none());
             }
         }
         Ok(())
@@ -230,7 +231,7 @@ impl Files {
         }
         if inserts > 0 || self.volume.geometry().cluster_ratio() > 1 {
             // Runs are mapped in pieces that may meet inside of a cluster or of an unwritten extent.
-            inserts += (data.dirty.len() + wants.blocks) / self.piece_max(inode, core);
+            inserts += (inode.waiting().dirty.len() + wants.blocks) / self.piece_max(inode, core);
         }
         blocks_for_entries(core.root(), self.volume.block_size(), appended, inserts)
             .saturating_sub(data.promised_to_mapping())
@@ -258,7 +259,9 @@ impl LockedFile<'_> {
 
     /// [`Self::promise_for_change`] as far as it goes with a core lock held: false when the data must be written back.
     pub(super) fn promise_entries(&mut self, core: &InodeCore, entries: usize) -> bool {
-        if self.data.dirty.is_empty() || self.files.volume.rules.promises != Promises::DataAndMapping {
+        if self.inode.waiting().dirty.is_empty()
+            || self.files.volume.rules.promises != Promises::DataAndMapping
+        {
             return true;
         }
         self.data.note_amid();
@@ -273,14 +276,17 @@ impl LockedFile<'_> {
     /// Those of write-back.
     pub(super) fn promise_at_borders(&mut self, range: &Range<u32>) -> Result<()> {
         let bits = self.files.volume.geometry().cluster_ratio_bits();
-        if bits == 0 || self.data.dirty.is_empty() || range.is_empty() {
+        if bits == 0 || self.inode.waiting().dirty.is_empty() || range.is_empty() {
             return Ok(());
         }
         for cluster in [range.start >> bits, (range.end - 1) >> bits] {
             let blocks = blocks_of(cluster, bits);
             let before = blocks.start..range.start.max(blocks.start);
             let behind = range.end.min(blocks.end)..blocks.end;
-            let left_over = self.data.dirty.first_in(before).or(self.data.dirty.first_in(behind)).is_some();
+            let left_over = {
+                let dirty = &self.inode.waiting().dirty;
+                dirty.first_in(before).or(dirty.first_in(behind)).is_some()
+            };
             if !left_over || self.data.is_reserved(cluster) {
                 continue;
             }
@@ -317,22 +323,24 @@ impl LockedFile<'_> {
             let is_mapped = || {
                 self.files.mapping.cluster_is_mapped(self.inode, &self.inode.core(), cluster).unwrap_or(false)
             };
-            let needed =
-                self.data.dirty.first_in(blocks_of(cluster, bits)).is_some() && !(is_border && is_mapped());
+            let needed = self.inode.waiting().dirty.first_in(blocks_of(cluster, bits)).is_some()
+                && !(is_border && is_mapped());
             if !needed {
                 ended += u64::from(self.data.take_reservations(cluster..cluster + 1));
             }
         }
         self.files.volume.space.unreserve(self.ctx, ended);
-        self.files.settle_mapping_promise(self.ctx, self.data);
+        self.settle_mapping_promise();
     }
 }
 
-impl Files {
+impl LockedFile<'_> {
     /// Gives back what was promised to the mapping when no data waits any more.
-    pub(crate) fn settle_mapping_promise(&self, ctx: &OpContext, data: &mut FileData) {
-        let clusters = data.take_mapping_promise();
-        self.volume.space.unreserve(ctx, clusters);
+    pub(crate) fn settle_mapping_promise(&mut self) {
+        if self.inode.waiting().dirty.is_empty() {
+            let clusters = self.data.take_mapping_promise();
+            self.files.volume.space.unreserve(self.ctx, clusters);
+        }
     }
 }
 

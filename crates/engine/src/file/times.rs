@@ -28,7 +28,7 @@ impl LockedFile<'_> {
         if touched == Touched::Content {
             self.inode.note_remapped(&handle);
         }
-        if self.data.dirty.is_empty() {
+        if self.inode.waiting().dirty.is_empty() {
             // No write-back will come that raises the size on disk.
             let size = core.size;
             core.slot.raw_mut().set_size(size);

@@ -65,11 +65,11 @@ impl LockedFile<'_> {
             let mut core = self.inode.core_mut();
             self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
             self.inode.note_remapped(&handle);
-            self.files.set_new_size(self.ctx, &mut core, self.data, size);
+            self.files.set_new_size(self.ctx, self.inode, &mut core, size);
             return Ok(());
         }
         if size < old_size {
-            self.data.forget_pages(size..u64::MAX, self.files.volume.geometry().block_bits());
+            self.forget_pages(size..u64::MAX);
             self.files.note_tail(self.inode, self.data, size)?;
         }
         // Blocks behind the end may be there even when the size does not fall: fallocate can keep the size.
@@ -86,14 +86,15 @@ impl LockedFile<'_> {
 
 impl Files {
     /// The size of a truncated file, in the handle that also begins to free its blocks.
-    fn set_new_size(&self, ctx: &OpContext, core: &mut InodeCore, data: &FileData, size: u64) {
+    fn set_new_size(&self, ctx: &OpContext, inode: &Inode, core: &mut InodeCore, size: u64) {
         debug_assert!(core.slot.raw().size() <= core.size, "the disk knows a larger size than users");
         if size != core.size {
             core.slot.set_modified(ctx.now);
             core.slot.set_changed(ctx.now);
         }
         // The size on disk falls now, and rises over dirty blocks only when they are written.
-        let dirty = data
+        let dirty = inode
+            .waiting()
             .dirty
             .first_in(0..u32::MAX)
             .map(|first| u64::from(first) << self.volume.geometry().block_bits());
@@ -110,7 +111,7 @@ impl Files {
         }
         data.pages.note_page(size);
         let logical = u32_from_u64(size / block_size);
-        if data.dirty.block(logical).is_none() {
+        if inode.waiting().dirty.block(logical).is_none() {
             let core = inode.core();
             let here = self.mapping.lookup_block(inode, &core, logical)?;
             data.pages.note_lookup(core.extent_root(), &here, logical);
@@ -153,7 +154,7 @@ impl LockedFile<'_> {
         if size == end {
             return Ok(());
         }
-        self.files.zero_waiting_tail(self.data, size);
+        self.zero_waiting_tail(size);
         let here = self.files.mapping.lookup_block(
             self.inode,
             &self.inode.core(),
@@ -163,26 +164,25 @@ impl LockedFile<'_> {
     }
 }
 
-impl Files {
+impl LockedFile<'_> {
     /// Zeroes what a block that waits holds behind a size that lies in it.
-    fn zero_waiting_tail(&self, data: &mut FileData, size: u64) {
-        let inside = usize_from_u64(size % u64_from_usize(self.volume.block_size()));
-        if let Some(block) = data.dirty.block_mut(u32_from_u64(size >> self.volume.geometry().block_bits()))
+    fn zero_waiting_tail(&self, size: u64) {
+        let inside = usize_from_u64(size % u64_from_usize(self.files.volume.block_size()));
+        let logical = u32_from_u64(size >> self.files.volume.geometry().block_bits());
+        if let Some(block) = self.inode.waiting_mut().dirty.block_mut(logical)
             && inside > 0
         {
             block[inside..].fill(0);
         }
     }
-}
 
-impl LockedFile<'_> {
     /// Zeroes bytes inside one block: in its dirty copy, or on the device when it is mapped and written. The range
     /// lies inside the file.
     pub(crate) fn zero_bytes(&mut self, bytes: Range<u64>) -> Result<()> {
         let logical = u32_from_u64(bytes.start >> self.files.volume.geometry().block_bits());
         self.data.pages.note_page(bytes.start);
         let inside = self.files.inside_block(&bytes);
-        if let Some(block) = self.data.dirty.block_mut(logical) {
+        if let Some(block) = self.inode.waiting_mut().dirty.block_mut(logical) {
             block[inside].fill(0);
             return Ok(());
         }
@@ -201,7 +201,8 @@ impl LockedFile<'_> {
         let logical = u32_from_u64(bytes.start >> bits);
         debug_assert_eq!(bytes.start >> bits, (bytes.end - 1) >> bits, "bytes of one block");
         let inside = self.files.inside_block(&bytes);
-        let is_written = |extent: &Extent| !extent.unwritten || self.data.unconverted.covers(logical);
+        let is_written =
+            |extent: &Extent| !extent.unwritten || self.inode.waiting().unconverted.covers(logical);
         let Some(extent) = here.found.filter(is_written) else { return Ok(()) };
         let physical = extent.physical + u64::from(logical - extent.logical);
         let logged = self.files.mapping.logs_data(self.inode, &self.inode.core());
@@ -227,6 +228,7 @@ impl LockedFile<'_> {
         } else {
             self.prepare_removal(&range)?;
         }
+        let _shape = self.inode.change_shape();
         // As in Linux (observed on 6.18) blocks that go behind an end that stays are nothing for fdatasync to commit.
         let same_size = why == Why::NewSize(self.inode.core().size);
         let remapped_in = self.inode.remapped_in.load(Ordering::Relaxed);
@@ -247,9 +249,9 @@ impl LockedFile<'_> {
                     self.inode.note_remapped(&handle);
                 }
                 // From here on the file is cut; until here nothing was.
-                self.files.forget_dirty(self.data, range.clone());
-                self.files.zero_waiting_tail(self.data, size);
-                self.files.set_new_size(self.ctx, &mut core, self.data, size);
+                self.forget_dirty(range.clone());
+                self.zero_waiting_tail(size);
+                self.files.set_new_size(self.ctx, self.inode, &mut core, size);
                 core.unfinished = true;
             }
             first = false;
@@ -266,7 +268,7 @@ impl LockedFile<'_> {
                     self.files.volume.orphans.add_orphan(&handle, self.inode, &mut core);
                 }
                 removed?;
-                self.data.unconverted.take(&(start..end));
+                self.inode.waiting_mut().unconverted.take(&(start..end));
                 if same_size {
                     self.inode.remapped_in.store(remapped_in, Ordering::Relaxed);
                 }
@@ -280,9 +282,9 @@ impl LockedFile<'_> {
                 break;
             }
         }
-        self.files.forget_dirty(self.data, range.clone());
+        self.forget_dirty(range.clone());
         debug_assert!(
-            self.data.dirty.first_in(range.clone()).is_none(),
+            self.inode.waiting().dirty.first_in(range.clone()).is_none(),
             "dirty blocks of {range:?} are left"
         );
         self.settle_reservations(&range);
@@ -292,14 +294,14 @@ impl LockedFile<'_> {
     /// Makes ready for unmapping `range` amid a file: that may split an extent, for which there may be no room. Nothing has changed
     /// then, the dirty blocks included.
     pub(crate) fn prepare_hole(&mut self, range: &Range<u32>) -> Result<()> {
-        if self.data.dirty.has_more_than(range) {
+        if self.inode.waiting().dirty.has_more_than(range) {
             self.promise_for_change(1)?;
         }
         self.prepare_removal(range)
     }
 
     fn prepare_removal(&mut self, range: &Range<u32>) -> Result<()> {
-        if self.data.dirty.has_more_than(range) {
+        if self.inode.waiting().dirty.has_more_than(range) {
             self.promise_at_borders(range)?;
         }
         self.data.pages.forget_holes(range.clone());
@@ -310,9 +312,9 @@ impl LockedFile<'_> {
     /// Drops what waits of an inode that is deleted, and what was reserved and preallocated for it.
     pub(crate) fn drop_content(&mut self) {
         let all = 0..u32::MAX;
-        self.files.forget_dirty(self.data, all.clone());
+        self.forget_dirty(all.clone());
         self.data.pages.forget_holes(all.clone());
-        self.data.unconverted.take(&all);
+        self.inode.waiting_mut().unconverted.take(&all);
         self.files.volume.space.discard_preallocations(self.ctx, self.inode);
         self.settle_reservations(&all);
     }

@@ -1,7 +1,7 @@
 //! Writing: into the dirty blocks, with space reserved first.
 
 use super::part::Part;
-use crate::data::FileData;
+use crate::data::DirtyBlocks;
 use crate::file::Files;
 use crate::file::LockedFile;
 use crate::inode::{Inode, InodeCore};
@@ -150,30 +150,31 @@ impl LockedFile<'_> {
         let blocks = piece.blocks(self.files.volume.geometry().block_bits());
         self.prepare_growth(piece.range())?;
         self.promise(&blocks)?;
-        let edges = self.files.read_edges(self.inode, self.data, piece.range()).and_then(|edges| {
-            self.files.note_written(self.ctx, self.inode, piece.end())?;
-            Ok(edges)
+        let written = self.files.read_edges(self.inode, piece.range()).and_then(|edges| {
+            self.files.note_written(self.ctx, self.inode, piece.end(), || self.put(piece, &edges))
         });
-        let edges = match edges {
-            Ok(edges) => edges,
-            Err(error) => {
-                self.settle_reservations(&blocks);
-                return Err(error);
-            }
-        };
-        self.make_dirty(blocks.clone());
-        for (logical, old) in edges {
-            self.data.dirty.fill(logical, 0, &old);
+        if written.is_err() {
+            self.settle_reservations(&blocks);
         }
+        written
+    }
+
+    /// Copies a piece into dirty blocks, and beside it what is kept of blocks that were clean.
+    fn put(&self, piece: Part<'_>, edges: &Edges) {
+        let blocks = piece.blocks(self.files.volume.geometry().block_bits());
         let inside = usize_from_u64(piece.offset) % self.files.volume.block_size();
-        self.data.dirty.fill(blocks.start, inside, piece.bytes);
-        Ok(())
+        self.change_dirty(blocks.clone(), |dirty| {
+            for (logical, old) in edges {
+                dirty.fill(*logical, 0, old);
+            }
+            dirty.fill(blocks.start, inside, piece.bytes);
+        });
     }
 }
 
 impl Files {
     /// The clean blocks at the ends of a range of bytes that a write does not cover whole.
-    fn read_edges(&self, inode: &Inode, data: &FileData, bytes: Range<u64>) -> Result<Edges> {
+    fn read_edges(&self, inode: &Inode, bytes: Range<u64>) -> Result<Edges> {
         let bits = self.volume.geometry().block_bits();
         let core = inode.core();
         let mut edges = Edges::new();
@@ -183,27 +184,21 @@ impl Files {
             let covered =
                 bytes.start <= start && start + u64_from_usize(self.volume.block_size()) <= bytes.end;
             let is_known = edges.iter().any(|(known, _)| *known == logical);
-            if !covered && !is_known && data.dirty.block(logical).is_none() {
-                edges.push((logical, self.read_block(inode, data, &core, logical)?));
+            if !covered && !is_known && inode.waiting().dirty.block(logical).is_none() {
+                edges.push((logical, self.read_block(inode, &core, logical)?));
             }
         }
         Ok(edges)
     }
 
     /// One block as it reads now, from the device; zeroes behind the end of the file.
-    fn read_block(
-        &self,
-        inode: &Inode,
-        data: &FileData,
-        core: &InodeCore,
-        logical: u32,
-    ) -> Result<Box<[u8]>> {
+    fn read_block(&self, inode: &Inode, core: &InodeCore, logical: u32) -> Result<Box<[u8]>> {
         let bits = self.volume.geometry().block_bits();
         let mut block = vec![0; self.volume.block_size()].into_boxed_slice();
         let start = u64::from(logical) << bits;
         if start < core.size {
             let valid = usize_from_u64((core.size - start).min(u64_from_usize(block.len())));
-            self.read_content(inode, data, core, start, &mut block[..valid])?;
+            self.read_content(inode, core, start, &mut block[..valid])?;
         }
         Ok(block)
     }
@@ -216,9 +211,15 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Makes blocks dirty, which the caller fills; the first one sets the file's place in the order of write-back.
-    fn make_dirty(&mut self, blocks: Range<u32>) {
-        let added = self.data.dirty.add(blocks, &self.files.buffers);
+    /// Makes blocks dirty, which `fill` fills before anybody sees them; the first one sets the file's place in the order of
+    /// write-back.
+    fn change_dirty(&self, blocks: Range<u32>, fill: impl FnOnce(&mut DirtyBlocks)) {
+        let added = {
+            let mut waiting = self.inode.waiting_mut();
+            let added = waiting.dirty.add(blocks, &self.files.buffers);
+            fill(&mut waiting.dirty);
+            added
+        };
         if added > 0 {
             self.files.note_dirtied(self.ctx, self.inode);
             let bytes = u64_from_usize(added * self.files.volume.block_size());
@@ -228,30 +229,41 @@ impl LockedFile<'_> {
 
     /// Adds a dirty block that begins with `bytes` and has zeroes behind them.
     pub(crate) fn add_dirty(&mut self, logical: u32, bytes: &[u8]) {
-        debug_assert!(self.data.dirty.block(logical).is_none(), "block {logical} is dirty");
-        self.make_dirty(logical..logical + 1);
-        if let Some(block) = self.data.dirty.block_mut(logical) {
-            let (content, rest) = block.split_at_mut(bytes.len());
-            content.copy_from_slice(bytes);
-            rest.fill(0);
-        }
+        debug_assert!(self.inode.waiting().dirty.block(logical).is_none(), "block {logical} is dirty");
+        self.change_dirty(logical..logical + 1, |dirty| {
+            if let Some(block) = dirty.block_mut(logical) {
+                let (content, rest) = block.split_at_mut(bytes.len());
+                content.copy_from_slice(bytes);
+                rest.fill(0);
+            }
+        });
     }
 }
 
 impl Files {
-    /// Raises the size that users see and sets the times. As in Linux an inode that stays as it is joins no transaction.
-    pub(super) fn note_written(&self, ctx: &OpContext, inode: &Arc<Inode>, end: u64) -> Result<()> {
-        {
+    /// Has the content change by `put`, then raises the size that users see and sets the times; what can fail comes before. As in
+    /// Linux an inode that stays as it is joins no transaction.
+    pub(super) fn note_written(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        end: u64,
+        put: impl FnOnce(),
+    ) -> Result<()> {
+        let stays = {
             let core = inode.core();
-            if end <= core.size && !core.times_change(ctx) {
-                return Ok(());
-            }
+            end <= core.size && !core.times_change(ctx)
+        };
+        if stays {
+            put();
+            return Ok(());
         }
         let handle = self.volume.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();
         self.volume.inodes.join_inode(&handle, inode, &mut core)?;
         let size = core.size.max(end);
         let follows = self.writing.raises_disk_size(self, inode, &core, size)?;
+        put();
         core.size = size;
         if self.volume.breaks(BrokenRule::SizeBeforeData) {
             core.set_size(size);

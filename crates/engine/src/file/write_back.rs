@@ -6,7 +6,6 @@
 use super::limits::{LOGGED_MAX, RUN_CREDITS};
 use super::write::lower;
 use super::writing::{Busy, Search};
-use crate::data::FileData;
 use crate::extents::{Lookup, Tree};
 use crate::file::Files;
 use crate::file::LockedFile;
@@ -124,7 +123,7 @@ impl LockedFile<'_> {
         let written = self.write_back_with(busy);
         if written.is_ok() {
             self.files.volume.inodes.table.note_clean_data(self.inode);
-            if !self.data.dirty.is_empty() {
+            if !self.inode.waiting().dirty.is_empty() {
                 self.files.note_dirtied(self.ctx, self.inode);
             }
         }
@@ -211,17 +210,21 @@ impl LockedFile<'_> {
     /// Writes the dirty blocks of a range. When nothing waits any more the size on disk is what users see: no later write-back
     /// would come to raise it.
     pub(crate) fn write_back_range(&mut self, range: Range<u32>) -> Result<()> {
-        if self.data.dirty.first_in(range.clone()).is_some() && self.data.dirty.has_more_than(&range) {
+        let goes_in_part = {
+            let dirty = &self.inode.waiting().dirty;
+            dirty.first_in(range.clone()).is_some() && dirty.has_more_than(&range)
+        };
+        if goes_in_part {
             // What stays may come to lie amid what is mapped now.
             self.promise_for_change(0)?;
         }
         self.write_range(range, Busy::Await)?;
-        self.files.settle_mapping_promise(self.ctx, self.data);
+        self.settle_mapping_promise();
         self.settle_size_if_clean()
     }
 
     fn settle_size_if_clean(&self) -> Result<()> {
-        let is_all = self.data.dirty.is_empty() && self.data.unconverted.is_empty();
+        let is_all = self.inode.waiting().is_empty();
         if is_all { self.files.settle_size(self.ctx, self.inode) } else { Ok(()) }
     }
 
@@ -292,12 +295,12 @@ impl LockedFile<'_> {
     fn write_back_with(&mut self, busy: Busy) -> Result<()> {
         self.write_range(0..u32::MAX, busy)?;
         debug_assert!(
-            busy == Busy::PassOver || self.data.dirty.is_empty(),
+            busy == Busy::PassOver || self.inode.waiting().dirty.is_empty(),
             "what is written back waits no more"
         );
-        self.files.settle_mapping_promise(self.ctx, self.data);
+        self.settle_mapping_promise();
         debug_assert!(
-            !self.data.dirty.is_empty() || self.data.reserved_len() == 0,
+            !self.inode.waiting().dirty.is_empty() || self.data.reserved_len() == 0,
             "space is promised to no data"
         );
         self.discard_if_unneeded();
@@ -342,7 +345,7 @@ impl LockedFile<'_> {
         if logged {
             self.log_piece((piece.clone(), physical), (plan, unwritten))?;
             self.files.end_reservations(self.ctx, self.data, &piece);
-            self.files.forget_dirty(self.data, piece);
+            self.forget_dirty(piece);
             return Ok(None);
         }
         let written = if unwritten && !self.files.volume.delays_allocation() {
@@ -350,15 +353,18 @@ impl LockedFile<'_> {
         } else {
             piece.clone()
         };
-        self.files.write_blocks(self.data, piece.clone(), physical)?;
+        self.write_blocks(piece.clone(), physical)?;
         self.inode.note_written(&self.files.volume.flushes);
         let changes = plan.is_some() || unwritten;
         if changes {
-            let is_last = self.data.unconverted.is_empty()
-                && !self.data.dirty.has_more_than(&piece)
-                && !self.files.writing.is_told_of_io();
+            let is_last = {
+                let waiting = self.inode.waiting();
+                waiting.unconverted.is_empty()
+                    && !waiting.dirty.has_more_than(&piece)
+                    && !self.files.writing.is_told_of_io()
+            };
             if self.files.map_written(self.ctx, self.inode, (&piece, written), plan, is_last)? {
-                self.data.unconverted.push(piece.clone());
+                self.inode.waiting_mut().unconverted.push(piece.clone());
             }
         }
         let waited = self.data.reserved_len() > 0;
@@ -368,7 +374,7 @@ impl LockedFile<'_> {
         }
         let end = piece.end;
         debug_assert!(piece.start < end, "a piece of a run has blocks");
-        self.files.forget_dirty(self.data, piece);
+        self.forget_dirty(piece);
         Ok(changes.then_some(end))
     }
 
@@ -474,17 +480,27 @@ impl Files {
         );
         core.slot.raw_mut().set_size(size);
     }
+}
 
+impl LockedFile<'_> {
     /// Drops dirty blocks.
-    pub(crate) fn forget_dirty(&self, data: &mut FileData, blocks: Range<u32>) {
-        let dropped = data.drop_range(blocks);
-        lower(&self.dirty_bytes, u64_from_usize(dropped * self.volume.block_size()));
+    pub(crate) fn forget_dirty(&mut self, blocks: Range<u32>) {
+        self.data.pages.forget_kinds(&blocks);
+        let dropped = self.inode.waiting_mut().dirty.drop_range(blocks);
+        lower(&self.files.dirty_bytes, u64_from_usize(dropped * self.files.volume.block_size()));
     }
 
-    /// Writes dirty blocks to their place, from where they lie.
-    fn write_blocks(&self, data: &FileData, blocks: Range<u32>, physical: u64) -> Result<()> {
-        let place = physical << self.volume.geometry().block_bits();
-        Ok(self.volume.device.write_vectored_at(place, &data.dirty.slices(blocks))?)
+    /// The pages of a range of bytes go; what is dirty in the range was dropped or does not matter.
+    pub(crate) fn forget_pages(&mut self, bytes: Range<u64>) {
+        let bits = self.files.volume.geometry().block_bits();
+        self.data.forget_pages(bytes, bits, &self.inode.waiting().dirty);
+    }
+
+    /// Writes dirty blocks to their place, from where they lie. Readers go on meanwhile.
+    fn write_blocks(&self, blocks: Range<u32>, physical: u64) -> Result<()> {
+        let place = physical << self.files.volume.geometry().block_bits();
+        let waiting = self.inode.waiting();
+        Ok(self.files.volume.device.write_vectored_at(place, &waiting.dirty.slices(blocks))?)
     }
 }
 

@@ -107,7 +107,7 @@ impl Writing for Whole {
     }
 
     fn next_run(&self, file: &LockedFile<'_>, search: &Search) -> Option<Range<u32>> {
-        let run = file.data.dirty.first_run(search.range.start, file.files.run_max())?;
+        let run = file.inode.waiting().dirty.first_run(search.range.start, file.files.run_max())?;
         (run.start < search.range.end).then(|| run.start..run.end.min(search.range.end))
     }
 }

@@ -265,9 +265,8 @@ impl Inode {
         !self.is_dirty()
             && !self.lost_data.load(Ordering::Relaxed)
             && self.opens.load(Ordering::Relaxed) == 0
-            && self.try_write().is_some_and(|data| {
-                data.dirty.is_empty() && data.unconverted.is_empty() && !data.is_promised()
-            })
+            && self.try_write().is_some_and(|data| !data.is_promised())
+            && self.waiting.try_read().is_some_and(|waiting| waiting.is_empty())
             && self.core.try_write().is_some_and(|core| core.owes_nothing())
     }
 }

@@ -23,6 +23,7 @@ impl Xattrs {
     fn delete_unused(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<Vec<Arc<Inode>>> {
         // It has no name: whoever holds the content of its directory or its owner may wait for it.
         let mut data = inode.write_child();
+        let _shape = inode.change_shape();
         {
             let core = inode.core();
             if core.deleted || core.links() > 0 || inode.opens.load(Ordering::Acquire) > 0 {

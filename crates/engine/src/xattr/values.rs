@@ -4,7 +4,7 @@
 //! its access time. An attribute block counts once, however many inodes share it. A value that loses its last
 //! reference is an orphan until it is deleted, so that a crash in between loses no space.
 
-use super::CREDITS;
+use super::{CREDITS, VALUE_MAX};
 use crate::cache::Buffer;
 use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
@@ -97,13 +97,15 @@ impl Xattrs {
             Error::StaleInode(_) => damaged().into(),
             other => other,
         })?;
-        let content = holder.read_value();
+        let _content = holder.read_value();
         let core = holder.core_of_value();
-        if !core.flags().contains(InodeFlags::EA_INODE) || core.size != u64::from(size) {
+        // The bound comes first: no more memory than the largest value takes.
+        let is_too_large = usize_from_u32(size) > VALUE_MAX;
+        if is_too_large || !core.flags().contains(InodeFlags::EA_INODE) || core.size != u64::from(size) {
             return Err(damaged().into());
         }
         let mut bytes = vec![0; usize_from_u32(size)];
-        self.files.read_content(&holder, &content, &core, 0, &mut bytes)?;
+        self.files.read_content(&holder, &core, 0, &mut bytes)?;
         let hash = self.value_hash(&bytes);
         let name = &attribute.name;
         let is_entrys = [entry_hash_of_inode_value, entry_hash_of_inode_value_signed]

@@ -50,7 +50,7 @@ impl PageCache {
             self.dirty_before_hole(file, folio.blocks(bits), old_size)?;
             if folio.end() > old_size {
                 let keep = u32_from_u64(old_size.div_ceil(1 << bits));
-                file.data.forget_pages(old_size..u64::MAX, bits);
+                file.forget_pages(old_size..u64::MAX);
                 file.free_range(keep..u32::MAX, Why::NewSize(old_size))?;
             }
             file.end_io_beside()?;
@@ -64,8 +64,8 @@ impl PageCache {
         let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << file.files.volume.geometry().block_bits())));
         for logical in blocks.start..end.max(blocks.start) {
             if !self.delays
-                || file.data.dirty.block(logical).is_some()
-                || file.data.unconverted.covers(logical)
+                || file.inode.waiting().dirty.block(logical).is_some()
+                || file.inode.waiting().unconverted.covers(logical)
             {
                 continue;
             }
@@ -95,7 +95,7 @@ impl PageCache {
         let written = file.write_back();
         if let Err(Error::NoSpace) = written {
             // It was clean before: only what this write brought waits.
-            file.files.forget_dirty(file.data, 0..u32::MAX);
+            file.forget_dirty(0..u32::MAX);
         }
         written
     }
@@ -115,7 +115,7 @@ impl PageCache {
         let extents = file.inode.core().map == InodeMap::Extents;
         let how = How { unwritten: extents, pool: Pool::Ordinary, exact: false };
         for logical in blocks {
-            if file.data.dirty.block(logical).is_some() {
+            if file.inode.waiting().dirty.block(logical).is_some() {
                 continue;
             }
             file.end_io_beside()?;
@@ -153,7 +153,7 @@ fn place_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
 fn note_cached(file: &mut LockedFile<'_>, blocks: Range<u32>) -> Result<()> {
     let core = file.inode.core();
     for logical in blocks {
-        if file.data.dirty.block(logical).is_none() {
+        if file.inode.waiting().dirty.block(logical).is_none() {
             let here = file.files.mapping.lookup_block(file.inode, &core, logical)?;
             file.data.pages.note_lookup(core.extent_root(), &here, logical);
             file.data.pages.forget_holes(logical..logical + 1);
@@ -195,7 +195,7 @@ mod tests {
         let refused = fs.write(&ctx, inode, 4 << 12, &[7; 4 << 12]);
         assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
         let file = fs.volume.inodes.inode(inode).unwrap();
-        let waiting = file.read().dirty.runs_in(0..100);
+        let waiting = file.waiting().dirty.runs_in(0..100);
         assert!(matches!(&waiting[..], [one] if *one == (4..5)), "{waiting:?}");
         fs.fsync(&ctx, inode).unwrap();
         let state = |logical| {
