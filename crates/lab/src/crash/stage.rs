@@ -145,7 +145,7 @@ impl Stage {
 
     /// An operation has ended: notes the names that it left. For workloads of one thread.
     pub(super) fn step(&self) -> Result<()> {
-        self.note(Fact::Names(walk::names_hash(&walk::of_engine(&self.fs, false)?)));
+        self.note(Fact::Names(walk::names_hash(&walk::of_engine(&self.fs, walk::Files::Named)?)));
         Ok(())
     }
 

@@ -126,15 +126,24 @@ pub(super) fn names_hash(tree: &Tree) -> u64 {
 pub(super) fn of_device(device: Arc<dyn BlockDevice>) -> Result<Tree> {
     let options = OpenOptions { read_only: true, cpus: 1, ..OpenOptions::default() };
     let fs = FileSystem::open(device, options, &context(0)).context("open for reading")?;
-    of_engine(&fs, true)
+    of_engine(&fs, Files::Read)
 }
 
-/// The tree of an open file system; `with_content`: files are read, too.
-pub(super) fn of_engine(fs: &FileSystem, with_content: bool) -> Result<Tree> {
+/// What becomes of the content of files in a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Files {
+    /// It is read.
+    Read,
+    /// Names are enough.
+    Named,
+}
+
+/// The tree of an open file system.
+pub(super) fn of_engine(fs: &FileSystem, files: Files) -> Result<Tree> {
     let mut tree = Tree::new();
     let mut left = vec![(Vec::new(), InodeNr::ROOT)];
     while let Some((path, inode)) = left.pop() {
-        let node = engine_node(fs, inode, with_content).with_context(|| shown(&path))?;
+        let node = engine_node(fs, inode, files).with_context(|| shown(&path))?;
         if node.mode & TYPE == FileType::Directory.mode_bits() {
             let listed = fs.read_dir(inode, 0, |entry| {
                 if entry.name != b"." && entry.name != b".." {
@@ -153,10 +162,10 @@ fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
     if parent.is_empty() { name.to_vec() } else { [parent, b"/", name].concat() }
 }
 
-fn engine_node(fs: &FileSystem, inode: InodeNr, with_content: bool) -> Result<Node> {
+fn engine_node(fs: &FileSystem, inode: InodeNr, files: Files) -> Result<Node> {
     let found = fs.attributes(inode)?;
     let content = match found.kind {
-        FileType::Regular if with_content => {
+        FileType::Regular if files == Files::Read => {
             let mut bytes = vec![0; usize_from_u64(found.size)];
             let read = fs.read(&context(0), inode, 0, &mut bytes)?;
             bytes.truncate(read);
