@@ -127,16 +127,10 @@ impl Session {
         // First, as it initialises the groups that were not: the rest is about all of them.
         let groups = self.groups()?;
         let summary = self.proc_file("mb_structs_summary")?;
-        let half = |name: &str| -> Vec<u32> {
-            let lines = summary.lines().skip_while(move |line| !line.contains(name)).skip(1);
-            lines
-                .map_while(|line| line.trim().strip_prefix("list_order_")?.rsplit(' ').next()?.parse().ok())
-                .collect()
-        };
         Ok(End {
             groups,
-            largest: half("max_free_order_lists"),
-            average: half("avg_fragment_size_lists"),
+            largest: groups_by_order(&summary, "max_free_order_lists"),
+            average: groups_by_order(&summary, "avg_fragment_size_lists"),
             stats: self.proc_file("mb_stats")?.lines().map(str::to_owned).collect(),
             overlaps: 0,
         })
@@ -165,12 +159,7 @@ impl Session {
 
     fn read_tunables(&mut self) -> anyhow::Result<()> {
         let options = self.proc_file("options")?;
-        let option = |name: &str| -> Option<u32> {
-            options.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
-        };
         let summary = self.proc_file("mb_structs_summary")?;
-        let possible = fs::read_to_string("/sys/devices/system/cpu/possible")?;
-        let last: u32 = possible.trim().rsplit(['-', ',']).next().unwrap_or("0").parse()?;
         let tunables = Tunables {
             max_to_scan: self.sys_number("mb_max_to_scan")?,
             min_to_scan: self.sys_number("mb_min_to_scan")?,
@@ -186,9 +175,9 @@ impl Session {
             image: self.kind.name.to_owned(),
             lazy: self.kind.lazy,
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
-            possible_cpus: last + 1,
+            possible_cpus: possible_cpus()?,
             optimize_scan: summary.contains("optimize_scan: 1"),
-            stripe: option("stripe").unwrap_or(0),
+            stripe: option(&options, "stripe").unwrap_or(0),
             reserved_clusters,
             tunables,
             ..std::mem::take(&mut self.image)
@@ -210,17 +199,44 @@ impl Session {
     }
 
     fn groups(&self) -> anyhow::Result<Vec<Vec<u32>>> {
-        let text = self.proc_file("mb_groups")?;
-        text.lines()
-            .skip(1)
-            .map(|line| {
-                let (_, numbers) =
-                    line.split_once(':').with_context(|| format!("mb_groups line {line:?}"))?;
-                let words = numbers.split([' ', '[', ']']).filter(|word| !word.is_empty());
-                words.map(|word| word.parse().with_context(|| format!("mb_groups line {line:?}"))).collect()
-            })
-            .collect()
+        groups_of(&self.proc_file("mb_groups")?)
     }
+}
+
+/// The numbers of each line of `mb_groups`: free, fragments, first, then free chunks by order.
+fn groups_of(text: &str) -> anyhow::Result<Vec<Vec<u32>>> {
+    text.lines()
+        .skip(1)
+        .map(|line| {
+            let (_, numbers) = line.split_once(':').with_context(|| format!("mb_groups line {line:?}"))?;
+            let words = numbers.split([' ', '[', ']']).filter(|word| !word.is_empty());
+            words.map(|word| word.parse().with_context(|| format!("mb_groups line {line:?}"))).collect()
+        })
+        .collect()
+}
+
+/// Groups by order of one of the lists of `mb_structs_summary`.
+fn groups_by_order(summary: &str, name: &str) -> Vec<u32> {
+    let lines = summary.lines().skip_while(|line| !line.contains(name)).skip(1);
+    lines
+        .map_while(|line| line.trim().strip_prefix("list_order_")?.rsplit(' ').next()?.parse().ok())
+        .collect()
+}
+
+/// The number of an option that is in force.
+fn option(options: &str, name: &str) -> Option<u32> {
+    options.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+}
+
+/// CPUs that the kernel considers possible.
+pub(crate) fn possible_cpus() -> anyhow::Result<u32> {
+    cpus_of(&fs::read_to_string("/sys/devices/system/cpu/possible")?)
+}
+
+/// How many CPUs a list like `0-3` or `0,2-5` reaches to.
+fn cpus_of(list: &str) -> anyhow::Result<u32> {
+    let last: u32 = list.trim().rsplit(['-', ',']).next().unwrap_or("0").parse()?;
+    Ok(last + 1)
 }
 
 fn make_file_system(kind: &ImageKind, image: &Path) -> anyhow::Result<()> {
@@ -233,7 +249,11 @@ fn make_file_system(kind: &ImageKind, image: &Path) -> anyhow::Result<()> {
 
 /// Geometry and free extents, from `dumpe2fs`.
 fn describe(image: &str) -> anyhow::Result<Image> {
-    let dump = run("dumpe2fs", &[image])?;
+    described(&run("dumpe2fs", &[image])?)
+}
+
+/// Geometry and free extents by what `dumpe2fs` prints.
+fn described(dump: &str) -> anyhow::Result<Image> {
     let field = |name: &str| dump.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()));
     let number = |name: &str| -> anyhow::Result<u64> {
         field(name)
@@ -262,7 +282,7 @@ fn describe(image: &str) -> anyhow::Result<Image> {
         root_blocks: number("Reserved block count:")?,
         ..Image::default()
     };
-    described.free = free_extents(&dump, &described)?;
+    described.free = free_extents(dump, &described)?;
     let heads = dump.lines().filter(|line| line.starts_with("Group ") && line.contains(": (Blocks "));
     described.block_uninit =
         (0..).zip(heads).filter(|(_, head)| head.contains("BLOCK_UNINIT")).map(|(group, _)| group).collect();
@@ -298,5 +318,99 @@ mod tests {
         let dump = "Group 0:\n  Free blocks: 4-11, 16-19\nGroup 1:\n  Free blocks: \nGroup 2:\n  Free blocks: 64-95\n";
         let free = free_extents(dump, &image).unwrap();
         assert_eq!(free, [vec![(1, 2), (4, 1)], vec![], vec![(0, 8)]]);
+    }
+
+    /// What dumpe2fs 1.47 prints of `-b 1024 -O bigalloc -C 4096 -G 2 -N 512 -m 3` on 40 MiB, cut to what counts.
+    const DUMP: &str = "\
+Filesystem features:      has_journal ext_attr resize_inode dir_index filetype extent 64bit flex_bg bigalloc metadata_csum
+Inode count:              512
+Block count:              40960
+Reserved block count:     1228
+Free blocks:              36544
+First block:              0
+Block size:               1024
+Cluster size:             4096
+Blocks per group:         32768
+Clusters per group:       8192
+Inodes per group:         256
+Flex block group size:    2
+First inode:              11
+Inode size:\t          256
+
+Group 0: (Blocks 0-32767) csum 0x0a86 [ITABLE_ZEROED]
+  7109 free clusters, 245 free inodes, 2 directories, 245 unused inodes
+  Free blocks: 4332-32764
+  Free inodes: 12-256
+Group 1: (Blocks 32768-40959) csum 0xaa36 [INODE_UNINIT, ITABLE_ZEROED]
+  2027 free clusters, 256 free inodes, 0 directories, 256 unused inodes
+  Free blocks: 32852-40956
+  Free inodes: 257-512
+";
+
+    #[test]
+    fn an_image_is_described_by_what_dumpe2fs_prints() {
+        let expected = Image {
+            block_bits: 10,
+            cluster_ratio_bits: 2,
+            blocks: 40_960,
+            first_data_block: 0,
+            clusters_per_group: 8192,
+            inodes_per_group: 256,
+            inode_size: 256,
+            flex_bits: 1,
+            extents: true,
+            journal: true,
+            root_blocks: 1228,
+            // From block 4332, a quarter of which is 1083; in the second group from 84 behind its first block.
+            free: vec![vec![(1083, 7109)], vec![(21, 2027)]],
+            ..Image::default()
+        };
+        assert_eq!(described(DUMP).unwrap(), expected);
+        let unwritten = DUMP.replace("[INODE_UNINIT,", "[INODE_UNINIT, BLOCK_UNINIT,");
+        assert_eq!(described(&unwritten).unwrap(), Image { block_uninit: vec![1], ..expected });
+    }
+
+    /// Without clusters there are no lines of them, without flex_bg no group of groups; 1 KiB blocks begin at 1.
+    #[test]
+    fn an_image_without_clusters_is_described_too() {
+        let dump = DUMP.replace("Cluster size:             4096\n", "");
+        let dump = dump.replace("Clusters per group:       8192\n", "").replace(" flex_bg", "");
+        let dump = dump.replace("First block:              0", "First block:              1");
+        let dump = dump.replace(" has_journal", "").replace(" extent ", " ");
+        let image = described(&dump).unwrap();
+        assert_eq!((image.cluster_ratio_bits, image.clusters_per_group, image.flex_bits), (0, 32_768, 0));
+        assert_eq!((image.first_data_block, image.journal, image.extents), (1, false, false));
+        assert_eq!(image.free, [vec![(4331, 28_433)], vec![(83, 8105)]]);
+    }
+
+    #[test]
+    fn groups_are_read_behind_the_heads() {
+        let text = "\
+#group: free  frags first [ 2^0   2^1   2^2   ]
+#0    : 64    8     1788  [ 6     5     2     ]
+#1    : 0     1     32768 [ 0     0     7     ]
+";
+        assert_eq!(groups_of(text).unwrap(), [[64, 8, 1788, 6, 5, 2], [0, 1, 32_768, 0, 0, 7]]);
+        assert!(groups_of("heads\n#0 : many\n").is_err());
+    }
+
+    #[test]
+    fn each_list_of_orders_is_read_by_its_name() {
+        let text = "optimize_scan: 1\nmax_free_order_lists:\n\tlist_order_0_groups: 0\n\tlist_order_1_groups: 17\n\
+                    avg_fragment_size_lists:\n\tlist_order_0_groups: 2\n\tlist_order_1_groups: 33\n\tlist_order_2_groups: 4\n";
+        assert_eq!(groups_by_order(text, "max_free_order_lists"), [0, 17]);
+        assert_eq!(groups_by_order(text, "avg_fragment_size_lists"), [2, 33, 4]);
+    }
+
+    #[test]
+    fn options_and_cpus_are_numbers() {
+        let options = "rw\ncommit=5\nstripe=48\nstripe_other=3\n";
+        assert_eq!(
+            (option(options, "stripe"), option(options, "commit"), option(options, "rw")),
+            (Some(48), Some(5), None)
+        );
+        for (list, count) in [("0\n", 1), ("0-3\n", 4), ("0,2-5\n", 6)] {
+            assert_eq!(cpus_of(list).unwrap(), count);
+        }
     }
 }

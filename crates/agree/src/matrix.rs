@@ -240,4 +240,54 @@ mod tests {
         let nothing = table(&[Agreement { requests: 0, ..Agreement::default() }]);
         assert_eq!(nothing.rows[0][3..10], ["0", "0", "-", "-", "-", "-", "-"]);
     }
+
+    /// All figures differ; per cent of searches but for placements, which are of requests.
+    fn one(by: u64) -> Agreement {
+        Agreement {
+            image: "1k".to_owned(),
+            load: "fill".to_owned(),
+            optimize_scan: true,
+            requests: by * 1000,
+            searches: by * 400,
+            placements: by * 999,
+            criteria: by * 390,
+            candidates: by * 380,
+            groups: by * 370,
+            decisions: by * 360,
+            mb_groups: true,
+            summary: by > 1,
+            stats: true,
+            overlaps: 3,
+            ..Agreement::default()
+        }
+    }
+
+    #[test]
+    fn each_share_stands_under_its_head() {
+        let table = table(&[one(1)]);
+        let shares = ["placements %", "criteria %", "candidates %", "groups %", "decisions %"];
+        assert_eq!(table.heads[5..10], shares);
+        assert_eq!(table.heads[10..], ["mb_groups", "summary", "mb_stats"]);
+        let figures =
+            ["1000", "400", "99.900", "97.500", "95.000", "92.500", "90.000", "equal", "differs", "equal"];
+        assert_eq!(table.rows[0], [&["1k", "fill", "optimized"][..], &figures].concat());
+        assert_eq!(table.rows[1], [&["all", "all", "both"][..], &figures].concat());
+    }
+
+    #[test]
+    fn totals_add_up_each_to_its_own() {
+        let sum = total(&[one(1), one(2)]);
+        let counts = [
+            sum.requests,
+            sum.searches,
+            sum.placements,
+            sum.criteria,
+            sum.candidates,
+            sum.groups,
+            sum.decisions,
+        ];
+        assert_eq!(counts, [3000, 1200, 2997, 1170, 1140, 1110, 1080]);
+        assert_eq!((sum.mb_groups, sum.summary, sum.stats, sum.overlaps), (true, false, true, 6));
+        assert_eq!((share(1, 3), share(2, 2), share(999, 1000)), (33.333, 100.0, 99.9));
+    }
 }

@@ -374,10 +374,8 @@ fn like(plan: &Plan) -> Result<OpenOptions> {
         (_, true) => "linux-6.18:scan=optimized",
         _ => "linux-6.18",
     };
-    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    let last: u32 = possible.trim().rsplit(['-', ',']).next().unwrap_or("0").parse()?;
     Ok(OpenOptions {
-        cpus: last + 1,
+        cpus: kernel::possible_cpus()?,
         policy: Policy::parse(policy)?,
         rotational: false,
         cache_bytes: 1 << 30,
@@ -498,4 +496,138 @@ fn copy(from: &dyn BlockDevice, to: &dyn BlockDevice) -> Result<()> {
         at += blockyard_disk::num::u64_from_usize(len);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::compare::Share;
+    use super::*;
+
+    #[test]
+    fn counters_are_apart_from_more_than_one_per_cent_on() {
+        let counts = [
+            ("a", (100, 98)),
+            ("b", (98, 100)),
+            ("c", (200, 199)),
+            ("d", (100, 99)),
+            ("e", (0, 1)),
+            ("buddies_generated", (1, 100)),
+        ];
+        let stats = counts.map(|(name, both)| (name.to_owned(), both)).into();
+        let agreement = Agreement { stats, ..Agreement::default() };
+        assert_eq!(agreement.stats_apart(), ["a", "b", "e"]);
+    }
+
+    /// An agreement of which all figures differ, times `by`.
+    fn agreement(by: u64) -> Agreement {
+        let share = |equal, of| Share { equal: by * equal, of: by * of };
+        let count = |count: u64| usize::try_from(by * count).unwrap();
+        Agreement {
+            lines: count(31),
+            outcomes_differ: count(32),
+            own_commits: count(33),
+            shares: Shares {
+                inodes: share(1, 2),
+                extents: share(3, 4),
+                bytes: share(5, 6),
+                directory_extents: share(7, 8),
+                tree_blocks: share(9, 10),
+                block_bitmaps: share(11, 12),
+                inode_bitmaps: share(13, 14),
+            },
+            decisions: DecisionShares {
+                placements: share(15, 16),
+                criteria: share(17, 18),
+                all: share(19, 20),
+            },
+            stats: [("hits".to_owned(), (by * 21, by * 22))].into(),
+            first: (by > 1).then(|| format!("of {by}")),
+            files: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn figures_add_up_each_to_its_own() {
+        let mut sum = agreement(1);
+        sum.add(&agreement(10));
+        let expected = Agreement { first: Some("of 10".to_owned()), ..agreement(11) };
+        assert_eq!(serde_json::to_value(&sum).unwrap(), serde_json::to_value(&expected).unwrap());
+        sum.add(&agreement(2));
+        assert_eq!(sum.first.as_deref(), Some("of 10"), "the first difference stays the first");
+    }
+
+    #[test]
+    fn counters_of_criteria_have_their_section() {
+        let kernel = "\
+mballoc:
+\treqs: 5
+\tsuccess: 4
+\tcr_p2_aligned_stats:
+\t\thits: 3
+\t\tgroups_considered: 9
+\tcr_any_free_stats:
+\t\thits: 2
+\textents_scanned: 7
+\tbuddies_generated: 1/40
+\tbuddies_time_used: 12345
+";
+        let of = |name: &str, count| (name.to_owned(), count);
+        assert_eq!(
+            counters(kernel),
+            [
+                of("reqs", 5),
+                of("success", 4),
+                of("cr_p2_aligned_stats.hits", 3),
+                of("cr_p2_aligned_stats.groups_considered", 9),
+                of("cr_any_free_stats.hits", 2),
+                of("extents_scanned", 7),
+                of("buddies_generated", 1),
+            ]
+        );
+        let both = beside(kernel, "\treqs: 6\n\tours: 8\n");
+        assert_eq!((both["reqs"], both["success"], both["ours"]), ((5, 6), (4, 0), (0, 8)));
+    }
+
+    #[test]
+    fn commits_that_a_line_asks_for_are_not_the_kernels_own() {
+        let ops = [
+            Op::Sync,
+            Op::Fsync { fd: 1 },
+            Op::Pwrite { fd: 1, off: 0, len: 1 },
+            Op::Fdatasync { fd: 1 },
+            Op::Remount,
+            Op::Close { fd: 1 },
+        ];
+        let lines = ops.map(Line::from);
+        let commits: Vec<Commit> = (0..7).map(|line| Commit { closed: line, ended: line + 10 }).collect();
+        let own: Vec<u32> = own_commits(&lines, &commits).iter().map(|commit| commit.closed).collect();
+        assert_eq!(own, [2, 5]);
+    }
+
+    #[test]
+    fn lines_are_told_from_one_on() {
+        let lines = [Op::Sync, Op::Close { fd: 3 }].map(Line::from);
+        let decision = Decision {
+            line: 1,
+            inode: 12,
+            searched: false,
+            orig: crate::recording::Spot(1, 2, 3, 4),
+            goal: crate::recording::Spot::default(),
+            result: crate::recording::Spot(5, 6, 7, 8),
+            found: 0,
+            groups: 0,
+            criterion: 0,
+            flags: 0x20,
+        };
+        let text = explain(&lines, Some(&decision), None);
+        let told: Vec<&str> = text.lines().collect();
+        assert!(told[0].starts_with("line 2: {") && told[0].contains("close"), "{text}");
+        assert_eq!(
+            told[1..],
+            [
+                "  kernel: (line 2) inode 12 orig 1/2/3@4 preallocated 5/6/7@8 flags 0x20",
+                "  other:  no more decisions"
+            ]
+        );
+    }
 }

@@ -389,3 +389,192 @@ fn bitmaps(image: &Image, geometry: Geometry) -> Arc<MemoryBitmaps> {
     }
     disk
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::{Outcome, Tunables};
+
+    /// Two groups of 32,768 clusters; the first 100 of the first are used.
+    fn image() -> Image {
+        Image {
+            block_bits: 12,
+            blocks: 65_536,
+            clusters_per_group: 32_768,
+            inodes_per_group: 8192,
+            inode_size: 256,
+            flex_bits: 4,
+            extents: true,
+            possible_cpus: 1,
+            tunables: Tunables {
+                max_to_scan: 200,
+                min_to_scan: 10,
+                order2_req: 2,
+                stream_req: 16,
+                group_prealloc: 512,
+                max_linear_groups: 0,
+                best_avail_max_trim_order: 3,
+            },
+            free: vec![vec![(100, 32_668)], vec![(0, 32_768)]],
+            ..Image::default()
+        }
+    }
+
+    fn theirs() -> Request {
+        let spot = Spot(1, 5, 8, 3);
+        let did = Outcome {
+            via: Via::Search,
+            orig: spot,
+            goal: spot,
+            result: spot,
+            found: 2,
+            groups: 3,
+            cr: 1,
+            flags: 0x20,
+            new: None,
+            block: 32_773,
+            len: 8,
+        };
+        Request { ino: 12, len: 8, log: 3, did, ..Request::default() }
+    }
+
+    fn ours() -> AllocEvent {
+        let extent = EventExtent { group: 1, start: 5, len: 8, logical: 3 };
+        AllocEvent {
+            original: extent,
+            goal: extent,
+            result: extent,
+            found: 2,
+            scanned: 3,
+            flags: 0x20,
+            criterion: 1,
+            kind: EventKind::Search,
+            ..AllocEvent::default()
+        }
+    }
+
+    /// Requests, searches, placements, criteria, candidates, groups and decisions that one comparison counts as equal,
+    /// and whether it saw a difference.
+    fn compared(theirs: &Request, placed: Option<(u64, u32)>, event: &AllocEvent) -> ([u64; 7], bool) {
+        let mut replay = Replay::new(&image()).unwrap();
+        replay.agreement.first = None;
+        replay.compare(theirs, placed, Some(event));
+        let all = replay.agreement;
+        let counts = [
+            all.requests,
+            all.searches,
+            all.placements,
+            all.criteria,
+            all.candidates,
+            all.groups,
+            all.decisions,
+        ];
+        (counts, all.first.is_some())
+    }
+
+    /// Each figure of a decision is compared with its own, and with nothing less than equality.
+    #[test]
+    fn what_is_not_equal_is_not_counted() {
+        let place = Some((32_773, 8));
+        assert_eq!(compared(&theirs(), place, &ours()), ([1, 1, 1, 1, 1, 1, 1], false));
+        let many = AllocEvent { found: 65_536 + 2, ..ours() };
+        assert_eq!(compared(&theirs(), place, &many), ([1, 1, 1, 1, 1, 1, 1], false), "16 bits are kept");
+        assert_eq!(compared(&theirs(), Some((32_774, 8)), &ours()), ([1, 1, 0, 1, 1, 1, 1], true));
+        assert_eq!(compared(&theirs(), Some((32_773, 7)), &ours()), ([1, 1, 0, 1, 1, 1, 1], true));
+        assert_eq!(compared(&theirs(), None, &ours()), ([1, 1, 0, 1, 1, 1, 1], true));
+        for criterion in [0, 2] {
+            let event = AllocEvent { criterion, ..ours() };
+            assert_eq!(compared(&theirs(), place, &event), ([1, 1, 1, 0, 1, 1, 1], true));
+        }
+        for found in [1, 3] {
+            let event = AllocEvent { found, ..ours() };
+            assert_eq!(compared(&theirs(), place, &event), ([1, 1, 1, 1, 0, 1, 1], true));
+        }
+        for scanned in [2, 4] {
+            let event = AllocEvent { scanned, ..ours() };
+            assert_eq!(compared(&theirs(), place, &event), ([1, 1, 1, 1, 1, 0, 1], true));
+        }
+        let goal = EventExtent { start: 6, ..ours().goal };
+        for event in [AllocEvent { goal, ..ours() }, AllocEvent { flags: 0x22, ..ours() }] {
+            assert_eq!(compared(&theirs(), place, &event), ([1, 1, 1, 1, 1, 1, 0], true));
+        }
+        let prealloc = AllocEvent { kind: EventKind::Prealloc, ..ours() };
+        assert_eq!(compared(&theirs(), place, &prealloc), ([1, 1, 1, 0, 0, 0, 0], true));
+    }
+
+    #[test]
+    fn what_failed_or_was_preallocated_is_no_search() {
+        let mut refused = theirs();
+        refused.did = Outcome::default();
+        assert_eq!(compared(&refused, None, &ours()), ([1, 0, 1, 0, 0, 0, 0], false));
+        assert_eq!(compared(&refused, Some((1, 1)), &ours()), ([1, 0, 0, 0, 0, 0, 0], true));
+    }
+
+    /// Inodes are numbered from 1: the last of the first group is 8192.
+    #[test]
+    fn requests_keep_every_field() {
+        let replay = Replay::new(&image()).unwrap();
+        let theirs = Request {
+            ino: 8193,
+            cpu: 3,
+            goal: 900,
+            left: (2, 850),
+            right: (60, 0),
+            size: 5000,
+            open: true,
+            flags: 0x20,
+            ..theirs()
+        };
+        let request = replay.translate(&theirs);
+        assert_eq!((request.inode_group, request.logical.raw(), request.clusters), (GroupNr::new(1), 3, 8));
+        assert_eq!((request.goal.raw(), request.file_size, request.writer_open), (900, 5000, true));
+        let left = Neighbour { logical: LogicalBlock::new(2), physical: BlockNr::new(850) };
+        assert_eq!((request.left, request.right), (Some(left), None));
+        assert_eq!((request.cpu, request.flags), (CpuSlot::new(3), RequestFlags::DATA));
+        assert_eq!(replay.translate(&Request { ino: 8192, ..theirs }).inode_group, GroupNr::ZERO);
+    }
+
+    /// 32,668 clusters from 100 on are chunks of 4, 8, 16, 128 to 4096, and three of 8192.
+    #[test]
+    fn groups_are_equal_in_every_column() {
+        let first = [32_668, 1, 100, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 3];
+        let mut second = [0; 17];
+        (second[0], second[1], second[16]) = (32_768, 1, 4);
+        let is_equal = |groups: Vec<Vec<u32>>| {
+            let mut replay = Replay::new(&image()).unwrap();
+            replay.compare_groups(&End { groups, ..End::default() }).unwrap();
+            replay.agreement.mb_groups
+        };
+        assert!(is_equal(vec![first.to_vec(), second.to_vec()]));
+        assert!(is_equal(vec![[&first[..], &[0]].concat(), second.to_vec()]), "columns of nothing");
+        assert!(!is_equal(vec![[&first[..], &[1]].concat(), second.to_vec()]));
+        assert!(!is_equal(vec![first.to_vec()]) && !is_equal(vec![first.to_vec(), first.to_vec()]));
+    }
+
+    #[test]
+    fn every_count_of_mb_stats_but_those_of_buddies_is_compared() {
+        let text = Replay::new(&image()).unwrap().allocator.mb_stats();
+        let stats: Vec<String> = text.lines().map(str::to_owned).collect();
+        let is_equal = |stats: Vec<String>| {
+            let mut replay = Replay::new(&image()).unwrap();
+            replay.compare_stats(&End { stats, ..End::default() });
+            replay.agreement.stats
+        };
+        assert!(is_equal(stats.clone()));
+        for at in 0..stats.len() {
+            let mut changed = stats.clone();
+            changed[at].push('9');
+            assert_eq!(is_equal(changed), stats[at].contains("buddies"), "{}", stats[at]);
+        }
+    }
+
+    /// Three clusters of four blocks.
+    #[test]
+    fn frees_are_counted_in_clusters() {
+        let image = Image { cluster_ratio_bits: 2, blocks: 131_072, free: vec![vec![(100, 50)]], ..image() };
+        let mut replay = Replay::new(&image).unwrap();
+        replay.free(Free { ino: 12, group: 0, start: 200, len: 3, tid: None });
+        let group = &replay.allocator.groups().unwrap()[0];
+        assert_eq!((group.free, group.fragments, group.first_free), (53, 2, 100));
+    }
+}

@@ -423,4 +423,154 @@ mod tests {
             .find_map(|line| if let Line::Free(free) = line { Some(free.tid) } else { None });
         assert_eq!(free, Some(None));
     }
+
+    /// The events of lines that a thread with number 7 says on CPU 1.
+    fn events(lines: &[&str], rules: Rules) -> Parsed {
+        let lines = lines.iter().map(|line| format!("  lab-7   [001] .....   1: {line}\n"));
+        parse(&lines.collect::<String>(), rules).unwrap()
+    }
+
+    fn request(lines: &[&str]) -> Request {
+        let parsed = events(lines, Rules::default());
+        let found = parsed.events.into_iter().find_map(|line| match line {
+            Line::Req(request) => Some(request),
+            _ => None,
+        });
+        found.unwrap()
+    }
+
+    const ASKS: &str = "ext4_request_blocks: dev 7,0 ino 13 flags HINT_DATA|0x8000 len 5 lblk 40 goal 900 lleft 39 lright 60 pleft 850 pright 999 ";
+
+    /// All fields differ: each must come from behind its own label.
+    #[test]
+    fn every_field_of_a_request_has_its_label() {
+        let request = request(&[
+            ASKS,
+            "ext4_mb_new_group_pa: dev 7,0 ino 13 pstart 904 len 8 lstart 41",
+            "ext4_mballoc_alloc: dev 7,0 inode 13 orig 1/2/5@40 goal 1/3/8@42 result 1/4/9@43 blks 6 grps 3 cr CR_BEST_AVAIL_LEN flags HINT_DATA|HINT_NOPREALLOC tail 0 broken 0",
+            "ext4_allocate_blocks: dev 7,0 ino 13 flags HINT_DATA len 4 block 901 lblk 40 goal 900 lleft 39 lright 60 pleft 850 pright 999",
+        ]);
+        let did = Outcome {
+            via: Via::Search,
+            orig: Spot(1, 2, 5, 40),
+            goal: Spot(1, 3, 8, 42),
+            result: Spot(1, 4, 9, 43),
+            found: 6,
+            groups: 3,
+            cr: 2,
+            flags: 0x60,
+            new: Some((904, 41, 8)),
+            block: 901,
+            len: 4,
+        };
+        let (left, right) = ((39, 850), (60, 999));
+        let expected = Request {
+            ino: 13,
+            cpu: 1,
+            len: 5,
+            log: 40,
+            goal: 900,
+            left,
+            right,
+            flags: 0x8020,
+            size: 0,
+            open: false,
+            did,
+        };
+        assert_eq!(request, expected);
+    }
+
+    #[test]
+    fn a_preallocation_that_serves_is_told_apart_from_a_search() {
+        let request =
+            request(&[ASKS, "ext4_mballoc_prealloc: dev 7,0 inode 13 orig 1/74/1@74 result 1/330/2@75"]);
+        let served = (request.did.via, request.did.orig, request.did.result);
+        assert_eq!(served, (Via::Prealloc, Spot(1, 74, 1, 74), Spot(1, 330, 2, 75)));
+    }
+
+    /// What was copied counts, not what was asked for; a write inside of a file does not shrink it; a new inode is empty,
+    /// whoever had its number.
+    #[test]
+    fn sizes_follow_writes_and_markers() {
+        let mark = "tracing_mark_write: ba size 13 5000";
+        let short = "ext4_da_write_end: dev 7,0 ino 13 pos 0 len 9 copied 4";
+        let beyond = "ext4_write_end: dev 7,0 ino 13 pos 4998 len 10 copied 7";
+        let made = "ext4_allocate_inode: dev 7,0 ino 13 dir 2 mode 0100644";
+        for (lines, size) in [
+            (vec![mark, ASKS], 5000),
+            (vec![short, ASKS], 4),
+            (vec![mark, short, ASKS], 5000),
+            (vec![mark, beyond, ASKS], 5005),
+            (vec![mark, made, ASKS], 0),
+        ] {
+            assert_eq!(request(&lines).size, size, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_open_until_its_last_writer_has_closed_it() {
+        let (open, close) = ("tracing_mark_write: ba open 13", "tracing_mark_write: ba close 13");
+        for (lines, is_open) in [
+            (vec![open, ASKS], true),
+            (vec![open, open, close, ASKS], true),
+            (vec![open, open, close, close, ASKS], false),
+            (vec![open, "tracing_mark_write: ba close 14", ASKS], true),
+        ] {
+            assert_eq!(request(&lines).open, is_open, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn reserved_blocks_are_added_up_until_something_else_comes() {
+        let lines = [
+            "ext4_da_reserve_space: dev 7,0 ino 12 mode 0100644 i_blocks 0 reserve_blocks 5reserved_data_blocks 0",
+            "ext4_da_release_space: dev 7,0 ino 12 mode 0100644 i_blocks 0 freed_blocks 2 reserved_data_blocks 5",
+            "ext4_da_update_reserve_space: dev 7,0 ino 12 mode 0100644 i_blocks 0 used_blocks 7 reserved_data_blocks 3 quota_claim 1",
+            "jbd2_end_commit: dev 7,0 transaction 8 sync 0 head 2",
+            "ext4_da_release_space: dev 7,0 ino 12 mode 0100644 i_blocks 0 freed_blocks 1 reserved_data_blocks 5",
+        ];
+        let delayed = |delta| Line::Delayed(Delayed { delta });
+        assert_eq!(
+            events(&lines, Rules::default()).events,
+            [delayed(-4), Line::Commit(Commit { tid: 8 }), delayed(-1)]
+        );
+    }
+
+    /// Metadata waits for the commit even where data does not; a handle that was restarted has another transaction.
+    #[test]
+    fn frees_wait_for_the_transaction_of_the_latest_handle() {
+        let data = "ext4_free_blocks: dev 7,0 ino 12 mode 0100644 block 33024 count 74 flags VALIDATED";
+        let metadata =
+            "ext4_free_blocks: dev 7,0 ino 12 mode 0100644 block 33024 count 74 flags METADATA|FORGET";
+        let freed = "ext4_mballoc_free: dev 7,0 inode 12 extent 3/256/74 ";
+        let begun = "jbd2_handle_start: dev 7,0 tid 2 type 4 line_no 1 requested_blocks 47";
+        let again = "jbd2_handle_restart: dev 7,0 tid 9 type 4 line_no 1 requested_blocks 47";
+        let (all, data_at_once) = (Rules::default(), Rules { journal: true, writeback: true });
+        let none = Rules { journal: false, writeback: false };
+        for (lines, rules, tid) in [
+            ([begun, data, freed], all, Some(2)),
+            ([begun, data, freed], data_at_once, None),
+            ([begun, metadata, freed], data_at_once, Some(2)),
+            ([again, metadata, freed], data_at_once, Some(9)),
+            ([begun, metadata, freed], none, None),
+        ] {
+            let expected = Free { ino: 12, group: 3, start: 256, len: 74, tid };
+            assert_eq!(events(&lines, rules).events, [Line::Free(expected)], "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_inside_that_of_another_thread_is_counted() {
+        assert_eq!(events(&[ASKS, ASKS], Rules::default()).overlaps, 0);
+        let other = format!("  lab-7 [001] ..... 1: {ASKS}\n  lab-8 [000] ..... 2: {ASKS}\n");
+        assert_eq!(parse(&other, Rules::default()).unwrap().overlaps, 1);
+    }
+
+    #[test]
+    fn criteria_have_the_numbers_of_the_kernel() {
+        for (name, number) in [("CR_POWER2_ALIGNED", 0), ("CR_ANY_FREE", 4), ("0x5", 5), ("0xa", 10)] {
+            assert_eq!(criterion(name).unwrap(), number);
+        }
+        assert!(criterion("CR_NONE").is_err());
+    }
 }

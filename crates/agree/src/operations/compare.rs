@@ -197,4 +197,46 @@ mod tests {
         let nearly = Share { equal: 999_999, of: 1_000_000 };
         assert_eq!((nearly.text(), Share::default().text()), ("99.999".to_owned(), "-".to_owned()));
     }
+
+    #[test]
+    fn shares_are_per_cent_cut_to_three_digits() {
+        for (equal, of, text) in [(1, 3, "33.333"), (2, 3, "66.666"), (5, 5, "100.000"), (0, 7, "0.000")] {
+            assert_eq!(Share { equal, of }.text(), text);
+        }
+        assert_eq!((Share { equal: 1, of: 4 }.percent(), Share::default().percent()), (25.0, 100.0));
+    }
+
+    /// A directory, a file with an attribute block, and bitmaps of inodes that differ alone.
+    #[test]
+    fn directories_trees_and_bitmaps_are_counted_apart() {
+        let piece = |physical| Piece { logical: 0, physical, length: 2, unwritten: false };
+        let file = |is_directory, extents, tree: &[u64], attributes| FileLayout {
+            inode: 12,
+            is_directory,
+            extents,
+            tree: tree.to_vec(),
+            attributes,
+        };
+        let of = |directory, file, inodes| Layout {
+            block_size: 1024,
+            files: [("/d".to_owned(), directory), ("/f".to_owned(), file)].into(),
+            groups: vec![GroupLayout { blocks: Arc::from([7]), inodes: Arc::from([inodes]) }],
+        };
+        let theirs =
+            of(file(true, vec![piece(10)], &[], None), file(false, vec![piece(20)], &[70, 71], Some(80)), 1);
+        let ours =
+            of(file(true, vec![piece(11)], &[], None), file(false, vec![piece(20)], &[70, 72], Some(80)), 3);
+        let (shares, _) = compare(&Layout::default(), &theirs, &ours);
+        let share = |equal, of| Share { equal, of };
+        let expected = Shares {
+            inodes: share(2, 2),
+            extents: share(1, 2),
+            bytes: share(2048, 4096),
+            directory_extents: share(0, 1),
+            tree_blocks: share(2, 3),
+            block_bitmaps: share(1, 1),
+            inode_bitmaps: share(0, 1),
+        };
+        assert_eq!(shares, expected);
+    }
 }

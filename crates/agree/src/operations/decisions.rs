@@ -142,11 +142,11 @@ impl Reading {
                 }
             }
             "ext4_mballoc_alloc" => {
-                let decision = decision(record, self.line, true)?;
+                let decision = searched(record, self.line)?;
                 self.here.fails = decision.result.2 == 0;
                 self.recorded.decisions.push(decision);
             }
-            "ext4_mballoc_prealloc" => self.recorded.decisions.push(decision(record, self.line, false)?),
+            "ext4_mballoc_prealloc" => self.recorded.decisions.push(preallocated(record, self.line)?),
             "jbd2_commit_locking" => self.closed = self.line,
             "jbd2_commit_flushing" => self.here.again.commits += 1,
             "jbd2_end_commit" => {
@@ -198,19 +198,32 @@ impl Reading {
     }
 }
 
-/// A decision of the allocator; `searched`: not served by a preallocation.
-fn decision(record: &Record<'_>, line: u32, searched: bool) -> anyhow::Result<Decision> {
+/// A decision of the allocator that a preallocation served: nothing but the request and what it got.
+fn preallocated(record: &Record<'_>, line: u32) -> anyhow::Result<Decision> {
     Ok(Decision {
         line,
         inode: record.number("inode")?,
-        searched,
+        searched: false,
         orig: record.spot("orig")?,
-        goal: if searched { record.spot("goal")? } else { Spot::default() },
+        goal: Spot::default(),
         result: record.spot("result")?,
-        found: if searched { low16(record.number("blks")?) } else { 0 },
-        groups: if searched { low16(record.number("grps")?) } else { 0 },
-        criterion: if searched { criterion(record.word("cr")?)? } else { 0 },
-        flags: if searched { low16(record.flags()?) } else { 0 },
+        found: 0,
+        groups: 0,
+        criterion: 0,
+        flags: 0,
+    })
+}
+
+/// A decision of the allocator that searched the groups.
+fn searched(record: &Record<'_>, line: u32) -> anyhow::Result<Decision> {
+    Ok(Decision {
+        searched: true,
+        goal: record.spot("goal")?,
+        found: low16(record.number("blks")?),
+        groups: low16(record.number("grps")?),
+        criterion: criterion(record.word("cr")?)?,
+        flags: low16(record.flags()?),
+        ..preallocated(record, line)?
     })
 }
 
@@ -496,5 +509,98 @@ mod tests {
         assert_eq!(first, Some((1, 1)));
         let apart = [60, 70].map(one);
         assert_eq!(compare(&theirs, &apart).0.placements, Share { equal: 0, of: 6 });
+    }
+
+    /// All fields differ: each must come from behind its own label.
+    #[test]
+    fn every_field_of_a_decision_has_its_label() {
+        let text = "\
+  lab-28456 [000] ..... 1: tracing_mark_write: by line 6
+  lab-28456 [000] ..... 2: ext4_mballoc_alloc: dev 7,0 inode 12 orig 1/2/5@40 goal 1/3/8@42 result 1/4/9@43 blks 65542 grps 3 cr CR_BEST_AVAIL_LEN flags HINT_DATA|HINT_NOPREALLOC tail 0 broken 128
+  kworker/u8:1-53 [003] ..... 5: ext4_ext_handle_unwritten_extents: dev 7,0 ino 14 m_lblk 8 m_pblk 90 m_len 4 flags CREATE|UNWRIT|CONVERT|IO_SUBMIT allocated 5 newblock 90
+";
+        let recorded = parse(text).unwrap();
+        let expected = Decision {
+            line: 6,
+            inode: 12,
+            searched: true,
+            orig: Spot(1, 2, 5, 40),
+            goal: Spot(1, 3, 8, 42),
+            result: Spot(1, 4, 9, 43),
+            found: 6,
+            groups: 3,
+            criterion: 2,
+            flags: 0x60,
+        };
+        assert_eq!(recorded.decisions, [expected]);
+        let [conversion] = &recorded.conversions[..] else { panic!("{recorded:?}") };
+        assert_eq!((conversion.inode, conversion.blocks.clone(), conversion.cpu), (14, 8..12, 3));
+    }
+
+    #[test]
+    fn our_events_are_noted_as_the_kernel_does() {
+        let collector = Arc::new(Collector::default());
+        collector.begin_line(6);
+        let extent = |start, len, logical| EventExtent { group: 1, start, len, logical };
+        let flags = RequestFlags::DATA | RequestFlags::USE_ROOT;
+        let event = AllocEvent {
+            original: extent(2, 5, 40),
+            goal: extent(3, 8, 42),
+            result: extent(4, 9, 43),
+            inode: 12,
+            found: 65_542,
+            scanned: 3,
+            flags: low16(flags.bits()),
+            criterion: 2,
+            kind: EventKind::Search,
+            cpu: 0,
+        };
+        collector.emit(CpuSlot::ZERO, &event);
+        collector.emit(CpuSlot::ZERO, &AllocEvent { kind: EventKind::NoSpace, ..event });
+        collector.emit(CpuSlot::ZERO, &AllocEvent { kind: EventKind::Prealloc, ..event });
+        assert_eq!(collector.place(), (6, 3));
+        let [found, nothing, preallocated] = &collector.take()[..] else { panic!("three decisions") };
+        let expected = Decision {
+            line: 6,
+            inode: 12,
+            searched: true,
+            orig: Spot(1, 2, 5, 40),
+            goal: Spot(1, 3, 8, 42),
+            result: Spot(1, 4, 9, 43),
+            found: 6,
+            groups: 3,
+            criterion: 2,
+            flags: 0x20,
+        };
+        assert_eq!((found, nothing), (&expected, &expected));
+        let (goal, searched) = (Spot::default(), false);
+        let served = Decision { goal, searched, found: 0, groups: 0, criterion: 0, flags: 0, ..expected };
+        assert_eq!(preallocated, &served);
+    }
+
+    /// Of three requests the lengths of the second differ: it is another request, not the same one served otherwise.
+    #[test]
+    fn each_share_counts_what_it_names() {
+        let one = |logical, len, result, criterion| Decision {
+            line: 7,
+            inode: 12,
+            searched: true,
+            orig: Spot(0, 0, len, logical),
+            goal: Spot::default(),
+            result: Spot(1, result, len, logical),
+            found: 1,
+            groups: 1,
+            criterion,
+            flags: 0,
+        };
+        let share = |equal, of| Share { equal, of };
+        let theirs = [one(0, 4, 10, 0), one(4, 4, 20, 0), one(8, 4, 30, 0)];
+        let ours = [one(0, 4, 10, 1), one(4, 5, 20, 0), one(8, 4, 31, 0)];
+        let (shares, first) = compare(&theirs, &ours);
+        let (placements, criteria, all) = (share(1, 3), share(1, 3), share(0, 3));
+        assert_eq!((shares, first), (DecisionShares { placements, criteria, all }, Some((1, 1))));
+        let (shares, _) = compare(&theirs, &[]);
+        let none = share(0, 3);
+        assert_eq!(shares, DecisionShares { placements: none, criteria: none, all: none });
     }
 }

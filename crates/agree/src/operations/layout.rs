@@ -181,3 +181,78 @@ fn indirect_blocks(reader: &Reader, inode: &Inode) -> Result<Vec<u64>> {
     }
     Ok(blocks)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockyard_device::MemoryDevice;
+    use blockyard_disk::inode::FileType;
+    use blockyard_engine::{FileSystem, NewInode, OpContext, OpenOptions, XattrMode, mkfs};
+    use blockyard_lab::target::engine::context;
+
+    const REGULAR: NewInode = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+
+    /// An image of 1 KiB blocks after `work`.
+    fn layout(options: mkfs::Options, work: impl FnOnce(&FileSystem, &OpContext)) -> Layout {
+        let device = Arc::new(MemoryDevice::new(32 << 20));
+        mkfs::format(&*device, &options.block_size(1024).identity(1, 1)).unwrap();
+        let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
+        let ctx = context(0);
+        let fs = FileSystem::open(shared, OpenOptions::default(), &ctx).unwrap();
+        work(&fs, &ctx);
+        fs.close(&ctx).unwrap();
+        Layout::of(device).unwrap()
+    }
+
+    /// Whether the bitmaps have a block in use: 8192 a group, from 1.
+    fn is_used(layout: &Layout, block: u64) -> bool {
+        let bit = usize::try_from(block - 1).unwrap();
+        let (group, bit) = (bit / 8192, bit % 8192);
+        layout.groups[group].blocks[bit / 8] >> (bit % 8) & 1 == 1
+    }
+
+    /// Five blocks with holes between them do not fit into the four entries of an inode: one block of the tree holds them.
+    #[test]
+    fn a_file_has_its_extents_and_the_blocks_of_its_tree() {
+        let layout = layout(mkfs::Options::ext4(), |fs, ctx| {
+            let file = fs.create(ctx, InodeNr::ROOT, b"holes", &REGULAR).unwrap();
+            for number in 0..5 {
+                fs.write(ctx, file, number * 4096, &[1; 1024]).unwrap();
+            }
+            let file = fs.create(ctx, InodeNr::ROOT, b"whole", &REGULAR).unwrap();
+            fs.write(ctx, file, 0, &[1; 3000]).unwrap();
+            fs.set_xattr(ctx, file, b"user.long", &[b'v'; 500], XattrMode::Set).unwrap();
+        });
+        assert_eq!(layout.block_size, 1024);
+        let holes = &layout.files["/holes"];
+        let logical: Vec<_> = holes.extents.iter().map(|piece| (piece.logical, piece.length)).collect();
+        assert_eq!(logical, [(0, 1), (4, 1), (8, 1), (12, 1), (16, 1)]);
+        assert_eq!((holes.tree.len(), holes.attributes, holes.is_directory), (1, None, false));
+        assert!(holes.extents.iter().all(|piece| piece.physical != holes.tree[0] && !piece.unwritten));
+        let whole = &layout.files["/whole"];
+        assert_eq!((whole.extents.len(), whole.extents[0].length, whole.tree.len()), (1, 3, 0));
+        assert!(whole.attributes.is_some_and(|block| is_used(&layout, block)), "{whole:?}");
+        assert!(layout.files["/"].is_directory && layout.files["/"].inode == 2);
+        // 32,768 blocks but the first, 8192 a group.
+        assert_eq!(layout.groups.len(), 4);
+        let mut pieces = holes.extents.iter().chain(&whole.extents);
+        assert!(pieces.all(|piece| is_used(&layout, piece.physical)) && is_used(&layout, holes.tree[0]));
+        assert!(!is_used(&layout, 32_767), "the last block of an image that is nearly empty");
+    }
+
+    /// 12 blocks by the inode, 256 by the indirect block, and one by the doubly indirect one.
+    #[test]
+    fn a_block_map_has_its_indirect_blocks() {
+        let layout = layout(mkfs::Options::ext3(), |fs, ctx| {
+            for (name, blocks) in [(&b"direct"[..], 12), (b"single", 268), (b"double", 269)] {
+                let file = fs.create(ctx, InodeNr::ROOT, name, &REGULAR).unwrap();
+                fs.write(ctx, file, 0, &vec![1; blocks * 1024]).unwrap();
+            }
+        });
+        for (name, blocks, indirect) in [("/direct", 12, 0), ("/single", 268, 1), ("/double", 269, 3)] {
+            let file = &layout.files[name];
+            assert_eq!(file.extents.iter().map(|piece| piece.length).sum::<u32>(), blocks, "{name}");
+            assert_eq!(file.tree.len(), indirect, "{name}");
+        }
+    }
+}

@@ -209,4 +209,39 @@ mod tests {
         assert_eq!(find(["all", "yes"])[2..5], ["5", "0.000", "100.000"]);
         assert_eq!(rows.len(), 4);
     }
+
+    #[test]
+    fn each_figure_stands_under_its_head() {
+        let share = |equal, of| Share { equal, of };
+        let mut one = Agreement { outcomes_differ: 21, own_commits: 99, ..Agreement::default() };
+        one.shares.extents = share(1, 10);
+        one.shares.bytes = share(2, 11);
+        one.shares.inodes = share(3, 12);
+        one.shares.tree_blocks = share(4, 13);
+        one.decisions.placements = share(5, 14);
+        one.decisions.criteria = share(6, 15);
+        one.stats = [("a".to_owned(), (1, 2)), ("b".to_owned(), (3, 4))].into();
+        let mut kernel = Agreement::default();
+        kernel.shares.extents = share(7, 16);
+        kernel.decisions.criteria = share(8, 17);
+        kernel.stats = [("a".to_owned(), (1, 2))].into();
+        let shown = [
+            ("extents", "10"),
+            ("extents %", "10.000"),
+            ("(itself)", "43.750"),
+            ("bytes %", "18.181"),
+            ("inodes", "12"),
+            ("inodes %", "25.000"),
+            ("tree blocks %", "30.769"),
+            ("placements %", "35.714"),
+            ("criteria %", "40.000"),
+            ("(itself)", "47.058"),
+            ("ended otherwise", "21"),
+            ("mb_stats beyond 1 %", "2"),
+            ("(itself)", "1"),
+        ];
+        let figures = figures(&one, Some(&kernel));
+        let found: Vec<_> = COLUMNS.into_iter().zip(figures.iter().map(String::as_str)).collect();
+        assert_eq!(found, shown);
+    }
 }
