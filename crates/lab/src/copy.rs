@@ -265,7 +265,7 @@ fn run_arm(
         let scan = ImageScan::of(device.shared())?;
         note(format!("copy: {name}, after copy {copy}"), &scan);
         let overlap = (copy > 1).then(|| scan.file_map.overlap(&before.file_map));
-        outcome.rows.push(row(plan, name, copy, &scan, overlap, &reuse));
+        outcome.rows.push(CopyRow { overlap_previous: overlap, ..row(plan, name, copy, &scan, &reuse) });
         before = scan;
     }
     outcome.timelines.push(copier.timeline);
@@ -275,14 +275,8 @@ fn run_arm(
     Ok(())
 }
 
-fn row(
-    plan: &CopyPlan,
-    policy: &str,
-    copy: u32,
-    scan: &ImageScan,
-    overlap_previous: Option<f64>,
-    reuse: &reuse::Figures,
-) -> CopyRow {
+/// The row of a copy, as if it was the first: with no other to compare its map with.
+fn row(plan: &CopyPlan, policy: &str, copy: u32, scan: &ImageScan, reuse: &reuse::Figures) -> CopyRow {
     let figures = scan.map.figures();
     CopyRow {
         workload: "copy".to_owned(),
@@ -293,7 +287,7 @@ fn row(
         bytes: plan.tree.bytes(),
         boundaries: figures.boundaries,
         empty_groups: figures.empty_groups,
-        overlap_previous,
+        overlap_previous: None,
         free_share_long_runs: scan.free_share_of_runs(LONG_RUN),
         reuse_interval_mib_p50: reuse.median_mib,
         reuse_interval_mib_group_mean: reuse.group_mean_mib,
@@ -493,5 +487,70 @@ mod tests {
         refused(CopyPlan { copies: 0, ..plan(0.004) }, "--copies");
         refused(CopyPlan { policies: vec!["nothing".into()], ..plan(0.004) }, "no policy");
         refused(CopyPlan { image: ImageSource::memory(32 * MIB, 1), ..plan(0.004) }, "too small");
+    }
+
+    /// The tree as one file of the published 27 GiB.
+    #[test]
+    fn the_image_grows_with_the_tree() {
+        let tree = |bytes| Tree { directories: Vec::new(), files: vec![TreeFile { directory: None, bytes }] };
+        let published = CopyPlan::published(vec!["yard".into()], tree(27 * GIB), 1);
+        assert_eq!((published.copies, published.cpus, published.commit_bytes), (3, 6, 1_317_774_056));
+        let bytes = |plan: &CopyPlan| match plan.image {
+            ImageSource::Memory { bytes, .. } => bytes,
+            ImageSource::File { .. } => 0,
+        };
+        assert_eq!(bytes(&published), 818 * 128 * MIB);
+        let small = CopyPlan::published(vec!["yard".into()], tree(GIB / 100), 1);
+        assert_eq!((bytes(&small), small.commit_bytes), (GIB, MIB));
+        assert!(published.too_small().is_none());
+        assert!(small.too_small().unwrap().contains("has 0 groups, the published one 818"));
+    }
+
+    #[test]
+    fn a_row_has_the_figures_of_the_image() {
+        let mut scan = crate::run::example_scan();
+        // Three groups whose squares are clusters; of the second a cluster is used, and from its seventh on all.
+        let mut map = blockyard_inspect::map::AllocationMap::new(3, 32, 32);
+        for (first, count) in [(1, 1), (6, 26)] {
+            map.add_used(1, first, count);
+        }
+        scan.map = map;
+        // A run of eight MiB beside shorter ones of 4, 10 and 300 blocks.
+        scan.free.add_run(4096, 2048);
+        scan.free.add_run(8192, 300);
+        let plan = plan(0.0001);
+        let reuse = reuse::Figures { returns: 6, median_mib: Some(3.0), group_mean_mib: Some(5.0) };
+        let row = row(&plan, "yard", 2, &scan, &reuse);
+        assert_eq!((row.policy.as_str(), row.copy, row.seed), ("yard", 2, 1));
+        assert_eq!((row.files, row.bytes), (18, plan.tree.bytes()));
+        // Free, used, free, used to the group's end, free.
+        assert_eq!((row.boundaries, row.empty_groups, row.overlap_previous), (4, 2, None));
+        assert!((row.free_share_long_runs - 2048.0 / 2362.0).abs() < 1e-9);
+        let reuse = (row.reuse_interval_mib_p50, row.reuse_interval_mib_group_mean, row.reuses);
+        assert_eq!(reuse, (Some(3.0), Some(5.0), 6));
+        assert_eq!((row.extents_per_file, row.mean_extent_kb), (1.5, 16.0));
+        // 2362 blocks in four runs, cut to 590.
+        assert_eq!((row.free_extents, row.avg_free_extent_kb, row.score), (4, 2360, Some(40.0)));
+    }
+
+    /// Of the eight groups of a small image the third holds no metadata: at the beginning nothing of it is used.
+    #[test]
+    fn time_goes_by_what_was_written() {
+        let tree =
+            Tree { directories: Vec::new(), files: vec![TreeFile { directory: None, bytes: 64 * MIB }] };
+        let plan = CopyPlan { copies: 2, ..CopyPlan::published(vec!["yard".into()], tree, 1) };
+        let outcome = run(&plan, |_, _| ()).unwrap();
+        let timeline = serde_json::to_value(&outcome.timelines[0]).unwrap();
+        let samples = timeline["samples"].as_array().unwrap();
+        let gib: Vec<f64> = samples.iter().map(|sample| sample[0].as_f64().unwrap()).collect();
+        // Before, after the one file, and at the end of each copy.
+        assert_eq!(gib, [0.0, 0.0625, 0.0625, 0.0625, 0.125, 0.125]);
+        assert_eq!(samples[0][1].as_array().unwrap().len(), 8);
+        assert_eq!(samples[0][1][2], 0);
+        // 16,384 blocks of 32,768.
+        let used = |sample: usize| -> u64 {
+            samples[sample][1].as_array().unwrap().iter().map(|share| share.as_u64().unwrap()).sum()
+        };
+        assert!((498..=502).contains(&(used(2) - used(0))), "{} {}", used(2), used(0));
     }
 }

@@ -353,3 +353,44 @@ impl Judging<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sample of 40 states over two workloads: 20 of each, of which 65 % lie in windows, drawn from five times as many;
+    /// the facts and the writes are those of the recording.
+    #[test]
+    fn a_row_counts_what_was_judged() {
+        let workloads: Vec<String> =
+            WORKLOADS.iter().filter(|one| one.repeats).take(2).map(|one| one.name.to_owned()).collect();
+        let plan = Plan {
+            workloads,
+            block_sizes: vec![1024],
+            states: 40,
+            seed: 1,
+            mutant: None,
+            jobs: 1,
+            recovery_cuts: 10,
+            stop_at_first: false,
+            only: None,
+            keep: None,
+            ours_only: true,
+            scratch: None,
+        };
+        let rows = run(&plan, |_, _| (), |_| ()).unwrap().0;
+        assert_eq!(rows.len(), 2);
+        for (row, name) in rows.iter().zip(&plan.workloads) {
+            assert_eq!((&row.workload, row.block_size, row.failures.len()), (name, 1024, 0));
+            assert_eq!((row.tried, row.distinct, row.in_windows), (100, 20, 13), "{row:?}");
+            // Of the states 0 and 10 two cuts each.
+            assert!((1..=4).contains(&row.in_recovery), "{row:?}");
+            let workload = WORKLOADS.iter().find(|one| one.name == name).unwrap();
+            let recording = workload.record(1024, 1, None).unwrap();
+            assert_eq!(row.facts, recording.facts.len());
+            assert_eq!(row.events, recording.log.events().len());
+            assert_eq!(row.bytes_written, states::bytes_written(&recording.log));
+            assert!(row.facts > 0 && row.facts < row.events, "{row:?}");
+        }
+    }
+}

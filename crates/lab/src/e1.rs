@@ -218,3 +218,93 @@ fn machine_note() -> &'static str {
      Kunpeng 920 (80 workers) and on 2 x AMD 9654 (96 workers), with one CPU for each worker; workers beyond the CPUs of \
      this machine take turns and wait less for each other. Compare ratios and shapes, not rates."
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::summary::tests::row;
+
+    /// The four arms with one worker and two, and the append test both ways; every figure in its own range.
+    fn rows() -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (number, arm) in (1..).zip(ARMS) {
+            // A worker of two has a quarter under the base, and half after the series.
+            let share = if number <= 2 { 0.25 } else { 0.5 };
+            let alone = 1000.0 * f64::from(number);
+            rows.push(row(arm, 1, alone));
+            rows.push(row(arm, 2, 2.0 * share * alone));
+            let append = |interleave, more: u32| Row {
+                workload: "append64".to_owned(),
+                interleave,
+                bw_mib_s: f64::from(10 * number + more),
+                avg_free_extent_kb: u64::from(100 * number + more),
+                free_extents: u64::from(200 * number + more),
+                extents_per_file: f64::from(300 * number + more),
+                mean_extent_kb: f64::from(400 * number + more),
+                score: Some(f64::from(20 * number + more)),
+                ..row(arm, 64, 1.0)
+            };
+            rows.push(append(Interleave::Threads, 0));
+            rows.push(append(Interleave::Overlap, 7));
+        }
+        rows
+    }
+
+    #[test]
+    fn rates_are_a_share_of_one_workers() {
+        let table = &tables(&rows())[0];
+        assert_eq!(
+            table.rows[1][..4],
+            ["this machine: linux-6.16:scan=linear", "1000 (100%)", "250 (25%)", "-"]
+        );
+        assert_eq!(table.rows[4][1..4], ["4000 (100%)", "2000 (50%)", "-"]);
+        let without_one: Vec<Row> = rows().into_iter().filter(|row| row.workers != 1).collect();
+        assert_eq!(tables(&without_one)[0].rows[1][1..4], ["-", "250", "-"]);
+        let chart = chart(&rows());
+        assert_eq!(chart.series[1].points, [(1.0, 100.0), (2.0, 25.0)]);
+        assert_eq!(chart.series[4].points, [(1.0, 100.0), (2.0, 50.0)]);
+    }
+
+    #[test]
+    fn after_stands_beside_before_of_the_same_scan() {
+        let series = &tables(&rows())[1];
+        let ours = |row: usize| series.rows[row][1..].iter().map(String::as_str).collect::<Vec<_>>();
+        // Of two workers 250 and 1500, 500 and 2000; of one 1000 and 3000, 2000 and 4000.
+        assert_eq!(ours(4), ["2", "0", "250", "1500 (+500%)", "1000", "3000 (+200%)"]);
+        assert_eq!(ours(5), ["2", "1", "500", "2000 (+300%)", "2000", "4000 (+100%)"]);
+        assert_eq!(ours(0), ["80", "0", "2667", "20049 (+651%)", "314065", "316724 (+0.8%)"]);
+    }
+
+    #[test]
+    fn gains_are_cut_off() {
+        for (base, patched, text) in [
+            (100.0, 119.9, "+19%"),
+            (100.0, 109.99, "+9.9%"),
+            (200.0, 100.0, "-50%"),
+            (100.0, 98.21, "-1.7%"),
+        ] {
+            assert_eq!(gain(base, patched), text);
+        }
+    }
+
+    /// Bandwidth of threads; places of the run in which all writers overlap.
+    #[test]
+    fn append64_has_rates_of_threads_and_places_of_the_overlap() {
+        let append = &tables(&rows())[2];
+        let cells: Vec<Vec<&str>> =
+            append.rows.iter().map(|row| row[5..].iter().map(String::as_str).collect()).collect();
+        assert_eq!(
+            cells,
+            [
+                ["10", "20", "30", "40"],
+                ["107", "207", "307", "407"],
+                ["207", "407", "607", "807"],
+                ["307", "607", "907", "1207"],
+                ["407", "807", "1207", "1607"],
+                ["27", "47", "67", "87"],
+            ]
+        );
+        let published: Vec<&str> = append.rows.iter().map(|row| row[3].as_str()).collect();
+        assert_eq!(published, ["5718", "1316212", "105", "588", "1780", "2"]);
+    }
+}

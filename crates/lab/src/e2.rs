@@ -81,3 +81,62 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     );
     vec![table]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::summary::tests::row;
+
+    #[test]
+    fn each_job_has_our_figures_and_the_published_ones_of_its_policy() {
+        let job = |policy: &str, more: f64| Row {
+            workload: "smallfiles".to_owned(),
+            bw_mib_s: 700.0 + more,
+            lat_us_mean: 0.5 + more,
+            lat_us_p50: 0.25 + more,
+            lat_us_p99: 2.0 + more,
+            lat_us_p9999: 9.0 + more,
+            lat_us_max: 50.0 + more,
+            ..row(policy, 2, 6000.0 + more)
+        };
+        let rows = [job("linux-6.18", 0.0), job("rralloc-v2", 1.0)];
+        let table = &tables(&rows)[0];
+        assert_eq!(
+            table.rows[2],
+            [
+                "smallfiles",
+                "regular (linux-6.18)",
+                "700",
+                "6000",
+                "0.50",
+                "2.00",
+                "9.00",
+                "50.00",
+                "707",
+                "181000",
+                "2.03"
+            ]
+        );
+        assert_eq!(
+            table.rows[3],
+            [
+                "smallfiles",
+                "rralloc (rralloc-v2)",
+                "701",
+                "6001",
+                "1.50",
+                "3.00",
+                "10.00",
+                "51.00",
+                "586",
+                "150000",
+                "2.18"
+            ]
+        );
+        let nothing = ["-"; 6];
+        let published = ["497", "496", "9190"];
+        assert_eq!(table.rows[0], [&["seqwrite", "regular (linux-6.18)"][..], &nothing, &published].concat());
+        let name = "allocstress:fallocate=none";
+        assert_eq!(table.rows[11], [&[name, "rralloc (rralloc-v2)"][..], &nothing, &["-"; 3]].concat());
+    }
+}

@@ -10,7 +10,7 @@ mod published;
 pub mod table;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use blockyard_alloc::Policy;
@@ -309,17 +309,21 @@ impl<'p> Server<'p> {
         let (began, before) = (Instant::now(), self.device.counts().reads);
         call(&self.fs)?;
         if let Some(tally) = tally {
-            let reads = self.device.counts().reads - before;
-            tally.calls += 1;
-            tally.nanoseconds += began.elapsed().as_nanos();
-            tally.reads += reads;
-            tally.most_reads = tally.most_reads.max(reads);
+            tally.add(self.device.counts().reads - before, began.elapsed());
         }
         Ok(())
     }
 }
 
 impl Tally {
+    /// A call with what it read, and how long it took.
+    fn add(&mut self, reads: u64, time: Duration) {
+        self.calls += 1;
+        self.nanoseconds += time.as_nanos();
+        self.reads += reads;
+        self.most_reads = self.most_reads.max(reads);
+    }
+
     fn figures(&self) -> Calls {
         let calls = count_as_f64(self.calls.max(1));
         Calls {
@@ -366,6 +370,33 @@ mod tests {
         ] {
             let text = format!("{:#}", run(&plan, |_, name| panic!("{name} ran")).unwrap_err());
             assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn calls_have_their_means_and_the_most() {
+        let mut tally = Tally::default();
+        for (reads, us) in [(3, 2), (7, 4), (0, 12), (4, 6)] {
+            tally.add(reads, Duration::from_micros(us));
+        }
+        assert_eq!(tally.figures(), Calls { calls: 4, mean_us: 6.0, mean_reads: 3.5, most_reads: 7 });
+        assert_eq!(Tally::default().figures(), Calls::default());
+    }
+
+    /// 256 bitmaps of 4 KiB are the MiB that the engine keeps; they are of 32 GiB.
+    #[test]
+    fn what_fits_into_memory_is_said_to_be_too_small() {
+        let said = |gib: u32| ClusterPlan { scale: f64::from(gib) / 1024.0, ..plan() }.too_small();
+        assert!(said(32).unwrap().contains("of 256 groups fit"));
+        assert_eq!(said(33), None);
+    }
+
+    #[test]
+    fn clusters_have_the_size_of_their_column() {
+        for (kib, blocks) in [(None, 1), (Some(64), 16), (Some(1024), 256)] {
+            let plan = ClusterPlan { scale: 0.005, ..plan() };
+            let server = Server::open(&plan, kib).unwrap();
+            assert_eq!(server.fs.geometry().cluster_ratio(), blocks);
         }
     }
 }

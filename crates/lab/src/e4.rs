@@ -401,4 +401,22 @@ mod tests {
         assert!((rows[0].passes[1].read_mib - rows[1].passes[1].read_mib).abs() <= 1.0, "{rows:?}");
         assert!(PassPlan { scale: 2.0, ..plan }.check().is_err());
     }
+
+    #[test]
+    fn small_trees_are_said_to_be_too_small() {
+        let said = |scale| PassPlan { policy: "yard".into(), scale, seed: 1, rotational: false }.too_small();
+        assert!(said(0.09).unwrap().contains("--scale 0.09"));
+        assert_eq!(said(0.1), None);
+    }
+
+    /// 0.005 of 2,097,152 are 10,485, rounded up to whole blocks of inodes in both groups.
+    #[test]
+    fn the_image_has_the_published_inodes_at_its_scale() {
+        let plan = PassPlan { policy: "linux-6.18".into(), scale: 0.005, seed: 1, rotational: false };
+        let device = fill(&plan, "ext4").unwrap();
+        let reader = blockyard_inspect::reader::Reader::open(device).unwrap();
+        let geometry = *reader.superblock().geometry();
+        let inodes = geometry.groups() * geometry.inodes_per_group();
+        assert!((10_485..10_600).contains(&inodes), "{inodes}");
+    }
 }

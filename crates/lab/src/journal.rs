@@ -264,7 +264,11 @@ fn taken() -> BTreeMap<&'static str, u64> {
 
 /// CPU time of this process so far, to a hundredth of a second; 0 where the system does not tell.
 fn process_cpu() -> Duration {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    cpu_time(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default())
+}
+
+/// The same from the text of `/proc/self/stat`, which counts in hundredths of a second.
+fn cpu_time(text: &str) -> Duration {
     // User and system time are fields 14 and 15; the second field is in parentheses and may hold blanks.
     let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
     let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
@@ -444,5 +448,70 @@ mod tests {
         assert!(run(&Plan { ops: 0, ..plan() }, |_, _| ()).is_err());
         assert!(run(&Plan { threads: vec![0], ..plan() }, |_, _| ()).is_err());
         assert!(run(&Plan { policy: "none".into(), ..plan() }, |_, _| ()).is_err());
+    }
+
+    /// The name of a program may hold blanks and parentheses.
+    #[test]
+    fn cpu_time_is_that_of_program_and_kernel() {
+        let text = "77 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 250 40 1000 2000 20 0 1\n";
+        assert_eq!((cpu_time(text), cpu_time("")), (Duration::from_millis(2900), Duration::ZERO));
+    }
+
+    #[test]
+    fn the_middle_one_of_the_repetitions_counts() {
+        let run = |ops_per_s| Ran { ops_per_s, cpu_ns: 0.0, commits: 0, locks: BTreeMap::new() };
+        assert_eq!(median(&[5.0, 1.0, 3.0].map(run), |ran| ran.ops_per_s), 3.0);
+        assert!(median(&[], |ran| ran.ops_per_s).is_nan());
+    }
+
+    #[test]
+    fn each_figure_stands_under_its_head() {
+        let outcome = Outcome {
+            cost: vec![CostRow {
+                workers: 2,
+                off_ops_per_s: 400_000.0,
+                on_ops_per_s: 300_000.0,
+                ratio: 0.75,
+                off_cpu_ns: 2500.0,
+                on_cpu_ns: 3100.0,
+                commits: 17,
+            }],
+            locks: vec![LockRow { lock: "GROUP", off: 1.5, on: 2.25, covers: "one group" }],
+            sharing: vec![SharingRow {
+                threads: 16,
+                flush_us: 1000,
+                fsyncs: 160,
+                commits: 20,
+                flushes: 41,
+                fsyncs_per_s: 3200.0,
+                commits_per_s: 400.0,
+                fsyncs_per_commit: 8.0,
+            }],
+        };
+        let tables = outcome.tables();
+        assert_eq!(tables[0].rows, [["2", "400", "300", "0.75", "2500", "3100", "17"]]);
+        assert_eq!(tables[1].rows, [["GROUP", "1.5000", "2.2500", "one group"]]);
+        assert_eq!(tables[2].rows, [["16", "1000", "160", "20", "41", "3200", "400", "8.0"]]);
+    }
+
+    /// Quotients of what was measured: the only ones that can be checked without a clock.
+    #[test]
+    fn quotients_are_those_of_their_own_figures() {
+        let outcome =
+            run(&Plan { ops: 4000, workers: vec![1], flush_us: vec![0], fsyncs: 3, ..plan() }, |_, _| ())
+                .unwrap();
+        let [cost] = &outcome.cost[..] else { panic!("{:?}", outcome.cost) };
+        assert!((cost.ratio - cost.on_ops_per_s / cost.off_ops_per_s).abs() < 1e-9, "{cost:?}");
+        let [sharing] = &outcome.sharing[..] else { panic!("{:?}", outcome.sharing) };
+        let (fsyncs, commits) = (count_as_f64(sharing.fsyncs), count_as_f64(sharing.commits));
+        assert_eq!(sharing.fsyncs, 48);
+        assert!((sharing.fsyncs_per_commit - fsyncs / commits).abs() < 1e-9, "{sharing:?}");
+        assert!(
+            (sharing.fsyncs_per_s / sharing.commits_per_s - fsyncs / commits).abs() < 1e-9,
+            "{sharing:?}"
+        );
+        // 4000 operations are 31 times 129: a full file and the truncation; a group lock for each allocation and free.
+        let group = outcome.locks.iter().find(|row| row.lock == "GROUP").unwrap();
+        assert!(group.off > 0.5 && group.off < 10.0, "an operation, not all of them: {group:?}");
     }
 }

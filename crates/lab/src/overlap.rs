@@ -181,6 +181,7 @@ fn ratio(of: u64, by: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blockyard_disk::num::count_as_f64;
 
     fn extents(policy: &str, interleave: Interleave) -> f64 {
         let policy = Policy::parse(policy).unwrap();
@@ -205,5 +206,36 @@ mod tests {
         let new = extents("linux-6.18", Interleave::Overlap);
         assert!(new < 400.0, "{new}");
         assert!(extents("yard", Interleave::Overlap) <= new);
+    }
+
+    /// Two files that grow in turn by a block have every block an extent of its own.
+    #[test]
+    fn figures_are_those_of_the_files_and_of_what_they_left() {
+        let policy = Policy::parse("linux-6.18").unwrap();
+        let (groups, cpus, blocks_per_file) = (2, 2, 50);
+        let interleave = Interleave::Lockstep;
+        let left = run(&OverlapRun { policy, interleave, groups, cpus, blocks_per_file, append: 1 }).unwrap();
+        assert_eq!((left.extents_per_file, left.extents_per_file_max), (50.0, 50));
+        // The files lie together, at a place that the goals decide: before and behind it all is free.
+        let free = count_as_f64(left.free_extents) * left.free_extent_mean;
+        assert!(left.free_extents <= 2 && free == f64::from(2 * 32_768 - 100), "{left:?}");
+        assert_eq!((left.requests, left.busy_skips), (100, 0));
+        assert!(left.groups_scanned > 0, "{left:?}");
+        let alone =
+            run(&OverlapRun { policy, interleave, groups, cpus: 1, blocks_per_file: 60, append: 3 }).unwrap();
+        assert_eq!((alone.extents_per_file, alone.requests), (1.0, 20));
+    }
+
+    #[test]
+    fn files_count_alike_in_the_mean() {
+        let geometry = MemoryBitmaps::plain_geometry(2, 4);
+        let disk = MemoryBitmaps::new(geometry, 100);
+        let config = AllocConfig { init: InitMode::AtOpen, ..AllocConfig::new(geometry) };
+        let allocator = Allocator::<Native>::open(&config, disk.clone(), &disk.facts()).unwrap();
+        let files = [3, 5, 7, 1].map(|extents| File { extents, ..File::default() });
+        let left = figures(&allocator, &files);
+        assert_eq!((left.extents_per_file, left.extents_per_file_max), (4.0, 7));
+        // What metadata takes at the start of each group parts the free runs.
+        assert_eq!((left.free_extents, left.free_extent_mean), (2, 32_668.0));
     }
 }

@@ -10,8 +10,8 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use blockyard_alloc::{Allocator, Policy};
-use blockyard_disk::num::count_as_f64;
+use blockyard_alloc::{Allocator, LockCensus, Policy};
+use blockyard_disk::num::{count_as_f64, u32_from_usize};
 use blockyard_inspect::units::counted;
 use serde::Serialize;
 
@@ -94,7 +94,11 @@ fn measure(allocator: &Allocator, policy: &str, threads: u32, time: Duration) ->
             started.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?);
         joined.collect::<Result<_>>()
     })?;
-    let after = allocator.lock_census();
+    figures(policy, &spans, (&before, &allocator.lock_census()))
+}
+
+/// The row of what the threads did, with the locks counted before and after.
+fn figures(policy: &str, spans: &[Span], (before, after): (&LockCensus, &LockCensus)) -> Result<PairsRow> {
     let pairs: u64 = spans.iter().map(|span| span.pairs).sum();
     let start = spans.iter().map(|span| span.start).min().context("at least one thread")?;
     let end = spans.iter().map(|span| span.end).max().context("at least one thread")?;
@@ -103,7 +107,7 @@ fn measure(allocator: &Allocator, policy: &str, threads: u32, time: Duration) ->
     let cpu: Option<Duration> = spans.iter().map(|span| span.cpu).sum();
     Ok(PairsRow {
         policy: policy.to_owned(),
-        threads,
+        threads: u32_from_usize(spans.len()),
         pairs,
         pairs_per_s: count_as_f64(pairs) / seconds,
         wall_ns: each(seconds * 1e9),
@@ -134,13 +138,18 @@ fn work(allocator: &Allocator, cpu: u32, barrier: &Barrier, time: Duration) -> R
 
 /// CPU time of the calling thread so far.
 fn thread_cpu() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    cpu_time(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+}
+
+/// The first number of a thread's `schedstat`: nanoseconds on a CPU. The second are those of waiting for one.
+fn cpu_time(text: &str) -> Option<Duration> {
     text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use blockyard_sync::LockClassFigures;
 
     #[test]
     fn every_arm_gets_its_figures() {
@@ -157,5 +166,45 @@ mod tests {
         assert!(run(&["yard".into()], &[0], none, |_, _| ()).is_err());
         assert!(run(&["yard".into()], &[65], none, |_, _| ()).is_err());
         assert!(run(&["nonsense".into()], &[1], none, |_, _| ()).is_err());
+    }
+
+    /// From the first start to the last end, 4 seconds; 8000 pairs.
+    #[test]
+    fn figures_are_those_of_all_threads_together() {
+        let zero = Instant::now();
+        let span = |from, to, pairs, cpu| Span {
+            start: zero + Duration::from_secs(from),
+            end: zero + Duration::from_secs(to),
+            pairs,
+            cpu: Some(Duration::from_secs(cpu)),
+        };
+        let locks = |waits, acquisitions| LockCensus {
+            groups: LockClassFigures { acquisitions: 5 * waits, waits, busy: 0 },
+            shared: vec![("md", LockClassFigures { acquisitions, waits: 1, busy: 0 })],
+        };
+        let spans = [span(1, 3, 3000, 1), span(2, 5, 5000, 5)];
+        let row = figures("yard", &spans, (&locks(10, 100), &locks(26, 4100))).unwrap();
+        let (policy, threads) = ("yard".to_owned(), 2);
+        let (wall_ns, cpu_ns) = (500_000.0, Some(750_000.0));
+        let (waits, shared_locks) = (0.002, 0.5);
+        let expected = PairsRow {
+            policy,
+            threads,
+            pairs: 8000,
+            pairs_per_s: 2000.0,
+            wall_ns,
+            cpu_ns,
+            waits,
+            shared_locks,
+        };
+        assert_eq!(row, expected);
+        let unknown = [Span { cpu: None, ..span(0, 1, 1, 0) }, span(0, 1, 1, 1)];
+        assert_eq!(figures("yard", &unknown, (&locks(0, 0), &locks(0, 0))).unwrap().cpu_ns, None);
+    }
+
+    #[test]
+    fn cpu_time_is_the_first_number_of_the_scheduler() {
+        assert_eq!(cpu_time("1500000 77 9\n"), Some(Duration::from_micros(1500)));
+        assert_eq!(cpu_time("\n"), None);
     }
 }

@@ -23,6 +23,8 @@ use crate::runner::Limit;
 use crate::workload::{MIB, Workload};
 use cell::Cell;
 
+#[cfg(test)]
+pub(crate) use cell::tests::scan as example_scan;
 pub(crate) use image::CellDevice;
 pub use image::{Held, ImageSource, default_mkfs};
 pub use judge::Verdict;
@@ -368,7 +370,7 @@ pub fn run_kept(plan: &Plan, ledger: &mut Ledger, mut progress: impl FnMut(usize
 mod tests {
     use super::*;
 
-    fn plan(name: &str, interleave: Interleave, ops: u64) -> Plan {
+    pub(super) fn plan(name: &str, interleave: Interleave, ops: u64) -> Plan {
         Plan {
             workload: Workload::by_name(name, if name == "fallocate2" { 1.0 } else { 0.002 }).unwrap(),
             policies: vec!["linux-6.16".into(), "linux-6.18".into(), "rralloc-v2".into(), "yard".into()],
@@ -482,5 +484,33 @@ mod tests {
         };
         refused(Plan { image: file(false), ..good() }, "/nonexistent/image");
         refused(Plan { image: file(true), ..good() }, "one cell only");
+    }
+
+    #[test]
+    fn a_cell_is_an_arm_with_a_number_of_workers_once() {
+        let plan = Plan {
+            policies: vec!["yard".into(), "linux-6.18".into()],
+            journal: vec![false, true],
+            beside_kernel: true,
+            workers: vec![1, 2],
+            repeat: 3,
+            ..plan("fallocate2", Interleave::Threads, 1)
+        };
+        // Two policies two ways, and the kernel.
+        assert_eq!(plan.cells(), 5 * 2 * 3);
+    }
+
+    #[test]
+    fn the_map_of_an_arm_is_that_of_its_largest_cell() {
+        let mut judged = Judged::default();
+        let map = AllocationMap::new(1, 32, 32);
+        for (policy, workers, title) in
+            [("a", 2, "1"), ("a", 4, "2"), ("b", 1, "3"), ("a", 4, "4"), ("a", 1, "5")]
+        {
+            let (title, policy) = (title.to_owned(), policy.to_owned());
+            judged.keep_map(NamedMap { title, policy, workers, map: map.clone(), files: None });
+        }
+        let kept: Vec<_> = judged.maps.iter().map(|map| (map.workers, map.title.as_str())).collect();
+        assert_eq!(kept, [(4, "4"), (1, "3")]);
     }
 }

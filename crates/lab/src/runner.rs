@@ -312,6 +312,8 @@ mod tests {
         let limit = Limit { time: None, ops_per_worker: Some(1000), fsync_end: false };
         let (measured, workers) = run(&log, workers, 2, Interleave::Threads, limit).unwrap();
         assert_eq!((measured.ops, workers.len()), (4000, 4));
+        // Of 1000 operations 7 times 128 fill a file and one empties it; 97 more fill again.
+        assert_eq!(measured.bytes, 4 * (7 * (1 << 20) + 97 * 8192));
         assert_eq!(measured.latency_ns.len(), 4000);
         assert_eq!(log.asked.into_inner().unwrap().len(), 4004);
     }

@@ -113,4 +113,25 @@ mod tests {
         assert_eq!(figures.group_mean_mib, Some(7.5));
         assert_eq!(reuse.take(), Figures::default());
     }
+
+    /// What was cut from a longer extent counts, not the extent; what found nothing, and what is no data, counts for nothing.
+    #[test]
+    fn only_data_that_was_given_counts() {
+        let reuse = Reuse::default();
+        reuse.set_cluster_bytes(MIB / 4);
+        let emit = |group, len, is_data: bool, kind| {
+            let original = EventExtent { group, len, ..EventExtent::default() };
+            let result = EventExtent { len: len + 100, ..original };
+            let flags = if is_data { u16::try_from(RequestFlags::DATA.bits()).unwrap() } else { 0 };
+            reuse.emit(CpuSlot::ZERO, &AllocEvent { original, result, flags, kind, ..AllocEvent::default() });
+        };
+        emit(1, 8, true, EventKind::Search);
+        emit(2, 16, true, EventKind::Prealloc);
+        emit(3, 32, false, EventKind::Search);
+        emit(4, 64, true, EventKind::NoSpace);
+        emit(1, 8, true, EventKind::Search);
+        // 16 clusters of a quarter of a MiB.
+        let figures = Figures { returns: 1, median_mib: Some(4.0), group_mean_mib: Some(4.0) };
+        assert_eq!(reuse.take(), figures);
+    }
 }

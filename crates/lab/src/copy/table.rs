@@ -122,3 +122,59 @@ pub fn csv(rows: &[CopyRow]) -> String {
     }
     table.csv()
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn row(copy: u32, overlap_previous: Option<f64>) -> CopyRow {
+        CopyRow {
+            workload: "copy".into(),
+            policy: "yard".into(),
+            copy,
+            seed: 9,
+            files: 1,
+            bytes: 27 << 30,
+            boundaries: 126,
+            empty_groups: 542,
+            overlap_previous,
+            free_share_long_runs: 0.875,
+            reuse_interval_mib_p50: Some(3.0),
+            reuse_interval_mib_group_mean: Some(2048.0),
+            reuses: 17,
+            extents_per_file: 1.25,
+            mean_extent_kb: 96.0,
+            free_extents: 70,
+            avg_free_extent_kb: 12_000,
+            score: Some(40.0),
+        }
+    }
+
+    #[test]
+    fn published_maps_stand_above_ours() {
+        assert!(table(&[]).is_none());
+        let table = table(&[row(1, None), CopyRow { score: None, ..row(2, Some(0.63)) }]).unwrap();
+        assert_eq!(table.title, "copy: 1 file, 27.0 GiB, over themselves: the map after each copy");
+        let dashes = ["-"; 8];
+        let published = ["published: rralloc", "2", "1018", "428", "0.31"];
+        assert_eq!(table.rows[4], [&published[..], &dashes].concat());
+        assert_eq!(table.rows[0][..5], ["published: regular", "1", "126", "542", "-"]);
+        let ours = ["0.88", "3.00 MiB", "2.00 GiB", "17", "1.25", "96.0 KiB", "70"];
+        assert_eq!(table.rows[6], [&["yard", "1", "126", "542", "-"][..], &ours, &["40"]].concat());
+        assert_eq!(table.rows[7], [&["yard", "2", "126", "542", "0.63"][..], &ours, &["-"]].concat());
+    }
+
+    #[test]
+    fn csv_has_every_field_under_its_name() {
+        let text = csv(&[row(2, Some(0.5)), CopyRow { score: None, ..row(1, None) }]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "workload,policy,copy,seed,files,bytes,boundaries,empty_groups,overlap_previous,free_share_long_runs,\
+             reuse_interval_mib_p50,reuse_interval_mib_group_mean,reuses,extents_per_file,mean_extent_kb,free_extents,\
+             avg_free_extent_kb,score"
+        );
+        assert_eq!(lines[1], "copy,yard,2,9,1,28991029248,126,542,0.5,0.875,3,2048,17,1.25,96,70,12000,40");
+        assert_eq!(lines[2], "copy,yard,1,9,1,28991029248,126,542,,0.875,3,2048,17,1.25,96,70,12000,");
+    }
+}

@@ -230,4 +230,18 @@ mod tests {
             assert!(svg.contains(part), "{part}: {svg}");
         }
     }
+
+    /// 64 groups on 32 lines: two to a line, of which one is half used and the other a quarter.
+    #[test]
+    fn many_groups_share_a_line() {
+        let mut timeline = Timeline::new("t".into(), 64);
+        let used = |group: u32| f64::from(u8::from(group >= 32)) * f64::from(group % 2 + 1) / 4.0;
+        timeline.sample(0.0, (0..64).map(used));
+        for (row, share) in [(0, 0.0), (15, 0.0), (16, 0.375), (31, 0.375)] {
+            assert!((timeline.share(0, row, 32) - share).abs() < 1e-9, "{row}");
+        }
+        let text = timeline.text(80);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), lines[1], lines[17]), (34, "      0 | ", "     32 |:"));
+    }
 }

@@ -230,3 +230,20 @@ pub(super) fn bytes_written(log: &WriteLog) -> u64 {
     };
     log.events().iter().map(length).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockyard_device::{BlockDevice, MemoryDevice, RecorderDevice};
+
+    #[test]
+    fn what_is_zeroed_is_written_too() {
+        let device = RecorderDevice::new(MemoryDevice::new(1 << 20));
+        device.write_at(0, &[1; 512]).unwrap();
+        device.mark("0");
+        device.write_zeroes(4096, 8192).unwrap();
+        device.flush().unwrap();
+        device.write_at(512, &[1; 1024]).unwrap();
+        assert_eq!(bytes_written(&device.take_log()), 512 + 8192 + 1024);
+    }
+}

@@ -110,4 +110,31 @@ mod tests {
         assert_eq!(table.rows[7][1..], ["0.202%", "0.134%", "0.109%", "0.0582%", "-", "-"]);
         assert_eq!(csv(&rows).lines().nth(2).unwrap(), "e3,yard,1024,1,5,9,2,1.5,7,9,2,1.5,7");
     }
+
+    /// Both kinds of calls had the same figures in the test above: one could have stood for the other.
+    #[test]
+    fn each_figure_is_that_of_its_own_calls() {
+        let row = ClusterRow {
+            workload: "e3".into(),
+            policy: "yard".into(),
+            cluster_kib: Some(64),
+            seed: 1,
+            files: 5,
+            fallocate: Calls { calls: 9, mean_us: 2.25, mean_reads: 1.5, most_reads: 7 },
+            truncate: Calls { calls: 8, mean_us: 3.0, mean_reads: 0.25, most_reads: 5 },
+        };
+        let text = csv(std::slice::from_ref(&row));
+        let (heads, cells) = text.split_once('\n').unwrap();
+        assert_eq!(
+            heads,
+            "workload,policy,cluster_kib,seed,files,fallocate_calls,fallocate_mean_us,fallocate_mean_reads,\
+             fallocate_most_reads,truncate_calls,truncate_mean_us,truncate_mean_reads,truncate_most_reads"
+        );
+        assert_eq!(cells, "e3,yard,64,1,5,9,2.25,1.5,7,8,3,0.25,5\n");
+        let table = table(&[row]).unwrap();
+        let ours: Vec<&str> = table.rows.iter().map(|row| row[5].as_str()).collect();
+        assert_eq!(ours, ["2.25", "1.50", "7", "3", "0.2500", "5", "-", "-"]);
+        let stock: Vec<&str> = table.rows.iter().map(|row| row[1].as_str()).collect();
+        assert_eq!(stock, ["14262", "1.1494", "11", "12944", "0.8256", "27", "0.498%", "0.202%"]);
+    }
 }

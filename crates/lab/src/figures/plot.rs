@@ -226,4 +226,27 @@ mod tests {
         assert_eq!(nice_ceiling(4.1e6), 5e6);
         assert_eq!(nice_ceiling(0.0), 1.0);
     }
+
+    /// What stands between tags, without blanks around it.
+    fn texts(svg: &str) -> Vec<&str> {
+        let after = svg.split("<text ").skip(1).filter_map(|text| text.split_once('>'));
+        after.filter_map(|(_, text)| text.split_once("</text>")).map(|(text, _)| text).collect()
+    }
+
+    /// The y axis ends at 100 and has a line each quarter; a doubling is as wide as any other on the x axis.
+    #[test]
+    fn axes_have_the_figures_of_their_places() {
+        let points = vec![(1.0, 10.0), (8.0, 50.0), (64.0, 99.0)];
+        let svg = line_chart("t", "workers", "ops/s", &[Series { name: "a".into(), points }]);
+        let labels = ["0", "25", "50", "75", "100", "1", "8", "64", "a", "workers", "ops/s"];
+        assert_eq!(texts(&svg), labels);
+        assert!(svg.contains(" 305.0,172.5 "), "half of both axes: {svg}");
+        assert!(svg.contains("y1=\"243.8\" y2=\"243.8\""), "the line of 25: {svg}");
+    }
+
+    #[test]
+    fn a_bar_has_its_figure_beside_it() {
+        let svg = bar_chart("t", "extents", &[("a".into(), 50.0), ("c".into(), 20_000.0)]);
+        assert_eq!(texts(&svg), ["extents", "a", "50", "c", "20.0 k"]);
+    }
 }

@@ -117,3 +117,39 @@ impl Row {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::summary::tests::row;
+
+    /// Any two columns could have changed places unseen.
+    #[test]
+    fn each_figure_stands_under_its_name() {
+        let row = Row { score: Some(40.0), ..row("yard", 4, 5000.0) };
+        assert_eq!(
+            row.figures(),
+            [
+                ("ops", 1000.0),
+                ("seconds", 1.0),
+                ("ops_per_s", 5000.0),
+                ("ops_per_s_per_worker", 1250.0),
+                ("bw_mib_s", 1.25),
+                ("lat_us_mean", 0.5),
+                ("lat_us_p50", 0.4),
+                ("lat_us_p99", 2.0),
+                ("lat_us_p9999", 9.0),
+                ("lat_us_max", 50.0),
+                ("extents_per_file", 1.5),
+                ("mean_extent_kb", 700.0),
+                ("free_extents", 70.0),
+                ("avg_free_extent_kb", 12_000.0),
+                ("groups_touched", 3.0),
+                ("lock_acquisitions", 2.0),
+                ("lock_waits", 0.1),
+                ("groups_skipped_busy", 7.0),
+                ("score", 40.0),
+            ]
+        );
+    }
+}

@@ -94,4 +94,12 @@ mod tests {
             assert_eq!(spread.high, f64::from(n + 1 - first_rank), "n = {n}");
         }
     }
+
+    /// One of eight is outside of a side with 3.5 % (9 of 256): too many for 95 % in all, enough for 90 %.
+    #[test]
+    fn eight_values_give_the_whole_range_too() {
+        let values: Vec<f64> = (1..=8).map(f64::from).collect();
+        let spread = Spread::of(&values).unwrap();
+        assert_eq!((spread.median, spread.low, spread.high), (4.5, 1.0, 8.0));
+    }
 }

@@ -276,7 +276,7 @@ pub(crate) mod tests {
             seconds: 1.0,
             ops_per_s,
             ops_per_s_per_worker: ops_per_s / f64::from(workers),
-            bw_mib_s: 1.0,
+            bw_mib_s: 1.25,
             lat_us_mean: 0.5,
             lat_us_p50: 0.4,
             lat_us_p99: 2.0,
@@ -364,5 +364,70 @@ pub(crate) mod tests {
         );
         assert!(text.lines().nth(1).unwrap().ends_with(",7,,10"), "what cannot be known is empty: {text}");
         assert!(text.lines().nth(2).unwrap().starts_with("fallocate2,\"a,b\",1,1,threads,1,1000,1,"));
+    }
+
+    #[test]
+    fn latencies_and_places_stand_under_their_heads() {
+        let row = Row { score: Some(40.0), ..row("yard", 2, 1e6) };
+        let table = latency("fallocate2", &[&row]);
+        assert_eq!(table.heads[2..], ["bandwidth", "mean", "p50", "p99", "p99.99", "max"]);
+        let cells = ["yard", "2", "1.25 MiB/s", "500 ns", "400 ns", "2.00 µs", "9.00 µs", "50.0 µs"];
+        assert_eq!(table.rows, [cells]);
+        let table = placement("fallocate2", &[&row]);
+        let heads = ["extents/file", "mean extent", "free extents", "mean free extent", "groups"];
+        assert_eq!(table.heads[2..7], heads);
+        assert_eq!(table.heads[7..], ["locks/op", "waits/op", "busy skips", "score"]);
+        // 12,000 KiB are 11.72 MiB.
+        let cells = ["yard", "2", "1.50", "700 KiB", "70", "11.7 MiB", "3", "2", "0.1000", "7", "40"];
+        assert_eq!(table.rows, [cells]);
+    }
+
+    #[test]
+    fn each_figure_is_compared_with_its_own() {
+        let base = row("linux-6.16", 1, 1e6);
+        let other = Row {
+            lat_us_p99: 3.0,
+            extents_per_file: 3.0,
+            mean_extent_kb: 350.0,
+            free_extents: 77,
+            lock_acquisitions: Some(0.5),
+            ..row("yard", 1, 2e6)
+        };
+        let table = compared("fallocate2", &[&base, &other]).unwrap();
+        let cells = |name, base, other| [name, "1", base, other].map(str::to_owned);
+        assert_eq!(
+            table.rows,
+            [
+                cells("operations/s", "1.000 M", "2.000 M (+100%)"),
+                cells("p99", "2.00 µs", "3.00 µs (+50%)"),
+                cells("extents/file", "1.50", "3 (+100%)"),
+                cells("mean extent", "700 KiB", "350 KiB (-50%)"),
+                cells("free extents", "70", "77 (+10%)"),
+                cells("locks/op", "2", "0.5000 (-75%)"),
+            ]
+        );
+    }
+
+    /// A difference is sure where the ranges of repetitions do not touch, whichever of the two is above.
+    #[test]
+    fn only_spreads_that_touch_may_be_chance() {
+        let spread = |values: &[f64]| Spread::of(values).unwrap();
+        for (base, other, text) in [
+            (&[1.0, 3.0][..], &[3.0, 5.0][..], "(~+100%)"),
+            (&[1.0, 3.0], &[3.5, 4.5], "(+100%)"),
+            (&[3.0, 5.0], &[1.0, 3.0], "(~-50%)"),
+            (&[4.0, 6.0], &[1.0, 3.0], "(-60%)"),
+            (&[2.0], &[2.0, 2.0], "(+0%)"),
+        ] {
+            assert_eq!(difference(&spread(base), &spread(other)), text, "{base:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn single_runs_have_no_spread_to_tell_of() {
+        let single = [row("yard", 1, 1e6), row("yard", 2, 2e6)];
+        assert!(throughput("fallocate2", &single.iter().collect::<Vec<_>>()).notes.is_empty());
+        let repeated = [row("yard", 2, 1e6), row("yard", 2, 2e6)];
+        assert_eq!(throughput("fallocate2", &repeated.iter().collect::<Vec<_>>()).notes.len(), 1);
     }
 }

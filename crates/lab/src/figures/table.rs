@@ -353,6 +353,13 @@ mod tests {
     }
 
     #[test]
+    fn quotes_in_a_cell_are_doubled() {
+        let mut table = Table::new("T", ["a", "b"]);
+        table.push(["say \"x\"", "plain"]);
+        assert_eq!(table.csv(), "a,b\n\"say \"\"x\"\"\",plain\n");
+    }
+
+    #[test]
     fn words_fold_and_long_ones_are_cut() {
         assert_eq!(folded("one two three", 7), "one two\nthree\n");
         assert_eq!(folded("abcdefgh i", 3), "abc\ndef\ngh\ni\n");
@@ -382,5 +389,22 @@ mod tests {
             assert_eq!(figure(value), text);
         }
         assert_eq!(figure(f64::NAN), "-");
+    }
+
+    #[test]
+    fn units_begin_at_their_own_size() {
+        for (value, text) in [
+            (2.5e9, "2.500 G"),
+            (999.9e6, "999.900 M"),
+            (-2.5e6, "-2.500 M"),
+            (10_000.0, "10.0 k"),
+            (9999.0, "9999"),
+            (123.4, "123"),
+            (99.25, "99.25"),
+            (1.25, "1.25"),
+            (0.5, "0.5000"),
+        ] {
+            assert_eq!(figure(value), text);
+        }
     }
 }

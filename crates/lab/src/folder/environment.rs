@@ -38,17 +38,17 @@ impl Environment {
     #[must_use]
     pub fn of_this_machine(command: String, device: String) -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let model =
-            line_value("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown processor".to_owned());
-        let memory_kib = line_value("/proc/meminfo", "MemTotal")
-            .and_then(|text| text.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()));
+        let model = fs::read_to_string("/proc/cpuinfo")
+            .ok()
+            .and_then(|text| line_value(&text, "model name").map(str::to_owned));
+        let memory_mib = memory_mib(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
         let kernel =
             fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_else(|_| "unknown".to_owned());
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             commit: commit(),
-            machine: format!("{model}, {cpus} CPUs"),
-            memory_mib: memory_kib.unwrap_or(0) / 1024,
+            machine: format!("{}, {cpus} CPUs", model.as_deref().unwrap_or("unknown processor")),
+            memory_mib,
             kernel: kernel.trim().to_owned(),
             command,
             device,
@@ -101,13 +101,18 @@ fn quoted(word: &OsStr) -> String {
     }
 }
 
-/// The value behind `name :` in a file of such lines.
-fn line_value(path: &str, name: &str) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
+/// The value behind `name :` in a text of such lines.
+fn line_value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
-        (key.trim() == name).then(|| value.trim().to_owned())
+        (key.trim() == name).then(|| value.trim())
     })
+}
+
+/// All memory by the text of `/proc/meminfo`, which counts in KiB; 0 where it does not tell.
+fn memory_mib(text: &str) -> u64 {
+    let number = line_value(text, "MemTotal").and_then(|value| value.split_whitespace().next());
+    number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
 /// The commit of the checkout the program was built from, when it still lies there; a checkout that moved since then
@@ -159,5 +164,12 @@ mod tests {
         assert!(environment.memory_mib > 0);
         assert!(!environment.kernel.is_empty());
         assert!(environment.markdown().contains("- command: `blockyard lab run x`\n"));
+    }
+
+    #[test]
+    fn a_machine_is_told_by_the_lines_of_that_name() {
+        let text = "model name short\t: no\nmodel name\t: Xeon\nMemTotalHuge: 7 kB\nMemTotal:  16777216 kB\n";
+        assert_eq!(line_value(text, "model name"), Some("Xeon"));
+        assert_eq!((memory_mib(text), memory_mib("")), (16_384, 0));
     }
 }

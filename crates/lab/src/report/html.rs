@@ -220,4 +220,98 @@ mod tests {
             assert!(!page.contains(outside), "{outside}");
         }
     }
+
+    #[test]
+    fn charts_draw_the_figure_that_they_name() {
+        let rows = [
+            row("yard", 1, 1e6),
+            row("yard", 2, 3e6),
+            Row {
+                lat_us_p99: 4.0,
+                extents_per_file: 6.0,
+                lock_acquisitions: Some(8.0),
+                ..row("yard", 2, 5e6)
+            },
+        ];
+        let all: Vec<&Row> = rows.iter().collect();
+        let points = CHARTS.map(|(_, value)| series(&all, value)[0].points.clone());
+        assert_eq!(
+            points,
+            [
+                [(1.0, 1e6), (2.0, 4e6)],
+                [(1.0, 2.0), (2.0, 3.0)],
+                [(1.0, 1.5), (2.0, 3.75)],
+                [(1.0, 2.0), (2.0, 5.0)],
+            ]
+        );
+        let two = [&rows[1], &rows[2]];
+        assert_eq!(CHARTS.map(|(_, value)| bars(&two, value)[0].1), [4e6, 3.0, 3.75, 5.0]);
+    }
+
+    /// A run of everything: in its tables, its files and its page nothing is left out.
+    #[test]
+    fn every_kind_of_rows_is_reported() {
+        let calls = crate::e3::Calls { calls: 9, mean_us: 2.25, mean_reads: 1.5, most_reads: 7 };
+        let cluster = crate::e3::ClusterRow {
+            workload: "e3".into(),
+            policy: "yard".into(),
+            cluster_kib: None,
+            seed: 1,
+            files: 5,
+            fallocate: calls,
+            truncate: calls,
+        };
+        let pass = crate::e4::PassRow {
+            workload: "e4".into(),
+            policy: "yard".into(),
+            kind: "ext4".into(),
+            seed: 1,
+            scale: 0.5,
+            passes: vec![crate::e4::Pass::default(); 5],
+            total: crate::e4::Pass::default(),
+        };
+        let environment = Environment::of_this_machine("blockyard lab run".into(), "memory 1G".into());
+        let run = Run {
+            rows: vec![row("yard", 1, 1e6)],
+            copies: vec![crate::copy::table::tests::row(1, None)],
+            clusters: vec![cluster],
+            passes: vec![pass],
+            ..Run::new(environment)
+        };
+        let titles: Vec<String> = run.tables().into_iter().map(|table| table.title).collect();
+        let begins =
+            ["copy: ", "E3, bigalloc", "E4, e2fsck", "fallocate2: operations", "fallocate2: bandwidth"];
+        assert!(titles.iter().zip(begins).all(|(title, begin)| title.starts_with(begin)), "{titles:?}");
+        assert_eq!(titles.len(), 6);
+        // Heads and rows: 2 of cells, copies and clusters each; of passes 1 and 6.
+        let csv = run.csv();
+        let begins: Vec<&str> = csv.lines().filter_map(|line| line.split(',').next()).collect();
+        let expected = [
+            "workload",
+            "fallocate2",
+            "workload",
+            "copy",
+            "workload",
+            "e3",
+            "workload",
+            "e4",
+            "e4",
+            "e4",
+            "e4",
+            "e4",
+            "e4",
+        ];
+        assert_eq!(begins, expected);
+        let lines = run.json_lines().unwrap();
+        let kinds: Vec<String> = lines
+            .lines()
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["workload"].to_string())
+            .collect();
+        assert_eq!(kinds, ["\"fallocate2\"", "\"copy\"", "\"e3\"", "\"e4\""]);
+        let folder = tempfile::tempdir().unwrap();
+        run.save(folder.path()).unwrap();
+        let loaded = Run::load(folder.path()).unwrap();
+        assert_eq!((&loaded.rows, &loaded.copies), (&run.rows, &run.copies));
+        assert_eq!((&loaded.clusters, &loaded.passes), (&run.clusters, &run.passes));
+    }
 }

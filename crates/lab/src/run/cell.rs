@@ -1,7 +1,7 @@
 //! One policy with one number of workers, once, on blockyard's engine.
 
 use anyhow::Result;
-use blockyard_alloc::{CRITERIA, MbStats, Policy, Tunable};
+use blockyard_alloc::{CRITERIA, LockCensus, MbStats, Policy, Tunable};
 use blockyard_disk::num::count_as_f64;
 use blockyard_engine::{FileSystem, JournalUse, OpenOptions};
 use blockyard_inspect::scan::ImageScan;
@@ -134,12 +134,124 @@ struct Census {
     waits: u64,
 }
 
+impl Census {
+    fn new(stats: MbStats, locks: &LockCensus) -> Self {
+        Self {
+            stats,
+            acquisitions: locks.shared_acquisitions(),
+            waits: locks.shared.iter().map(|(_, figures)| figures.waits).sum::<u64>() + locks.groups.waits,
+        }
+    }
+}
+
 fn census(target: &EngineTarget) -> Census {
     let allocator = target.file_system().allocator();
-    let locks = allocator.lock_census();
-    Census {
-        stats: allocator.stats(),
-        acquisitions: locks.shared_acquisitions(),
-        waits: locks.shared.iter().map(|(_, figures)| figures.waits).sum::<u64>() + locks.groups.waits,
+    Census::new(allocator.stats(), &allocator.lock_census())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::run::ImageSource;
+    use blockyard_disk::InodeNr;
+    use blockyard_disk::inode::FileType;
+    use blockyard_engine::NewInode;
+    use blockyard_inspect::frag::defrag::DefragTotals;
+    use blockyard_inspect::frag::file::Record;
+    use blockyard_inspect::frag::free_space::FreeSpace;
+    use blockyard_sync::LockClassFigures;
+
+    /// An image as if two files lay in three runs of twelve blocks of 4 KiB, in five groups; one of four and one of ten
+    /// blocks are free.
+    pub(crate) fn scan() -> ImageScan {
+        let device = ImageSource::memory(64 * MIB, 1).device().unwrap();
+        let mut free = FreeSpace::new(4096);
+        free.add_run(10, 4);
+        free.add_run(100, 10);
+        let mut defrag = DefragTotals::new(4096, 32_768, 1);
+        let record = |logical, physical| Record { logical, physical, length: 10, unwritten: false };
+        defrag.add(b"/f", &[record(0, 100), record(10, 200)]);
+        let (runs, files, blocks, groups_touched, block_size) = (3, 2, 12, 5, 4096);
+        ImageScan {
+            free,
+            defrag,
+            runs,
+            files,
+            blocks,
+            groups_touched,
+            block_size,
+            ..ImageScan::of(device.shared()).unwrap()
+        }
+    }
+
+    /// Ten thousand operations in two seconds.
+    fn measured() -> Measured {
+        let mut latency_ns = hdrhistogram::Histogram::new_with_bounds(1, 1_000_000, 3).unwrap();
+        for (ns, count) in [(100, 5000), (200, 4000), (300, 980), (400, 15), (500, 4), (2000, 1)] {
+            latency_ns.record_n(ns, count).unwrap();
+        }
+        Measured { ops: 10_000, bytes: 64 * MIB, seconds: 2.0, latency_ns }
+    }
+
+    fn plan() -> Plan {
+        Plan { cpus: Some(2), ..crate::run::tests::plan("fallocate2", Interleave::Threads, 1) }
+    }
+
+    /// Units and divisors of all figures: each of them could have been wrong unseen.
+    #[test]
+    fn a_row_has_the_figures_of_what_was_measured() {
+        let row = figures(&plan(), "yard", 4, 2, &measured(), &scan());
+        assert_eq!((row.workers, row.cpus, row.seed, row.ops), (4, 2, 7, 10_000));
+        assert_eq!((row.seconds, row.ops_per_s, row.ops_per_s_per_worker), (2.0, 5000.0, 1250.0));
+        assert_eq!(row.bw_mib_s, 32.0);
+        // (5000 x 100 + 4000 x 200 + 980 x 300 + 15 x 400 + 4 x 500 + 2000) / 10,000 ns.
+        assert!((row.lat_us_mean - 0.1604).abs() < 1e-9, "{}", row.lat_us_mean);
+        assert_eq!((row.lat_us_p50, row.lat_us_p99, row.lat_us_p9999, row.lat_us_max), (0.1, 0.3, 0.5, 2.0));
+        assert_eq!((row.extents_per_file, row.mean_extent_kb), (1.5, 16.0));
+        assert_eq!((row.free_extents, row.avg_free_extent_kb, row.groups_touched), (2, 28, 5));
+        // One record more than need be, of 20 blocks: 5 %.
+        assert_eq!(row.score, Some(40.0));
+    }
+
+    #[test]
+    fn what_the_allocator_counted_is_told_an_operation() {
+        let mut row = figures(&plan(), "yard", 4, 2, &measured(), &scan());
+        let locks = |acquisitions, waits, of_groups| LockCensus {
+            groups: LockClassFigures { acquisitions: 99, waits: of_groups, busy: 0 },
+            shared: vec![
+                ("md", LockClassFigures { acquisitions, waits, busy: 0 }),
+                ("lists", LockClassFigures { acquisitions: 1, waits: 1, busy: 0 }),
+            ],
+        };
+        let stats = |busy, hits| MbStats { busy_skips: [busy], hits, ..MbStats::default() };
+        let before = Census::new(stats(7, [1, 1, 1, 1, 1]), &locks(100, 10, 5));
+        let after = Census::new(stats(19, [11, 21, 31, 41, 51]), &locks(25_100, 60, 55));
+        row.count(&measured(), &before, &after);
+        assert_eq!((row.lock_acquisitions, row.lock_waits), (Some(2.5), Some(0.01)));
+        assert_eq!(row.groups_skipped_busy, Some(12));
+        let hits: Vec<_> = row.hits.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        let by_name =
+            [("any_free", 50), ("best_avail", 30), ("goal_fast", 20), ("goal_slow", 40), ("p2_aligned", 10)];
+        assert_eq!(hits, by_name);
+    }
+
+    /// A file of three blocks, a hole and two blocks, and one of four: three runs of nine blocks.
+    #[test]
+    fn a_scan_counts_the_runs_of_files() {
+        let device = ImageSource::memory(1 << 30, 1).device().unwrap();
+        let fs = FileSystem::open(device.shared(), OpenOptions::default(), &context(0)).unwrap();
+        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+        for (name, runs) in [(&b"two"[..], &[(0, 3), (10, 2)][..]), (b"one", &[(0, 4)])] {
+            let file = fs.create(&context(0), InodeNr::ROOT, name, &new).unwrap();
+            for &(block, count) in runs {
+                fs.write(&context(0), file, block * 4096, &vec![1; count * 4096]).unwrap();
+            }
+        }
+        fs.close(&context(0)).unwrap();
+        let scan = ImageScan::of(device.shared()).unwrap();
+        assert_eq!((scan.files, scan.runs, scan.blocks), (2, 3, 9));
+        assert_eq!((scan.extents_per_file(), scan.mean_extent_kb()), (1.5, 12.0));
+        let of_files = scan.file_map.figures();
+        assert_eq!((of_files.used_clusters, of_files.touched_groups), (9, scan.groups_touched));
     }
 }

@@ -133,4 +133,21 @@ mod tests {
         );
         assert!(all.is_clean());
     }
+
+    #[test]
+    fn verdicts_add_up() {
+        let of = |check_errors, images, e2fsck_clean| Verdict {
+            check_errors,
+            images,
+            e2fsck_clean,
+            not_shown: None,
+        };
+        let mut all = of(1, 2, Some(true));
+        all.add(&of(3, 4, None));
+        assert_eq!(all, of(4, 6, Some(true)));
+        all.add(&of(0, 1, Some(false)));
+        all.add(&of(0, 1, Some(true)));
+        assert_eq!(all, of(4, 8, Some(false)));
+        assert!(!of(0, 1, Some(false)).is_clean() && !of(1, 1, Some(true)).is_clean());
+    }
 }

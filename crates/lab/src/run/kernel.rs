@@ -126,7 +126,11 @@ fn missing() -> Option<&'static str> {
 
 /// Bytes that programs can have without swapping.
 fn available_memory() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    available_of(&fs::read_to_string("/proc/meminfo").unwrap_or_default())
+}
+
+/// The same from the text of `/proc/meminfo`, which counts in KiB; 0 where it does not tell.
+fn available_of(text: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
@@ -320,5 +324,11 @@ mod tests {
         let text = "mballoc:\n\treqs: 5\n\tcr_p2_aligned_stats:\n\t\thits: 3\n\t\tgroups_considered: 9\n\
                     \tcr_any_free_stats:\n\t\thits: 2\n\textents_scanned: 7\n\t\thits: x\n";
         assert_eq!(hits_of(text), BTreeMap::from([("p2_aligned", 3), ("any_free", 2)]));
+    }
+
+    #[test]
+    fn available_memory_is_told_in_kib() {
+        let text = "MemTotal:       16000 kB\nMemFree:          100 kB\nMemAvailable:    3000 kB\n";
+        assert_eq!((available_of(text), available_of("MemTotal: 1 kB\n")), (3000 * 1024, 0));
     }
 }
