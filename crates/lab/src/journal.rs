@@ -245,7 +245,7 @@ fn locks(plan: &Plan, policy: Policy) -> Result<Vec<LockRow>> {
 /// Whom a lock keeps out.
 fn covers(lock: &str) -> &'static str {
     match lock {
-        "INODE" | "MAPPING" | "PREALLOC_INODE" => "one file",
+        "INODE" | "INODE_SHAPE" | "MAPPING" | "WAITING_DATA" | "PREALLOC_INODE" => "one file",
         "GROUP" | "GROUP_DESC" | "GROUP_INODES" => "one group",
         "PREALLOC_LOCALITY" | "JOURNAL_STATE" => "one CPU slot (its list)",
         "PREALLOC" => "one preallocation",
