@@ -6,6 +6,7 @@ use std::collections::HashSet;
 
 use blockyard_disk::{FileType, InodeNr};
 use blockyard_fuzz::edited_image;
+use blockyard_inspect::path::LastLink;
 use blockyard_inspect::reader::Reader;
 use libfuzzer_sys::fuzz_target;
 
@@ -47,5 +48,5 @@ fuzz_target!(|data: &[u8]| {
             _ => {}
         }
     }
-    let _ = reader.resolve(b"/directory/link/../file", true);
+    let _ = reader.resolve(b"/directory/link/../file", LastLink::Follow);
 });
