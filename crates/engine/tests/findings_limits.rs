@@ -18,7 +18,8 @@ use blockyard_engine::{
 use std::sync::Arc;
 use support::{ROOT, context, directory, file};
 use trial::{
-    FILE, after_each_write, content, debugged, ext4, formatted, fresh, judge, judge_image, open_on, part,
+    FILE, after_each_write, changed, content, debugged, ext4, formatted, fresh, judge, judge_image, open_on,
+    part,
 };
 
 /// At the end of the largest files sums went past 32 and 64 bits: a punch that reached it panicked.
@@ -374,16 +375,6 @@ fn hashes_of_values_have_all_their_bits() {
         }
         judge(fs, &device);
     }
-}
-
-/// An image that debugfs has changed; none where there is no debugfs.
-fn changed(options: &mkfs::Options, commands: &[&str]) -> Option<MemoryDevice> {
-    if !blockyard_testkit::require(&["debugfs"]) {
-        return None;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    let commands: Vec<String> = commands.iter().map(|&command| command.to_owned()).collect();
-    Some(debugged(&formatted(options, 16 << 20), scratch.path(), &commands))
 }
 
 /// The first attribute block on an image without ext_attr left the feature off: e2fsck took the attribute away.

@@ -9,10 +9,10 @@ mod support;
 mod trial;
 
 use blockyard_device::MemoryDevice;
-use blockyard_engine::{Error, Fallocate, OpenOptions, RenameMode, mkfs};
+use blockyard_engine::{Error, Fallocate, OpenOptions, RenameMode};
 use std::sync::Arc;
 use support::{ROOT, context, directory, file};
-use trial::{FILE, content, ext4, fill, formatted, fresh, full, judge, open_on, part};
+use trial::{FILE, changed, content, ext4, fill, formatted, fresh, full, judge, open_on, part};
 
 /// On a full image writes into space that was allocated ahead found none: its promise had to come from what was ordinary.
 #[test]

@@ -199,3 +199,13 @@ pub(crate) fn file_with_more_behind_its_end() -> (Arc<MemoryDevice>, InodeNr) {
     device.write_at(place.unwrap() + 26, &[0xbb; 4070]).unwrap();
     (device, inode)
 }
+
+/// An image that debugfs has changed; none where there is no debugfs.
+pub(crate) fn changed(options: &mkfs::Options, commands: &[&str]) -> Option<MemoryDevice> {
+    if !blockyard_testkit::require(&["debugfs"]) {
+        return None;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let commands: Vec<String> = commands.iter().map(|&command| command.to_owned()).collect();
+    Some(debugged(&formatted(options, 16 << 20), scratch.path(), &commands))
+}
