@@ -512,15 +512,9 @@ mod tests {
     }
 
     /// All fields differ: each must come from behind its own label.
-    #[test]
-    fn every_field_of_a_decision_has_its_label() {
-        let text = "\
-  lab-28456 [000] ..... 1: tracing_mark_write: by line 6
-  lab-28456 [000] ..... 2: ext4_mballoc_alloc: dev 7,0 inode 12 orig 1/2/5@40 goal 1/3/8@42 result 1/4/9@43 blks 65542 grps 3 cr CR_BEST_AVAIL_LEN flags HINT_DATA|HINT_NOPREALLOC tail 0 broken 128
-  kworker/u8:1-53 [003] ..... 5: ext4_ext_handle_unwritten_extents: dev 7,0 ino 14 m_lblk 8 m_pblk 90 m_len 4 flags CREATE|UNWRIT|CONVERT|IO_SUBMIT allocated 5 newblock 90
-";
-        let recorded = parse(text).unwrap();
-        let expected = Decision {
+    /// A decision whose fields all differ.
+    fn decision_with(flags: u16) -> Decision {
+        Decision {
             line: 6,
             inode: 12,
             searched: true,
@@ -530,8 +524,19 @@ mod tests {
             found: 6,
             groups: 3,
             criterion: 2,
-            flags: 0x60,
-        };
+            flags,
+        }
+    }
+
+    #[test]
+    fn every_field_of_a_decision_has_its_label() {
+        let text = "\
+  lab-28456 [000] ..... 1: tracing_mark_write: by line 6
+  lab-28456 [000] ..... 2: ext4_mballoc_alloc: dev 7,0 inode 12 orig 1/2/5@40 goal 1/3/8@42 result 1/4/9@43 blks 65542 grps 3 cr CR_BEST_AVAIL_LEN flags HINT_DATA|HINT_NOPREALLOC tail 0 broken 128
+  kworker/u8:1-53 [003] ..... 5: ext4_ext_handle_unwritten_extents: dev 7,0 ino 14 m_lblk 8 m_pblk 90 m_len 4 flags CREATE|UNWRIT|CONVERT|IO_SUBMIT allocated 5 newblock 90
+";
+        let recorded = parse(text).unwrap();
+        let expected = decision_with(0x60);
         assert_eq!(recorded.decisions, [expected]);
         let [conversion] = &recorded.conversions[..] else { panic!("{recorded:?}") };
         assert_eq!((conversion.inode, conversion.blocks.clone(), conversion.cpu), (14, 8..12, 3));
@@ -560,18 +565,7 @@ mod tests {
         collector.emit(CpuSlot::ZERO, &AllocEvent { kind: EventKind::Prealloc, ..event });
         assert_eq!(collector.place(), (6, 3));
         let [found, nothing, preallocated] = &collector.take()[..] else { panic!("three decisions") };
-        let expected = Decision {
-            line: 6,
-            inode: 12,
-            searched: true,
-            orig: Spot(1, 2, 5, 40),
-            goal: Spot(1, 3, 8, 42),
-            result: Spot(1, 4, 9, 43),
-            found: 6,
-            groups: 3,
-            criterion: 2,
-            flags: 0x20,
-        };
+        let expected = decision_with(0x20);
         assert_eq!((found, nothing), (&expected, &expected));
         let (goal, searched) = (Spot::default(), false);
         let served = Decision { goal, searched, found: 0, groups: 0, criterion: 0, flags: 0, ..expected };

@@ -144,7 +144,8 @@ impl LockedFile<'_> {
         Ok(())
     }
 
-    /// One piece: reserve, read what is kept of partial blocks, raise the size, then change: what can fail comes first.
+    /// One piece: reserve, read what is kept of partial blocks, join a transaction, then copy and raise the size: what can fail comes
+    /// first, and who reads meanwhile sees no size without its bytes.
     pub(super) fn write_piece(&mut self, piece: Part<'_>) -> Result<()> {
         debug_assert!(!piece.bytes.is_empty(), "a piece without bytes");
         let blocks = piece.blocks(self.files.volume.geometry().block_bits());

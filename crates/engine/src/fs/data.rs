@@ -4,7 +4,8 @@ use crate::{Fallocate, FileSystem, OpContext, Result};
 use blockyard_disk::InodeNr;
 
 impl FileSystem {
-    /// Reads at byte `offset` into `buf`; gives the number of bytes, less than asked only at the end of the file.
+    /// Reads at byte `offset` into `buf`; gives the number of bytes, less than asked only at the end of the file. Waits for no
+    /// device write of others: beside a write to the same bytes it gives old ones, new ones, or some of each, never others.
     ///
     /// # Errors
     /// [`Error::IsDirectory`], [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
