@@ -3,6 +3,9 @@
 //! Data goes first, metadata second: a delayed block gets a claim, its data is written to the claimed place, and only
 //! then a handle marks the clusters, maps them and raises the size on disk. Nobody can ever read what was there
 //! before, and a handle is never open during data I/O.
+//!
+//! [`Files`] is the door: it finds the inode, takes its content lock, and has what needs no such lock. [`LockedFile`] is a
+//! file whose content lock is held. Each file of this folder has one block of either.
 
 mod convert;
 mod direct;
@@ -65,24 +68,12 @@ impl Files {
             dirty_bytes: AtomicU64::new(0),
         }
     }
-}
 
-impl Files {
     /// Bytes of data that wait, and clusters that the allocator counts as reserved for them and their mappings.
     pub(crate) fn owed(&self) -> (u64, u64) {
         (self.dirty_bytes.load(Ordering::Relaxed), self.volume.space.delayed_clusters())
     }
-}
 
-/// A file whose content lock an operation holds.
-pub(crate) struct LockedFile<'a> {
-    files: &'a Files,
-    ctx: &'a OpContext,
-    inode: &'a Arc<Inode>,
-    data: &'a mut FileData,
-}
-
-impl Files {
     /// A file whose content lock the caller holds: `data` is what the lock guards.
     pub(crate) fn locked<'a>(
         &'a self,
@@ -97,4 +88,12 @@ impl Files {
         );
         LockedFile { files: self, ctx, inode, data }
     }
+}
+
+/// A file whose content lock an operation holds.
+pub(crate) struct LockedFile<'a> {
+    files: &'a Files,
+    ctx: &'a OpContext,
+    inode: &'a Arc<Inode>,
+    data: &'a mut FileData,
 }

@@ -157,27 +157,7 @@ impl Space {
     pub(crate) fn allocator(&self) -> &Allocator {
         &self.blocks
     }
-}
 
-impl From<AllocError> for Error {
-    fn from(error: AllocError) -> Self {
-        match error {
-            AllocError::NoSpace(_) => Self::NoSpace,
-            AllocError::Load { group, source } => match source.downcast::<Self>() {
-                Ok(cause) => *cause,
-                Err(other) => Self::Refused(format!("block bitmap of group {group}: {other}")),
-            },
-            AllocError::Corrupt(found) => Self::Corrupt(found),
-            AllocError::BadRequest(what) => Self::Invalid(what),
-            AllocError::BadTunable { name, .. } => Self::Invalid(name),
-            AllocError::BadConfig(what) => {
-                Self::Refused(format!("impossible allocator configuration: {what}"))
-            }
-        }
-    }
-}
-
-impl Space {
     /// Takes clusters in core.
     pub(crate) fn claim(&self, ctx: &OpContext, wanted: &Wanted, space: &InodeAlloc) -> Result<Claim<'_>> {
         Ok(self.blocks.allocate(&wanted.request(ctx), space)?)
@@ -280,6 +260,24 @@ impl Space {
         parent: &mut InodeDirAlloc,
     ) -> Result<InodeClaim<'_>> {
         Ok(self.inodes.allocate(request, parent)?)
+    }
+}
+
+impl From<AllocError> for Error {
+    fn from(error: AllocError) -> Self {
+        match error {
+            AllocError::NoSpace(_) => Self::NoSpace,
+            AllocError::Load { group, source } => match source.downcast::<Self>() {
+                Ok(cause) => *cause,
+                Err(other) => Self::Refused(format!("block bitmap of group {group}: {other}")),
+            },
+            AllocError::Corrupt(found) => Self::Corrupt(found),
+            AllocError::BadRequest(what) => Self::Invalid(what),
+            AllocError::BadTunable { name, .. } => Self::Invalid(name),
+            AllocError::BadConfig(what) => {
+                Self::Refused(format!("impossible allocator configuration: {what}"))
+            }
+        }
     }
 }
 

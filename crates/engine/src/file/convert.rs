@@ -16,16 +16,7 @@ impl Files {
     pub(crate) fn end_io(&self, ctx: &OpContext) -> Result<()> {
         self.writing.end_io(self, ctx)
     }
-}
 
-impl LockedFile<'_> {
-    /// [`Self::end_io`] for who holds the content lock of a file.
-    pub(super) fn end_io_beside(&mut self) -> Result<()> {
-        self.files.writing.end_io_beside(self)
-    }
-}
-
-impl Files {
     /// Converts everything that waits for it: before what must be durable, and where nobody tells of more.
     pub(super) fn end_all_io(&self, ctx: &OpContext) -> Result<()> {
         if !self.writing.is_told_of_io() {
@@ -41,6 +32,11 @@ impl Files {
 }
 
 impl LockedFile<'_> {
+    /// [`Self::end_io`] for who holds the content lock of a file.
+    pub(super) fn end_io_beside(&mut self) -> Result<()> {
+        self.files.writing.end_io_beside(self)
+    }
+
     /// Converts all pieces of a file that wait for it.
     pub(super) fn convert_all(&mut self) -> Result<()> {
         self.convert_range(&(0..u32::MAX))

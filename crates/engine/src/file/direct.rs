@@ -95,6 +95,76 @@ impl Files {
         let bits = self.volume.geometry().block_bits();
         data.pages.around(blocks.start, bits).start..data.pages.around(blocks.end - 1, bits).end
     }
+
+    /// The size, as users see it and on disk, covers the blocks before `end`. The inode has joined a handle.
+    fn raise_size(&self, core: &mut InodeCore, end: u32) {
+        let end = u64_from_u32(end) << self.volume.geometry().block_bits();
+        core.size = core.size.max(end);
+        let on_disk = core.slot.raw().size().max(end);
+        core.slot.raw_mut().set_size(on_disk);
+    }
+
+    /// [`Self::raise_size`] over blocks that were written and mapped before.
+    fn cover(&self, ctx: &OpContext, inode: &Arc<Inode>, end: u32) -> Result<()> {
+        if u64_from_u32(end) << self.volume.geometry().block_bits() <= inode.core().slot.raw().size() {
+            return Ok(());
+        }
+        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
+        let mut core = inode.core_mut();
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+        self.raise_size(&mut core, end);
+        inode.note_remapped(&handle);
+        Ok(())
+    }
+
+    /// Changes an unwritten extent; the node that this may take comes from the reserve.
+    fn edit_unwritten(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        edit: impl FnOnce(&mut Tree<'_, ExtentStore<'_>>) -> Result<()>,
+    ) -> Result<()> {
+        self.make_written(ctx, inode, 0, edit)
+    }
+
+    /// [`Self::edit_unwritten`] that makes blocks written whose data is on the device; the size covers those before `end`.
+    fn make_written(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        end: u32,
+        edit: impl FnOnce(&mut Tree<'_, ExtentStore<'_>>) -> Result<()>,
+    ) -> Result<()> {
+        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
+        handle.set_pool(Pool::Reserve);
+        let mut core = inode.core_mut();
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+        self.mapping.edit_tree(ctx, &handle, inode, &mut core, edit)?;
+        self.raise_size(&mut core, end);
+        inode.note_remapped(&handle);
+        Ok(())
+    }
+
+    /// Converts what of a range is unwritten: all of it has its data now.
+    fn convert_written(&self, ctx: &OpContext, inode: &Arc<Inode>, range: Range<u32>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let Some(extent) = self.mapping.lookup_block(inode, &inode.core(), at)?.found else { break };
+            let piece = at..extent.end().min(range.end);
+            at = piece.end;
+            if extent.unwritten {
+                self.make_written(ctx, inode, piece.end, |tree| tree.set_state(piece, false))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the blocks `piece` of a write to their place.
+    fn write_at_place(&self, all: Part<'_>, piece: Range<u32>, physical: u64) -> Result<()> {
+        let bits = self.volume.geometry().block_bits();
+        let bytes = all.within(u64_from_u32(piece.start) << bits..u64_from_u32(piece.end) << bits).bytes;
+        Ok(self.volume.device.write_at(physical << bits, bytes)?)
+    }
 }
 
 impl LockedFile<'_> {
@@ -172,77 +242,5 @@ impl LockedFile<'_> {
                 Err(error) => return Err(error),
             }
         }
-    }
-}
-
-impl Files {
-    /// The size, as users see it and on disk, covers the blocks before `end`. The inode has joined a handle.
-    fn raise_size(&self, core: &mut InodeCore, end: u32) {
-        let end = u64_from_u32(end) << self.volume.geometry().block_bits();
-        core.size = core.size.max(end);
-        let on_disk = core.slot.raw().size().max(end);
-        core.slot.raw_mut().set_size(on_disk);
-    }
-
-    /// [`Self::raise_size`] over blocks that were written and mapped before.
-    fn cover(&self, ctx: &OpContext, inode: &Arc<Inode>, end: u32) -> Result<()> {
-        if u64_from_u32(end) << self.volume.geometry().block_bits() <= inode.core().slot.raw().size() {
-            return Ok(());
-        }
-        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
-        let mut core = inode.core_mut();
-        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
-        self.raise_size(&mut core, end);
-        inode.note_remapped(&handle);
-        Ok(())
-    }
-
-    /// Changes an unwritten extent; the node that this may take comes from the reserve.
-    fn edit_unwritten(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        edit: impl FnOnce(&mut Tree<'_, ExtentStore<'_>>) -> Result<()>,
-    ) -> Result<()> {
-        self.make_written(ctx, inode, 0, edit)
-    }
-
-    /// [`Self::edit_unwritten`] that makes blocks written whose data is on the device; the size covers those before `end`.
-    fn make_written(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        end: u32,
-        edit: impl FnOnce(&mut Tree<'_, ExtentStore<'_>>) -> Result<()>,
-    ) -> Result<()> {
-        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
-        handle.set_pool(Pool::Reserve);
-        let mut core = inode.core_mut();
-        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
-        self.mapping.edit_tree(ctx, &handle, inode, &mut core, edit)?;
-        self.raise_size(&mut core, end);
-        inode.note_remapped(&handle);
-        Ok(())
-    }
-
-    /// Converts what of a range is unwritten: all of it has its data now.
-    fn convert_written(&self, ctx: &OpContext, inode: &Arc<Inode>, range: Range<u32>) -> Result<()> {
-        let mut at = range.start;
-        while at < range.end {
-            let Some(extent) = self.mapping.lookup_block(inode, &inode.core(), at)?.found else { break };
-            let piece = at..extent.end().min(range.end);
-            at = piece.end;
-            if extent.unwritten {
-                self.make_written(ctx, inode, piece.end, |tree| tree.set_state(piece, false))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the blocks `piece` of a write to their place.
-    fn write_at_place(&self, all: Part<'_>, piece: Range<u32>, physical: u64) -> Result<()> {
-        let bits = self.volume.geometry().block_bits();
-        let bytes = all.within(u64_from_u32(piece.start) << bits..u64_from_u32(piece.end) << bits).bytes;
-        Ok(self.volume.device.write_at(physical << bits, bytes)?)
     }
 }

@@ -106,6 +106,30 @@ impl Files {
         }
         done
     }
+
+    /// The blocks that a range of bytes touches.
+    fn touched_blocks(&self, bytes: &Range<u64>) -> (u32, u32) {
+        let bits = self.volume.geometry().block_bits();
+        (u32_from_u64(bytes.start >> bits), u32_from_u64(bytes.end.div_ceil(1 << bits)))
+    }
+
+    fn bytes_of(&self, blocks: &Range<u32>) -> Range<u64> {
+        let bits = self.volume.geometry().block_bits();
+        u64::from(blocks.start) << bits..u64::from(blocks.end) << bits
+    }
+
+    /// The blocks that lie wholly inside a range of bytes.
+    fn whole_blocks(&self, bytes: &Range<u64>) -> Range<u32> {
+        let bits = self.volume.geometry().block_bits();
+        let first = u32_from_u64(bytes.start.div_ceil(1 << bits));
+        first..u32_from_u64(bytes.end >> bits).max(first)
+    }
+
+    fn check_cluster_aligned(&self, bytes: &Range<u64>) -> Result<()> {
+        let cluster = u64_from_usize(self.volume.block_size()) << self.volume.geometry().cluster_ratio_bits();
+        let aligned = bytes.start.is_multiple_of(cluster) && bytes.end.is_multiple_of(cluster);
+        if aligned { Ok(()) } else { Err(Error::Invalid("the range is not aligned to clusters")) }
+    }
 }
 
 impl LockedFile<'_> {
@@ -209,29 +233,7 @@ impl LockedFile<'_> {
         core.slot.set_changed(self.ctx.now);
         Ok(Some(done))
     }
-}
 
-impl Files {
-    /// The blocks that a range of bytes touches.
-    fn touched_blocks(&self, bytes: &Range<u64>) -> (u32, u32) {
-        let bits = self.volume.geometry().block_bits();
-        (u32_from_u64(bytes.start >> bits), u32_from_u64(bytes.end.div_ceil(1 << bits)))
-    }
-
-    fn bytes_of(&self, blocks: &Range<u32>) -> Range<u64> {
-        let bits = self.volume.geometry().block_bits();
-        u64::from(blocks.start) << bits..u64::from(blocks.end) << bits
-    }
-
-    /// The blocks that lie wholly inside a range of bytes.
-    fn whole_blocks(&self, bytes: &Range<u64>) -> Range<u32> {
-        let bits = self.volume.geometry().block_bits();
-        let first = u32_from_u64(bytes.start.div_ceil(1 << bits));
-        first..u32_from_u64(bytes.end >> bits).max(first)
-    }
-}
-
-impl LockedFile<'_> {
     /// Zeroes what of a range lies inside the file and not in whole blocks.
     fn zero_edges(&mut self, bytes: &Range<u64>) -> Result<()> {
         let block = u64_from_usize(self.files.volume.block_size());
@@ -398,13 +400,3 @@ impl LockedFile<'_> {
         Ok(())
     }
 }
-
-impl Files {
-    fn check_cluster_aligned(&self, bytes: &Range<u64>) -> Result<()> {
-        let cluster = u64_from_usize(self.volume.block_size()) << self.volume.geometry().cluster_ratio_bits();
-        let aligned = bytes.start.is_multiple_of(cluster) && bytes.end.is_multiple_of(cluster);
-        if aligned { Ok(()) } else { Err(Error::Invalid("the range is not aligned to clusters")) }
-    }
-}
-
-impl LockedFile<'_> {}

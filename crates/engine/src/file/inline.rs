@@ -47,24 +47,7 @@ impl Files {
         buf.copy_from_slice(&content[start..start + buf.len()]);
         Ok(())
     }
-}
 
-impl LockedFile<'_> {
-    /// Moves an inline file's content to a block. Nothing for other files.
-    pub(crate) fn leave_inline(&mut self) -> Result<()> {
-        if self.inode.core().map != InodeMap::Inline {
-            return Ok(());
-        }
-        let content = self.files.inline_content(self.inode, &self.inode.core())?;
-        // What Linux delays here has a place promised only where allocation is delayed.
-        if content.is_empty() || self.files.writing.delays_inline() {
-            return self.delay_inline(&content);
-        }
-        self.files.volume.patiently(self.ctx, || self.files.place_inline(self.ctx, self.inode, &content))
-    }
-}
-
-impl Files {
     /// Writes the content to a block and maps it, in the transaction that takes it out of the inode: at no commit is it lost.
     fn place_inline(&self, ctx: &OpContext, inode: &Arc<Inode>, content: &[u8]) -> Result<()> {
         let handle = self.volume.begin(ctx, CREDITS + RUN_CREDITS)?;
@@ -108,28 +91,7 @@ impl Files {
         inode.note_remapped(handle);
         Ok(())
     }
-}
 
-impl LockedFile<'_> {
-    /// Moves the content to a dirty block and gives the file an empty map, as Linux does: a crash before write-back loses it.
-    fn delay_inline(&mut self, content: &[u8]) -> Result<()> {
-        if !content.is_empty() {
-            self.promise(&(0..1))?;
-        }
-        let handle = self.files.volume.begin(self.ctx, CREDITS)?;
-        let mut core = self.inode.core_mut();
-        self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
-        self.files.clear_inline(&mut core);
-        if !content.is_empty() {
-            self.add_dirty(0, content);
-            // Until the block is written the disk shows an empty file.
-            core.slot.raw_mut().set_size(0);
-        }
-        Ok(())
-    }
-}
-
-impl Files {
     /// Removes the inline mark and `system.data`; the map is empty afterwards.
     pub(crate) fn clear_inline(&self, core: &mut InodeCore) {
         let area_at = core.slot.bytes().len() - core.slot.attribute_area().len();
@@ -153,6 +115,36 @@ impl Files {
 }
 
 impl LockedFile<'_> {
+    /// Moves an inline file's content to a block. Nothing for other files.
+    pub(crate) fn leave_inline(&mut self) -> Result<()> {
+        if self.inode.core().map != InodeMap::Inline {
+            return Ok(());
+        }
+        let content = self.files.inline_content(self.inode, &self.inode.core())?;
+        // What Linux delays here has a place promised only where allocation is delayed.
+        if content.is_empty() || self.files.writing.delays_inline() {
+            return self.delay_inline(&content);
+        }
+        self.files.volume.patiently(self.ctx, || self.files.place_inline(self.ctx, self.inode, &content))
+    }
+
+    /// Moves the content to a dirty block and gives the file an empty map, as Linux does: a crash before write-back loses it.
+    fn delay_inline(&mut self, content: &[u8]) -> Result<()> {
+        if !content.is_empty() {
+            self.promise(&(0..1))?;
+        }
+        let handle = self.files.volume.begin(self.ctx, CREDITS)?;
+        let mut core = self.inode.core_mut();
+        self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
+        self.files.clear_inline(&mut core);
+        if !content.is_empty() {
+            self.add_dirty(0, content);
+            // Until the block is written the disk shows an empty file.
+            core.slot.raw_mut().set_size(0);
+        }
+        Ok(())
+    }
+
     /// Truncates an inline file: by way of a block, as every change of one.
     pub(crate) fn truncate_inline(&mut self, size: u64) -> Result<()> {
         self.leave_inline()?;

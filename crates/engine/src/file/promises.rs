@@ -119,6 +119,108 @@ impl LockedFile<'_> {
             Promises::Nothing => Ok(()),
         }
     }
+
+    fn note_promise(&mut self, core: &InodeCore, wants: &Wants, pools: Pools) -> Result<()> {
+        let mapping = self.files.missing_for_mapping(self.inode, core, self.data, wants);
+        let data = wants.clusters();
+        let space = &self.files.volume.space;
+        if pools.data == pools.mapping {
+            space.reserve(self.ctx, data + mapping, pools.data)?;
+        } else {
+            // The data first: what it is refused the mapping must not have taken.
+            space.reserve(self.ctx, data, pools.data)?;
+            let reserved = space.reserve(self.ctx, mapping, pools.mapping);
+            reserved.inspect_err(|_| space.unreserve(self.ctx, data))?;
+        }
+        wants.clusters.iter().for_each(|clusters| self.data.note_reserved(clusters.clone()));
+        self.data.note_promised_to_mapping(mapping, wants.inserts);
+        Ok(())
+    }
+
+    /// Promises what a change of the mapping by something else than write-back, which adds `entries` to it, may cost the
+    /// data that waits. Otherwise that is written back.
+    ///
+    /// # Errors
+    /// Those of write-back.
+    pub(super) fn promise_for_change(&mut self, entries: usize) -> Result<()> {
+        let promised = {
+            let core = self.inode.core();
+            self.promise_entries(&core, entries)
+        };
+        if promised { Ok(()) } else { self.write_back() }
+    }
+
+    /// [`Self::promise_for_change`] as far as it goes with a core lock held: false when the data must be written back.
+    pub(super) fn promise_entries(&mut self, core: &InodeCore, entries: usize) -> bool {
+        if self.inode.waiting().dirty.is_empty()
+            || self.files.volume.rules.promises != Promises::DataAndMapping
+        {
+            return true;
+        }
+        self.data.note_amid();
+        let wants = Wants { inserts: entries, ..Wants::default() };
+        self.note_promise(core, &wants, Pools { data: Pool::Reserve, mapping: Pool::Reserve }).is_ok()
+    }
+
+    /// Promises clusters for the dirty blocks that a range leaves over in the clusters at its ends: removing the range may
+    /// take the mapped blocks away with which they share them.
+    ///
+    /// # Errors
+    /// Those of write-back.
+    pub(super) fn promise_at_borders(&mut self, range: &Range<u32>) -> Result<()> {
+        let bits = self.files.volume.geometry().cluster_ratio_bits();
+        if bits == 0 || self.inode.waiting().dirty.is_empty() || range.is_empty() {
+            return Ok(());
+        }
+        for cluster in [range.start >> bits, (range.end - 1) >> bits] {
+            let blocks = blocks_of(cluster, bits);
+            let before = blocks.start..range.start.max(blocks.start);
+            let behind = range.end.min(blocks.end)..blocks.end;
+            let left_over = {
+                let dirty = &self.inode.waiting().dirty;
+                dirty.first_in(before).or(dirty.first_in(behind)).is_some()
+            };
+            if !left_over || self.data.is_reserved(cluster) {
+                continue;
+            }
+            if self.files.volume.space.reserve(self.ctx, 1, Pool::Reserve).is_err() {
+                return self.write_back();
+            }
+            self.data.note_reserved(cluster..cluster + 1);
+        }
+        Ok(())
+    }
+
+    /// Blocks of a range were dropped: ends the reservations of clusters without dirty blocks, and of those at its ends
+    /// that have mapped ones after all.
+    pub(crate) fn settle_reservations(&mut self, range: &Range<u32>) {
+        debug_assert!(range.end > 0, "a range without borders");
+        let bits = self.files.volume.geometry().cluster_ratio_bits();
+        let clusters = range.start >> bits..((range.end - 1) >> bits) + 1;
+        let mut ended = 0;
+        for cluster in self.data.reserved_in(clusters.clone()).into_iter().flatten() {
+            let is_border = bits > 0 && (cluster == clusters.start || cluster + 1 == clusters.end);
+            // Where the mapping can not be read the reservation stays until the data is written or dropped.
+            let is_mapped = || {
+                self.files.mapping.cluster_is_mapped(self.inode, &self.inode.core(), cluster).unwrap_or(false)
+            };
+            let needed = self.inode.waiting().dirty.first_in(blocks_of(cluster, bits)).is_some()
+                && !(is_border && is_mapped());
+            if !needed {
+                ended += u64::from(self.data.take_reservations(cluster..cluster + 1));
+            }
+        }
+        self.files.volume.space.unreserve(self.ctx, ended);
+        self.settle_mapping_promise();
+    }
+
+    /// Gives back what was promised to the mapping when no data waits any more.
+    pub(crate) fn settle_mapping_promise(&mut self) {
+        if self.inode.waiting().dirty.is_empty() {
+            let clusters = self.data.take_mapping_promise();
+            self.files.volume.space.unreserve(self.ctx, clusters);
+        }
+    }
 }
 
 impl Files {
@@ -137,28 +239,7 @@ impl Files {
         }
         Ok(())
     }
-}
 
-impl LockedFile<'_> {
-    fn note_promise(&mut self, core: &InodeCore, wants: &Wants, pools: Pools) -> Result<()> {
-        let mapping = self.files.missing_for_mapping(self.inode, core, self.data, wants);
-        let data = wants.clusters();
-        let space = &self.files.volume.space;
-        if pools.data == pools.mapping {
-            space.reserve(self.ctx, data + mapping, pools.data)?;
-        } else {
-            // The data first: what it is refused the mapping must not have taken.
-            space.reserve(self.ctx, data, pools.data)?;
-            let reserved = space.reserve(self.ctx, mapping, pools.mapping);
-            reserved.inspect_err(|_| space.unreserve(self.ctx, data))?;
-        }
-        wants.clusters.iter().for_each(|clusters| self.data.note_reserved(clusters.clone()));
-        self.data.note_promised_to_mapping(mapping, wants.inserts);
-        Ok(())
-    }
-}
-
-impl Files {
     /// What these blocks may take at write-back, beyond what `data` was promised.
     fn wants(&self, inode: &Inode, core: &InodeCore, data: &FileData, blocks: &Range<u32>) -> Result<Wants> {
         let mut wants = Wants { blocks: usize_from_u32(blocks.end - blocks.start), ..Wants::default() };
@@ -241,106 +322,13 @@ impl Files {
     fn piece_max(&self, inode: &Inode, core: &InodeCore) -> usize {
         usize_from_u32(if self.mapping.logs_data(inode, core) { LOGGED_MAX } else { RUN_MAX })
     }
-}
 
-impl LockedFile<'_> {
-    /// Promises what a change of the mapping by something else than write-back, which adds `entries` to it, may cost the
-    /// data that waits. Otherwise that is written back.
-    ///
-    /// # Errors
-    /// Those of write-back.
-    pub(super) fn promise_for_change(&mut self, entries: usize) -> Result<()> {
-        let promised = {
-            let core = self.inode.core();
-            self.promise_entries(&core, entries)
-        };
-        if promised { Ok(()) } else { self.write_back() }
-    }
-
-    /// [`Self::promise_for_change`] as far as it goes with a core lock held: false when the data must be written back.
-    pub(super) fn promise_entries(&mut self, core: &InodeCore, entries: usize) -> bool {
-        if self.inode.waiting().dirty.is_empty()
-            || self.files.volume.rules.promises != Promises::DataAndMapping
-        {
-            return true;
-        }
-        self.data.note_amid();
-        let wants = Wants { inserts: entries, ..Wants::default() };
-        self.note_promise(core, &wants, Pools { data: Pool::Reserve, mapping: Pool::Reserve }).is_ok()
-    }
-
-    /// Promises clusters for the dirty blocks that a range leaves over in the clusters at its ends: removing the range may
-    /// take the mapped blocks away with which they share them.
-    ///
-    /// # Errors
-    /// Those of write-back.
-    pub(super) fn promise_at_borders(&mut self, range: &Range<u32>) -> Result<()> {
-        let bits = self.files.volume.geometry().cluster_ratio_bits();
-        if bits == 0 || self.inode.waiting().dirty.is_empty() || range.is_empty() {
-            return Ok(());
-        }
-        for cluster in [range.start >> bits, (range.end - 1) >> bits] {
-            let blocks = blocks_of(cluster, bits);
-            let before = blocks.start..range.start.max(blocks.start);
-            let behind = range.end.min(blocks.end)..blocks.end;
-            let left_over = {
-                let dirty = &self.inode.waiting().dirty;
-                dirty.first_in(before).or(dirty.first_in(behind)).is_some()
-            };
-            if !left_over || self.data.is_reserved(cluster) {
-                continue;
-            }
-            if self.files.volume.space.reserve(self.ctx, 1, Pool::Reserve).is_err() {
-                return self.write_back();
-            }
-            self.data.note_reserved(cluster..cluster + 1);
-        }
-        Ok(())
-    }
-}
-
-impl Files {
     /// The clusters of blocks that were just mapped need no reservation any more.
     pub(crate) fn end_reservations(&self, ctx: &OpContext, data: &mut FileData, blocks: &Range<u32>) {
         debug_assert!(!blocks.is_empty(), "no block was mapped");
         let bits = self.volume.geometry().cluster_ratio_bits();
         let clusters = blocks.start >> bits..((blocks.end - 1) >> bits) + 1;
         self.volume.space.unreserve(ctx, u64::from(data.take_reservations(clusters)));
-    }
-}
-
-impl LockedFile<'_> {
-    /// Blocks of a range were dropped: ends the reservations of clusters without dirty blocks, and of those at its ends
-    /// that have mapped ones after all.
-    pub(crate) fn settle_reservations(&mut self, range: &Range<u32>) {
-        debug_assert!(range.end > 0, "a range without borders");
-        let bits = self.files.volume.geometry().cluster_ratio_bits();
-        let clusters = range.start >> bits..((range.end - 1) >> bits) + 1;
-        let mut ended = 0;
-        for cluster in self.data.reserved_in(clusters.clone()).into_iter().flatten() {
-            let is_border = bits > 0 && (cluster == clusters.start || cluster + 1 == clusters.end);
-            // Where the mapping can not be read the reservation stays until the data is written or dropped.
-            let is_mapped = || {
-                self.files.mapping.cluster_is_mapped(self.inode, &self.inode.core(), cluster).unwrap_or(false)
-            };
-            let needed = self.inode.waiting().dirty.first_in(blocks_of(cluster, bits)).is_some()
-                && !(is_border && is_mapped());
-            if !needed {
-                ended += u64::from(self.data.take_reservations(cluster..cluster + 1));
-            }
-        }
-        self.files.volume.space.unreserve(self.ctx, ended);
-        self.settle_mapping_promise();
-    }
-}
-
-impl LockedFile<'_> {
-    /// Gives back what was promised to the mapping when no data waits any more.
-    pub(crate) fn settle_mapping_promise(&mut self) {
-        if self.inode.waiting().dirty.is_empty() {
-            let clusters = self.data.take_mapping_promise();
-            self.files.volume.space.unreserve(self.ctx, clusters);
-        }
     }
 }
 

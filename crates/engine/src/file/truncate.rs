@@ -42,6 +42,110 @@ impl Files {
         }
         self.locked(ctx, &inode, &mut data).truncate_locked(size)
     }
+
+    /// The size of a truncated file, in the handle that also begins to free its blocks.
+    fn set_new_size(&self, ctx: &OpContext, inode: &Inode, core: &mut InodeCore, size: u64) {
+        debug_assert!(core.slot.raw().size() <= core.size, "the disk knows a larger size than users");
+        if size != core.size {
+            core.slot.set_modified(ctx.now);
+            core.slot.set_changed(ctx.now);
+        }
+        // The size on disk falls now, and rises over dirty blocks only when they are written.
+        let dirty = inode
+            .waiting()
+            .dirty
+            .first_in(0..u32::MAX)
+            .map(|first| u64::from(first) << self.volume.geometry().block_bits());
+        core.size = size;
+        let on_disk = dirty.map_or(size, |dirty| size.min(dirty.max(core.slot.raw().size())));
+        core.slot.raw_mut().set_size(on_disk);
+    }
+
+    /// Where the page cache is followed: what Linux learns when it zeroes the rest of the block that will hold the new end.
+    fn note_tail(&self, inode: &Inode, data: &mut FileData, size: u64) -> Result<()> {
+        let block_size = u64_from_usize(self.volume.block_size());
+        if data.pages.are_forgotten() || size.is_multiple_of(block_size) {
+            return Ok(());
+        }
+        data.pages.note_page(size);
+        let logical = u32_from_u64(size / block_size);
+        if inode.waiting().dirty.block(logical).is_none() {
+            let core = inode.core();
+            let here = self.mapping.lookup_block(inode, &core, logical)?;
+            data.pages.note_lookup(core.extent_root(), &here, logical);
+        }
+        Ok(())
+    }
+
+    /// Frees the last mapped blocks of `range`, as many as a handle of [`FREE_CREDITS`] can that has `beside` credits more for
+    /// something else; gives where what is left of the range ends, its start when nothing is.
+    pub(crate) fn free_mapped(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &mut InodeCore,
+        range: Range<u32>,
+        beside: usize,
+    ) -> Result<u32> {
+        if !matches!(core.map, InodeMap::Extents | InodeMap::Indirect) {
+            return Ok(range.start);
+        }
+        let Some(start) = self.reserve_removal(handle, inode, core, range.clone(), beside)? else {
+            return Ok(range.start);
+        };
+        self.mapping.remove_and_free(ctx, handle, inode, core, start..range.end)?;
+        debug_assert!(range.start <= start && start < range.end, "{start} in {range:?}");
+        Ok(start)
+    }
+
+    /// Brings in the bitmaps that removing the last extents of `range` needs; gives where these extents start (the
+    /// start of `range` when they are all), `None` when nothing is mapped. `beside`: credits of the handle that are for
+    /// something else.
+    fn reserve_removal(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        core: &InodeCore,
+        range: Range<u32>,
+        beside: usize,
+    ) -> Result<Option<u32>> {
+        if core.map == InodeMap::Indirect {
+            return self.mapping.reserve_indirect_removal(handle, core, range);
+        }
+        let is_metadata = self.mapping.holds_metadata(inode, core);
+        let mut start = range.end;
+        let mut revoked = 0;
+        for extents in 0..EXTENTS_MAX {
+            // Each may be the only one of its leaf, whose block is then freed: node, bitmap, descriptor.
+            if extents > 0 && (revoked >= REVOKED_MAX || !handle.extend(beside + FREE_CREDITS + 3 * extents))
+            {
+                break;
+            }
+            if start <= range.start {
+                return Ok((range.start < range.end).then_some(range.start));
+            }
+            let here = self.mapping.lookup_block(inode, core, start - 1)?;
+            let Some(extent) = here.found.or(here.left).filter(|extent| extent.end() > range.start) else {
+                return Ok((start < range.end).then_some(range.start));
+            };
+            self.volume.groups.reserve_bitmaps(
+                handle,
+                BlockNr::new(extent.physical),
+                u64::from(extent.len),
+            )?;
+            debug_assert!(extent.logical < start, "a walk to the left");
+            let end = start.min(extent.end());
+            start = extent.logical.max(range.start);
+            if is_metadata {
+                // A cluster that this cuts is freed later, with its first block.
+                let most = u32_from_usize(REVOKED_MAX - revoked);
+                start = start.max(end.saturating_sub(most));
+                revoked += usize_from_u32(end - start);
+            }
+        }
+        Ok(Some(start))
+    }
 }
 
 impl LockedFile<'_> {
@@ -82,45 +186,7 @@ impl LockedFile<'_> {
             self.touch_times(Touched::Times)
         }
     }
-}
 
-impl Files {
-    /// The size of a truncated file, in the handle that also begins to free its blocks.
-    fn set_new_size(&self, ctx: &OpContext, inode: &Inode, core: &mut InodeCore, size: u64) {
-        debug_assert!(core.slot.raw().size() <= core.size, "the disk knows a larger size than users");
-        if size != core.size {
-            core.slot.set_modified(ctx.now);
-            core.slot.set_changed(ctx.now);
-        }
-        // The size on disk falls now, and rises over dirty blocks only when they are written.
-        let dirty = inode
-            .waiting()
-            .dirty
-            .first_in(0..u32::MAX)
-            .map(|first| u64::from(first) << self.volume.geometry().block_bits());
-        core.size = size;
-        let on_disk = dirty.map_or(size, |dirty| size.min(dirty.max(core.slot.raw().size())));
-        core.slot.raw_mut().set_size(on_disk);
-    }
-
-    /// Where the page cache is followed: what Linux learns when it zeroes the rest of the block that will hold the new end.
-    fn note_tail(&self, inode: &Inode, data: &mut FileData, size: u64) -> Result<()> {
-        let block_size = u64_from_usize(self.volume.block_size());
-        if data.pages.are_forgotten() || size.is_multiple_of(block_size) {
-            return Ok(());
-        }
-        data.pages.note_page(size);
-        let logical = u32_from_u64(size / block_size);
-        if inode.waiting().dirty.block(logical).is_none() {
-            let core = inode.core();
-            let here = self.mapping.lookup_block(inode, &core, logical)?;
-            data.pages.note_lookup(core.extent_root(), &here, logical);
-        }
-        Ok(())
-    }
-}
-
-impl LockedFile<'_> {
     /// Makes a file ready to grow over `bytes`: what an unfinished truncation left behind its end goes, and what lies in the
     /// block of its end behind it becomes zeroes, unless the bytes begin in that block: then it is read and written as a whole.
     pub(crate) fn prepare_growth(&mut self, bytes: Range<u64>) -> Result<()> {
@@ -162,9 +228,7 @@ impl LockedFile<'_> {
         )?;
         self.zero_in_place(size..end, here)
     }
-}
 
-impl LockedFile<'_> {
     /// Zeroes what a block that waits holds behind a size that lies in it.
     fn zero_waiting_tail(&self, size: u64) {
         let inside = usize_from_u64(size % u64_from_usize(self.files.volume.block_size()));
@@ -317,77 +381,5 @@ impl LockedFile<'_> {
         self.inode.waiting_mut().unconverted.take(&all);
         self.files.volume.space.discard_preallocations(self.ctx, self.inode);
         self.settle_reservations(&all);
-    }
-}
-
-impl Files {
-    /// Frees the last mapped blocks of `range`, as many as a handle of [`FREE_CREDITS`] can that has `beside` credits more for
-    /// something else; gives where what is left of the range ends, its start when nothing is.
-    pub(crate) fn free_mapped(
-        &self,
-        ctx: &OpContext,
-        handle: &Handle<'_>,
-        inode: &Inode,
-        core: &mut InodeCore,
-        range: Range<u32>,
-        beside: usize,
-    ) -> Result<u32> {
-        if !matches!(core.map, InodeMap::Extents | InodeMap::Indirect) {
-            return Ok(range.start);
-        }
-        let Some(start) = self.reserve_removal(handle, inode, core, range.clone(), beside)? else {
-            return Ok(range.start);
-        };
-        self.mapping.remove_and_free(ctx, handle, inode, core, start..range.end)?;
-        debug_assert!(range.start <= start && start < range.end, "{start} in {range:?}");
-        Ok(start)
-    }
-
-    /// Brings in the bitmaps that removing the last extents of `range` needs; gives where these extents start (the
-    /// start of `range` when they are all), `None` when nothing is mapped. `beside`: credits of the handle that are for
-    /// something else.
-    fn reserve_removal(
-        &self,
-        handle: &Handle<'_>,
-        inode: &Inode,
-        core: &InodeCore,
-        range: Range<u32>,
-        beside: usize,
-    ) -> Result<Option<u32>> {
-        if core.map == InodeMap::Indirect {
-            return self.mapping.reserve_indirect_removal(handle, core, range);
-        }
-        let is_metadata = self.mapping.holds_metadata(inode, core);
-        let mut start = range.end;
-        let mut revoked = 0;
-        for extents in 0..EXTENTS_MAX {
-            // Each may be the only one of its leaf, whose block is then freed: node, bitmap, descriptor.
-            if extents > 0 && (revoked >= REVOKED_MAX || !handle.extend(beside + FREE_CREDITS + 3 * extents))
-            {
-                break;
-            }
-            if start <= range.start {
-                return Ok((range.start < range.end).then_some(range.start));
-            }
-            let here = self.mapping.lookup_block(inode, core, start - 1)?;
-            let Some(extent) = here.found.or(here.left).filter(|extent| extent.end() > range.start) else {
-                return Ok((start < range.end).then_some(range.start));
-            };
-            self.volume.groups.reserve_bitmaps(
-                handle,
-                BlockNr::new(extent.physical),
-                u64::from(extent.len),
-            )?;
-            debug_assert!(extent.logical < start, "a walk to the left");
-            let end = start.min(extent.end());
-            start = extent.logical.max(range.start);
-            if is_metadata {
-                // A cluster that this cuts is freed later, with its first block.
-                let most = u32_from_usize(REVOKED_MAX - revoked);
-                start = start.max(end.saturating_sub(most));
-                revoked += usize_from_u32(end - start);
-            }
-        }
-        Ok(Some(start))
     }
 }

@@ -105,6 +105,95 @@ impl Files {
         drop(core);
         Ok(inode)
     }
+
+    /// The clean blocks at the ends of a range of bytes that a write does not cover whole.
+    fn read_edges(&self, inode: &Inode, bytes: Range<u64>) -> Result<Edges> {
+        let bits = self.volume.geometry().block_bits();
+        let core = inode.core();
+        let mut edges = Edges::new();
+        for edge in [bytes.start, bytes.end - 1] {
+            let logical = u32_from_u64(edge >> bits);
+            let start = u64::from(logical) << bits;
+            let covered =
+                bytes.start <= start && start + u64_from_usize(self.volume.block_size()) <= bytes.end;
+            let is_known = edges.iter().any(|(known, _)| *known == logical);
+            if !covered && !is_known && inode.waiting().dirty.block(logical).is_none() {
+                edges.push((logical, self.read_block(inode, &core, logical)?));
+            }
+        }
+        Ok(edges)
+    }
+
+    /// One block as it reads now, from the device; zeroes behind the end of the file.
+    fn read_block(&self, inode: &Inode, core: &InodeCore, logical: u32) -> Result<Box<[u8]>> {
+        let bits = self.volume.geometry().block_bits();
+        let mut block = vec![0; self.volume.block_size()].into_boxed_slice();
+        let start = u64::from(logical) << bits;
+        if start < core.size {
+            let valid = usize_from_u64((core.size - start).min(u64_from_usize(block.len())));
+            self.read_content(inode, core, start, &mut block[..valid])?;
+        }
+        Ok(block)
+    }
+
+    /// The inode changed in a way that puts it at the end of Linux's list of files to write back, if it is not on it.
+    /// Only write-back of everything takes it off: a file that fsync wrote keeps its place (observed on 6.18).
+    pub(crate) fn note_dirtied(&self, ctx: &OpContext, inode: &Inode) {
+        self.volume.inodes.table.note_dirty_data(inode, ctx.now.seconds);
+    }
+
+    /// Has the content change by `put`, then raises the size that users see and sets the times; what can fail comes before. As in
+    /// Linux an inode that stays as it is joins no transaction.
+    pub(super) fn note_written(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        end: u64,
+        put: impl FnOnce(),
+    ) -> Result<()> {
+        let stays = {
+            let core = inode.core();
+            end <= core.size && !core.times_change(ctx)
+        };
+        if stays {
+            put();
+            return Ok(());
+        }
+        let handle = self.volume.begin(ctx, CREDITS)?;
+        let mut core = inode.core_mut();
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+        let size = core.size.max(end);
+        let follows = self.writing.raises_disk_size(self, inode, &core, size)?;
+        put();
+        core.size = size;
+        if self.volume.breaks(BrokenRule::SizeBeforeData) {
+            core.set_size(size);
+        } else if follows {
+            core.set_size(size);
+            inode.note_remapped(&handle);
+        }
+        core.slot.set_modified(ctx.now);
+        core.slot.set_changed(ctx.now);
+        Ok(())
+    }
+
+    /// Largest size of a file that is mapped this way. Without huge_file the count of its 512-byte sectors, pointer arrays
+    /// included, has 32 bits.
+    pub(crate) fn size_limit(&self, map: InodeMap) -> u64 {
+        let bits = self.volume.geometry().block_bits();
+        let counted =
+            if self.volume.sb.has_huge_file() { u64::MAX } else { u64::from(u32::MAX) >> (bits - 9) };
+        // Where there are no extents, what leaves its inode gets a block map.
+        let extents = self.volume.sb.features().incompat.contains(Incompat::EXTENTS);
+        let blocks = match map {
+            map if map == InodeMap::Indirect || (map == InodeMap::Inline && !extents) => {
+                let arrays = indirect::arrays_of(bits, counted.min(indirect::blocks_max(bits)));
+                indirect::blocks_max(bits).min(counted.saturating_sub(arrays))
+            }
+            _ => counted,
+        };
+        blocks.min(u64::from(u32::MAX)) << bits
+    }
 }
 
 impl LockedFile<'_> {
@@ -171,47 +260,7 @@ impl LockedFile<'_> {
             dirty.fill(blocks.start, inside, piece.bytes);
         });
     }
-}
 
-impl Files {
-    /// The clean blocks at the ends of a range of bytes that a write does not cover whole.
-    fn read_edges(&self, inode: &Inode, bytes: Range<u64>) -> Result<Edges> {
-        let bits = self.volume.geometry().block_bits();
-        let core = inode.core();
-        let mut edges = Edges::new();
-        for edge in [bytes.start, bytes.end - 1] {
-            let logical = u32_from_u64(edge >> bits);
-            let start = u64::from(logical) << bits;
-            let covered =
-                bytes.start <= start && start + u64_from_usize(self.volume.block_size()) <= bytes.end;
-            let is_known = edges.iter().any(|(known, _)| *known == logical);
-            if !covered && !is_known && inode.waiting().dirty.block(logical).is_none() {
-                edges.push((logical, self.read_block(inode, &core, logical)?));
-            }
-        }
-        Ok(edges)
-    }
-
-    /// One block as it reads now, from the device; zeroes behind the end of the file.
-    fn read_block(&self, inode: &Inode, core: &InodeCore, logical: u32) -> Result<Box<[u8]>> {
-        let bits = self.volume.geometry().block_bits();
-        let mut block = vec![0; self.volume.block_size()].into_boxed_slice();
-        let start = u64::from(logical) << bits;
-        if start < core.size {
-            let valid = usize_from_u64((core.size - start).min(u64_from_usize(block.len())));
-            self.read_content(inode, core, start, &mut block[..valid])?;
-        }
-        Ok(block)
-    }
-
-    /// The inode changed in a way that puts it at the end of Linux's list of files to write back, if it is not on it.
-    /// Only write-back of everything takes it off: a file that fsync wrote keeps its place (observed on 6.18).
-    pub(crate) fn note_dirtied(&self, ctx: &OpContext, inode: &Inode) {
-        self.volume.inodes.table.note_dirty_data(inode, ctx.now.seconds);
-    }
-}
-
-impl LockedFile<'_> {
     /// Makes blocks dirty, which `fill` fills before anybody sees them; the first one sets the file's place in the order of
     /// write-back.
     fn change_dirty(&self, blocks: Range<u32>, fill: impl FnOnce(&mut DirtyBlocks)) {
@@ -238,61 +287,6 @@ impl LockedFile<'_> {
                 rest.fill(0);
             }
         });
-    }
-}
-
-impl Files {
-    /// Has the content change by `put`, then raises the size that users see and sets the times; what can fail comes before. As in
-    /// Linux an inode that stays as it is joins no transaction.
-    pub(super) fn note_written(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        end: u64,
-        put: impl FnOnce(),
-    ) -> Result<()> {
-        let stays = {
-            let core = inode.core();
-            end <= core.size && !core.times_change(ctx)
-        };
-        if stays {
-            put();
-            return Ok(());
-        }
-        let handle = self.volume.begin(ctx, CREDITS)?;
-        let mut core = inode.core_mut();
-        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
-        let size = core.size.max(end);
-        let follows = self.writing.raises_disk_size(self, inode, &core, size)?;
-        put();
-        core.size = size;
-        if self.volume.breaks(BrokenRule::SizeBeforeData) {
-            core.set_size(size);
-        } else if follows {
-            core.set_size(size);
-            inode.note_remapped(&handle);
-        }
-        core.slot.set_modified(ctx.now);
-        core.slot.set_changed(ctx.now);
-        Ok(())
-    }
-
-    /// Largest size of a file that is mapped this way. Without huge_file the count of its 512-byte sectors, pointer arrays
-    /// included, has 32 bits.
-    pub(crate) fn size_limit(&self, map: InodeMap) -> u64 {
-        let bits = self.volume.geometry().block_bits();
-        let counted =
-            if self.volume.sb.has_huge_file() { u64::MAX } else { u64::from(u32::MAX) >> (bits - 9) };
-        // Where there are no extents, what leaves its inode gets a block map.
-        let extents = self.volume.sb.features().incompat.contains(Incompat::EXTENTS);
-        let blocks = match map {
-            map if map == InodeMap::Indirect || (map == InodeMap::Inline && !extents) => {
-                let arrays = indirect::arrays_of(bits, counted.min(indirect::blocks_max(bits)));
-                indirect::blocks_max(bits).min(counted.saturating_sub(arrays))
-            }
-            _ => counted,
-        };
-        blocks.min(u64::from(u32::MAX)) << bits
     }
 }
 

@@ -114,56 +114,14 @@ impl Files {
         }
         all.and(self.end_all_io(ctx))
     }
-}
 
-impl LockedFile<'_> {
-    /// Writes back a file because it is its turn: it leaves the list of dirty files. What it can not have written is told to
-    /// its next fsync.
-    pub(super) fn write_back_listed(&mut self, busy: Busy) -> Result<()> {
-        let written = self.write_back_with(busy);
-        if written.is_ok() {
-            self.files.volume.inodes.table.note_clean_data(self.inode);
-            if !self.inode.waiting().dirty.is_empty() {
-                self.files.note_dirtied(self.ctx, self.inode);
-            }
-        }
-        self.inode.note_lost(&written);
-        written
-    }
-}
-
-impl Files {
     /// Files whose data became dirty at `seconds` or before, in the order in which it did; those of now, not what
     /// becomes dirty meanwhile.
     fn dirty_files(&self, seconds: i64) -> Vec<Arc<Inode>> {
         let is_due = |inode: &Arc<Inode>| inode.dirty_since.get().is_some_and(|(_, at)| at <= seconds);
         self.volume.inodes.table.dirty_files().filter(is_due).collect()
     }
-}
 
-impl LockedFile<'_> {
-    /// Where `more` bytes do not fit under the limit, writes back until a share of the limit is free beside them
-    /// ([`ROOM_SHARE`]): this file first, then others that nobody uses now.
-    pub(crate) fn make_data_room(&mut self, more: usize) -> Result<()> {
-        let limit = u64_from_usize(self.files.volume.options().dirty_data_bytes);
-        let is_over = |limit| self.files.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
-        if !is_over(limit) {
-            return Ok(());
-        }
-        self.write_back()?;
-        let roomy = limit - limit / ROOM_SHARE;
-        if !is_over(roomy) {
-            return Ok(());
-        }
-        match self.files.write_back_others(self.ctx, || !is_over(roomy)) {
-            // The error of another file, for which this write need not wait.
-            Err(Error::Device(_)) if !is_over(limit) => Ok(()),
-            other => other,
-        }
-    }
-}
-
-impl Files {
     /// Writes back files that nobody uses now, in the order in which they became dirty, until `enough`. What one of them can
     /// not have written is told to who syncs it.
     ///
@@ -185,9 +143,153 @@ impl Files {
         }
         refused
     }
+
+    /// The size on disk becomes the size that users see, when no data waits.
+    pub(super) fn settle_size(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
+        let behind = {
+            let core = inode.core();
+            !core.deleted && core.map != InodeMap::Inline && core.size != core.slot.raw().size()
+        };
+        if behind && inode.kind() == FileType::Regular {
+            let handle = self.volume.begin(ctx, RUN_CREDITS)?;
+            let mut core = inode.core_mut();
+            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+            let size = core.size;
+            core.slot.raw_mut().set_size(size);
+            inode.note_remapped(&handle);
+        }
+        Ok(())
+    }
+
+    /// Where the beginning of a run goes: where it is mapped (`here` is the look-up of it), or a place chosen now.
+    fn target(&self, ctx: &OpContext, inode: &Inode, here: &Lookup, run: Range<u32>) -> Result<Target<'_>> {
+        if let Some(extent) = here.found {
+            let piece = run.start..extent.end().min(run.end);
+            debug_assert!(extent.logical <= run.start && run.start < extent.end(), "{extent:?} at {run:?}");
+            let physical = extent.physical + u64::from(run.start - extent.logical);
+            return Ok(Target { piece, physical, plan: None, unwritten: extent.unwritten });
+        }
+        let how = How { unwritten: false, pool: self.volume.rules.place, exact: false };
+        let wanted = (run.start, run.end - run.start);
+        let plan = self.mapping.plan_blocks(ctx, inode, &inode.core(), here, wanted, how)?;
+        debug_assert!(
+            plan.extent.logical == run.start && plan.extent.end() <= run.end,
+            "{plan:?} for {run:?}"
+        );
+        let (piece, physical) = (run.start..run.start + plan.extent.len, plan.extent.physical);
+        Ok(Target { piece, physical, plan: Some(plan), unwritten: false })
+    }
+
+    /// Maps a piece whose data was written as `plan` says, or makes it written; `written` is what has become written with
+    /// it. Gives whether it stays unwritten for now, which the last piece of a write-back never does.
+    fn map_written(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        (piece, written): (&Range<u32>, Range<u32>),
+        plan: Option<Plan<'_>>,
+        is_last: bool,
+    ) -> Result<bool> {
+        debug_assert!(
+            written.start <= piece.start && piece.end <= written.end,
+            "{written:?} without {piece:?}"
+        );
+        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
+        let rules = &self.volume.rules;
+        handle.set_pool(if plan.is_some() { rules.place } else { rules.convert });
+        let mut core = inode.core_mut();
+        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
+        let later = self.volume.delays_allocation() && core.map == InodeMap::Extents && !is_last;
+        if let Some(mut plan) = plan {
+            plan.extent.unwritten = later;
+            self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
+        } else {
+            self.mapping.edit_tree(ctx, &handle, inode, &mut core, |tree| {
+                // Zeroing more than was asked for comes after looking for a neighbour that takes it.
+                let may_move = !self.volume.delays_allocation() && written == *piece;
+                match (later, may_move) {
+                    (true, _) => tree.separate(piece),
+                    (false, true) => tree.initialise(written),
+                    (false, false) => tree.set_state(written, false),
+                }
+            })?;
+        }
+        // What waits for its conversion reads as zeroes after a crash: the size does not go beyond it.
+        if !later {
+            self.raise_disk_size(&mut core, piece.end);
+        }
+        inode.note_remapped(&handle);
+        Ok(later)
+    }
+
+    /// Zeroes what becomes written together with `piece` of an unwritten extent; gives all of it.
+    fn zero_around(&self, inode: &Inode, piece: Range<u32>, physical: u64) -> Result<Range<u32>> {
+        let bits = self.volume.geometry().block_bits();
+        let mut core = inode.core_mut();
+        let size = core.slot.raw().size().div_ceil(1 << bits);
+        let end_of_file = u32::try_from(size).unwrap_or(u32::MAX).max(piece.end);
+        let store = ExtentStore::reader(&self.mapping, inode, core.seed);
+        let tree = Tree::new(core.root_mut(), &store);
+        let written = tree.initialised_with(piece.clone(), end_of_file, ZEROED_BYTES_MAX >> bits)?;
+        for blocks in [written.start..piece.start, piece.end..written.end] {
+            let place = physical + u64::from(blocks.start) - u64::from(piece.start);
+            if !blocks.is_empty() {
+                self.volume
+                    .device
+                    .write_zeroes(place << bits, u64::from(blocks.end - blocks.start) << bits)?;
+            }
+        }
+        Ok(written)
+    }
+
+    /// Raises the size on disk up to what has been written.
+    pub(super) fn raise_disk_size(&self, core: &mut crate::inode::InodeCore, end: u32) {
+        let written = u64::from(end) << self.volume.geometry().block_bits();
+        let on_disk = core.slot.raw().size();
+        let size = core.size.min(on_disk.max(written));
+        debug_assert!(
+            size >= on_disk || core.size < on_disk,
+            "the size on disk falls from {on_disk} to {size}"
+        );
+        core.slot.raw_mut().set_size(size);
+    }
 }
 
 impl LockedFile<'_> {
+    /// Writes back a file because it is its turn: it leaves the list of dirty files. What it can not have written is told to
+    /// its next fsync.
+    pub(super) fn write_back_listed(&mut self, busy: Busy) -> Result<()> {
+        let written = self.write_back_with(busy);
+        if written.is_ok() {
+            self.files.volume.inodes.table.note_clean_data(self.inode);
+            if !self.inode.waiting().dirty.is_empty() {
+                self.files.note_dirtied(self.ctx, self.inode);
+            }
+        }
+        self.inode.note_lost(&written);
+        written
+    }
+
+    /// Where `more` bytes do not fit under the limit, writes back until a share of the limit is free beside them
+    /// ([`ROOM_SHARE`]): this file first, then others that nobody uses now.
+    pub(crate) fn make_data_room(&mut self, more: usize) -> Result<()> {
+        let limit = u64_from_usize(self.files.volume.options().dirty_data_bytes);
+        let is_over = |limit| self.files.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
+        if !is_over(limit) {
+            return Ok(());
+        }
+        self.write_back()?;
+        let roomy = limit - limit / ROOM_SHARE;
+        if !is_over(roomy) {
+            return Ok(());
+        }
+        match self.files.write_back_others(self.ctx, || !is_over(roomy)) {
+            // The error of another file, for which this write need not wait.
+            Err(Error::Device(_)) if !is_over(limit) => Ok(()),
+            other => other,
+        }
+    }
+
     /// Writes back all files in order, this one too, whose content lock the caller holds; others only when nobody uses
     /// them now. Their errors are told to who syncs them.
     pub(super) fn write_back_beside(&mut self) -> Result<()> {
@@ -306,28 +408,7 @@ impl LockedFile<'_> {
         self.discard_if_unneeded();
         self.settle_size_if_clean()
     }
-}
 
-impl Files {
-    /// The size on disk becomes the size that users see, when no data waits.
-    pub(super) fn settle_size(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
-        let behind = {
-            let core = inode.core();
-            !core.deleted && core.map != InodeMap::Inline && core.size != core.slot.raw().size()
-        };
-        if behind && inode.kind() == FileType::Regular {
-            let handle = self.volume.begin(ctx, RUN_CREDITS)?;
-            let mut core = inode.core_mut();
-            self.volume.inodes.join_inode(&handle, inode, &mut core)?;
-            let size = core.size;
-            core.slot.raw_mut().set_size(size);
-            inode.note_remapped(&handle);
-        }
-        Ok(())
-    }
-}
-
-impl LockedFile<'_> {
     /// Writes the beginning of a run: as much of it as is mapped, or can be mapped, in one piece. Gives where it ends when
     /// it changed the mapping. As in Linux, pieces of a write-back that makes several extents stay unwritten until all
     /// are mapped.
@@ -385,104 +466,7 @@ impl LockedFile<'_> {
             self.files.volume.space.discard_preallocations(self.ctx, self.inode);
         }
     }
-}
 
-impl Files {
-    /// Where the beginning of a run goes: where it is mapped (`here` is the look-up of it), or a place chosen now.
-    fn target(&self, ctx: &OpContext, inode: &Inode, here: &Lookup, run: Range<u32>) -> Result<Target<'_>> {
-        if let Some(extent) = here.found {
-            let piece = run.start..extent.end().min(run.end);
-            debug_assert!(extent.logical <= run.start && run.start < extent.end(), "{extent:?} at {run:?}");
-            let physical = extent.physical + u64::from(run.start - extent.logical);
-            return Ok(Target { piece, physical, plan: None, unwritten: extent.unwritten });
-        }
-        let how = How { unwritten: false, pool: self.volume.rules.place, exact: false };
-        let wanted = (run.start, run.end - run.start);
-        let plan = self.mapping.plan_blocks(ctx, inode, &inode.core(), here, wanted, how)?;
-        debug_assert!(
-            plan.extent.logical == run.start && plan.extent.end() <= run.end,
-            "{plan:?} for {run:?}"
-        );
-        let (piece, physical) = (run.start..run.start + plan.extent.len, plan.extent.physical);
-        Ok(Target { piece, physical, plan: Some(plan), unwritten: false })
-    }
-
-    /// Maps a piece whose data was written as `plan` says, or makes it written; `written` is what has become written with
-    /// it. Gives whether it stays unwritten for now, which the last piece of a write-back never does.
-    fn map_written(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        (piece, written): (&Range<u32>, Range<u32>),
-        plan: Option<Plan<'_>>,
-        is_last: bool,
-    ) -> Result<bool> {
-        debug_assert!(
-            written.start <= piece.start && piece.end <= written.end,
-            "{written:?} without {piece:?}"
-        );
-        let handle = self.volume.begin(ctx, RUN_CREDITS)?;
-        let rules = &self.volume.rules;
-        handle.set_pool(if plan.is_some() { rules.place } else { rules.convert });
-        let mut core = inode.core_mut();
-        self.volume.inodes.join_inode(&handle, inode, &mut core)?;
-        let later = self.volume.delays_allocation() && core.map == InodeMap::Extents && !is_last;
-        if let Some(mut plan) = plan {
-            plan.extent.unwritten = later;
-            self.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;
-        } else {
-            self.mapping.edit_tree(ctx, &handle, inode, &mut core, |tree| {
-                // Zeroing more than was asked for comes after looking for a neighbour that takes it.
-                let may_move = !self.volume.delays_allocation() && written == *piece;
-                match (later, may_move) {
-                    (true, _) => tree.separate(piece),
-                    (false, true) => tree.initialise(written),
-                    (false, false) => tree.set_state(written, false),
-                }
-            })?;
-        }
-        // What waits for its conversion reads as zeroes after a crash: the size does not go beyond it.
-        if !later {
-            self.raise_disk_size(&mut core, piece.end);
-        }
-        inode.note_remapped(&handle);
-        Ok(later)
-    }
-
-    /// Zeroes what becomes written together with `piece` of an unwritten extent; gives all of it.
-    fn zero_around(&self, inode: &Inode, piece: Range<u32>, physical: u64) -> Result<Range<u32>> {
-        let bits = self.volume.geometry().block_bits();
-        let mut core = inode.core_mut();
-        let size = core.slot.raw().size().div_ceil(1 << bits);
-        let end_of_file = u32::try_from(size).unwrap_or(u32::MAX).max(piece.end);
-        let store = ExtentStore::reader(&self.mapping, inode, core.seed);
-        let tree = Tree::new(core.root_mut(), &store);
-        let written = tree.initialised_with(piece.clone(), end_of_file, ZEROED_BYTES_MAX >> bits)?;
-        for blocks in [written.start..piece.start, piece.end..written.end] {
-            let place = physical + u64::from(blocks.start) - u64::from(piece.start);
-            if !blocks.is_empty() {
-                self.volume
-                    .device
-                    .write_zeroes(place << bits, u64::from(blocks.end - blocks.start) << bits)?;
-            }
-        }
-        Ok(written)
-    }
-
-    /// Raises the size on disk up to what has been written.
-    pub(super) fn raise_disk_size(&self, core: &mut crate::inode::InodeCore, end: u32) {
-        let written = u64::from(end) << self.volume.geometry().block_bits();
-        let on_disk = core.slot.raw().size();
-        let size = core.size.min(on_disk.max(written));
-        debug_assert!(
-            size >= on_disk || core.size < on_disk,
-            "the size on disk falls from {on_disk} to {size}"
-        );
-        core.slot.raw_mut().set_size(size);
-    }
-}
-
-impl LockedFile<'_> {
     /// Drops dirty blocks.
     pub(crate) fn forget_dirty(&mut self, blocks: Range<u32>) {
         self.data.pages.forget_kinds(&blocks);
