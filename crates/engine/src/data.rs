@@ -1,16 +1,21 @@
 //! File data that is not on the device yet, and what was reserved for it.
 //!
-//! This is a write-behind buffer, not a cache: clean data is read from the device (the operating system caches file
-//! images, memory images need none). A dirty block stays here until write-back chose its place, wrote it and mapped it.
+//! A dirty block stays here until write-back chose its place, wrote it and mapped it. Clean data is read from the device, unless
+//! it is asked to be kept ([`DataStore`]): the operating system caches file images, memory images need nothing.
 //!
 //! What was promised to it is noted here; `file/promises.rs` makes and keeps the promises.
 
 mod buffers;
+mod clean;
 mod dirty;
+mod read_ahead;
+mod store;
 mod unconverted;
 
 pub(crate) use buffers::{BufferPool, DataBuffer};
 pub(crate) use dirty::DirtyBlocks;
+pub(crate) use read_ahead::ReadAhead;
+pub(crate) use store::DataStore;
 pub(crate) use unconverted::Unconverted;
 
 use crate::range_set::RangeSet;

@@ -19,6 +19,7 @@ mod part;
 mod promise_tests;
 mod promises;
 mod read;
+mod room;
 mod steps;
 mod times;
 mod truncate;
@@ -30,7 +31,7 @@ pub use fallocate::Fallocate;
 pub(crate) use limits::{FREE_CREDITS, RUN_CREDITS};
 
 use crate::OpContext;
-use crate::data::{BufferPool, FileData};
+use crate::data::{BufferPool, DataStore, FileData};
 use crate::inode::Inode;
 use crate::mapping::Mapping;
 use crate::volume::Volume;
@@ -45,6 +46,8 @@ pub(crate) struct Files {
     volume: Arc<Volume>,
     mapping: Arc<Mapping>,
     writing: Box<dyn Writing>,
+    /// Where data lies that does not wait.
+    store: DataStore,
     /// Memory for dirty data.
     buffers: Arc<BufferPool>,
     /// Bytes of dirty file data. Relaxed: a threshold.
@@ -60,11 +63,13 @@ impl Files {
         } else {
             Box::new(Whole)
         };
+        let (block_bits, options) = (volume.geometry().block_bits(), volume.options());
         Self {
             volume: Arc::clone(volume),
             mapping: Arc::clone(mapping),
             writing,
-            buffers: BufferPool::new(volume.geometry().block_bits(), volume.options().dirty_data_bytes),
+            store: DataStore::new(Arc::clone(&volume.device), block_bits, options.clean_data_bytes),
+            buffers: BufferPool::new(block_bits, options.dirty_data_bytes),
             dirty_bytes: AtomicU64::new(0),
         }
     }

@@ -16,7 +16,7 @@ mod table;
 pub(crate) use table::InodeTable;
 
 use crate::cache::{Buffer, MetaCache};
-use crate::data::{FileData, Waiting};
+use crate::data::{FileData, ReadAhead, Waiting};
 use crate::directory::{DirNames, Known, NameCache};
 use crate::epoch::Epoch;
 use crate::features::NewFeatures;
@@ -70,6 +70,8 @@ pub(crate) struct Inode {
     pub(crate) remapped_in: AtomicU64,
     /// The flush that covers the data written last; see [`Flushes::ticket`]. Changed under the content lock; relaxed.
     pub(crate) written: AtomicU64,
+    /// Where it was read last.
+    pub(crate) read_ahead: ReadAhead,
     /// Data could not be written and nobody was told. Relaxed: a flag.
     pub(crate) lost_data: AtomicBool,
     /// Open references: the number of them keeps an unlinked inode's blocks.
@@ -332,6 +334,7 @@ impl Inode {
             changed_in: AtomicU64::new(0),
             remapped_in: AtomicU64::new(0),
             written: AtomicU64::new(0),
+            read_ahead: ReadAhead::default(),
             lost_data: AtomicBool::new(false),
             opens: AtomicU32::new(0),
             writers: AtomicU32::new(0),

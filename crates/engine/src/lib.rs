@@ -68,7 +68,7 @@ pub use file::Fallocate;
 pub use fs::Instrumented;
 pub use fs::{Attributes, FileSystem, SetAttributes, Statistics};
 pub use namespace::RenameMode;
-pub use options::{DataMode, Events, JournalUse, OpenOptions, Recovery};
+pub use options::{DataMode, DataNotice, Events, JournalUse, OpenOptions, Recovery};
 pub use volume::NewInode;
 #[doc(hidden)]
 pub use watched::Watched;

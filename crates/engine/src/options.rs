@@ -63,8 +63,15 @@ pub struct OpenOptions {
     pub cache_bytes: usize,
     /// Bytes for names of large directories and their inodes, which spare look-ups the blocks; 0 keeps none.
     pub name_cache_bytes: usize,
-    /// Bytes of file data that may wait for write-back.
+    /// Bytes of file data that may wait for write-back. From half of it on, who writes much to one file is held up by writing that
+    /// back; at the limit whoever writes.
     pub dirty_data_bytes: usize,
+    /// Who is told, by each write that finds it so, that more than half of `dirty_data_bytes` waits: a thread that then calls
+    /// [`FileSystem::write_back_excess`](crate::FileSystem::write_back_excess) keeps others from being held up.
+    pub on_much_dirty_data: Option<DataNotice>,
+    /// Bytes of file data to keep in memory when it is on the device, too. It spares reads and lets files that are read in order be
+    /// read ahead. 0 keeps none, which is best for images in memory and in files, which the operating system caches.
+    pub clean_data_bytes: usize,
     /// Age in seconds at which [`FileSystem::tick`] writes dirty data back.
     pub data_expires_seconds: u32,
     /// Inodes to keep in memory when nobody uses them.
@@ -95,6 +102,22 @@ impl fmt::Debug for Events {
     }
 }
 
+/// Is called beside writes, so it should do no more than wake somebody.
+#[derive(Clone)]
+pub struct DataNotice(pub Arc<dyn Fn() + Send + Sync>);
+
+impl DataNotice {
+    pub(crate) fn tell(&self) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for DataNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DataNotice")
+    }
+}
+
 impl Default for OpenOptions {
     fn default() -> Self {
         Self {
@@ -108,6 +131,8 @@ impl Default for OpenOptions {
             cache_bytes: 64 << 20,
             name_cache_bytes: 64 << 20,
             dirty_data_bytes: 64 << 20,
+            on_much_dirty_data: None,
+            clean_data_bytes: 0,
             data_expires_seconds: 30,
             inodes_max: 16_384,
             commit_point_handles: 131_072,

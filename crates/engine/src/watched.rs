@@ -56,6 +56,7 @@ noted! {
     "append": append(inode: InodeNr, bytes: &[u8]) -> u64;
     "direct write": write_direct(inode: InodeNr, offset: u64, bytes: &[u8]) -> usize;
     "read": read(inode: InodeNr, offset: u64, buf: &mut [u8]) -> usize;
+    "direct read": read_direct(inode: InodeNr, offset: u64, buf: &mut [u8]) -> usize;
     "truncate": truncate(inode: InodeNr, size: u64) -> ();
     "remove xattr": remove_xattr(inode: InodeNr, name: &[u8]) -> ();
     "set attributes": set_attributes(inode: InodeNr, changes: &SetAttributes) -> ();

@@ -138,11 +138,25 @@ impl World {
             16..25 => self.fallocate(),
             25..30 => self.settle(),
             30 if self.rng.random_range(0..8) == 0 => self.reopen(),
+            31 => self.read_direct(),
             _ => {
                 let range = self.ranges.range(&mut self.rng, self.bytes.len(), 256 << 10);
                 self.compare(range);
             }
         }
+    }
+
+    fn read_direct(&mut self) {
+        let block = self.kind.edges.block();
+        let range = self.ranges.aligned(&mut self.rng, self.bytes.len(), 256 << 10, block);
+        let expected = self.bytes.read(range.clone());
+        let mut read = vec![0xA5; (range.end - range.start) as usize];
+        self.note(&"read_direct", &range);
+        let got = self.fs().read_direct(&context(), self.inode, range.start, &mut read);
+        assert_eq!(self.answers(got, None), Some(expected.len()));
+        assert_eq!(read[..expected.len()], expected);
+        let odd = self.fs().read_direct(&context(), self.inode, range.start + 1, &mut read);
+        let _ = self.answers(odd, Some(EINVAL));
     }
 
     /// Bytes of a write: few of them as large as the largest folio.
@@ -377,6 +391,8 @@ fn open(kind: &Kind, device: &Arc<MemoryDevice>) -> Watched {
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
     let options = OpenOptions {
         instruments: Instruments::page_cache_if(kind.follow_page_cache),
+        dirty_data_bytes: kind.dirty,
+        clean_data_bytes: kind.clean,
         ..OpenOptions::default()
     };
     Watched::new(FileSystem::open(shared, options, &context()).unwrap())
@@ -432,6 +448,12 @@ fn the_page_cache_followed() {
     run_all(kinds::page_cache, 1_000);
 }
 
+/// A cache of clean data between it and the device, both so small that what waits and what is kept come and go.
+#[test]
+fn clean_data_is_kept() {
+    run_all(kinds::clean_data, 1_000);
+}
+
 #[test]
 fn clusters() {
     run_all(kinds::clusters, 800);
@@ -466,9 +488,10 @@ fn largest_files_of_indirect_blocks() {
 /// docs/testing.md says which images there are.
 #[test]
 fn the_images_are_told() {
-    let kinds: [fn(u64) -> Kind; 8] = [
+    let kinds: [fn(u64) -> Kind; 9] = [
         kinds::extents,
         kinds::page_cache,
+        kinds::clean_data,
         kinds::clusters,
         kinds::small_clusters,
         kinds::inline_data,

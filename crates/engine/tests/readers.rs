@@ -6,7 +6,7 @@ use blockyard_device::{BlockDevice, MemoryDevice, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_engine::{Fallocate, FileSystem, NewInode, OpContext, OpenOptions, mkfs};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 const FILE: NewInode = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
@@ -18,11 +18,19 @@ struct Gated {
     opened: Condvar,
     /// A write waits.
     waits: AtomicBool,
+    /// Calls that read, and their bytes.
+    reads: [AtomicU64; 2],
 }
 
 impl Gated {
     fn new(device: MemoryDevice) -> Self {
-        Self { device, shut: Mutex::new(false), opened: Condvar::new(), waits: AtomicBool::new(false) }
+        Self {
+            device,
+            shut: Mutex::new(false),
+            opened: Condvar::new(),
+            waits: AtomicBool::new(false),
+            reads: Default::default(),
+        }
     }
 
     fn set_shut(&self, shut: bool) {
@@ -39,6 +47,8 @@ impl BlockDevice for Gated {
         false
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.reads[0].fetch_add(1, Ordering::Relaxed);
+        self.reads[1].fetch_add(buf.len() as u64, Ordering::Relaxed);
         self.device.read_at(offset, buf)
     }
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
@@ -100,9 +110,20 @@ fn a_device_that_does_not_answer_a_writer_holds_up_no_reader() {
 /// of their file only, and no zeroes where there was data.
 #[test]
 fn readers_see_their_file_whatever_others_do() {
+    read_beside_changes(0);
+}
+
+/// As above; what was kept of a block must not outlive it.
+#[test]
+fn readers_of_kept_data_see_their_file_whatever_others_do() {
+    read_beside_changes(256 << 10);
+    read_beside_changes(16 << 20);
+}
+
+fn read_beside_changes(clean_data_bytes: usize) {
     let device = made();
     let ctx = OpContext::system();
-    let options = OpenOptions { dirty_data_bytes: 256 << 10, ..OpenOptions::default() };
+    let options = OpenOptions { dirty_data_bytes: 256 << 10, clean_data_bytes, ..OpenOptions::default() };
     let fs = FileSystem::open(Arc::<Gated>::clone(&device), options, &ctx).unwrap();
     let [mine, other] = [b"mine", b"othr"].map(|name| fs.create(&ctx, InodeNr::ROOT, name, &FILE).unwrap());
     let ends = AtomicBool::new(false);
@@ -143,4 +164,45 @@ fn readers_see_their_file_whatever_others_do() {
     fs.close(&ctx).unwrap();
     let report = blockyard_check::check(&device.device, &blockyard_check::Options::default()).unwrap();
     assert!(report.is_clean(), "{:?}", report.findings);
+}
+
+/// A file that is read in order in small steps is read from the device in large ones, once.
+#[test]
+fn what_is_read_in_order_is_read_ahead_and_kept() {
+    let device = made();
+    let ctx = OpContext::system();
+    let options = OpenOptions { clean_data_bytes: 16 << 20, ..OpenOptions::default() };
+    let bytes: Vec<u8> = (0..8u32 << 20).map(|n| (n / 4099) as u8).collect();
+    let fs = FileSystem::open(Arc::<Gated>::clone(&device), options.clone(), &ctx).unwrap();
+    let file = fs.create(&ctx, InodeNr::ROOT, b"f", &FILE).unwrap();
+    fs.write(&ctx, file, 0, &bytes).unwrap();
+    fs.close(&ctx).unwrap();
+    let fs = FileSystem::open(Arc::<Gated>::clone(&device), options, &ctx).unwrap();
+    let mut buf = [0; 3000];
+    let read_all = |fs: &FileSystem, buf: &mut [u8; 3000]| {
+        let before = [0, 1].map(|n| device.reads[n].load(Ordering::Relaxed));
+        for at in (0..bytes.len()).step_by(3000) {
+            let n = fs.read(&ctx, file, at as u64, buf).unwrap();
+            assert!(buf[..n] == bytes[at..(at + 3000).min(bytes.len())], "at {at}");
+        }
+        [0, 1].map(|n| device.reads[n].load(Ordering::Relaxed) - before[n])
+    };
+    let [reads, read] = read_all(&fs, &mut buf);
+    assert!(reads < 20 && read < 9 << 20, "{reads} reads of {read} bytes");
+    assert_eq!(read_all(&fs, &mut buf), [0, 0]);
+    // Past what is kept.
+    let mut block = [0; 4096];
+    let before = device.reads[0].load(Ordering::Relaxed);
+    assert_eq!(fs.read_direct(&ctx, file, 4096, &mut block).unwrap(), 4096);
+    assert_eq!(device.reads[0].load(Ordering::Relaxed) - before, 1);
+    // What is written is kept, too, and a direct write seen.
+    fs.write(&ctx, file, 10_000, &[3; 5000]).unwrap();
+    fs.fsync(&ctx, file).unwrap();
+    fs.write_direct(&ctx, file, 4096, &[4; 4096]).unwrap();
+    let before = device.reads[1].load(Ordering::Relaxed);
+    let mut both = [0; 7000];
+    assert_eq!(fs.read(&ctx, file, 8000, &mut both).unwrap(), 7000);
+    assert_eq!([both[0], both[191], both[192], both[2000], both[6999]], [4, 4, bytes[8192], 3, 3]);
+    assert_eq!(device.reads[1].load(Ordering::Relaxed), before);
+    fs.close(&ctx).unwrap();
 }

@@ -41,7 +41,7 @@ impl Way {
 }
 
 /// All operations.
-pub const OPERATIONS: [&str; 34] = [
+pub const OPERATIONS: [&str; 35] = [
     "create",
     "mkdir",
     "mknod",
@@ -59,6 +59,7 @@ pub const OPERATIONS: [&str; 34] = [
     "append",
     "direct write",
     "read",
+    "direct read",
     "truncate",
     "allocate",
     "allocate keep",

@@ -163,7 +163,7 @@ impl Files {
     fn write_at_place(&self, all: Part<'_>, piece: Range<u32>, physical: u64) -> Result<()> {
         let bits = self.volume.geometry().block_bits();
         let bytes = all.within(u64_from_u32(piece.start) << bits..u64_from_u32(piece.end) << bits).bytes;
-        Ok(self.volume.device.write_at(physical << bits, bytes)?)
+        self.store.write(physical << bits, &[bytes])
     }
 }
 

@@ -80,7 +80,7 @@ impl Files {
         let physical = plan.extent.physical;
         let logged = self.mapping.logs_data(inode, core);
         if !logged {
-            self.volume.device.write_at(physical << self.volume.geometry().block_bits(), &block)?;
+            self.store.write(physical << self.volume.geometry().block_bits(), &[&block])?;
             inode.note_written(&self.volume.flushes);
         }
         self.mapping.apply_plan(ctx, handle, inode, core, plan)?;

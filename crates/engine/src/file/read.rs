@@ -5,15 +5,30 @@ use crate::inode::{Inode, InodeCore};
 use crate::{Error, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::{FileType, InodeMap};
-use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u32, usize_from_u64};
+use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
 use smallvec::SmallVec;
 use std::ops::Range;
+use std::sync::Arc;
+
+/// Which way a read takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Via {
+    /// What is kept of clean data.
+    Memory,
+    /// The device, as `O_DIRECT` does.
+    Device,
+}
 
 /// Where bytes lie.
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    /// At this byte of the device.
-    Device(u64),
+    /// On the device.
+    Device {
+        /// The first byte.
+        place: u64,
+        /// Blocks behind the bytes that may be read, too.
+        ahead: u32,
+    },
     /// In a logged block and those behind it, from a byte inside of it on.
     Logged {
         /// The block.
@@ -35,12 +50,49 @@ impl Files {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<usize> {
+        let inode = self.readable_file(inode)?;
+        self.read_via(Via::Memory, &inode, offset, buf)
+    }
+
+    /// See [`crate::FileSystem::read_direct`].
+    pub(crate) fn read_direct(
+        &self,
+        ctx: &OpContext,
+        inode: InodeNr,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        let block_size = self.volume.block_size();
+        if !offset.is_multiple_of(u64_from_usize(block_size)) || !buf.len().is_multiple_of(block_size) {
+            return Err(Error::Invalid("a direct read of parts of blocks"));
+        }
+        let inode = self.readable_file(inode)?;
+        let bits = self.volume.geometry().block_bits();
+        let block = |byte: u64| u32::try_from(byte >> bits).unwrap_or(u32::MAX);
+        let blocks = block(offset)..block(offset.saturating_add(u64_from_usize(buf.len())));
+        let waits = || inode.waiting().dirty.first_in(blocks.clone()).is_some();
+        if waits() {
+            let mut data = inode.write();
+            self.locked(ctx, &inode, &mut data).write_back_range(blocks.clone())?;
+        }
+        self.read_via(Via::Device, &inode, offset, buf)
+    }
+
+    fn readable_file(&self, inode: InodeNr) -> Result<Arc<Inode>> {
         let inode = self.volume.inodes.inode(inode)?;
         match inode.kind() {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::Invalid("not a regular file")),
+            FileType::Regular => Ok(inode),
+            FileType::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::Invalid("not a regular file")),
         }
+    }
+
+    fn read_via(&self, via: Via, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let ahead_max = if via == Via::Memory { self.store.ahead_max() } else { 0 };
+        let ahead = match ahead_max {
+            0 => 0,
+            most => inode.read_ahead.note_read(offset, buf.len(), u32_from_usize(most)),
+        };
         // Not the content's lock: who reads does not wait for who writes elsewhere in the file.
         let _shape = inode.hold_shape();
         let (buf, pieces) = {
@@ -52,13 +104,13 @@ impl Files {
                 return Ok(0);
             }
             if core.map == InodeMap::Inline {
-                self.read_inline(&inode, &core, offset, buf)?;
+                self.read_inline(inode, &core, offset, buf)?;
                 return Ok(buf.len());
             }
-            let pieces = self.look_up_content(&inode, &core, offset, buf)?;
+            let pieces = self.look_up_content(inode, &core, offset, buf, ahead)?;
             (buf, pieces)
         };
-        self.read_pieces(&pieces, buf)?;
+        self.read_pieces(via, &pieces, buf)?;
         Ok(buf.len())
     }
 
@@ -70,17 +122,19 @@ impl Files {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
-        let pieces = self.look_up_content(inode, core, offset, buf)?;
-        self.read_pieces(&pieces, buf)
+        let pieces = self.look_up_content(inode, core, offset, buf, 0)?;
+        self.read_pieces(Via::Memory, &pieces, buf)
     }
 
-    /// Copies what waits into `buf`, and zeroes what is not mapped; gives where the rest lies on the device.
+    /// Copies what waits into `buf`, and zeroes what is not mapped; gives where the rest lies on the device, and how much of
+    /// the next `ahead` blocks lies behind it.
     fn look_up_content(
         &self,
         inode: &Inode,
         core: &InodeCore,
         offset: u64,
         buf: &mut [u8],
+        ahead: u32,
     ) -> Result<Pieces> {
         let bits = self.volume.geometry().block_bits();
         let block_size = self.volume.block_size();
@@ -99,8 +153,9 @@ impl Files {
                     at += u64_from_usize(n);
                     continue;
                 }
-                let next_dirty = waiting.dirty.first_in(logical..logical.saturating_add(blocks_left));
-                let most = next_dirty.map_or(blocks_left, |dirty| dirty - logical);
+                let wanted = blocks_left.saturating_add(ahead);
+                let next_dirty = waiting.dirty.first_in(logical..logical.saturating_add(wanted));
+                let most = next_dirty.map_or(wanted, |dirty| dirty - logical);
                 // What waits for its conversion is there although the mapping says zeroes.
                 let alike = waiting.unconverted.alike_until(logical) - logical;
                 (most.min(alike), waiting.unconverted.covers(logical))
@@ -113,7 +168,8 @@ impl Files {
                     let source = if self.mapping.logs_data(inode, core) {
                         Source::Logged { physical, inside }
                     } else {
-                        Source::Device((physical << bits) + u64_from_usize(inside))
+                        let place = (physical << bits) + u64_from_usize(inside);
+                        Source::Device { place, ahead: mapped.len.saturating_sub(blocks_left) }
                     };
                     pieces.push((here..here + n, source));
                 }
@@ -124,11 +180,12 @@ impl Files {
         Ok(pieces)
     }
 
-    fn read_pieces(&self, pieces: &Pieces, buf: &mut [u8]) -> Result<()> {
+    fn read_pieces(&self, via: Via, pieces: &Pieces, buf: &mut [u8]) -> Result<()> {
         for (part, source) in pieces {
             let part = &mut buf[part.clone()];
             match *source {
-                Source::Device(offset) => self.volume.device.read_at(offset, part)?,
+                Source::Device { place, .. } if via == Via::Device => self.store.read_direct(place, part)?,
+                Source::Device { place, ahead } => self.store.read(place, part, ahead)?,
                 Source::Logged { physical, inside } => self.read_logged(physical, inside, part)?,
             }
         }

@@ -274,10 +274,7 @@ impl LockedFile<'_> {
             return self.files.zero_logged(self.ctx, self.inode, physical, inside);
         }
         self.files.note_dirtied(self.ctx, self.inode);
-        self.files
-            .volume
-            .device
-            .write_at((physical << bits) + u64_from_usize(inside.start), &vec![0; inside.len()])?;
+        self.files.store.zero_inside((physical << bits) + u64_from_usize(inside.start), inside.len())?;
         self.inode.note_written(&self.files.volume.flushes);
         Ok(())
     }

@@ -23,10 +23,6 @@ use std::sync::Arc;
 /// Bytes that are rather zeroed than kept as an unwritten extent of their own (Linux's `extent_max_zeroout_kb`).
 const ZEROED_BYTES_MAX: u32 = 32 << 10;
 
-/// When dirty data meets its limit, this share of the limit is made free: one in so many. Just enough for the next file
-/// would write one file for each that is made, and file data and new directories would take turns on the disk.
-const ROOM_SHARE: u64 = 4;
-
 /// Where the beginning of a run is written.
 struct Target<'a> {
     piece: Range<u32>,
@@ -122,28 +118,6 @@ impl Files {
         self.volume.inodes.table.dirty_files().filter(is_due).collect()
     }
 
-    /// Writes back files that nobody uses now, in the order in which they became dirty, until `enough`. What one of them can
-    /// not have written is told to who syncs it.
-    ///
-    /// # Errors
-    /// That of the device, when it took nothing of one of them and it never was `enough`: who goes on writing all the same fills
-    /// the memory.
-    pub(super) fn write_back_others(&self, ctx: &OpContext, enough: impl Fn() -> bool) -> Result<()> {
-        let mut refused = Ok(());
-        for other in self.volume.inodes.table.dirty_files() {
-            let Some(mut data) = other.try_write() else { continue };
-            let written = self.locked(ctx, &other, &mut data).write_back_listed(Busy::Await);
-            self.volume.check_writable()?;
-            if enough() {
-                return Ok(());
-            }
-            if let Err(Error::Device(_)) = &written {
-                refused = refused.and(written);
-            }
-        }
-        refused
-    }
-
     /// The size on disk becomes the size that users see, when no data waits.
     pub(super) fn settle_size(&self, ctx: &OpContext, inode: &Arc<Inode>) -> Result<()> {
         let behind = {
@@ -234,9 +208,7 @@ impl Files {
         for blocks in [written.start..piece.start, piece.end..written.end] {
             let place = physical + u64::from(blocks.start) - u64::from(piece.start);
             if !blocks.is_empty() {
-                self.volume
-                    .device
-                    .write_zeroes(place << bits, u64::from(blocks.end - blocks.start) << bits)?;
+                self.store.write_zeroes(place << bits, u64::from(blocks.end - blocks.start) << bits)?;
             }
         }
         Ok(written)
@@ -268,26 +240,6 @@ impl LockedFile<'_> {
         }
         self.inode.note_lost(&written);
         written
-    }
-
-    /// Where `more` bytes do not fit under the limit, writes back until a share of the limit is free beside them
-    /// ([`ROOM_SHARE`]): this file first, then others that nobody uses now.
-    pub(crate) fn make_data_room(&mut self, more: usize) -> Result<()> {
-        let limit = u64_from_usize(self.files.volume.options().dirty_data_bytes);
-        let is_over = |limit| self.files.dirty_bytes.load(Ordering::Relaxed) + u64_from_usize(more) > limit;
-        if !is_over(limit) {
-            return Ok(());
-        }
-        self.write_back()?;
-        let roomy = limit - limit / ROOM_SHARE;
-        if !is_over(roomy) {
-            return Ok(());
-        }
-        match self.files.write_back_others(self.ctx, || !is_over(roomy)) {
-            // The error of another file, for which this write need not wait.
-            Err(Error::Device(_)) if !is_over(limit) => Ok(()),
-            other => other,
-        }
     }
 
     /// Writes back all files in order, this one too, whose content lock the caller holds; others only when nobody uses
@@ -484,76 +436,6 @@ impl LockedFile<'_> {
     fn write_blocks(&self, blocks: Range<u32>, physical: u64) -> Result<()> {
         let place = physical << self.files.volume.geometry().block_bits();
         let waiting = self.inode.waiting();
-        Ok(self.files.volume.device.write_vectored_at(place, &waiting.dirty.slices(blocks))?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::{FileSystem, NewInode, OpContext, OpenOptions, mkfs};
-    use blockyard_device::MemoryDevice;
-    use blockyard_disk::inode::FileType;
-    use blockyard_disk::{InodeNr, Timestamp};
-    use std::sync::Arc;
-
-    fn places(fs: &FileSystem) -> Vec<InodeNr> {
-        fs.volume.inodes.table.dirty_files().map(|inode| inode.number()).collect()
-    }
-
-    /// A file that was written to make room once stayed in the order: each write beyond the limit looked at every file
-    /// written before, and at all inodes in memory to find them.
-    #[test]
-    fn who_makes_room_finds_the_oldest_file_first_and_takes_it_out_of_the_order() {
-        let device = Arc::new(MemoryDevice::new(64 << 20));
-        mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
-        let options = OpenOptions { dirty_data_bytes: 64 << 10, ..OpenOptions::default() };
-        let ctx = OpContext::system();
-        let fs = FileSystem::open(device, options, &ctx).unwrap();
-        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
-        let files: Vec<InodeNr> = (0..40)
-            .map(|number| {
-                let ctx = OpContext { now: Timestamp { seconds: number, ..ctx.now }, ..ctx };
-                let file = fs.create(&ctx, InodeNr::ROOT, format!("{number}").as_bytes(), &new).unwrap();
-                fs.write(&ctx, file, 0, &[1; 8192]).unwrap();
-                file
-            })
-            .collect();
-        // Eight files of 8 KiB fit; at the ninth three make room for it and two more.
-        assert_eq!(places(&fs), files[33..]);
-        fs.fsync(&ctx, files[35]).unwrap();
-        fs.unlink(&ctx, InodeNr::ROOT, b"34").unwrap();
-        let mut left = files[33..].to_vec();
-        left.remove(1);
-        assert_eq!(places(&fs), left, "a file that fsync wrote keeps its place");
-        fs.write(&ctx, files[0], 0, &[2; 4096]).unwrap();
-        left.push(files[0]);
-        assert_eq!(places(&fs), left);
-        fs.tick(&OpContext { now: Timestamp { seconds: 36 + 30, ..ctx.now }, ..ctx }).unwrap();
-        assert_eq!(places(&fs), files[37..40].iter().chain([&files[0]]).copied().collect::<Vec<_>>());
-        fs.sync(&ctx).unwrap();
-        assert_eq!(places(&fs), []);
-        fs.close(&ctx).unwrap();
-    }
-
-    /// Each file beyond the limit once had one other written back: a copied tree had its directories' blocks in three times
-    /// as many runs as Linux leaves.
-    #[test]
-    fn room_is_made_for_many_files_at_a_time() {
-        let device = Arc::new(MemoryDevice::new(64 << 20));
-        mkfs::format(&*device, &mkfs::Options::ext4().block_size(4096).identity(1, 1)).unwrap();
-        let options = OpenOptions { dirty_data_bytes: 256 << 12, ..OpenOptions::default() };
-        let ctx = OpContext::system();
-        let fs = FileSystem::open(device, options, &ctx).unwrap();
-        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
-        let waiting: Vec<usize> = (0..322)
-            .map(|number| {
-                let file = fs.create(&ctx, InodeNr::ROOT, format!("{number}").as_bytes(), &new).unwrap();
-                fs.write(&ctx, file, 0, &[1; 4096]).unwrap();
-                places(&fs).len()
-            })
-            .collect();
-        let expected = (1..=256).chain(192..=256).chain([192]);
-        assert_eq!(waiting, expected.collect::<Vec<usize>>());
-        fs.close(&ctx).unwrap();
+        self.files.store.write(place, &waiting.dirty.slices(blocks))
     }
 }

@@ -13,6 +13,15 @@ impl FileSystem {
         self.files.read(ctx, inode, offset, buf)
     }
 
+    /// Reads at byte `offset` from the device at once, after what waits of the range was written. Offset and length are whole
+    /// blocks; gives the number of bytes, less than asked only at the end of the file.
+    ///
+    /// # Errors
+    /// As [`FileSystem::read`]; [`Error::Invalid`] for parts of blocks; those of writing back.
+    pub fn read_direct(&self, ctx: &OpContext, inode: InodeNr, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.files.read_direct(ctx, inode, offset, buf)
+    }
+
     /// Writes all of `bytes` at byte `offset`, past the end too; a gap reads as zeroes. The data is durable after
     /// [`FileSystem::fsync`] or [`FileSystem::sync`].
     ///

@@ -73,6 +73,16 @@ impl FileSystem {
         self.files.write_back_all(ctx)
     }
 
+    /// Writes files back, in the order in which their data became dirty, until a quarter of
+    /// [`OpenOptions::dirty_data_bytes`](crate::OpenOptions::dirty_data_bytes) waits; leaves out those that are being written.
+    /// For a thread of the caller's, when [`OpenOptions::on_much_dirty_data`](crate::OpenOptions::on_much_dirty_data) tells.
+    ///
+    /// # Errors
+    /// That of the device, when too much waits all the same.
+    pub fn write_back_excess(&self, ctx: &OpContext) -> Result<()> {
+        self.files.write_back_excess(ctx)
+    }
+
     /// What the timer of a mount does, at the caller's time: writes back data that has been dirty for
     /// [`OpenOptions::data_expires_seconds`](crate::OpenOptions::data_expires_seconds), and commits a transaction that
     /// is [`OpenOptions::commit_interval_seconds`](crate::OpenOptions::commit_interval_seconds) old. Nothing calls it

@@ -75,6 +75,11 @@ impl DirtyFiles {
         self.last.load(Ordering::Relaxed)
     }
 
+    /// Places.
+    pub(super) fn len(&self) -> u64 {
+        self.lists.iter().map(|list| u64_from_usize(list.lock().len())).sum()
+    }
+
     /// The first place in a range.
     pub(super) fn first_in(&self, places: RangeInclusive<u64>) -> Option<(u64, InodeNr)> {
         if places.is_empty() {

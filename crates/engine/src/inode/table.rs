@@ -125,6 +125,11 @@ impl InodeTable {
         self.dirty_files.remove(inode);
     }
 
+    /// Files that have a place in the order of write-back.
+    pub(crate) fn dirty_files_len(&self) -> u64 {
+        self.dirty_files.len()
+    }
+
     /// The files that now have a place in the order of write-back, in this order.
     pub(crate) fn dirty_files(&self) -> impl Iterator<Item = Arc<Inode>> {
         let mut places = 1..=self.dirty_files.last();

@@ -20,6 +20,10 @@ pub(crate) struct Kind {
     pub(crate) follow_page_cache: bool,
     /// Bytes that are allocated ahead at once, at most.
     pub(crate) ahead: u64,
+    /// Bytes of data that may wait.
+    pub(crate) dirty: usize,
+    /// Bytes of clean data to keep.
+    pub(crate) clean: usize,
 }
 
 impl Kind {
@@ -40,6 +44,8 @@ fn kind(name: &str, block: u64, features: &str, edges: Edges) -> Kind {
         extents: true,
         follow_page_cache: false,
         ahead: 3 << 20,
+        dirty: 64 << 20,
+        clean: 0,
     }
 }
 
@@ -50,6 +56,12 @@ pub(crate) fn extents(block: u64) -> Kind {
 pub(crate) fn page_cache(block: u64) -> Kind {
     let edges = Edges::extents(block).up_to(SMALL);
     Kind { follow_page_cache: true, ..kind("page cache followed", block, "", edges) }
+}
+
+/// So little is kept that much of it has to go.
+pub(crate) fn clean_data(block: u64) -> Kind {
+    let edges = Edges::extents(block).up_to(SMALL);
+    Kind { dirty: 1 << 20, clean: 1 << 20, ..kind("clean data kept", block, "", edges) }
 }
 
 fn clustered(name: &str, block: u64, blocks: u64) -> Kind {

@@ -9,6 +9,7 @@ const FSX: &[&str] = &[
     "append",
     "direct write",
     "read",
+    "direct read",
     "truncate",
     "allocate",
     "allocate keep",
@@ -316,6 +317,7 @@ pub const TRIED: &[Tried] = &[
         images: &[
             Image("extents", &BLOCKS, &["plain"]),
             Image("page cache followed", &BLOCKS, &["folios"]),
+            Image("clean data kept", &BLOCKS, &["plain"]),
             Image("clusters of 16", &BLOCKS, &["bigalloc"]),
             Image("clusters of 2", &BLOCKS, &["bigalloc"]),
             Image("inline data", &BLOCKS, &["inline data"]),

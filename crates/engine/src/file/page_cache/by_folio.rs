@@ -140,7 +140,7 @@ fn place_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
         if !how.unwritten {
             // Block maps can not say that a block reads as zeroes: what was there before would show.
             let block_size = u64_from_usize(files.volume.block_size());
-            files.volume.device.write_zeroes(plan.extent.physical * block_size, block_size)?;
+            files.store.write_zeroes(plan.extent.physical * block_size, block_size)?;
             inode.note_written(&files.volume.flushes);
         }
         files.mapping.apply_plan(ctx, &handle, inode, &mut core, plan)?;

@@ -1,0 +1,40 @@
+//! How far a file is read ahead of who reads it in order.
+
+use blockyard_disk::num::u64_from_usize;
+use blockyard_sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Blocks that the first reads in order fetch ahead.
+const FIRST: u32 = 16;
+
+/// Where a file was read last. A hint: readers beside each other may mix it up. Relaxed for that reason.
+#[derive(Default)]
+pub(crate) struct ReadAhead {
+    /// The byte behind the last read.
+    next: AtomicU64,
+    /// Blocks to read ahead, 0 after a read out of order.
+    window: AtomicU32,
+}
+
+impl ReadAhead {
+    /// Blocks to read beyond `len` bytes at `offset`, at most `most`: twice as many each time that a read goes on where one ended.
+    pub(crate) fn note_read(&self, offset: u64, len: usize, most: u32) -> u32 {
+        let goes_on = self.next.swap(offset.saturating_add(u64_from_usize(len)), Ordering::Relaxed) == offset;
+        let window = self.window.load(Ordering::Relaxed);
+        let window = if goes_on { (window * 2).max(FIRST).min(most) } else { 0 };
+        self.window.store(window, Ordering::Relaxed);
+        window
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ReadAhead;
+
+    #[test]
+    fn reads_in_order_look_further_ahead_each_time() {
+        let ahead = ReadAhead::default();
+        let windows = [0, 1000, 2000, 3000, 9000, 10_000].map(|offset| ahead.note_read(offset, 1000, 50));
+        assert_eq!(windows, [16, 32, 50, 50, 0, 16]);
+        assert_eq!(ahead.note_read(11_000, 1000, 0), 0);
+    }
+}
