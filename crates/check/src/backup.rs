@@ -6,7 +6,7 @@
 //! calls a file system clean if nothing else is wrong.
 
 use blockyard_device::{BlockDevice, OverlayDevice};
-use blockyard_disk::num::u64_from_u32;
+use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
 use blockyard_disk::{BlockNr, Checksums, GroupNr, Incompat};
 use zerocopy::{FromBytes, IntoBytes};
@@ -17,6 +17,11 @@ use crate::volume::Volume;
 /// Logarithms of the block sizes, 1 KiB to 64 KiB.
 const BLOCK_BITS: std::ops::RangeInclusive<u32> = 10..=16;
 
+/// Bytes read at a time while looking for copies.
+const CHUNK: usize = 1 << 20;
+/// Copies that are worth trying.
+const COPIES_MAX: usize = 16;
+
 /// A backup of the superblock that can be read.
 #[derive(Debug)]
 pub(crate) struct Backup {
@@ -24,6 +29,16 @@ pub(crate) struct Backup {
     pub(crate) block: BlockNr,
     bits: u32,
     sb: RawSuperblock,
+    kind: Kind,
+}
+
+/// What stands behind a copy of the superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Descriptors: it is where a backup belongs.
+    Backup,
+    /// Something else: it is a copy in a journal, or what an old journal left.
+    Loose,
 }
 
 /// The backup of group 1 in groups of the usual size, for the smallest block size that has one.
@@ -64,7 +79,57 @@ fn read(device: &dyn BlockDevice, block: u64, bits: u32) -> Option<Backup> {
     let sb = RawSuperblock::read_from_bytes(&bytes).ok()?;
     let same_size = sb.s_log_block_size.get() == bits - 10;
     let sound = sb.s_magic.get() == MAGIC && Checksums::of(&sb).verify_superblock(&sb).is_ok();
-    (same_size && sound).then_some(Backup { block: BlockNr::new(block), bits, sb })
+    (same_size && sound).then_some(Backup { block: BlockNr::new(block), bits, sb, kind: Kind::Backup })
+}
+
+/// Every copy of a superblock on the device but the primary one, wherever it lies: backups in groups of any size first,
+/// then copies that a journal left, the latest first. Reads the whole device.
+pub(crate) fn scattered(device: &dyn BlockDevice) -> Vec<Backup> {
+    let mut found = Vec::new();
+    let mut buffer = vec![0; CHUNK];
+    let mut start = 0;
+    while start + u64_from_usize(RawSuperblock::SIZE) <= device.size() {
+        let length = usize_from_u64(device.size().saturating_sub(start).min(u64_from_usize(CHUNK)));
+        if device.read_at(start, &mut buffer[..length]).is_ok() {
+            let pieces = buffer[..length].chunks_exact(RawSuperblock::SIZE);
+            for (piece, at) in pieces.zip((start..).step_by(RawSuperblock::SIZE)) {
+                found.extend(copy_at(at, piece).filter(|_| at != PRIMARY_OFFSET));
+            }
+        }
+        if found.len() > 8 * COPIES_MAX {
+            keep_best(&mut found);
+        }
+        start += u64_from_usize(CHUNK);
+    }
+    keep_best(&mut found);
+    found
+}
+
+fn keep_best(copies: &mut Vec<Backup>) {
+    copies.sort_by_key(|copy| (copy.kind, std::cmp::Reverse(copy.sb.write_time()), copy.block));
+    copies.truncate(COPIES_MAX);
+}
+
+/// The superblock in 1024 bytes of the device, when it is one and lies where a copy can.
+fn copy_at(offset: u64, bytes: &[u8]) -> Option<Backup> {
+    let sb = RawSuperblock::read_from_bytes(bytes).ok()?;
+    let bits = sb.s_log_block_size.get().checked_add(10)?;
+    let known = sb.s_magic.get() == MAGIC && BLOCK_BITS.contains(&bits);
+    if !known || Checksums::of(&sb).verify_superblock(&sb).is_err() {
+        return None;
+    }
+    let (block, inside) = (offset >> bits, offset & ((1 << bits) - 1));
+    let group = u64::from(sb.s_block_group_nr.get());
+    let first = u64_from_u32(sb.s_first_data_block.get());
+    let home = first + group * u64_from_u32(sb.s_blocks_per_group.get());
+    let kind = if group > 0 && inside == 0 && block == home {
+        Kind::Backup
+    } else if group == 0 && inside == PRIMARY_OFFSET & ((1 << bits) - 1) {
+        Kind::Loose
+    } else {
+        return None;
+    };
+    Some(Backup { block: BlockNr::new(block), bits, sb, kind })
 }
 
 impl Backup {
@@ -91,6 +156,9 @@ impl Backup {
     /// Copies the descriptors behind the backup, and the second copies in meta groups, to the places of the first ones.
     /// `volume` was read through `overlay`. What cannot be read stays what it is.
     pub(crate) fn lay_descriptors(&self, volume: &Volume<'_>, overlay: &dyn BlockDevice) {
+        if self.kind == Kind::Loose {
+            return;
+        }
         assert_eq!(self.bits, volume.geometry.block_bits(), "blocks of the backup and of the file system");
         let mut block = vec![0; 1 << self.bits];
         for index in 0..volume.desc_blocks() {

@@ -350,6 +350,7 @@ codes! {
     ORPHAN_UNFINISHED 0xF0_0006 Error "deletion or truncation of the inode was not finished";
     MMP_SEQUENCE 0xF0_0009 Note "MMP sequence is not that of a closed file system";
     MMP_IN_USE 0xF0_0007 Error "MMP says that the file system is in use or was not closed";
+    RESIZE_REST 0xF0_000F Note "resize inode has the wrong structure where e2fsck does not look";
     QUOTA_IS_ROOT 0xF0_0008 Error "a quota file is said to be the root directory";
     EXTENT_DEPTH 0xF0_010A Note "extent node names another depth than its place in the tree";
     INLINE_SIZE 0xF0_0109 Note "size is beyond the inline data";

@@ -274,18 +274,21 @@ pub(crate) fn check_resize_inode(volume: &Volume<'_>, words: &[u32; 15], sink: &
     if !volume.compat.contains(Compat::RESIZE_INODE) {
         return;
     }
-    if let Err(why) = resize_structure(volume, words) {
-        sink.add(Code::RESIZE_INODE, site, why);
+    if let Err((code, why)) = resize_structure(volume, words) {
+        sink.add(code, site, why);
     }
 }
 
-fn resize_structure(volume: &Volume<'_>, words: &[u32; 15]) -> Result<(), String> {
+/// Observed of e2fsck 1.47.0: it looks at the first quarter of the reserved blocks, and there at no more than should be
+/// listed. What it does not look at has a code of ours.
+fn resize_structure(volume: &Volume<'_>, words: &[u32; 15]) -> Result<(), (Code, String)> {
     let per_block = u64_from_u32(blockyard_disk::num::u32_from_usize(volume.block_size() / 4));
     let double = BlockNr::new(u64_from_u32(words[13]));
     if words[..13].iter().any(|&word| word != 0) || words[14] != 0 || !volume.contains(double) {
-        return Err("map is not one double-indirect block".into());
+        return Err((Code::RESIZE_INODE, "map is not one double-indirect block".into()));
     }
-    let top = volume.block(double).map_err(|error| error.to_string())?;
+    let unread = |error: blockyard_device::DeviceError| (Code::RESIZE_INODE, error.to_string());
+    let top = volume.block(double).map_err(unread)?;
     let reserved = u64_from_u32(u32::from(volume.sb.s_reserved_gdt_blocks.get()));
     let first_desc = volume.desc_block(0);
     let mut expected = vec![0u32; volume.block_size() / 4];
@@ -294,21 +297,32 @@ fn resize_structure(volume: &Volume<'_>, words: &[u32; 15]) -> Result<(), String
         let block = first_desc + BlockCount::new(u64_from_u32(volume.old_desc_blocks()) + index);
         expected[usize_from_u64(slot)] = blockyard_disk::num::low32(block.raw());
     }
-    if words_of(&top).ne(expected.iter().copied()) {
-        return Err(format!("double-indirect block {double} does not list the reserved blocks"));
-    }
     let backups: Vec<GroupNr> =
         volume.superblock_groups().into_iter().filter(|group| group.raw() != 0).collect();
+    let mut unseen = words_of(&top).ne(expected.iter().copied());
     for index in 0..reserved {
+        let slot = usize_from_u64((u64_from_u32(volume.old_desc_blocks()) + index) % per_block);
         let block = first_desc + BlockCount::new(u64_from_u32(volume.old_desc_blocks()) + index);
-        let list = volume.block(block).map_err(|error| error.to_string())?;
-        let copies = backups.iter().map(|group| {
-            let copy = block.raw() + u64_from_u32(group.raw()) * volume.geometry.blocks_per_group();
-            blockyard_disk::num::low32(copy)
-        });
-        if words_of(&list).ne(copies.chain(std::iter::repeat(0)).take(volume.block_size() / 4)) {
-            return Err(format!("reserved block {block} does not list its copies"));
+        let list = volume.block(block).map_err(unread)?;
+        let copies: Vec<u32> = backups
+            .iter()
+            .map(|group| {
+                let copy = block.raw() + u64_from_u32(group.raw()) * volume.geometry.blocks_per_group();
+                blockyard_disk::num::low32(copy)
+            })
+            .collect();
+        let named = words_of(&top).nth(slot) == Some(expected[slot]);
+        let listed = words_of(&list).take(copies.len()).eq(copies.iter().copied());
+        if index < reserved / 4 && !(named && listed) {
+            return Err((
+                Code::RESIZE_INODE,
+                format!("reserved block {block} is not listed, or does not list its copies"),
+            ));
         }
+        unseen |= !named || !listed || words_of(&list).skip(copies.len()).any(|word| word != 0);
+    }
+    if unseen {
+        return Err((Code::RESIZE_REST, "a reserved block is not listed, or lists something else".into()));
     }
     Ok(())
 }

@@ -141,9 +141,10 @@ fn verify(volume: &Volume<'_>, block: &[u8], blocks: u64) -> Result<(), String> 
     debug_assert_eq!(block.len(), volume.block_size(), "the journal's superblock is a block");
     let (raw, _) = RawJournalSuperblock::read_from_prefix(block).expect("a block has 1024 bytes");
     let require = |ok: bool, what: String| if ok { Ok(()) } else { Err(what) };
-    let kind = RawHeader::read(block).and_then(|(kind, _)| kind);
+    let Some((kind, _)) = RawHeader::read(block) else { return Err("magic is wrong".into()) };
     let v2 = kind == Some(BlockKind::SuperblockV2);
-    require(v2 || kind == Some(BlockKind::SuperblockV1), "magic or type is wrong".into())?;
+    require(kind.is_some(), "type is unknown".into())?;
+    require(v2 || kind == Some(BlockKind::SuperblockV1), "it is another block of a log".into())?;
     let size = usize_from_u32(raw.s_blocksize.get());
     require(size == volume.block_size(), format!("s_blocksize = {size}"))?;
     require(raw.s_errno.get() == 0, format!("s_errno = {}: the journal was aborted", raw.s_errno))?;

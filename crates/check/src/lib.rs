@@ -38,8 +38,8 @@ use blockyard_device::BlockDevice;
 pub use code::{Code, Severity};
 pub use finding::{Finding, Site};
 pub use repair::{
-    Action, Applied, Cost, Plan, RepairOptions, UndoError, Wish, claimed_bytes, is_marked_clean, mark_errors,
-    plan, undo,
+    Action, Applied, Cost, Ending, Plan, Preening, RepairOptions, UndoError, Wish, claimed_bytes,
+    is_marked_clean, mark_errors, plan, undo,
 };
 
 use block_map::BlockMap;

@@ -21,9 +21,12 @@ mod log;
 mod maps;
 mod orphans;
 mod places;
+mod preen;
+mod resize;
 mod round;
 mod shared;
 mod superblock;
+mod tables;
 mod undo;
 mod wish;
 mod wishes;
@@ -32,9 +35,11 @@ mod xattr_blocks;
 use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_device::{BlockDevice, OverlayDevice};
+use blockyard_disk::InodeNr;
 
 pub use apply::{Applied, is_marked_clean, mark_errors};
 pub use log::{Action, Cost};
+pub use preen::{Ending, Preening};
 pub use undo::{UndoError, undo};
 pub use wish::Wish;
 
@@ -60,6 +65,8 @@ pub struct Plan<'a> {
     fresh: Vec<u64>,
     block_bits: u32,
     is_replayed: bool,
+    /// An inode in a block of a table most of which is garbage.
+    garbage: Option<InodeNr>,
 }
 
 impl<'a> Plan<'a> {
@@ -74,6 +81,7 @@ impl<'a> Plan<'a> {
             fresh: Vec::new(),
             block_bits: 10,
             is_replayed: false,
+            garbage: None,
         }
     }
 }
@@ -181,6 +189,7 @@ fn decide<'a>(
         fresh: log.fresh.into_iter().collect(),
         block_bits,
         is_replayed,
+        garbage: log.garbage,
     };
     name_inodes(&mut plan);
     Ok(plan)

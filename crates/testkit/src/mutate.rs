@@ -7,6 +7,7 @@
 #![allow(clippy::as_conversions, reason = "test support for images of at most a few GiB")]
 
 mod damage;
+mod heads;
 mod inventory;
 mod seal;
 

@@ -217,7 +217,8 @@ fn check_slow_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &S
     let size = raw.size();
     let one_block = matches!(sums.runs[..], [Run { logical: 0, length: 1, unwritten: false, .. }]);
     // One that would fit in the inode must be there.
-    if !one_block || size < FAST_SYMLINK_MAX || size > u64_from_usize(volume.block_size()) {
+    // Nor may it fill the block: it ends with a zero.
+    if !one_block || size < FAST_SYMLINK_MAX || size >= u64_from_usize(volume.block_size()) {
         cx.expected.size = if one_block { target_length(cx, &sums.runs[0]) } else { None };
         cx.add(Code::SYMLINK, format!("{size} bytes, {} runs of blocks", sums.runs.len()));
         return;
@@ -232,7 +233,8 @@ fn check_slow_symlink(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, sums: &S
     }
     let length = block.iter().position(|&byte| byte == 0).unwrap_or(block.len());
     if length != small(size) {
-        cx.expected.size = Some(u64_from_usize(length)).filter(|&length| length >= FAST_SYMLINK_MAX);
+        let fits = FAST_SYMLINK_MAX..u64_from_usize(volume.block_size());
+        cx.expected.size = Some(u64_from_usize(length)).filter(|length| fits.contains(length));
         cx.add(Code::SYMLINK, format!("{size} bytes, the target has {length}"));
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_device::DeviceError;
-use blockyard_disk::InodeNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
+use blockyard_disk::{GroupNr, InodeNr};
 
+use super::bitmaps;
 use super::directory::{self, Change, Mending, Name, Writing};
 use super::editor::Editor;
 use super::inode;
@@ -39,6 +40,11 @@ pub(crate) fn repair(
     findings: &[Finding],
 ) -> Result<(), DeviceError> {
     if findings.iter().any(|finding| finding.code == Code::NO_ROOT) {
+        let first = GroupNr::new(0);
+        if ed.volume().group_of(first).inodes_used < InodeNr::ROOT.raw() {
+            // It was not looked at: the descriptor calls that part of the table unused.
+            return bitmaps::open_tables(ed, &[first].into());
+        }
         let made = directory::make(ed, InodeNr::ROOT, InodeNr::ROOT.raw(), Vec::new())?;
         let what = if made { "root directory made" } else { "no space for a root directory" };
         ed.add(Code::NO_ROOT, Site::inode(InodeNr::ROOT), Cost::Moved, what);

@@ -21,7 +21,7 @@ use crate::inode::{Examination, Expected, examine};
 use crate::map::{Budget, Run};
 
 /// Times that an inode is examined and mended in a row.
-const TURNS_MAX: usize = 12;
+const TURNS_MAX: usize = 24;
 /// Rounds after which an inode is cleared.
 const TRIES_MAX: u32 = 3;
 
@@ -47,7 +47,11 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
     let tries = ed.log.try_again(Tried::Inode, inode);
     let (first, _) = findings(ed, inode, &slot);
     let why = first.first().map_or(Code::INODE_GARBAGE, |finding| finding.code);
-    let garbage = first.len() > 1
+    // Checksums that do not match say the same again: a seed that changed makes all of them wrong.
+    let is_checksum =
+        |finding: &&Finding| matches!(finding.code, Code::INODE_CHECKSUM | Code::EXTENT_CHECKSUM);
+    let checksums = first.iter().filter(is_checksum).count();
+    let garbage = first.len() > checksums
         && first.iter().any(|finding| finding.code == Code::INODE_CHECKSUM)
         && around == Around::Garbage;
     if garbage || tries >= TRIES_MAX {
@@ -61,8 +65,11 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, inode: InodeNr, around: Around) ->
             break;
         }
         for finding in &found {
-            if mend(ed, inode, &mut slot, finding, expected)? == Outcome::Lost {
-                return clear(ed, inode, finding.code);
+            match mend(ed, inode, &mut slot, finding, expected)? {
+                Outcome::Kept => {}
+                Outcome::Lost => return clear(ed, inode, finding.code),
+                // What else was found may be gone with the old map.
+                Outcome::Rewritten => break,
             }
         }
     }
@@ -334,7 +341,7 @@ fn mend_map(
     ed.add(code, site, Cost::Cut, format!("map written anew with the {blocks} blocks that are sound"));
     // Nothing of a directory or link without its first block is left.
     let needs_first = matches!(slot.raw().file_type(), Some(FileType::Directory | FileType::Symlink));
-    Ok(if needs_first && runs.is_empty() { Outcome::Lost } else { Outcome::Kept })
+    Ok(if needs_first && runs.is_empty() { Outcome::Lost } else { Outcome::Rewritten })
 }
 
 /// Sets the fixed fields of a root's header, and a count of entries that is possible.

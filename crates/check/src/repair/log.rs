@@ -56,6 +56,8 @@ pub struct Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Kept,
+    /// Its map is another one.
+    Rewritten,
     Lost,
 }
 
@@ -81,6 +83,8 @@ pub(crate) struct Log {
     pub(crate) journal_dropped: JournalDropped,
     /// Findings that are left as they are.
     pub(crate) declined: BTreeSet<Code>,
+    /// The first inode that was met in a block of a table most of which is garbage.
+    pub(crate) garbage: Option<InodeNr>,
     /// What is still to be done when nothing is wrong.
     pub(crate) wishes: BTreeSet<Wish>,
 }

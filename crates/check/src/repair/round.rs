@@ -19,8 +19,10 @@ use super::links;
 use super::log::{Cost, JournalDropped, Log, RewriteAll};
 use super::orphans;
 use super::places;
+use super::resize;
 use super::shared as parted;
 use super::superblock as fields;
+use super::tables;
 use super::wishes;
 use super::xattr_blocks as blocks;
 use crate::backup::{self, Backup};
@@ -59,7 +61,10 @@ const NOTES: [Code; 7] = [
 
 /// Whether a repair does something about a finding.
 pub(super) fn is_mended(finding: &Finding) -> bool {
-    inode::is_to_be_mended(finding) || fields::is_worth_mending(finding.code) || NOTES.contains(&finding.code)
+    inode::is_to_be_mended(finding)
+        || fields::is_worth_mending(finding.code)
+        || resize::is_about_resize(finding.code)
+        || NOTES.contains(&finding.code)
 }
 
 impl Round<'_> {
@@ -91,7 +96,7 @@ impl Round<'_> {
         let mut ed = Editor::new(&scan, log, self.now);
         let mut found = sorted(sink.into_findings());
         found.append(&mut self.findings);
-        if places::place_tables(&mut ed, &found)? {
+        if tables::place_tables(&mut ed, &found)? {
             return Ok(true);
         }
         let pending = !orphans.is_empty()
@@ -130,7 +135,26 @@ impl Round<'_> {
                 return Ok(true);
             }
         }
-        self.seal_primary(log)
+        if self.seal_primary(log)? {
+            return Ok(true);
+        }
+        let copies = backup::scattered(self.device).into_iter();
+        let (likely, others): (Vec<Backup>, Vec<Backup>) = copies.partition(|copy| self.is_described(copy));
+        for backup in likely.into_iter().chain(others) {
+            if self.take(&backup, log, Code::SUPERBLOCK_BACKUP)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether descriptors fit a copy of the superblock.
+    fn is_described(&self, copy: &Backup) -> bool {
+        let Some(overlay) = copy.laid_over(self.device) else { return false };
+        let mut sink = Sink::default();
+        let Ok(Opened::Volume(mut volume)) = superblock::open(&overlay, &mut sink) else { return false };
+        copy.lay_descriptors(&volume, &overlay);
+        descriptors::load(&mut volume, &mut sink)
     }
 
     /// Without a backup: the primary superblock may be good but for magic, checksum or a constant. Its descriptors must
@@ -224,6 +248,10 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
     let (scan, volume) = (ed.scan, ed.scan.volume);
     let mut ledger = Ledger::default();
     let facts = inodes::gather(scan, &mut ledger);
+    let notes: Vec<Finding> = ledger.findings().filter(|note| ed.log.accepts(note.code)).cloned().collect();
+    if resize::repair(ed, &notes)? {
+        return Ok(true);
+    }
     let found = sorted(
         ledger
             .findings()
@@ -321,7 +349,10 @@ fn mend_inodes(ed: &mut Editor<'_, '_>, found: &[Finding]) -> Result<bool, Error
         }
     }
     for inode in inodes {
-        let garbage = wrong.get(&block_of(inode)).is_some_and(|count| *count > per_block / 2);
+        let garbage = wrong.get(&block_of(inode)).is_some_and(|count| *count > (per_block / 2).max(1));
+        if garbage {
+            ed.log.garbage.get_or_insert(inode);
+        }
         inode::repair(ed, inode, if garbage { Around::Garbage } else { Around::Sound })?;
     }
     let is_lost = found.iter().any(|finding| finding.code == Code::ROOT_NOT_DIRECTORY)

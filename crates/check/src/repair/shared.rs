@@ -1,6 +1,7 @@
 //! Passes 1B to 1D: blocks that are claimed twice. One owner keeps them, the others get copies.
 //!
-//! Metadata keeps its own; then the inodes that the superblock names; then others by their numbers. All of them are named
+//! Metadata keeps its own; then the inodes that the superblock names; then others that were sound so far, those with the
+//! fewest shared blocks first. All of them are named
 //! as doubtful, the keeper too: whose content it is cannot be told.
 
 use std::collections::BTreeSet;
@@ -34,13 +35,32 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<()
         .filter(|finding| finding.code == Code::SHARED_BLOCKS)
         .filter_map(|finding| finding.site.inode)
         .collect();
-    inodes.sort_unstable_by_key(|inode| (inode.raw() >= first, inode.raw()));
+    inodes.sort_unstable();
     inodes.dedup();
-    let mut owned = Owned::default();
+    // Who was mended may claim what it never had, and so may who claims most of what others have, too.
+    let mended: BTreeSet<InodeNr> = ed.log.actions.iter().filter_map(|action| action.site.inode).collect();
+    let mut ranked = Vec::with_capacity(inodes.len());
     for inode in inodes {
+        let rank = (inode.raw() >= first, mended.contains(&inode), shared_clusters(ed, inode)?);
+        ranked.push((rank, inode));
+    }
+    ranked.sort_unstable();
+    let mut owned = Owned::default();
+    for (_, inode) in ranked {
         part(ed, inode, &mut owned)?;
     }
     Ok(())
+}
+
+/// How many clusters of an inode's content others claim, too.
+fn shared_clusters(ed: &Editor<'_, '_>, inode: InodeNr) -> Result<u64, DeviceError> {
+    let slot = ed.slot(inode)?;
+    let shared = |run: &Run| {
+        let first = ed.scan.map.cluster(BlockNr::new(run.physical));
+        let last = ed.scan.map.cluster(BlockNr::new(run.physical + run.length - 1));
+        ed.scan.map.shared_in(first, last - first + 1)
+    };
+    Ok(maps::read(ed, inode, slot.raw()).runs.iter().map(shared).sum())
 }
 
 /// Whether a block must be left to another owner: its cluster was claimed twice, and is metadata or has a keeper.

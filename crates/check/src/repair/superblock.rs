@@ -6,6 +6,7 @@ use blockyard_disk::jbd2::RawJournalSuperblock;
 use blockyard_disk::mmp::{self, RawMmp};
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr, RoCompat};
+use blockyard_recovery::{OnDamage, Session, Unflagged};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -53,6 +54,10 @@ pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), D
             what = if empty_journal(ed)? { "empty journal written" } else { remake_journal(ed)? };
         }
         Code::JOURNAL_INODE => what = remake_journal(ed)?,
+        Code::LOG_NOT_EMPTY => {
+            replay(ed)?;
+            what = "the log is replayed all the same";
+        }
         Code::NOT_REPLAYED => {
             ed.change_superblock(|sb| sb.set_incompat(sb.incompat().difference(Incompat::RECOVER)))?;
             what = "the log is given up";
@@ -85,6 +90,8 @@ pub(crate) fn is_worth_mending(code: Code) -> bool {
     matches!(
         code,
         Code::QUOTA_INODE
+            | Code::RESIZE_WITH_META_BG
+            | Code::LOG_NOT_EMPTY
             | Code::MIN_EXTRA_ISIZE
             | Code::WANT_EXTRA_ISIZE
             | Code::RESERVED_GDT_WITHOUT_FEATURE
@@ -113,6 +120,7 @@ fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
         }
         Code::MIN_EXTRA_ISIZE => sb.s_min_extra_isize = U16::new(if wide { 32 } else { 0 }),
         Code::WANT_EXTRA_ISIZE => sb.s_want_extra_isize = U16::new(if wide { 32 } else { 0 }),
+        Code::RESIZE_WITH_META_BG => sb.set_compat(sb.compat().difference(Compat::RESIZE_INODE)),
         Code::RESERVED_GDT_WITHOUT_FEATURE => sb.s_reserved_gdt_blocks = U16::new(0),
         Code::BOTH_CHECKSUMS => sb.set_ro_compat(sb.ro_compat().difference(RoCompat::GDT_CSUM)),
         Code::TEST_FILESYSTEM => {
@@ -122,6 +130,18 @@ fn mend_value(ed: &Editor<'_, '_>, code: Code) -> Result<bool, DeviceError> {
         _ => sb.set_write_time(now),
     })?;
     Ok(true)
+}
+
+/// Replays a log that the superblock does not ask for.
+fn replay(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
+    let options =
+        blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, unflagged: Unflagged::Replay };
+    let device = ed.volume().device;
+    let replayed = Session::open(device).and_then(|session| session.replay(&options));
+    if replayed.is_err() {
+        empty_journal(ed)?;
+    }
+    Ok(())
 }
 
 fn write_mmp(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
@@ -138,7 +158,7 @@ fn write_mmp(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
 }
 
 /// Writes an empty log's superblock where the journal's inode has one; false when that inode is no use.
-fn empty_journal(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
+fn empty_journal(ed: &Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let number = InodeNr::new(volume.sb.s_journal_inum.get());
     if volume.sb.s_journal_uuid != [0; 16]

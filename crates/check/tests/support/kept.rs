@@ -65,12 +65,19 @@ fn content(reader: &Reader, inode: &Inode) -> Option<u64> {
     };
     match inode.file_type() {
         FileType::Regular => {
+            add(&inode.size().to_le_bytes());
             let mut buffer = vec![0; 1 << 18];
-            let mut at = 0;
+            let mut at = 0u64;
             // Sparse ends of gigabytes that a damaged size makes are nobody's content.
             while at < inode.size().min(64 << 20) {
                 let read = reader.read(inode, at, &mut buffer).ok().filter(|read| *read > 0)?;
-                add(&buffer[..read]);
+                // Holes are many and long: a piece without content counts by its place alone.
+                for (piece, nth) in buffer[..read].chunks(4096).zip(0u64..) {
+                    if piece.iter().any(|byte| *byte != 0) {
+                        add(&(at + 4096 * nth).to_le_bytes());
+                        add(piece);
+                    }
+                }
                 at += blockyard_disk::num::u64_from_usize(read);
             }
         }
@@ -82,39 +89,53 @@ fn content(reader: &Reader, inode: &Inode) -> Option<u64> {
 }
 
 /// How much of a file is left: 2 at its path, 1 anywhere by its inode, 0 nothing.
-fn score(path: &[u8], file: &File, left: &Files, by_inode: &BTreeMap<u32, Vec<&File>>) -> u8 {
-    if left.get(path) == Some(file) {
+fn score(path: &[u8], file: &File, left: &Left<'_>) -> u8 {
+    if left.files.get(path) == Some(file) {
         return 2;
     }
-    let elsewhere = by_inode.get(&file.inode).is_some_and(|others| others.contains(&file));
-    u8::from(elsewhere)
+    u8::from(left.by_inode.get(&file.inode).is_some_and(|others| others.contains(&file)))
 }
 
-/// Files that one repair keeps better than another: (ours worse, ours better).
-pub(crate) fn compare(before: &Files, ours: &Files, theirs: &Files) -> (Vec<String>, usize) {
-    let by_inode = |files: &Files| {
-        let mut map: BTreeMap<u32, Vec<File>> = BTreeMap::new();
+/// What a repair left, by path and by inode.
+struct Left<'f> {
+    files: &'f Files,
+    by_inode: BTreeMap<u32, Vec<&'f File>>,
+}
+
+impl<'f> Left<'f> {
+    fn of(files: &'f Files) -> Self {
+        let mut by_inode: BTreeMap<u32, Vec<&File>> = BTreeMap::new();
         for file in files.values() {
-            map.entry(file.inode).or_default().push(file.clone());
+            by_inode.entry(file.inode).or_default().push(file);
         }
-        map
-    };
-    let (our_map, their_map) = (by_inode(ours), by_inode(theirs));
+        Self { files, by_inode }
+    }
+}
+
+/// A file that one repair keeps better than another.
+#[derive(Debug)]
+pub(crate) struct Worse {
+    pub(crate) path: Vec<u8>,
+    pub(crate) inode: u32,
+    /// How much of it is left here and there, as in 2 for all, 1 for all at another path, 0 for nothing.
+    pub(crate) left: (u8, u8),
+}
+
+/// Files that another repair keeps better than ours, and how many ours keeps better.
+pub(crate) fn compare(before: &Files, ours: &Files, theirs: &Files) -> (Vec<Worse>, usize) {
+    let (ours, theirs) = (Left::of(ours), Left::of(theirs));
     let (mut worse, mut better) = (Vec::new(), 0);
     for (path, file) in before {
-        let of = |left: &Files, map: &BTreeMap<u32, Vec<File>>| {
-            let refs: BTreeMap<u32, Vec<&File>> =
-                map.get(&file.inode).map(|list| (file.inode, list.iter().collect())).into_iter().collect();
-            score(path, file, left, &refs)
-        };
-        let (our, their) = (of(ours, &our_map), of(theirs, &their_map));
-        if our < their {
-            worse.push(format!(
-                "{} ({our} here, {their} there)",
-                String::from_utf8_lossy(path).chars().take(60).collect::<String>()
-            ));
+        let left = (score(path, file, &ours), score(path, file, &theirs));
+        if left.0 < left.1 {
+            worse.push(Worse { path: path.clone(), inode: file.inode, left });
         }
-        better += usize::from(our > their);
+        better += usize::from(left.0 > left.1);
     }
     (worse, better)
+}
+
+/// The files that are no longer at their paths with equal content.
+pub(crate) fn missing(before: &Files, left: &Files) -> Vec<Vec<u8>> {
+    before.iter().filter(|(path, file)| left.get(*path) != Some(file)).map(|(path, _)| path.clone()).collect()
 }

@@ -2,5 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub(crate) mod base;
 pub(crate) mod draw;
+pub(crate) mod judge;
 pub(crate) mod kept;

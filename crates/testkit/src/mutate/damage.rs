@@ -19,9 +19,9 @@ pub struct Damage {
     /// What was done, and where.
     pub description: String,
     /// Byte offset and new bytes.
-    edits: Vec<(usize, Vec<u8>)>,
+    pub(super) edits: Vec<(usize, Vec<u8>)>,
     /// New length of the file.
-    length: Option<usize>,
+    pub(super) length: Option<usize>,
 }
 
 impl Damage {
@@ -29,6 +29,11 @@ impl Damage {
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.length.is_some()
+    }
+
+    /// What is written: byte offset and new bytes.
+    pub fn edits(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.edits.iter().map(|(at, bytes)| (*at as u64, &bytes[..]))
     }
 
     /// Damages the image that the inventory was read from.

@@ -7,16 +7,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use blockyard_check::{Action, Code, Cost, Finding, Options, Place, Plan, RepairOptions, Report, Wish};
+use blockyard_check::{Action, Code, Cost, Options, Place, Plan, Preening, RepairOptions, Report, Wish};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_inspect::units::counted;
 use blockyard_recovery::OnDamage;
 
 use super::super::{EXIT_OPERATIONAL, Output, image, mounted, names};
 use super::{Args, EXIT_UNCORRECTED, Extended, print};
-
-/// Exit code when everything was set right.
-const EXIT_CORRECTED: u8 = 1;
 
 /// Plans a repair, and carries it out unless only the plan is asked for.
 pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
@@ -78,7 +75,7 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     let done = carry_out(args, &plan, &device)?;
     write_lost(args, &plan.actions, output)?;
     summary(output, &plan, &done);
-    Ok(exit_code(&plan))
+    Ok(ExitCode::from(plan.ending().exit_code()))
 }
 
 /// A file that was cut short gets its length back first; what was behind the cut reads as zeroes.
@@ -166,61 +163,27 @@ struct Done {
     undo: Option<PathBuf>,
 }
 
-fn exit_code(plan: &Plan<'_>) -> ExitCode {
-    match &plan.after {
-        Some(after) if !after.examined => ExitCode::from(EXIT_OPERATIONAL),
-        None => ExitCode::from(EXIT_OPERATIONAL),
-        Some(after) if !after.is_clean() => ExitCode::from(EXIT_UNCORRECTED),
-        // The replay of a journal is no correction.
-        _ if plan.before.is_clean() && plan.actions.is_empty() => ExitCode::SUCCESS,
-        _ => ExitCode::from(EXIT_CORRECTED),
-    }
-}
-
-/// Whether e2fsck -p goes on at a finding. Observed of it: descriptors from a backup and a journal of an unknown kind are
-/// not for it.
-fn is_for_preening(finding: &Finding) -> bool {
-    match finding.code {
-        Code::DESCRIPTORS_BACKUP => false,
-        Code::JOURNAL_SUPERBLOCK => {
-            !finding.detail.starts_with("unknown features") && !finding.detail.starts_with("magic or type")
-        }
-        code => !finding.is_error() || code.is_safe(),
-    }
-}
-
 /// Safe repairs only: where anything else is wrong nothing is written but the mark of errors.
 fn preen(args: &Args, output: &Output, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<ExitCode> {
     let name = args.image.display();
-    let unsafe_one = plan.before.findings.iter().find(|finding| !is_for_preening(finding));
-    let has_superblock = plan.before.findings.iter().all(|finding| finding.code != Code::SUPERBLOCK_BACKUP);
-    if !plan.before.examined || !has_superblock {
-        print(&plan.before, output);
-        return Ok(ExitCode::from(EXIT_OPERATIONAL));
-    }
-    if let Some(finding) = unsafe_one {
-        println!("{name}: {} {}: {}", finding.code, finding.site, finding.code.text());
-        println!("{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY (blockyard check, without -p)");
-        blockyard_check::mark_errors(device)?;
-        return Ok(ExitCode::from(EXIT_UNCORRECTED));
-    }
-    if plan.is_empty() {
-        if !output.quiet {
-            println!("{name}: clean");
+    match plan.preening() {
+        Preening::Unusable => print(&plan.before, output),
+        Preening::Stops(finding) => {
+            println!("{name}: {} {}: {}", finding.code, finding.site, finding.code.text());
+            println!("{name}: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY (blockyard check, without -p)");
+            blockyard_check::mark_errors(device)?;
         }
-        return Ok(ExitCode::SUCCESS);
-    }
-    if !output.quiet {
-        for action in &plan.actions {
-            println!("{name}: {}", text(action));
+        Preening::Clean if output.quiet => {}
+        Preening::Clean => println!("{name}: clean"),
+        Preening::Mends => {
+            for action in plan.actions.iter().filter(|_| !output.quiet) {
+                println!("{name}: {}", text(action));
+            }
+            carry_out(args, plan, device)?;
+            write_lost(args, &plan.actions, output)?;
         }
     }
-    carry_out(args, plan, device)?;
-    write_lost(args, &plan.actions, output)?;
-    // What is mended before the first pass is no correction there.
-    let early = plan.is_complete() && plan.before.is_clean();
-    let early = early && plan.actions.iter().all(|action| action.code.pass() == 0);
-    Ok(if early { ExitCode::SUCCESS } else { exit_code(plan) })
+    Ok(ExitCode::from(plan.preened_ending().exit_code()))
 }
 
 /// Keeps what will be overwritten, then writes the plan.

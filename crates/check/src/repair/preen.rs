@@ -1,0 +1,187 @@
+//! What `-p` makes of a plan: it carries out what costs nothing that anybody wants, or nothing at all.
+
+use std::collections::BTreeSet;
+
+use blockyard_disk::{BlockNr, InodeNr};
+
+use super::Plan;
+use crate::code::Code;
+use crate::finding::Finding;
+
+/// What `-p` does with a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preening<'p> {
+    /// Nothing: there is nothing to do.
+    Clean,
+    /// It carries the plan out.
+    Mends,
+    /// Nothing but the mark of errors: this finding is for somebody who looks at it.
+    Stops(&'p Finding),
+    /// Nothing: the file system cannot be examined by its own superblock.
+    Unusable,
+}
+
+/// How a repair ends, as exit codes tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// There was nothing to correct.
+    Clean,
+    /// All errors were corrected.
+    Corrected,
+    /// Errors are left.
+    Uncorrected,
+    /// Nobody can tell: there is no verdict afterwards.
+    Unusable,
+}
+
+impl Ending {
+    /// The exit code that e2fsck gives.
+    #[must_use]
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Clean => 0,
+            Self::Corrected => 1,
+            Self::Uncorrected => 4,
+            Self::Unusable => 8,
+        }
+    }
+}
+
+impl Plan<'_> {
+    /// What `-p` does with the plan.
+    #[must_use]
+    pub fn preening(&self) -> Preening<'_> {
+        let from_backup = self.before.findings.iter().any(|finding| finding.code == Code::SUPERBLOCK_BACKUP);
+        if !self.before.examined || from_backup {
+            return Preening::Unusable;
+        }
+        let beside = Beside::of(&self.before.findings);
+        if let Some(finding) = self.before.findings.iter().find(|finding| !beside.lets_pass(finding)) {
+            return Preening::Stops(finding);
+        }
+        let is_garbage = |finding: &&Finding| self.garbage.is_some() && finding.site.inode == self.garbage;
+        if let Some(finding) = self.before.findings.iter().find(is_garbage) {
+            return Preening::Stops(finding);
+        }
+        if self.is_empty() { Preening::Clean } else { Preening::Mends }
+    }
+
+    /// How the repair ends once the plan is carried out.
+    #[must_use]
+    pub fn ending(&self) -> Ending {
+        match &self.after {
+            None => Ending::Unusable,
+            Some(after) if !after.examined => Ending::Unusable,
+            Some(after) if !after.is_clean() => Ending::Uncorrected,
+            // The replay of a journal is no correction.
+            _ if self.before.is_clean() && self.actions.is_empty() => Ending::Clean,
+            _ => Ending::Corrected,
+        }
+    }
+
+    /// How `-p` ends once it did what [`preening`](Self::preening) says.
+    #[must_use]
+    pub fn preened_ending(&self) -> Ending {
+        match self.preening() {
+            Preening::Clean => Ending::Clean,
+            Preening::Stops(_) => Ending::Uncorrected,
+            Preening::Unusable => Ending::Unusable,
+            Preening::Mends if self.is_uncounted() => Ending::Clean,
+            Preening::Mends => self.ending(),
+        }
+    }
+}
+
+impl Plan<'_> {
+    /// Whether nothing that e2fsck counts as a correction is done: it does not count what it mends before the first pass, nor
+    /// a block with a type that it filled in.
+    fn is_uncounted(&self) -> bool {
+        let findings = &self.before.findings;
+        let unset = findings.iter().filter(|finding| finding.code == Code::TYPE_UNSET);
+        let filled: BTreeSet<_> = unset.map(|finding| (finding.site.inode, finding.site.logical)).collect();
+        let is_filled = |finding: &Finding| {
+            finding.code == Code::LEAF_CHECKSUM
+                && filled.contains(&(finding.site.inode, finding.site.logical))
+        };
+        let is_fields = |finding: &Finding| {
+            finding.code == Code::JOURNAL_SUPERBLOCK && finding.detail.starts_with("s_nr_users")
+        };
+        let mut errors = findings.iter().filter(|finding| finding.is_error());
+        let minor = errors.all(|finding| is_filled(finding) || is_fields(finding));
+        let actions = self.actions.iter().map(|action| action.code);
+        let mut late = actions.filter(|code| code.pass() > 0);
+        self.is_complete() && minor && late.all(|code| !filled.is_empty() && code == Code::LEAF_CHECKSUM)
+    }
+}
+
+/// What e2fsck -p looks at besides a finding itself, to go on or to stop at it.
+struct Beside {
+    /// Directories whose index it drops at the root.
+    dropped: BTreeSet<InodeNr>,
+    /// Attribute blocks that it lets go because of a hash.
+    let_go: BTreeSet<BlockNr>,
+}
+
+impl Beside {
+    fn of(findings: &[Finding]) -> Self {
+        let roots = findings.iter().filter(|finding| drops_index(finding));
+        let hashes = findings.iter().filter(|finding| finding.code == Code::XATTR_HASH);
+        Self {
+            dropped: roots.filter_map(|finding| finding.site.inode).collect(),
+            let_go: hashes.filter_map(|finding| finding.site.block).collect(),
+        }
+    }
+
+    /// Whether e2fsck -p goes on at a finding, as was observed of it.
+    fn lets_pass(&self, finding: &Finding) -> bool {
+        let inner = finding.site.logical.is_some_and(|logical| logical > 0);
+        let dropped = finding.site.inode.is_some_and(|inode| self.dropped.contains(&inode));
+        match finding.code {
+            // Descriptors from a backup, a log that nobody asked for, what it asks about the superblock, the resize inode.
+            Code::DESCRIPTORS_BACKUP
+            | Code::LOG_NOT_EMPTY
+            | Code::MIN_EXTRA_ISIZE
+            | Code::WANT_EXTRA_ISIZE
+            | Code::RESIZE_INODE
+            | Code::RESIZE_WITH_META_BG => false,
+            Code::JOURNAL_SUPERBLOCK => {
+                !finding.detail.starts_with("unknown features") && !finding.detail.starts_with("type")
+            }
+            // The file is emptied when nothing waits in it.
+            Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM => true,
+            Code::XATTR_CHECKSUM => finding.site.block.is_some_and(|block| self.let_go.contains(&block)),
+            Code::HTREE_UNREFERENCED
+            | Code::HTREE_TWICE
+            | Code::HTREE_BELOW_MINIMUM
+            | Code::HTREE_ABOVE_MAXIMUM
+            | Code::HTREE_LEAF_DEPTH => dropped,
+            // It drops the index then, takes the node for a leaf, and stops at that.
+            Code::HTREE_NODE_CHECKSUM | Code::HTREE_LIMIT | Code::HTREE_COUNT | Code::HTREE_ORDER
+                if inner =>
+            {
+                dropped
+            }
+            code => !finding.is_error() || code.is_safe(),
+        }
+    }
+}
+
+/// Whether a finding makes e2fsck -p drop an index before it looks at the leaves.
+fn drops_index(finding: &Finding) -> bool {
+    let inner = finding.site.logical.is_some_and(|logical| logical > 0);
+    let is_root = matches!(
+        finding.code,
+        Code::HTREE_ROOT
+            | Code::HTREE_VERSION
+            | Code::HTREE_SIPHASH
+            | Code::HTREE_SIPHASH_MISSING
+            | Code::HTREE_FLAGS
+            | Code::HTREE_DEPTH
+            | Code::HTREE_ROOT_STRUCTURE
+            | Code::HTREE_ROOT_CHECKSUM
+            | Code::HTREE_LIMIT
+            | Code::HTREE_COUNT
+            | Code::HTREE_ORDER
+    );
+    is_root && !inner
+}

@@ -1,0 +1,232 @@
+//! Inode tables whose descriptors say an impossible or a wrong place, and no backup knows better.
+//!
+//! A table is looked for: that of the first group by its root, which is a directory that names itself; the others where
+//! mke2fs puts them. Copies of table blocks lie in journals, and stale ones anywhere. So every candidate is rated by how
+//! many inodes in it are what they should be at their places, and the best is taken.
+
+use blockyard_device::DeviceError;
+use blockyard_disk::extent;
+use blockyard_disk::group_desc::GroupFlags;
+use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
+use blockyard_disk::num::{u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u32, usize_from_u64};
+use blockyard_disk::{BlockNr, GroupNr, InodeNr};
+
+use super::bitmaps::put_descriptor;
+use super::editor::Editor;
+use super::log::{Cost, Tried};
+use super::places::groups_with;
+use crate::code::Code;
+use crate::finding::{Finding, Site};
+
+/// Bytes read at a time while looking for a table.
+const CHUNK: u64 = 1 << 20;
+/// Inodes of a candidate that are looked at.
+const RATED_MAX: u32 = 4096;
+/// Candidates for the first table that are rated: a journal holds many copies of its first block.
+const CANDIDATES_MAX: usize = 1024;
+const FIRST: GroupNr = GroupNr::new(0);
+
+/// Gives every inode table a place; true when some got one.
+pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, DeviceError> {
+    let groups = groups_with(before, [Code::INODE_TABLE_PLACE, Code::INODE_TABLE_CONFLICT]);
+    if !groups.contains(&FIRST) && is_first_elsewhere(ed) {
+        let tries = ed.log.try_again(Tried::Table, InodeNr::new(0));
+        let here = ed.volume().group_of(FIRST).desc.inode_table();
+        let found = if tries == 0 { find_first(ed) } else { None };
+        if let Some(place) =
+            found.filter(|place| *place != here && rate(ed, FIRST, *place) > rate(ed, FIRST, here))
+        {
+            put_table(ed, FIRST, place)?;
+            let what = format!("inode table found at block {place}");
+            ed.add(Code::INODE_TABLE_PLACE, Site::group(FIRST), Cost::Nothing, what);
+            return Ok(true);
+        }
+    }
+    let mut placed = false;
+    for group in groups {
+        let tries = ed.log.try_again(Tried::Table, InodeNr::new(group.raw()));
+        let found = if tries == 0 { find(ed, group) } else { None };
+        let place = match found {
+            Some(place) => Some(place),
+            None if tries <= 1 => free_run(ed, ed.volume().geometry.inode_table_blocks()),
+            None => None,
+        };
+        let Some(place) = place else { continue };
+        put_table(ed, group, place)?;
+        let (cost, what) =
+            if found.is_some() { (Cost::Nothing, "found") } else { (Cost::Removed, "made empty") };
+        let what = format!("inode table {what} at block {place}");
+        ed.add(Code::INODE_TABLE_PLACE, Site::group(group), cost, what);
+        placed = true;
+    }
+    Ok(placed)
+}
+
+/// Whether the first table begins without a root, and hardly anything in it is an inode.
+fn is_first_elsewhere(ed: &Editor<'_, '_>) -> bool {
+    let Ok(root) = ed.slot(InodeNr::ROOT) else { return true };
+    !is_root(ed, root.bytes()) && rate(ed, FIRST, ed.volume().group_of(FIRST).desc.inode_table()) <= 0
+}
+
+/// Says in a descriptor where the table lies. What else it says is as doubtful: the whole table is read.
+fn put_table(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> Result<(), DeviceError> {
+    let mut desc = ed.volume().group_of(group).desc;
+    desc.set_inode_table(place);
+    let mut flags = desc.flags();
+    flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
+    desc.set_flags(flags | GroupFlags::ITABLE_ZEROED);
+    desc.set_itable_unused(0);
+    put_descriptor(ed, group, &desc)
+}
+
+/// Where the table of a group lies: the best of the places where it could be.
+fn find(ed: &Editor<'_, '_>, group: GroupNr) -> Option<BlockNr> {
+    if group == FIRST {
+        return find_first(ed);
+    }
+    let volume = ed.volume();
+    let geometry = &volume.geometry;
+    let table = geometry.inode_table_blocks();
+    let first = &volume.groups[0];
+    let before = volume.group_of(GroupNr::new(group.raw() - 1));
+    let start = geometry.group_first_block(group).raw();
+    let mut candidates = Vec::new();
+    if first.inode_table_ok {
+        let flex = geometry.flex_size().max(1);
+        let leader = geometry.group_first_block(GroupNr::new(group.raw() - group.raw() % flex)).raw();
+        let shift = leader - geometry.group_first_block(FIRST).raw();
+        let inside = u64_from_u32(group.raw() % flex);
+        candidates.push(first.desc.inode_table().raw() + shift + inside * table);
+    }
+    if before.inode_table_ok {
+        candidates.push(before.desc.inode_table().raw() + table);
+    }
+    // Behind two bitmaps, with or without superblock and descriptors before them.
+    candidates.push(start + 2);
+    candidates.extend(volume.backup_area(group).iter().map(|(block, count)| block.raw() + count + 2));
+    let possible =
+        candidates.into_iter().map(BlockNr::new).filter(|place| volume.contains_range(*place, table));
+    let rated: Vec<(i64, BlockNr)> = possible.map(|place| (rate(ed, group, place), place)).collect();
+    let best = rated.iter().map(|one| one.0).max()?;
+    // The first of the best; where none holds an inode the table is as good as made empty there.
+    rated.into_iter().find(|one| one.0 == best && best >= 0).map(|one| one.1)
+}
+
+/// The block in which the table with the root begins.
+fn find_first(ed: &Editor<'_, '_>) -> Option<BlockNr> {
+    let volume = ed.volume();
+    let bits = volume.geometry.block_bits();
+    let blocks = volume.geometry.blocks_count().raw();
+    let size = usize::from(volume.geometry.inode_size());
+    // Where an inode fills a block the root lies in the second one.
+    let skipped = u64_from_usize(size >> bits);
+    let slot_at = size - usize_from_u64(skipped << bits);
+    let at_once = (CHUNK >> bits).max(1);
+    let mut buffer = vec![0; usize_from_u64(at_once << bits)];
+    let mut candidates = Vec::new();
+    let mut first = volume.geometry.first_data_block().raw() + 1;
+    while first < blocks && candidates.len() < CANDIDATES_MAX {
+        let count = at_once.min(blocks - first);
+        let bytes = &mut buffer[..usize_from_u64(count << bits)];
+        if volume.device.read_at(first << bits, bytes).is_ok() {
+            for (block, bytes) in (first..).zip(bytes.chunks_exact(volume.block_size())) {
+                if bytes.get(slot_at..slot_at + size).is_some_and(|slot| is_root(ed, slot)) {
+                    candidates.push(BlockNr::new(block - skipped));
+                }
+            }
+        }
+        first += count;
+    }
+    let table = volume.geometry.inode_table_blocks();
+    let possible = candidates.into_iter().filter(|place| volume.contains_range(*place, table));
+    let rated: Vec<(i64, BlockNr)> = possible.map(|place| (rate(ed, FIRST, place), place)).collect();
+    let best = rated.iter().map(|one| one.0).max()?;
+    rated.into_iter().find(|one| one.0 == best).map(|one| one.1)
+}
+
+/// How much a run of blocks looks like the table of a group: inodes that are right at their places, less those that are
+/// wrong.
+fn rate(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> i64 {
+    let volume = ed.volume();
+    let geometry = &volume.geometry;
+    let (bits, size) = (geometry.block_bits(), usize::from(geometry.inode_size()));
+    let count = geometry.inodes_per_group().min(RATED_MAX);
+    let mut bytes = vec![0; usize_from_u32(count) * size];
+    if volume.device.read_at(place.raw() << bits, &mut bytes).is_err() {
+        return i64::MIN;
+    }
+    let slots = bytes.chunks_exact(size).enumerate();
+    let judged = slots.filter(|(_, slot)| slot.iter().any(|byte| *byte != 0)).map(|(index, slot)| {
+        let inode = geometry.inode_at(group, u32_from_usize(index));
+        if is_plausible(ed, inode, slot) { 1 } else { -1 }
+    });
+    judged.sum()
+}
+
+/// Whether a slot holds what could be an inode with this number.
+fn is_plausible(ed: &Editor<'_, '_>, inode: InodeNr, slot: &[u8]) -> bool {
+    let volume = ed.volume();
+    let slot = InodeSlot::new(slot);
+    if volume.checksums.inode_seed(inode, 0).is_some() {
+        return volume.checksums.verify_inode(inode, &slot).is_ok();
+    }
+    let raw = slot.raw();
+    if inode.raw() < volume.first_inode() && inode != InodeNr::ROOT {
+        return raw.i_mode.get() == 0 || raw.file_type() == Some(FileType::Regular);
+    }
+    let header = raw.i_block[..2] == extent::MAGIC.to_le_bytes();
+    let mapped = matches!(raw.file_type(), Some(FileType::Regular | FileType::Directory));
+    let fits = if raw.flags().contains(InodeFlags::EXTENTS) {
+        header
+    } else {
+        let blocks = volume.geometry.blocks_count().raw();
+        !mapped || raw.block_words().iter().all(|word| u64_from_u32(*word) < blocks)
+    };
+    raw.file_type().is_some() && (fits || raw.flags().contains(InodeFlags::INLINE_DATA))
+}
+
+/// Whether a slot is the root's: a directory in use, with a right checksum, whose first block names it.
+fn is_root(ed: &Editor<'_, '_>, slot: &[u8]) -> bool {
+    let volume = ed.volume();
+    let slot = InodeSlot::new(slot);
+    let raw = slot.raw();
+    if raw.file_type() != Some(FileType::Directory) || raw.i_links_count.get() < 2 {
+        return false;
+    }
+    if volume.checksums.verify_inode(InodeNr::ROOT, &slot).is_err() {
+        return false;
+    }
+    let map = super::maps::read(ed, InodeNr::ROOT, raw);
+    let inline = raw.flags().contains(InodeFlags::INLINE_DATA);
+    let block = map.runs.first().and_then(|run| volume.block(BlockNr::new(run.physical)).ok());
+    inline || block.is_some_and(|block| block[..4] == [2, 0, 0, 0] && block[8] == b'.')
+}
+
+/// The first run of blocks that is no metadata and in nobody's bitmap: for a table of which nothing is left.
+fn free_run(ed: &Editor<'_, '_>, count: u64) -> Option<BlockNr> {
+    let volume = ed.volume();
+    let blocks = volume.geometry.blocks_count().raw();
+    let mut at = volume.geometry.first_data_block().raw() + 1;
+    while at + count <= blocks {
+        let taken = (at..at + count).rev().find(|&block| {
+            crate::descriptors::touches(ed.scan.system, BlockNr::new(block), 1)
+                || is_marked(ed, BlockNr::new(block))
+        });
+        match taken {
+            Some(taken) => at = taken + 1,
+            None => return Some(BlockNr::new(at)),
+        }
+    }
+    None
+}
+
+fn is_marked(ed: &Editor<'_, '_>, block: BlockNr) -> bool {
+    let volume = ed.volume();
+    let (group, offset) = volume.geometry.locate(block);
+    let known = volume.group_of(group);
+    if !known.block_bitmap_ok {
+        return false;
+    }
+    let bitmap = volume.block(known.desc.block_bitmap()).unwrap_or_default();
+    bitmap.get(usize_from_u32(offset.raw() / 8)).is_some_and(|byte| byte >> (offset.raw() % 8) & 1 == 1)
+}
