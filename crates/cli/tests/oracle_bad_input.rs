@@ -175,7 +175,8 @@ fn two_processes_do_not_change_one_image() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let command = ["mkdir", image, "/dir"];
-    refused(&blockyard(&command), 8, "another process is writing to it", "mkdir");
+    let holder = format!("process {} is writing to it", first.id());
+    refused(&blockyard(&command), 8, &holder, "mkdir");
     drop(first.stdin.take());
     let first = first.wait_with_output().unwrap();
     assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::{BlockDevice, DeviceError, Result};
+use crate::{BlockDevice, DeviceError, DeviceId, Result};
 use blockyard_sync::{Mutex, rank};
 
 /// The kinds of operation that are counted.
@@ -239,5 +239,9 @@ impl<D: BlockDevice> BlockDevice for FaultyDevice<D> {
             Some(Effect::Nothing | Effect::Short(_)) => {}
         }
         Err(injected("flush", 0, self.below.size()))
+    }
+
+    fn identity(&self) -> DeviceId {
+        self.below.identity()
     }
 }

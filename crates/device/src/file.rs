@@ -1,7 +1,8 @@
 //! A device that is a file or a block device, or a part of one: positional reads and writes, hole punching, advisory lock.
 //!
 //! A writer holds an exclusive `flock` for its life, so two writers of ours never meet; on a block device it also
-//! asks the kernel for exclusive use, which fails while it is mounted. Readers take no lock.
+//! asks the kernel for exclusive use, which fails while it is mounted. What a loop device shows is never written: the kernel
+//! keeps what it has read of it. Readers take a shared lock when they want nobody to write meanwhile.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use rustix::fs::{FallocateFlags, FlockOperation};
 
-use crate::{BlockDevice, DeviceError, Result, check_range};
+use crate::{BlockDevice, DeviceError, PartitionTable, Result, check_range, in_use};
 
 /// Bytes that are read, or written as zeroes, at a time.
 const CHUNK: usize = 1 << 20;
@@ -42,9 +43,39 @@ impl FileDevice {
     /// Opens for reading and writing, with the exclusive lock.
     ///
     /// # Errors
-    /// [`DeviceError::Open`], also when another writer holds the lock or the block device is in use.
+    /// [`DeviceError::Open`], also when somebody holds the lock, the block device is in use, or a loop device shows the file.
     pub fn open(path: &Path) -> Result<Self> {
         Self::open_writable(path).map_err(|source| open_error(path, source))
+    }
+
+    /// A device over a file that the caller has opened: for writing too, with the exclusive lock, when it was opened so.
+    ///
+    /// # Errors
+    /// As [`FileDevice::open`].
+    pub fn from_file(file: File) -> Result<Self> {
+        use std::os::fd::AsRawFd;
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let path = std::fs::read_link(&link).unwrap_or_else(|_| link.into());
+        let flags = rustix::fs::fcntl_getfl(&file).map_err(|errno| open_error(&path, errno.into()))?;
+        let is_writable = flags & rustix::fs::OFlags::RWMODE == rustix::fs::OFlags::RDWR;
+        let opened = if is_writable { refuse_attached(&path).map(|()| file) } else { Ok(file) };
+        Self::finish_open(opened, &path, !is_writable).map_err(|source| open_error(&path, source))
+    }
+
+    /// Takes the shared lock of a reader: nobody writes while this device lives. A writer has a lock already.
+    ///
+    /// # Errors
+    /// [`DeviceError::Open`] when somebody writes to the file, or the kernel has it mounted so that it can change.
+    pub fn lock_for_reading(&self) -> Result<()> {
+        if !self.is_read_only {
+            return Ok(());
+        }
+        if let Some(mount) = in_use::kernel_mount(&self.path) {
+            let place = mount.place.map(|place| format!(" at {place}")).unwrap_or_default();
+            let why = format!("{} is mounted{place}", mount.device.display());
+            return Err(open_error(&self.path, busy(why)));
+        }
+        self.lock(FlockOperation::NonBlockingLockShared).map_err(|source| open_error(&self.path, source))
     }
 
     /// Makes a sparse file of `size` bytes, or empties and resizes one that is there; with the exclusive lock.
@@ -68,6 +99,7 @@ impl FileDevice {
                 return Self::open_writable(path);
             }
             refuse_other_kinds(path)?;
+            refuse_attached(path)?;
             let is_new = !path.exists();
             let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
             let mut device = Self::finish_open(opened, path, false)?;
@@ -103,6 +135,19 @@ impl FileDevice {
         Ok(self)
     }
 
+    /// The part that begins at byte `offset`: to the end of the partition that begins there, otherwise to the end of the file.
+    ///
+    /// # Errors
+    /// As [`FileDevice::window`]; those of reading the partition table.
+    pub fn part_at(self, offset: u64) -> Result<Self> {
+        if offset == 0 {
+            return Ok(self);
+        }
+        let table = PartitionTable::read(&self, self.sector_bytes())?;
+        let partition = table.as_ref().and_then(|table| table.beginning_at(offset));
+        self.window(offset, partition.map(|partition| partition.bytes))
+    }
+
     /// Bytes that a block device counts in; `None` for a file, which can be the image of any disk.
     #[must_use]
     pub fn sector_bytes(&self) -> Option<u64> {
@@ -111,6 +156,7 @@ impl FileDevice {
 
     fn open_writable(path: &Path) -> io::Result<Self> {
         refuse_other_kinds(path)?;
+        refuse_attached(path)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         if std::fs::metadata(path)?.file_type().is_block_device() {
@@ -120,20 +166,25 @@ impl FileDevice {
     }
 
     fn finish_open(opened: io::Result<File>, path: &Path, is_read_only: bool) -> io::Result<Self> {
-        let mut file = opened?;
+        let file = opened?;
         check_kind(file.metadata()?.file_type())?;
+        let mut device = Self { file, path: path.to_owned(), start: 0, size: 0, is_read_only };
         if !is_read_only {
-            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
-                if errno == rustix::io::Errno::WOULDBLOCK {
-                    io::Error::new(io::ErrorKind::ResourceBusy, "another process is writing to it")
-                } else {
-                    errno.into()
-                }
-            })?;
+            device.lock(FlockOperation::NonBlockingLockExclusive)?;
         }
         // The end of a block device is its size, as it is for a file.
-        let size = file.seek(SeekFrom::End(0))?;
-        Ok(Self { file, path: path.to_owned(), start: 0, size, is_read_only })
+        device.size = device.file.seek(SeekFrom::End(0))?;
+        Ok(device)
+    }
+
+    fn lock(&self, operation: FlockOperation) -> io::Result<()> {
+        rustix::fs::flock(&self.file, operation).map_err(|errno| {
+            if errno == rustix::io::Errno::WOULDBLOCK {
+                busy(in_use::lock_holder(&self.file))
+            } else {
+                errno.into()
+            }
+        })
     }
 
     /// The path it was opened by.
@@ -236,9 +287,7 @@ impl Drop for FileDevice {
     /// Gives the lock back at once: a child process that another thread is about to start holds a copy of the open file
     /// until it has replaced its image, and with it the lock.
     fn drop(&mut self) {
-        if !self.is_read_only {
-            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
-        }
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
@@ -360,6 +409,18 @@ fn refuse_other_kinds(path: &Path) -> io::Result<()> {
     std::fs::metadata(path).map_or(Ok(()), |data| check_kind(data.file_type()))
 }
 
+/// Refuses to write to a file that a loop device shows.
+fn refuse_attached(path: &Path) -> io::Result<()> {
+    match in_use::loop_device_of(path) {
+        Some(device) => Err(busy(format!("in use by {}; detach it first", device.display()))),
+        None => Ok(()),
+    }
+}
+
+fn busy(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, why)
+}
+
 fn check_kind(kind: FileType) -> io::Result<()> {
     if kind.is_file() || kind.is_block_device() {
         return Ok(());
@@ -391,6 +452,29 @@ mod tests {
         drop(device);
         FileDevice::open(&path).unwrap();
         drop(copy);
+    }
+
+    /// A writer is alone; readers that lock share, and keep a writer out.
+    #[test]
+    fn readers_that_lock_and_a_writer_exclude_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        let writer = FileDevice::create(&path, 4096).unwrap();
+        let reader = FileDevice::open_read_only(&path).unwrap();
+        let error = reader.lock_for_reading().unwrap_err();
+        assert!(error.is_busy() && error.to_string().contains("this process is writing to it"), "{error}");
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        assert!(FileDevice::from_file(file).unwrap_err().is_busy());
+        writer.lock_for_reading().unwrap();
+        drop(writer);
+        reader.lock_for_reading().unwrap();
+        FileDevice::from_file(std::fs::File::open(&path).unwrap()).unwrap().lock_for_reading().unwrap();
+        let error = FileDevice::open(&path).unwrap_err();
+        assert!(error.is_busy() && error.to_string().contains("this process is reading it"), "{error}");
+        drop(reader);
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let device = FileDevice::from_file(file).unwrap();
+        assert_eq!((device.path(), device.size(), device.is_read_only()), (path.as_path(), 4096, false));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::{FileDevice, PartitionTable, Result};
+use crate::{FileDevice, Result};
 
 /// What comes between the file and the number.
 const MARK: &[u8] = b"?offset=";
@@ -48,8 +48,13 @@ impl ImagePath {
 
     /// The whole of a file or device.
     pub fn whole(file: impl Into<PathBuf>) -> Self {
+        Self::at(file, 0)
+    }
+
+    /// What begins at a byte of a file or device.
+    pub fn at(file: impl Into<PathBuf>, offset: u64) -> Self {
         let file = file.into();
-        Self { given: file.clone(), file, offset: 0 }
+        Self { given: file.clone(), file, offset }
     }
 
     /// The file or device alone.
@@ -96,12 +101,7 @@ impl ImagePath {
     }
 
     fn narrow(&self, device: FileDevice) -> Result<FileDevice> {
-        if self.offset == 0 {
-            return Ok(device);
-        }
-        let table = PartitionTable::read(&device, device.sector_bytes())?;
-        let partition = table.as_ref().and_then(|table| table.beginning_at(self.offset));
-        device.window(self.offset, partition.map(|partition| partition.bytes))
+        device.part_at(self.offset)
     }
 }
 

@@ -14,9 +14,11 @@
 
 #![forbid(unsafe_code)]
 
+mod claim;
 mod faulty;
 mod file;
 mod image_path;
+pub mod in_use;
 mod memory;
 pub mod modelled;
 mod overlay;
@@ -29,6 +31,7 @@ mod stripe;
 use blockyard_disk::num::u64_from_usize;
 use std::path::PathBuf;
 
+pub use claim::{Claim, DeviceId};
 pub use faulty::{Effect, Fault, FaultyDevice, Operation, OperationCounts, When};
 pub use file::FileDevice;
 pub use image_path::{BadOffset, ImagePath};
@@ -82,6 +85,21 @@ pub enum DeviceError {
         /// First byte.
         offset: u64,
     },
+    /// Somebody else uses the device, and not both can.
+    #[error("the device is in use: {0}")]
+    Busy(&'static str),
+}
+
+impl DeviceError {
+    /// Whether somebody else uses what was to be opened.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Self::Busy(_) => true,
+            Self::Open { source, .. } => source.kind() == std::io::ErrorKind::ResourceBusy,
+            Self::OutOfRange { .. } | Self::Io { .. } | Self::ReadOnly { .. } => false,
+        }
+    }
 }
 
 /// Result of a device operation.
@@ -150,6 +168,12 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// [`DeviceError::Io`].
     fn flush(&self) -> Result<()>;
+
+    /// What tells this device from others: views that write to the device below have the identity of that one. The default is for
+    /// a device of its own.
+    fn identity(&self) -> DeviceId {
+        DeviceId::of(self)
+    }
 }
 
 /// Checks that a range lies on a device of `size` bytes.
@@ -196,6 +220,9 @@ macro_rules! forward_through_pointer {
             }
             fn flush(&self) -> Result<()> {
                 (**self).flush()
+            }
+            fn identity(&self) -> DeviceId {
+                (**self).identity()
             }
         }
     )*};

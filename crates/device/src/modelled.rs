@@ -27,7 +27,7 @@ use std::time::Duration;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_sync::{Mutex, rank};
 
-use crate::{BlockDevice, Result};
+use crate::{BlockDevice, DeviceId, Result};
 
 pub use driver::{Driver, Figures, replay};
 pub use ftl::{FlashOperation, Ftl, FtlShape};
@@ -208,6 +208,10 @@ impl<D: BlockDevice> BlockDevice for Modelled<D> {
         self.below.flush()?;
         self.tell(RequestKind::Flush, 0, 0);
         Ok(())
+    }
+
+    fn identity(&self) -> DeviceId {
+        self.below.identity()
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::{BlockDevice, Result};
+use crate::{BlockDevice, DeviceId, Result};
 use blockyard_sync::{Mutex, rank};
 
 mod crash;
@@ -156,6 +156,10 @@ impl<D: BlockDevice> BlockDevice for RecorderDevice<D> {
 
     fn flush(&self) -> Result<()> {
         self.record(Event::Flush, BlockDevice::flush)
+    }
+
+    fn identity(&self) -> DeviceId {
+        self.below.identity()
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use blockyard_device::{BadOffset, BlockDevice, FileDevice, ImagePath, PartitionTable};
+use blockyard_device::{BadOffset, BlockDevice, FileDevice, ImagePath, PartitionTable, in_use};
 use blockyard_disk::partition::Partition;
 use blockyard_disk::superblock;
 use blockyard_disk::{FileType, Inode};
@@ -224,8 +224,8 @@ pub(super) fn expect_file(inode: &Inode, path: &[u8]) -> Result<()> {
 /// Refuses a file that a loop device shows: what stands on it may be mounted. (Block devices are opened exclusively,
 /// which fails when they are mounted.)
 pub(super) fn refuse_in_use(image: &ImagePath) -> Result<()> {
-    match mounted::loops_of(image.file()).first().and_then(|folder| folder.file_name()) {
-        Some(device) => bail!("{}: in use by /dev/{}; detach it first", image.display(), device.display()),
+    match in_use::loop_device_of(image.file()) {
+        Some(device) => bail!("{}: in use by {}; detach it first", image.display(), device.display()),
         None => Ok(()),
     }
 }
