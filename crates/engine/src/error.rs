@@ -116,6 +116,7 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
+            Self::Device(error) if error.is_busy() => 16,
             Self::Device(_) | Self::LostData(_) => 5,
             Self::Corrupt(_) | Self::Orphan { .. } | Self::DamagedLog(_) => 117,
             Self::UnsupportedFeatures(_) | Self::Refused(_) | Self::Invalid(_) => 22,

@@ -9,6 +9,7 @@
 
 mod convert;
 mod direct;
+mod extents;
 mod fallocate;
 mod inline;
 mod limits;
@@ -27,6 +28,7 @@ mod write;
 mod write_back;
 mod writing;
 
+pub use extents::{FileExtent, Seek};
 pub use fallocate::Fallocate;
 pub(crate) use limits::{FREE_CREDITS, RUN_CREDITS};
 

@@ -27,12 +27,15 @@ use std::sync::Arc;
 
 /// A mounted image. All operations take `&self`, from any thread; see the crate's text for the order of locks.
 ///
-/// Close it with [`FileSystem::close`]; dropping it without leaves the image as after a crash.
+/// Close it with [`FileSystem::close`]. Dropping it does the same, with nobody to tell an error to but the log. An operation that
+/// panics makes it read-only: nothing of the unfinished transaction reaches the device.
 pub struct FileSystem {
     pub(crate) volume: Arc<Volume>,
     pub(crate) files: Arc<Files>,
     pub(crate) xattrs: Arc<Xattrs>,
     pub(crate) namespace: Namespace,
+    /// Closed, or given up: nothing is left to do.
+    has_ended: bool,
 }
 
 /// Sizes and counts of a file system, in the units of `statvfs`.

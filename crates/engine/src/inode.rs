@@ -21,6 +21,7 @@ use crate::directory::{DirNames, Known, NameCache};
 use crate::epoch::Epoch;
 use crate::features::NewFeatures;
 use crate::groups::Groups;
+use crate::inode_id::InodeId;
 use crate::requests::{Pages, Rules};
 use crate::txn::{Flushes, Handle, Transactions};
 use crate::{Error, OpContext, Result};
@@ -53,6 +54,7 @@ pub(crate) enum OrphanNote {
 /// An inode in memory, shared by everybody who uses it.
 pub(crate) struct Inode {
     number: InodeNr,
+    generation: u32,
     kind: FileType,
     /// The group that goals start from.
     group: GroupNr,
@@ -150,6 +152,11 @@ impl Inode {
         self.number
     }
 
+    /// What tells it from those that had its number before.
+    pub(crate) const fn id(&self) -> InodeId {
+        InodeId { number: self.number, generation: self.generation }
+    }
+
     /// Its type, which never changes.
     pub(crate) const fn kind(&self) -> FileType {
         self.kind
@@ -158,6 +165,15 @@ impl Inode {
     /// The group that goals start from.
     pub(crate) const fn group(&self) -> GroupNr {
         self.group
+    }
+
+    /// Counts an open reference. The caller holds the content lock, shared at least, of the inode, or of the directory where it has
+    /// a name that nobody can take away.
+    pub(crate) fn count_open(&self, write: bool) {
+        self.opens.fetch_add(1, Ordering::AcqRel);
+        if write {
+            self.writers.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// Shared use of the content.
@@ -324,6 +340,7 @@ impl Inode {
         Self {
             names: (kind == FileType::Directory).then(|| names.of(number)),
             number,
+            generation: core.slot.raw().i_generation.get(),
             kind,
             group,
             content: RwLock::new(rank::INODE, FileData::new(pages)),

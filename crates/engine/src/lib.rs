@@ -42,6 +42,7 @@ mod file;
 mod fs;
 mod groups;
 mod inode;
+mod inode_id;
 #[doc(hidden)]
 pub mod instruments;
 mod journal;
@@ -64,9 +65,11 @@ pub use context::OpContext;
 pub use directories::DirEntry;
 pub use error::{Error, OrphanDefect, Result};
 pub use file::Fallocate;
+pub use file::{FileExtent, Seek};
 #[doc(hidden)]
 pub use fs::Instrumented;
 pub use fs::{Attributes, FileSystem, SetAttributes, Statistics};
+pub use inode_id::{Found, InodeId, InodeRef};
 pub use namespace::RenameMode;
 pub use options::{DataMode, DataNotice, Events, JournalUse, OpenOptions, Recovery};
 pub use volume::NewInode;

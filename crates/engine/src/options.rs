@@ -46,6 +46,8 @@ pub enum DataMode {
 pub struct OpenOptions {
     /// Refuse changes and write nothing.
     pub read_only: bool,
+    /// With `read_only`: also when somebody writes to the device meanwhile; what is read then can contradict itself.
+    pub shared: bool,
     /// A journal that needs recovery.
     pub recovery: Recovery,
     /// Whether changes go through the journal.
@@ -122,6 +124,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         Self {
             read_only: false,
+            shared: false,
             recovery: Recovery::Replay,
             journal: JournalUse::Journaled,
             data: DataMode::Ordered,

@@ -58,6 +58,9 @@ pub(crate) struct Transactions<B: Backend = Native> {
     written: B::AtomicU32,
     /// The last transaction that is durable. Release when a commit ends pairs with the acquire of who asks.
     durable: B::AtomicU32,
+    /// An operation panicked inside its handle: what it changed must not be written. Release before its handle leaves the gate
+    /// pairs with the acquire of the commit that has closed it.
+    abandoned: B::AtomicBool,
     /// One commit at a time.
     pub(crate) turn: Turn<B>,
 }
@@ -85,8 +88,14 @@ impl<B: Backend> Transactions<B> {
             keeps_revokes: journal.keeps_promises(),
             written: B::AtomicU32::new(journal.first().raw().wrapping_sub(1)),
             durable: B::AtomicU32::new(journal.first().raw().wrapping_sub(1)),
+            abandoned: B::AtomicBool::new(false),
             turn: Turn::new(),
         }
+    }
+
+    /// Whether an operation ended midway, by a panic.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
     }
 
     /// The transaction and the epoch that new handles join. Acquire pairs with the release in [`Self::switch`].

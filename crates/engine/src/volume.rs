@@ -25,10 +25,10 @@ use crate::requests::Rules;
 use crate::space::Space;
 use crate::txn::{Flushes, Handle, Journal, Transactions};
 use crate::{Error, OpContext, Result};
-use blockyard_device::BlockDevice;
-use blockyard_disk::Geometry;
+use blockyard_device::{BlockDevice, Claim};
 use blockyard_disk::num::usize_from_u64;
 use blockyard_disk::superblock::Superblock;
+use blockyard_disk::{Geometry, Timestamp};
 use blockyard_sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use std::sync::Arc;
 use super_block::SuperBlock;
@@ -58,8 +58,25 @@ pub(crate) struct Volume {
     failure_noted: AtomicBool,
     /// An apply failed: nothing is written any more. Relaxed: a late reader writes into memory only.
     failed: AtomicBool,
+    /// Nobody else writes to the devices. Given back last.
+    _claims: Vec<Claim>,
     /// Inodes created by this instance. Relaxed: only the number matters.
     inodes_created: AtomicU64,
+}
+
+/// An operation that is going on.
+#[must_use = "it watches while it lives"]
+pub(crate) struct Operation<'a> {
+    volume: &'a Volume,
+    began_in_panic: bool,
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.began_in_panic {
+            self.volume.fail();
+        }
+    }
 }
 
 impl Volume {
@@ -80,7 +97,7 @@ impl Volume {
 
     /// See [`crate::FileSystem::has_failed`].
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
+        self.failed.load(Ordering::Relaxed) || self.txns.is_abandoned()
     }
 
     /// See [`crate::FileSystem::options`].
@@ -106,6 +123,16 @@ impl Volume {
     /// Whether a rule is to be broken.
     pub(crate) fn breaks(&self, rule: BrokenRule) -> bool {
         self.options.instruments.broken_rule == Some(rule)
+    }
+
+    /// Watches an operation: should it panic, the instance turns read-only.
+    pub(crate) fn watch(&self) -> Operation<'_> {
+        Operation { volume: self, began_in_panic: std::thread::panicking() }
+    }
+
+    /// The time of the last commit, for what is done when nobody tells the time.
+    pub(crate) fn last_known_time(&self) -> Timestamp {
+        Timestamp::from_seconds(self.started.load(Ordering::Relaxed).cast_signed())
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {

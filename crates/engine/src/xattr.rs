@@ -14,14 +14,14 @@ use crate::inode::{Inode, InodeCore};
 use crate::space::{Wanted, WantedFor};
 use crate::txn::Handle;
 use crate::volume::Volume;
-use crate::{Error, OpContext, Result};
+use crate::{Error, InodeRef, OpContext, Result};
 use blockyard_disk::inline_data::{XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::xattr::{
     Attribute, AttributeList, BlockHeader, Home, Value, acl_from_posix, acl_mode, acl_to_posix,
     acl_with_mode, has_magic, join_name, split_name,
 };
-use blockyard_disk::{BlockNr, Corruption, CorruptionKind, InodeNr};
+use blockyard_disk::{BlockNr, Corruption, CorruptionKind};
 pub(crate) use inheritance::Inherited;
 use std::sync::Arc;
 pub(crate) use values::ValueInodes;
@@ -97,7 +97,7 @@ impl Xattrs {
     }
 
     /// See [`crate::FileSystem::xattr`].
-    pub(crate) fn xattr(&self, inode: InodeNr, name: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn xattr(&self, inode: InodeRef, name: &[u8]) -> Result<Vec<u8>> {
         let (index, rest) = attribute_name(name)?;
         let inode = self.volume.inodes.inode(inode)?;
         let _shared = inode.read();
@@ -112,7 +112,7 @@ impl Xattrs {
     }
 
     /// See [`crate::FileSystem::xattr_names`].
-    pub(crate) fn xattr_names(&self, inode: InodeNr) -> Result<Vec<Vec<u8>>> {
+    pub(crate) fn xattr_names(&self, inode: InodeRef) -> Result<Vec<Vec<u8>>> {
         let inode = self.volume.inodes.inode(inode)?;
         let _shared = inode.read();
         let core = inode.core();
@@ -127,7 +127,7 @@ impl Xattrs {
     pub(crate) fn set_xattr(
         &self,
         ctx: &OpContext,
-        inode: InodeNr,
+        inode: InodeRef,
         name: &[u8],
         value: &[u8],
         mode: XattrMode,
@@ -160,7 +160,7 @@ impl Xattrs {
     fn set_xattr_in_inode(
         &self,
         ctx: &OpContext,
-        inode: InodeNr,
+        inode: InodeRef,
         (index, name): (u8, &[u8]),
         bytes: &[u8],
         mode: XattrMode,
@@ -184,7 +184,7 @@ impl Xattrs {
     }
 
     /// See [`crate::FileSystem::remove_xattr`].
-    pub(crate) fn remove_xattr(&self, ctx: &OpContext, inode: InodeNr, name: &[u8]) -> Result<()> {
+    pub(crate) fn remove_xattr(&self, ctx: &OpContext, inode: InodeRef, name: &[u8]) -> Result<()> {
         let (index, rest) = attribute_name(name)?;
         self.change_xattrs(ctx, inode, (index, rest), None, XattrMode::Replace)
     }
@@ -192,7 +192,7 @@ impl Xattrs {
     fn change_xattrs(
         &self,
         ctx: &OpContext,
-        inode: InodeNr,
+        inode: InodeRef,
         (index, name): (u8, &[u8]),
         new: Option<NewValue<'_>>,
         mode: XattrMode,

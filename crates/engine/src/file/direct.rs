@@ -18,8 +18,7 @@ use crate::inode::{Inode, InodeCore};
 use crate::mapping::ExtentStore;
 use crate::mapping::How;
 use crate::pool::Pool;
-use crate::{Error, OpContext, Result};
-use blockyard_disk::InodeNr;
+use crate::{Error, InodeRef, OpContext, Result};
 use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use std::ops::Range;
@@ -34,7 +33,7 @@ impl Files {
     pub(crate) fn write_direct(
         &self,
         ctx: &OpContext,
-        inode: InodeNr,
+        inode: InodeRef,
         offset: u64,
         bytes: &[u8],
     ) -> Result<usize> {

@@ -8,8 +8,7 @@ use crate::file::Files;
 use crate::file::LockedFile;
 use crate::mapping::How;
 use crate::pool::Pool;
-use crate::{Error, OpContext, Result};
-use blockyard_disk::InodeNr;
+use crate::{Error, InodeRef, OpContext, Result};
 use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
 use std::ops::Range;
@@ -56,7 +55,7 @@ impl Files {
     pub(crate) fn fallocate(
         &self,
         ctx: &OpContext,
-        inode: InodeNr,
+        inode: InodeRef,
         what: Fallocate,
         offset: u64,
         len: u64,

@@ -2,8 +2,7 @@
 
 use crate::file::Files;
 use crate::inode::{Inode, InodeCore};
-use crate::{Error, OpContext, Result};
-use blockyard_disk::InodeNr;
+use crate::{Error, InodeRef, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
 use smallvec::SmallVec;
@@ -46,7 +45,7 @@ impl Files {
     pub(crate) fn read(
         &self,
         _ctx: &OpContext,
-        inode: InodeNr,
+        inode: InodeRef,
         offset: u64,
         buf: &mut [u8],
     ) -> Result<usize> {
@@ -58,7 +57,7 @@ impl Files {
     pub(crate) fn read_direct(
         &self,
         ctx: &OpContext,
-        inode: InodeNr,
+        inode: InodeRef,
         offset: u64,
         buf: &mut [u8],
     ) -> Result<usize> {
@@ -78,7 +77,7 @@ impl Files {
         self.read_via(Via::Device, &inode, offset, buf)
     }
 
-    fn readable_file(&self, inode: InodeNr) -> Result<Arc<Inode>> {
+    pub(super) fn readable_file(&self, inode: InodeRef) -> Result<Arc<Inode>> {
         let inode = self.volume.inodes.inode(inode)?;
         match inode.kind() {
             FileType::Regular => Ok(inode),

@@ -9,10 +9,10 @@ use crate::file::LockedFile;
 use crate::inode::{Inode, InodeCore};
 use crate::pool::Pool;
 use crate::txn::Handle;
-use crate::{Error, OpContext, Result};
+use crate::{Error, InodeRef, OpContext, Result};
+use blockyard_disk::BlockNr;
 use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
-use blockyard_disk::{BlockNr, InodeNr};
 use blockyard_sync::Ordering;
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub(crate) enum Why {
 
 impl Files {
     /// See [`crate::FileSystem::truncate`].
-    pub(crate) fn truncate(&self, ctx: &OpContext, inode: InodeNr, size: u64) -> Result<()> {
+    pub(crate) fn truncate(&self, ctx: &OpContext, inode: InodeRef, size: u64) -> Result<()> {
         let inode = self.writable_file(inode)?;
         let mut data = inode.write();
         inode.core().check_alive(inode.number())?;

@@ -6,10 +6,10 @@ use crate::file::Files;
 use crate::file::LockedFile;
 use crate::inode::{Inode, InodeCore};
 use crate::instruments::BrokenRule;
-use crate::{Error, OpContext, Result};
+use crate::{Error, InodeRef, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u32_from_u64, u64_from_usize, usize_from_u64};
-use blockyard_disk::{Incompat, InodeNr, indirect};
+use blockyard_disk::{Incompat, indirect};
 use blockyard_sync::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -26,7 +26,7 @@ type Edges = SmallVec<[(u32, Box<[u8]>); 2]>;
 
 impl Files {
     /// See [`crate::FileSystem::write`].
-    pub(crate) fn write(&self, ctx: &OpContext, inode: InodeNr, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write(&self, ctx: &OpContext, inode: InodeRef, offset: u64, bytes: &[u8]) -> Result<()> {
         let inode = self.writable_file(inode)?;
         let mut data = inode.write();
         if inode.core().flags().contains(InodeFlags::APPEND) && offset != inode.core().size {
@@ -41,7 +41,7 @@ impl Files {
     pub(crate) fn write_some(
         &self,
         ctx: &OpContext,
-        inode: InodeNr,
+        inode: InodeRef,
         offset: u64,
         bytes: &[u8],
     ) -> Result<usize> {
@@ -79,7 +79,7 @@ impl Files {
     }
 
     /// See [`crate::FileSystem::append`].
-    pub(crate) fn append(&self, ctx: &OpContext, inode: InodeNr, bytes: &[u8]) -> Result<u64> {
+    pub(crate) fn append(&self, ctx: &OpContext, inode: InodeRef, bytes: &[u8]) -> Result<u64> {
         let inode = self.writable_file(inode)?;
         let mut data = inode.write();
         let offset = inode.core().size;
@@ -88,7 +88,7 @@ impl Files {
     }
 
     /// A regular file that may be changed.
-    pub(crate) fn writable_file(&self, inode: InodeNr) -> Result<Arc<Inode>> {
+    pub(crate) fn writable_file(&self, inode: InodeRef) -> Result<Arc<Inode>> {
         self.volume.check_writable()?;
         let inode = self.volume.inodes.inode(inode)?;
         match inode.kind() {

@@ -12,10 +12,10 @@ use crate::file::LockedFile;
 use crate::inode::Inode;
 use crate::mapping::ExtentStore;
 use crate::mapping::{How, Plan};
-use crate::{Error, OpContext, Result};
+use crate::{Error, InodeRef, OpContext, Result};
+use blockyard_disk::TxnId;
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::{low32, u64_from_usize};
-use blockyard_disk::{InodeNr, TxnId};
 use blockyard_sync::{AtomicU64, Ordering};
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,13 +36,13 @@ struct Target<'a> {
 
 impl Files {
     /// See [`crate::FileSystem::fsync`].
-    pub(crate) fn fsync(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
+    pub(crate) fn fsync(&self, ctx: &OpContext, inode: InodeRef) -> Result<()> {
         let inode = self.volume.inodes.inode(inode)?;
         self.make_durable(ctx, &inode, &inode.changed_in)
     }
 
     /// See [`crate::FileSystem::fdatasync`].
-    pub(crate) fn fdatasync(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
+    pub(crate) fn fdatasync(&self, ctx: &OpContext, inode: InodeRef) -> Result<()> {
         let inode = self.volume.inodes.inode(inode)?;
         self.make_durable(ctx, &inode, &inode.remapped_in)
     }
@@ -74,7 +74,7 @@ impl Files {
     }
 
     /// See [`crate::FileSystem::write_back_file`].
-    pub(crate) fn write_back_file(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
+    pub(crate) fn write_back_file(&self, ctx: &OpContext, inode: InodeRef) -> Result<()> {
         let inode = self.volume.inodes.inode(inode)?;
         let mut data = inode.write();
         self.locked(ctx, &inode, &mut data).write_back()

@@ -1,7 +1,7 @@
 //! `stat` and the changes that go with it.
 
 use super::FileSystem;
-use crate::{Error, OpContext, Result};
+use crate::{Error, InodeRef, OpContext, Result};
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::{InodeNr, Timestamp};
@@ -67,7 +67,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
-    pub fn attributes(&self, inode: InodeNr) -> Result<Attributes> {
+    pub fn attributes(&self, inode: impl Into<InodeRef>) -> Result<Attributes> {
+        let _operation = self.volume.watch();
         let inode = self.volume.inodes.inode(inode)?;
         let data = inode.read();
         let delayed = blockyard_disk::num::u64_from_usize(data.reserved_len())
@@ -111,7 +112,13 @@ impl FileSystem {
     /// [`Error::Invalid`] for nanoseconds of a second or more; [`Error::NotPermitted`] for immutable and append-only files;
     /// [`Error::NoSpace`] for permissions where the access control list lies in an inode of its own; as
     /// [`FileSystem::attributes`].
-    pub fn set_attributes(&self, ctx: &OpContext, inode: InodeNr, changes: &SetAttributes) -> Result<()> {
+    pub fn set_attributes(
+        &self,
+        ctx: &OpContext,
+        inode: impl Into<InodeRef>,
+        changes: &SetAttributes,
+    ) -> Result<()> {
+        let _operation = self.volume.watch();
         if [changes.accessed, changes.modified].into_iter().flatten().any(|time| time.nanoseconds >= SECOND) {
             return Err(Error::Invalid("nanoseconds of a second or more"));
         }
@@ -154,7 +161,8 @@ impl FileSystem {
     /// # Errors
     /// [`Error::NotSupported`] for what is neither a file nor a directory (the kernel takes an immutable symbolic link
     /// for damaged), and for flags of directories on files. As [`FileSystem::attributes`].
-    pub fn set_flags(&self, ctx: &OpContext, inode: InodeNr, flags: u32) -> Result<()> {
+    pub fn set_flags(&self, ctx: &OpContext, inode: impl Into<InodeRef>, flags: u32) -> Result<()> {
+        let _operation = self.volume.watch();
         let settable = InodeFlags::SECRM
             | InodeFlags::UNRM
             | InodeFlags::SYNC

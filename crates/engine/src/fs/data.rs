@@ -1,7 +1,6 @@
 //! The content of files: reading, writing, and which blocks they have.
 
-use crate::{Fallocate, FileSystem, OpContext, Result};
-use blockyard_disk::InodeNr;
+use crate::{Fallocate, FileExtent, FileSystem, InodeRef, OpContext, Result, Seek};
 
 impl FileSystem {
     /// Reads at byte `offset` into `buf`; gives the number of bytes, less than asked only at the end of the file. Waits for no
@@ -9,8 +8,15 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::IsDirectory`], [`Error::StaleInode`], [`Error::Corrupt`], [`Error::Device`].
-    pub fn read(&self, ctx: &OpContext, inode: InodeNr, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.files.read(ctx, inode, offset, buf)
+    pub fn read(
+        &self,
+        ctx: &OpContext,
+        inode: impl Into<InodeRef>,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        let _operation = self.volume.watch();
+        self.files.read(ctx, inode.into(), offset, buf)
     }
 
     /// Reads at byte `offset` from the device at once, after what waits of the range was written. Offset and length are whole
@@ -18,8 +24,15 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::read`]; [`Error::Invalid`] for parts of blocks; those of writing back.
-    pub fn read_direct(&self, ctx: &OpContext, inode: InodeNr, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.files.read_direct(ctx, inode, offset, buf)
+    pub fn read_direct(
+        &self,
+        ctx: &OpContext,
+        inode: impl Into<InodeRef>,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        let _operation = self.volume.watch();
+        self.files.read_direct(ctx, inode.into(), offset, buf)
     }
 
     /// Writes all of `bytes` at byte `offset`, past the end too; a gap reads as zeroes. The data is durable after
@@ -29,8 +42,15 @@ impl FileSystem {
     /// [`Error::NoSpace`], before anything changed unless the data fits and its mapping does not, or others take the space of
     /// a write in pieces meanwhile; [`Error::FileTooLarge`], [`Error::NotPermitted`],
     /// [`Error::IsDirectory`], [`Error::ReadOnly`], and those of reading.
-    pub fn write(&self, ctx: &OpContext, inode: InodeNr, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.files.write(ctx, inode, offset, bytes)
+    pub fn write(
+        &self,
+        ctx: &OpContext,
+        inode: impl Into<InodeRef>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.files.write(ctx, inode.into(), offset, bytes)
     }
 
     /// As [`FileSystem::write`], but of what does not fit as a whole the beginning is written that does; gives the
@@ -38,16 +58,24 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::write`]; [`Error::NoSpace`] when nothing fits.
-    pub fn write_some(&self, ctx: &OpContext, inode: InodeNr, offset: u64, bytes: &[u8]) -> Result<usize> {
-        self.files.write_some(ctx, inode, offset, bytes)
+    pub fn write_some(
+        &self,
+        ctx: &OpContext,
+        inode: impl Into<InodeRef>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize> {
+        let _operation = self.volume.watch();
+        self.files.write_some(ctx, inode.into(), offset, bytes)
     }
 
     /// Writes all of `bytes` at the end of the file; gives the offset where they went.
     ///
     /// # Errors
     /// As [`FileSystem::write`].
-    pub fn append(&self, ctx: &OpContext, inode: InodeNr, bytes: &[u8]) -> Result<u64> {
-        self.files.append(ctx, inode, bytes)
+    pub fn append(&self, ctx: &OpContext, inode: impl Into<InodeRef>, bytes: &[u8]) -> Result<u64> {
+        let _operation = self.volume.watch();
+        self.files.append(ctx, inode.into(), bytes)
     }
 
     /// Writes at byte `offset` to the device at once; gives the number of bytes that went when space ran out. Offset and
@@ -57,16 +85,24 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::write_some`]; [`Error::Invalid`] for parts of blocks.
-    pub fn write_direct(&self, ctx: &OpContext, inode: InodeNr, offset: u64, bytes: &[u8]) -> Result<usize> {
-        self.files.write_direct(ctx, inode, offset, bytes)
+    pub fn write_direct(
+        &self,
+        ctx: &OpContext,
+        inode: impl Into<InodeRef>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<usize> {
+        let _operation = self.volume.watch();
+        self.files.write_direct(ctx, inode.into(), offset, bytes)
     }
 
     /// Sets a file's size. What is cut off is freed; what is added reads as zeroes.
     ///
     /// # Errors
     /// As [`FileSystem::write`].
-    pub fn truncate(&self, ctx: &OpContext, inode: InodeNr, size: u64) -> Result<()> {
-        self.files.truncate(ctx, inode, size)
+    pub fn truncate(&self, ctx: &OpContext, inode: impl Into<InodeRef>, size: u64) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.files.truncate(ctx, inode.into(), size)
     }
 
     /// Changes the allocation of `len` bytes at byte `offset`.
@@ -77,11 +113,32 @@ impl FileSystem {
     pub fn fallocate(
         &self,
         ctx: &OpContext,
-        inode: InodeNr,
+        inode: impl Into<InodeRef>,
         what: Fallocate,
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        self.files.fallocate(ctx, inode, what, offset, len)
+        let _operation = self.volume.watch();
+        self.files.fallocate(ctx, inode.into(), what, offset, len)
+    }
+
+    /// Where the bytes of a file lie, from byte `from` on and at most `most` pieces, in ascending order; holes are left out. What
+    /// waits for write-back is shown where its old place is, if it has one.
+    ///
+    /// # Errors
+    /// As [`FileSystem::read`].
+    pub fn extents(&self, inode: impl Into<InodeRef>, from: u64, most: usize) -> Result<Vec<FileExtent>> {
+        let _operation = self.volume.watch();
+        self.files.extents(inode.into(), from, most)
+    }
+
+    /// The first byte at or after `offset` that is data, or that is in a hole; `None` when there is none before the end of the
+    /// file. The end counts as a hole. Allocated blocks that were never written are holes.
+    ///
+    /// # Errors
+    /// As [`FileSystem::read`].
+    pub fn seek(&self, inode: impl Into<InodeRef>, offset: u64, what: Seek) -> Result<Option<u64>> {
+        let _operation = self.volume.watch();
+        self.files.seek(inode.into(), offset, what)
     }
 }

@@ -1,7 +1,7 @@
 //! What makes changes durable: syncing, committing, closing.
 
-use crate::{Error, FileSystem, OpContext, Result};
-use blockyard_disk::InodeNr;
+use crate::{Error, FileSystem, InodeRef, OpContext, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl FileSystem {
     /// Writes all dirty data and metadata, and waits until it is durable.
@@ -9,6 +9,7 @@ impl FileSystem {
     /// # Errors
     /// Of the device. [`Error::ReadOnly`] on an instance that failed.
     pub fn sync(&self, ctx: &OpContext) -> Result<()> {
+        let _operation = self.volume.watch();
         if self.volume.is_opened_read_only() {
             return Ok(());
         }
@@ -22,7 +23,13 @@ impl FileSystem {
     /// # Errors
     /// Of the device; [`Error::ReadOnly`] for an instance that failed. The image is then as after a crash. Data that can
     /// not be written is an error, too, but everything else is written and the image is clean.
-    pub fn close(self, ctx: &OpContext) -> Result<()> {
+    pub fn close(mut self, ctx: &OpContext) -> Result<()> {
+        self.has_ended = true;
+        self.end(ctx)
+    }
+
+    fn end(&self, ctx: &OpContext) -> Result<()> {
+        let _operation = self.volume.watch();
         if self.volume.is_opened_read_only() {
             return Ok(());
         }
@@ -44,24 +51,27 @@ impl FileSystem {
     /// # Errors
     /// [`crate::Error::Device`], [`crate::Error::ReadOnly`]; [`crate::Error::LostData`] once, when data of this file
     /// could not be written since the last call. Space was reserved when the data was written.
-    pub fn fsync(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
-        self.files.fsync(ctx, inode)
+    pub fn fsync(&self, ctx: &OpContext, inode: impl Into<InodeRef>) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.files.fsync(ctx, inode.into())
     }
 
     /// As [`FileSystem::fsync`], without what is not needed to find the content again: times and modes may be older.
     ///
     /// # Errors
     /// As [`FileSystem::fsync`].
-    pub fn fdatasync(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
-        self.files.fdatasync(ctx, inode)
+    pub fn fdatasync(&self, ctx: &OpContext, inode: impl Into<InodeRef>) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.files.fdatasync(ctx, inode.into())
     }
 
     /// Writes a file's dirty data and maps it, without waiting for a commit: what the timer of a mount does.
     ///
     /// # Errors
     /// As [`FileSystem::fsync`].
-    pub fn write_back_file(&self, ctx: &OpContext, inode: InodeNr) -> Result<()> {
-        self.files.write_back_file(ctx, inode)
+    pub fn write_back_file(&self, ctx: &OpContext, inode: impl Into<InodeRef>) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.files.write_back_file(ctx, inode.into())
     }
 
     /// Writes the dirty data of all files, in the order in which it became dirty. What one file can not have written
@@ -70,6 +80,7 @@ impl FileSystem {
     /// # Errors
     /// The first one; as [`FileSystem::fsync`].
     pub fn write_back_all(&self, ctx: &OpContext) -> Result<()> {
+        let _operation = self.volume.watch();
         self.files.write_back_all(ctx)
     }
 
@@ -80,6 +91,7 @@ impl FileSystem {
     /// # Errors
     /// That of the device, when too much waits all the same.
     pub fn write_back_excess(&self, ctx: &OpContext) -> Result<()> {
+        let _operation = self.volume.watch();
         self.files.write_back_excess(ctx)
     }
 
@@ -91,6 +103,7 @@ impl FileSystem {
     /// # Errors
     /// As [`FileSystem::write_back_all`] and [`FileSystem::sync`].
     pub fn tick(&self, ctx: &OpContext) -> Result<()> {
+        let _operation = self.volume.watch();
         self.files.tick(ctx)
     }
 
@@ -99,6 +112,7 @@ impl FileSystem {
     /// # Errors
     /// As [`FileSystem::sync`].
     pub fn commit(&self, ctx: &OpContext) -> Result<()> {
+        let _operation = self.volume.watch();
         self.volume.commit(ctx)
     }
 
@@ -106,5 +120,21 @@ impl FileSystem {
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.volume.commits()
+    }
+}
+
+impl Drop for FileSystem {
+    /// Closes it, as nobody has. The time is that of the last commit.
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        let ctx = OpContext::root_at(self.volume.last_known_time());
+        // Not a second panic while the thread unwinds: that would end the process.
+        match catch_unwind(AssertUnwindSafe(|| self.end(&ctx))) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "a file system was dropped, and could not be closed"),
+            Err(_) => tracing::error!("a file system was dropped, and closing it panicked"),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Names: looking them up, making and removing them, and open references to what they name.
 
-use crate::{DirEntry, FileSystem, NewInode, OpContext, RenameMode, Result};
+use crate::{DirEntry, FileSystem, Found, InodeId, InodeRef, NewInode, OpContext, RenameMode, Result};
 use blockyard_disk::InodeNr;
 
 impl FileSystem {
@@ -8,8 +8,29 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NameTooLong`], corruption, device.
-    pub fn lookup(&self, parent: InodeNr, name: &[u8]) -> Result<InodeNr> {
-        self.namespace.lookup(parent, name)
+    pub fn lookup(&self, parent: impl Into<InodeRef>, name: &[u8]) -> Result<InodeNr> {
+        let _operation = self.volume.watch();
+        self.namespace.lookup(parent.into(), name)
+    }
+
+    /// As [`FileSystem::lookup`]; gives the identity of the inode, which no later user of its number has, and its type.
+    ///
+    /// # Errors
+    /// As [`FileSystem::lookup`].
+    pub fn find(&self, parent: impl Into<InodeRef>, name: &[u8]) -> Result<Found> {
+        let _operation = self.volume.watch();
+        self.namespace.find(parent.into(), name)
+    }
+
+    /// The identity of the inode that has a number now, and its type.
+    ///
+    /// # Errors
+    /// [`Error::StaleInode`] when none has; corruption, device.
+    pub fn identify(&self, inode: impl Into<InodeRef>) -> Result<Found> {
+        let _operation = self.volume.watch();
+        let inode = self.volume.inodes.inode(inode)?;
+        inode.core().check_alive(inode.number())?;
+        Ok(Found { inode: inode.id(), kind: inode.kind() })
     }
 
     /// Calls `visit` with the entries of a directory from the position `from` (0 is the start) until it gives false.
@@ -17,8 +38,14 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::lookup`].
-    pub fn read_dir(&self, dir: InodeNr, from: u64, visit: impl FnMut(DirEntry) -> bool) -> Result<()> {
-        self.namespace.read_dir(dir, from, visit)
+    pub fn read_dir(
+        &self,
+        dir: impl Into<InodeRef>,
+        from: u64,
+        visit: impl FnMut(DirEntry) -> bool,
+    ) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.namespace.read_dir(dir.into(), from, visit)
     }
 
     /// Makes an inode with a name: a file, a directory, a pipe, a socket or a device.
@@ -26,8 +53,31 @@ impl FileSystem {
     /// # Errors
     /// [`Error::Exists`], [`Error::NoSpace`], [`Error::NoInodes`], [`Error::TooManyLinks`], [`Error::NameTooLong`],
     /// [`Error::NotDirectory`], [`Error::NotPermitted`], [`Error::ReadOnly`], corruption, device. Nothing has changed then.
-    pub fn create(&self, ctx: &OpContext, parent: InodeNr, name: &[u8], new: &NewInode) -> Result<InodeNr> {
-        self.namespace.create(ctx, parent, name, new)
+    pub fn create(
+        &self,
+        ctx: &OpContext,
+        parent: impl Into<InodeRef>,
+        name: &[u8],
+        new: &NewInode,
+    ) -> Result<InodeNr> {
+        let _operation = self.volume.watch();
+        self.namespace.create(ctx, parent.into(), name, new)
+    }
+
+    /// As [`FileSystem::create`], with an open reference from the start, for writing when it is a regular file: nobody can delete
+    /// the new inode before its maker has it open. It ends with [`FileSystem::release_inode`].
+    ///
+    /// # Errors
+    /// As [`FileSystem::create`].
+    pub fn create_open(
+        &self,
+        ctx: &OpContext,
+        parent: impl Into<InodeRef>,
+        name: &[u8],
+        new: &NewInode,
+    ) -> Result<InodeId> {
+        let _operation = self.volume.watch();
+        self.namespace.create_open(ctx, parent.into(), name, new)
     }
 
     /// Makes a regular file without a name, placed as if it were made in `parent`, and opens it for writing: it goes
@@ -35,8 +85,14 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::create`].
-    pub fn create_unnamed(&self, ctx: &OpContext, parent: InodeNr, permissions: u16) -> Result<InodeNr> {
-        self.namespace.create_unnamed(ctx, parent, permissions)
+    pub fn create_unnamed(
+        &self,
+        ctx: &OpContext,
+        parent: impl Into<InodeRef>,
+        permissions: u16,
+    ) -> Result<InodeNr> {
+        let _operation = self.volume.watch();
+        self.namespace.create_unnamed(ctx, parent.into(), permissions)
     }
 
     /// Makes a symbolic link.
@@ -44,8 +100,30 @@ impl FileSystem {
     /// # Errors
     /// [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one above 4,095 bytes or a block, and as
     /// [`FileSystem::create`].
-    pub fn symlink(&self, ctx: &OpContext, parent: InodeNr, name: &[u8], target: &[u8]) -> Result<InodeNr> {
-        self.namespace.symlink(ctx, parent, name, target)
+    pub fn symlink(
+        &self,
+        ctx: &OpContext,
+        parent: impl Into<InodeRef>,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<InodeNr> {
+        let _operation = self.volume.watch();
+        Ok(self.namespace.symlink(ctx, parent.into(), name, target)?.number)
+    }
+
+    /// As [`FileSystem::symlink`]; gives the identity of the link.
+    ///
+    /// # Errors
+    /// As [`FileSystem::symlink`].
+    pub fn symlink_id(
+        &self,
+        ctx: &OpContext,
+        parent: impl Into<InodeRef>,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<InodeId> {
+        let _operation = self.volume.watch();
+        self.namespace.symlink(ctx, parent.into(), name, target)
     }
 
     /// Gives an inode one more name.
@@ -53,24 +131,33 @@ impl FileSystem {
     /// # Errors
     /// [`Error::Exists`], [`Error::TooManyLinks`]; [`Error::NotPermitted`] for directories, immutable and append-only
     /// files; [`Error::NotFound`] for an inode without a name; as [`FileSystem::create`].
-    pub fn link(&self, ctx: &OpContext, inode: InodeNr, parent: InodeNr, name: &[u8]) -> Result<()> {
-        self.namespace.link(ctx, inode, parent, name)
+    pub fn link(
+        &self,
+        ctx: &OpContext,
+        inode: impl Into<InodeRef>,
+        parent: impl Into<InodeRef>,
+        name: &[u8],
+    ) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.namespace.link(ctx, inode.into(), parent.into(), name)
     }
 
     /// Removes the name of anything but a directory; the inode goes with its last name and reference.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`], and as [`FileSystem::create`].
-    pub fn unlink(&self, ctx: &OpContext, parent: InodeNr, name: &[u8]) -> Result<()> {
-        self.namespace.unlink(ctx, parent, name)
+    pub fn unlink(&self, ctx: &OpContext, parent: impl Into<InodeRef>, name: &[u8]) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.namespace.unlink(ctx, parent.into(), name)
     }
 
     /// Removes an empty directory.
     ///
     /// # Errors
     /// [`Error::NotEmpty`], [`Error::NotDirectory`], and as [`FileSystem::unlink`].
-    pub fn rmdir(&self, ctx: &OpContext, parent: InodeNr, name: &[u8]) -> Result<()> {
-        self.namespace.rmdir(ctx, parent, name)
+    pub fn rmdir(&self, ctx: &OpContext, parent: impl Into<InodeRef>, name: &[u8]) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.namespace.rmdir(ctx, parent.into(), name)
     }
 
     /// Renames `name` in `from` to `new_name` in `to`. Two names of one inode are left as they are.
@@ -85,34 +172,38 @@ impl FileSystem {
     pub fn rename(
         &self,
         ctx: &OpContext,
-        from: (InodeNr, &[u8]),
-        to: (InodeNr, &[u8]),
+        from: (impl Into<InodeRef>, &[u8]),
+        to: (impl Into<InodeRef>, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
-        self.namespace.rename(ctx, from, to, mode)
+        let _operation = self.volume.watch();
+        self.namespace.rename(ctx, (from.0.into(), from.1), (to.0.into(), to.1), mode)
     }
 
     /// The target of a symbolic link.
     ///
     /// # Errors
     /// [`Error::Invalid`] for anything else; corruption, device.
-    pub fn read_link(&self, inode: InodeNr) -> Result<Vec<u8>> {
-        self.namespace.read_link(inode)
+    pub fn read_link(&self, inode: impl Into<InodeRef>) -> Result<Vec<u8>> {
+        let _operation = self.volume.watch();
+        self.namespace.read_link(inode.into())
     }
 
     /// Notes an open reference: the inode's content stays until it is released, whatever happens to its names.
     ///
     /// # Errors
     /// As [`FileSystem::attributes`].
-    pub fn open_inode(&self, inode: InodeNr, write: bool) -> Result<()> {
-        self.namespace.open_inode(inode, write)
+    pub fn open_inode(&self, inode: impl Into<InodeRef>, write: bool) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.namespace.open_inode(inode.into(), write)
     }
 
     /// Ends an open reference; `write` as it was opened.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an inode that is not open so. Of deleting the inode, when this was its last reference.
-    pub fn release_inode(&self, ctx: &OpContext, inode: InodeNr, write: bool) -> Result<()> {
-        self.namespace.release_inode(ctx, inode, write)
+    pub fn release_inode(&self, ctx: &OpContext, inode: impl Into<InodeRef>, write: bool) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.namespace.release_inode(ctx, inode.into(), write)
     }
 }

@@ -61,6 +61,6 @@ impl FileSystem {
         let xattrs = Arc::new(Xattrs::new(&volume, &files));
         let directories = Directories::new(&volume, &mapping, &files);
         let namespace = Namespace::new(&volume, &mapping, &files, directories, &xattrs);
-        Self { volume, files, xattrs, namespace }
+        Self { volume, files, xattrs, namespace, has_ended: false }
     }
 }

@@ -1,7 +1,6 @@
 //! Extended attributes.
 
-use crate::{FileSystem, OpContext, Result, XattrMode};
-use blockyard_disk::InodeNr;
+use crate::{FileSystem, InodeRef, OpContext, Result, XattrMode};
 
 impl FileSystem {
     /// The value of an attribute; `name` with its prefix (`user.x`). Access control lists in their portable form.
@@ -9,16 +8,18 @@ impl FileSystem {
     /// # Errors
     /// [`Error::NoAttribute`], [`Error::NotSupported`] for an unknown prefix, [`Error::Range`] for a name of no byte or more than
     /// 255 with its prefix, corruption, device.
-    pub fn xattr(&self, inode: InodeNr, name: &[u8]) -> Result<Vec<u8>> {
-        self.xattrs.xattr(inode, name)
+    pub fn xattr(&self, inode: impl Into<InodeRef>, name: &[u8]) -> Result<Vec<u8>> {
+        let _operation = self.volume.watch();
+        self.xattrs.xattr(inode.into(), name)
     }
 
     /// The names of all attributes, with their prefixes.
     ///
     /// # Errors
     /// As [`FileSystem::xattr`].
-    pub fn xattr_names(&self, inode: InodeNr) -> Result<Vec<Vec<u8>>> {
-        self.xattrs.xattr_names(inode)
+    pub fn xattr_names(&self, inode: impl Into<InodeRef>) -> Result<Vec<Vec<u8>>> {
+        let _operation = self.volume.watch();
+        self.xattrs.xattr_names(inode.into())
     }
 
     /// Sets an attribute. With an access control list the permissions of the mode change.
@@ -30,19 +31,21 @@ impl FileSystem {
     pub fn set_xattr(
         &self,
         ctx: &OpContext,
-        inode: InodeNr,
+        inode: impl Into<InodeRef>,
         name: &[u8],
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.xattrs.set_xattr(ctx, inode, name, value, mode)
+        let _operation = self.volume.watch();
+        self.xattrs.set_xattr(ctx, inode.into(), name, value, mode)
     }
 
     /// Removes an attribute.
     ///
     /// # Errors
     /// [`Error::NoAttribute`], and as [`FileSystem::set_xattr`].
-    pub fn remove_xattr(&self, ctx: &OpContext, inode: InodeNr, name: &[u8]) -> Result<()> {
-        self.xattrs.remove_xattr(ctx, inode, name)
+    pub fn remove_xattr(&self, ctx: &OpContext, inode: impl Into<InodeRef>, name: &[u8]) -> Result<()> {
+        let _operation = self.volume.watch();
+        self.xattrs.remove_xattr(ctx, inode.into(), name)
     }
 }

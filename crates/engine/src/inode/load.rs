@@ -3,7 +3,7 @@
 use super::{Encoding, Inode, InodeCore, Inodes, SlotBytes};
 use crate::cache::{BlockKind, Buffer};
 use crate::txn::Handle;
-use crate::{Error, Result};
+use crate::{Error, InodeRef, Result};
 use blockyard_disk::inode::{Inode as VerifiedInode, InodeSlot};
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, InodeNr};
@@ -14,12 +14,18 @@ impl Inodes {
     /// An inode in use.
     ///
     /// # Errors
-    /// [`Error::StaleInode`] for numbers out of range, free or reserved ones without content; corruption.
-    pub(crate) fn inode(&self, number: InodeNr) -> Result<Arc<Inode>> {
+    /// [`Error::StaleInode`] for numbers out of range, free or reserved ones without content, and for those that another inode has
+    /// than is meant; corruption.
+    pub(crate) fn inode(&self, wanted: impl Into<InodeRef>) -> Result<Arc<Inode>> {
+        let InodeRef { number, generation } = wanted.into();
         if number.raw() == 0 || number.raw() > self.sb.geometry().inodes_count() {
             return Err(Error::StaleInode(number));
         }
-        self.table.get(number, || self.load_inode(number))
+        let inode = self.table.get(number, || self.load_inode(number))?;
+        if generation.is_some_and(|generation| generation != inode.id().generation) {
+            return Err(Error::StaleInode(number));
+        }
+        Ok(inode)
     }
 
     fn load_inode(&self, number: InodeNr) -> Result<Inode> {

@@ -6,9 +6,9 @@
 use super::rules::check_new_name;
 use crate::inode::{Inode, InodeCore};
 use crate::namespace::Namespace;
-use crate::{Error, OpContext, Result};
+use crate::{Error, InodeRef, OpContext, Result};
+use blockyard_disk::RoCompat;
 use blockyard_disk::inode::{FileType, InodeFlags};
-use blockyard_disk::{InodeNr, RoCompat};
 use std::sync::Arc;
 
 /// Most links of an inode.
@@ -90,7 +90,7 @@ impl Namespace {
     }
 
     /// See [`crate::FileSystem::link`].
-    pub(crate) fn link(&self, ctx: &OpContext, inode: InodeNr, parent: InodeNr, name: &[u8]) -> Result<()> {
+    pub(crate) fn link(&self, ctx: &OpContext, inode: InodeRef, parent: InodeRef, name: &[u8]) -> Result<()> {
         check_new_name(name)?;
         let inode = self.volume.inodes.inode(inode)?;
         let parent = self.directory(parent)?;

@@ -10,45 +10,75 @@ use crate::inode::Inode;
 use crate::namespace::Namespace;
 use crate::volume::NewInode;
 use crate::xattr::Inherited;
-use crate::{Error, OpContext, Result};
+use crate::{Error, Found, InodeId, InodeRef, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_sync::Ordering;
 use std::sync::Arc;
+
+/// What is to be made.
+#[derive(Clone, Copy)]
+pub(super) struct New<'a> {
+    pub(super) inode: &'a NewInode,
+    /// Of a symbolic link.
+    pub(super) target: Option<&'a [u8]>,
+    /// The open reference that it begins with.
+    pub(super) open: Option<Open>,
+}
+
+/// An open reference.
+#[derive(Clone, Copy)]
+pub(super) struct Open {
+    pub(super) write: bool,
+}
 
 /// Metadata blocks that creating or removing a name may change.
 const CREDITS: usize = 40;
 
 impl Namespace {
     /// See [`crate::FileSystem::lookup`].
-    pub(crate) fn lookup(&self, parent: InodeNr, name: &[u8]) -> Result<InodeNr> {
+    pub(crate) fn lookup(&self, parent: InodeRef, name: &[u8]) -> Result<InodeNr> {
         check_name(name)?;
         let parent = self.directory(parent)?;
         let _shared = parent.read();
+        self.number_of(&parent, name)
+    }
+
+    /// The inode number behind a name; the caller holds the directory's content.
+    fn number_of(&self, parent: &Arc<Inode>, name: &[u8]) -> Result<InodeNr> {
         match name {
             b"." => return Ok(parent.number()),
             b".." => {
-                return self
-                    .directories
-                    .in_directory(&parent, &parent.core(), |directory| directory.parent());
+                return self.directories.in_directory(parent, &parent.core(), |directory| directory.parent());
             }
             _ => {}
         }
         // What is known spares the inode's lock.
         if let Some(known) = parent.known(name).answer() {
             debug_assert!(
-                self.directories.is_in_blocks(&parent, &parent.core(), name, known),
+                self.directories.is_in_blocks(parent, &parent.core(), name, known),
                 "names in memory and in blocks differ"
             );
             return known.ok_or(Error::NotFound);
         }
-        self.directories.find_name(&parent, &parent.core(), name)?.ok_or(Error::NotFound)
+        self.directories.find_name(parent, &parent.core(), name)?.ok_or(Error::NotFound)
+    }
+
+    /// See [`crate::FileSystem::find`].
+    pub(crate) fn find(&self, parent: InodeRef, name: &[u8]) -> Result<Found> {
+        check_name(name)?;
+        let parent = self.directory(parent)?;
+        let _shared = parent.read();
+        let number = self.number_of(&parent, name)?;
+        // The name stays while the directory's content is held, and with it the inode. Only what `..` names can be gone.
+        let inode = self.volume.inodes.inode(number)?;
+        Ok(Found { inode: inode.id(), kind: inode.kind() })
     }
 
     /// See [`crate::FileSystem::read_dir`].
     pub(crate) fn read_dir(
         &self,
-        dir: InodeNr,
+        dir: InodeRef,
         from: u64,
         mut visit: impl FnMut(DirEntry) -> bool,
     ) -> Result<()> {
@@ -62,34 +92,56 @@ impl Namespace {
     pub(crate) fn create(
         &self,
         ctx: &OpContext,
-        parent: InodeNr,
+        parent: InodeRef,
         name: &[u8],
         new: &NewInode,
     ) -> Result<InodeNr> {
         if new.kind == FileType::Symlink {
             return Err(Error::Invalid("a symbolic link needs a target"));
         }
-        self.create_with(ctx, parent, name, new, None)
+        Ok(self.create_with(ctx, parent, name, New { inode: new, target: None, open: None })?.number)
+    }
+
+    /// See [`crate::FileSystem::create_open`].
+    pub(crate) fn create_open(
+        &self,
+        ctx: &OpContext,
+        parent: InodeRef,
+        name: &[u8],
+        new: &NewInode,
+    ) -> Result<InodeId> {
+        if new.kind == FileType::Symlink {
+            return Err(Error::Invalid("a symbolic link needs a target"));
+        }
+        let write = new.kind == FileType::Regular;
+        self.create_with(ctx, parent, name, New { inode: new, target: None, open: Some(Open { write }) })
     }
 
     /// [`Self::create`], and the target of a symbolic link.
     pub(super) fn create_with(
         &self,
         ctx: &OpContext,
-        parent: InodeNr,
+        parent: InodeRef,
         name: &[u8],
-        new: &NewInode,
-        target: Option<&[u8]>,
-    ) -> Result<InodeNr> {
+        new: New<'_>,
+    ) -> Result<InodeId> {
         check_new_name(name)?;
         let parent = self.directory(parent)?;
         let _alone = parent.write();
-        let inherited = self.xattrs.inherit(ctx, &parent, new)?;
-        let made = self.create_in(ctx, &parent, name, &inherited, target);
-        if made.is_err() {
-            self.xattrs.abandon_inherited(ctx, &inherited)?;
+        let inherited = self.xattrs.inherit(ctx, &parent, new.inode)?;
+        match self.create_in(ctx, &parent, name, &inherited, new.target) {
+            Ok(inode) => {
+                // Nobody can take the name away while the directory's content is held.
+                if let Some(Open { write }) = new.open {
+                    inode.count_open(write);
+                }
+                Ok(inode.id())
+            }
+            Err(error) => {
+                self.xattrs.abandon_inherited(ctx, &inherited)?;
+                Err(error)
+            }
         }
-        made
     }
 
     /// [`Self::create_with`] in one transaction. The caller holds the parent's content.
@@ -100,7 +152,7 @@ impl Namespace {
         name: &[u8],
         inherited: &Inherited,
         target: Option<&[u8]>,
-    ) -> Result<InodeNr> {
+    ) -> Result<Arc<Inode>> {
         let new = inherited.new_inode();
         let handle = self.volume.begin(ctx, CREDITS + inherited.credits())?;
         self.volume.inodes.encode_waiting(&handle);
@@ -123,7 +175,7 @@ impl Namespace {
         }
         dir.slot.set_modified(ctx.now);
         dir.slot.set_changed(ctx.now);
-        Ok(inode.number())
+        Ok(inode)
     }
 
     fn fill_and_enter(
@@ -166,16 +218,16 @@ impl Namespace {
     }
 
     /// See [`crate::FileSystem::unlink`].
-    pub(crate) fn unlink(&self, ctx: &OpContext, parent: InodeNr, name: &[u8]) -> Result<()> {
+    pub(crate) fn unlink(&self, ctx: &OpContext, parent: InodeRef, name: &[u8]) -> Result<()> {
         self.remove_name(ctx, parent, name, false)
     }
 
     /// See [`crate::FileSystem::rmdir`].
-    pub(crate) fn rmdir(&self, ctx: &OpContext, parent: InodeNr, name: &[u8]) -> Result<()> {
+    pub(crate) fn rmdir(&self, ctx: &OpContext, parent: InodeRef, name: &[u8]) -> Result<()> {
         self.remove_name(ctx, parent, name, true)
     }
 
-    fn remove_name(&self, ctx: &OpContext, parent: InodeNr, name: &[u8], directory: bool) -> Result<()> {
+    fn remove_name(&self, ctx: &OpContext, parent: InodeRef, name: &[u8], directory: bool) -> Result<()> {
         check_new_name(name)?;
         let parent = self.directory(parent)?;
         let child = {
@@ -229,19 +281,16 @@ impl Namespace {
     }
 
     /// See [`crate::FileSystem::open_inode`].
-    pub(crate) fn open_inode(&self, inode: InodeNr, write: bool) -> Result<()> {
+    pub(crate) fn open_inode(&self, inode: InodeRef, write: bool) -> Result<()> {
         let inode = self.volume.inodes.inode(inode)?;
         let _shared = inode.read();
         inode.core().check_alive(inode.number())?;
-        inode.opens.fetch_add(1, Ordering::AcqRel);
-        if write {
-            inode.writers.fetch_add(1, Ordering::AcqRel);
-        }
+        inode.count_open(write);
         Ok(())
     }
 
     /// See [`crate::FileSystem::release_inode`].
-    pub(crate) fn release_inode(&self, ctx: &OpContext, inode: InodeNr, write: bool) -> Result<()> {
+    pub(crate) fn release_inode(&self, ctx: &OpContext, inode: InodeRef, write: bool) -> Result<()> {
         let inode = self.volume.inodes.inode(inode)?;
         let counts = [Some(&inode.opens), write.then_some(&inode.writers)];
         if counts.into_iter().flatten().any(|count| count.load(Ordering::Acquire) == 0) {
@@ -261,7 +310,7 @@ impl Namespace {
         if last && inode.core().links() == 0 { self.xattrs.delete_if_unused(ctx, &inode) } else { Ok(()) }
     }
 
-    pub(super) fn directory(&self, inode: InodeNr) -> Result<Arc<Inode>> {
+    pub(super) fn directory(&self, inode: impl Into<InodeRef>) -> Result<Arc<Inode>> {
         let inode = self.volume.inodes.inode(inode)?;
         if inode.kind() == FileType::Directory { Ok(inode) } else { Err(Error::NotDirectory) }
     }

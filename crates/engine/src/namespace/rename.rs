@@ -11,7 +11,7 @@ use crate::directory::Directory;
 use crate::inode::{Inode, InodeCore};
 use crate::namespace::Namespace;
 use crate::txn::Handle;
-use crate::{Error, OpContext, Result};
+use crate::{Error, InodeRef, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use std::collections::HashSet;
@@ -43,8 +43,8 @@ impl Namespace {
     pub(crate) fn rename(
         &self,
         ctx: &OpContext,
-        from: (InodeNr, &[u8]),
-        to: (InodeNr, &[u8]),
+        from: (InodeRef, &[u8]),
+        to: (InodeRef, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
         check_new_name(from.1)?;
@@ -54,10 +54,11 @@ impl Namespace {
         if mode == RenameMode::Replace {
             self.write_back_source(ctx, &old_parent, from.1, &new_parent, to.1)?;
         }
-        let _serial = (from.0 != to.0).then(|| self.renames.lock());
+        let _serial = (old_parent.number() != new_parent.number()).then(|| self.renames.lock());
         let victim = {
-            let _first = if from.0 <= to.0 { old_parent.write() } else { new_parent.write() };
-            let _second = match from.0.cmp(&to.0) {
+            let order = old_parent.number().cmp(&new_parent.number());
+            let _first = if order.is_le() { old_parent.write() } else { new_parent.write() };
+            let _second = match order {
                 std::cmp::Ordering::Less => Some(new_parent.write()),
                 std::cmp::Ordering::Equal => None,
                 std::cmp::Ordering::Greater => Some(old_parent.write()),
@@ -112,10 +113,17 @@ impl Namespace {
             self.directories.find_name(parent, &core, name)
         };
         let (Some(source), Some(_)) = (find(old, old_name)?, find(new, new_name)?) else { return Ok(()) };
-        if self.volume.inodes.inode(source)?.kind() == FileType::Regular {
-            self.files.write_back_file(ctx, source)
-        } else {
-            Ok(())
+        let written = match self.volume.inodes.inode(source) {
+            Ok(source) if source.kind() == FileType::Regular => {
+                self.files.write_back_file(ctx, source.id().into())
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        match written {
+            // Somebody has removed the name meanwhile; what comes now finds that, under the locks.
+            Err(Error::StaleInode(_)) => Ok(()),
+            other => other,
         }
     }
 
@@ -134,7 +142,11 @@ impl Namespace {
             if at == InodeNr::ROOT {
                 return Ok(());
             }
-            let directory = self.directory(at)?;
+            let directory = self.directory(at).map_err(|error| match error {
+                // `into` was removed, and what it was in as well.
+                Error::StaleInode(_) => Error::NotFound,
+                other => other,
+            })?;
             let core = directory.core();
             at = self.directories.in_directory(&directory, &core, |directory| directory.parent())?;
         }

@@ -1,14 +1,15 @@
 //! Symbolic links: short targets in the inode, longer ones in one block of metadata.
 
+use super::operations::New;
 use crate::cache::BlockKind;
 use crate::inode::{Inode, InodeCore};
 use crate::namespace::Namespace;
 use crate::txn::Handle;
 use crate::volume::NewInode;
-use crate::{Error, OpContext, Result};
+use crate::{Error, InodeId, InodeRef, OpContext, Result};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
-use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat, InodeNr};
+use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat};
 use std::sync::Arc;
 
 /// Bytes of `i_block`: a target must leave one for the final NUL.
@@ -21,10 +22,10 @@ impl Namespace {
     pub(crate) fn symlink(
         &self,
         ctx: &OpContext,
-        parent: InodeNr,
+        parent: InodeRef,
         name: &[u8],
         target: &[u8],
-    ) -> Result<InodeNr> {
+    ) -> Result<InodeId> {
         if target.is_empty() {
             return Err(Error::NotFound);
         }
@@ -35,7 +36,7 @@ impl Namespace {
             return Err(Error::Invalid("a symbolic link's target has no NUL"));
         }
         let new = NewInode { kind: FileType::Symlink, permissions: 0o777, device: None };
-        self.create_with(ctx, parent, name, &new, Some(target))
+        self.create_with(ctx, parent, name, New { inode: &new, target: Some(target), open: None })
     }
 
     /// Stores the target of a new link.
@@ -75,7 +76,7 @@ impl Namespace {
     }
 
     /// See [`crate::FileSystem::read_link`].
-    pub(crate) fn read_link(&self, inode: InodeNr) -> Result<Vec<u8>> {
+    pub(crate) fn read_link(&self, inode: InodeRef) -> Result<Vec<u8>> {
         let inode = self.volume.inodes.inode(inode)?;
         if inode.kind() != FileType::Symlink {
             return Err(Error::Invalid("not a symbolic link"));

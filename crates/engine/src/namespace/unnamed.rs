@@ -4,7 +4,7 @@ use crate::inode::Inode;
 use crate::namespace::Namespace;
 use crate::volume::NewInode;
 use crate::xattr::Inherited;
-use crate::{OpContext, Result};
+use crate::{InodeRef, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
 use blockyard_sync::Ordering;
@@ -18,7 +18,7 @@ impl Namespace {
     pub(crate) fn create_unnamed(
         &self,
         ctx: &OpContext,
-        parent: InodeNr,
+        parent: InodeRef,
         permissions: u16,
     ) -> Result<InodeNr> {
         let parent = self.directory(parent)?;

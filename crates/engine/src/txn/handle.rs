@@ -7,7 +7,7 @@ use crate::epoch::Epoch;
 use crate::pool::Pool;
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::{BlockNr, TxnId};
-use blockyard_sync::{Backend, CpuSlot, Native};
+use blockyard_sync::{Atomic, Backend, CpuSlot, Native, Ordering};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -28,6 +28,8 @@ pub(crate) struct Handle<'a, B: Backend = Native> {
     used: Cell<u64>,
     revokes: Cell<u64>,
     pool: Cell<Pool>,
+    /// The thread was unwinding when the handle began: what the handle does then is whole.
+    began_in_panic: bool,
 }
 
 impl<'a, B: Backend> Handle<'a, B> {
@@ -58,6 +60,7 @@ impl<'a, B: Backend> Handle<'a, B> {
             used: Cell::new(0),
             revokes: Cell::new(0),
             pool: Cell::new(Pool::Ordinary),
+            began_in_panic: std::thread::panicking(),
         };
         Some((handle, entries))
     }
@@ -156,6 +159,9 @@ impl<'a, B: Backend> Handle<'a, B> {
 
 impl<B: Backend> Drop for Handle<'_, B> {
     fn drop(&mut self) {
+        if std::thread::panicking() && !self.began_in_panic {
+            self.transactions.abandoned.store(true, Ordering::Release);
+        }
         debug_assert_eq!(
             self.transactions.now(),
             (self.tid, self.epoch),

@@ -70,6 +70,8 @@ impl Volume {
     ) -> Result<()> {
         self.check_writable()?;
         let closed = self.close_gate(durable)?;
+        // An operation may have panicked while this waited for it.
+        self.check_writable()?;
         self.started.store(ctx.now.seconds.cast_unsigned(), Ordering::Relaxed);
         if durable && !self.has_changes() {
             // Handles that changed nothing left their credits with their CPU slots: who came here for credits gets them.

@@ -15,7 +15,7 @@ use crate::requests::Rules;
 use crate::space::Space;
 use crate::txn::{Flushes, Journal, NullJournal, Transactions};
 use crate::{Error, OpContext, Result};
-use blockyard_device::BlockDevice;
+use blockyard_device::{BlockDevice, Claim};
 use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock, Superblock};
 use blockyard_disk::{Compat, FeatureSet, Incompat, RoCompat};
@@ -36,6 +36,7 @@ impl Volume {
         if !read_only {
             refuse_unwritable(&sb, external.is_some())?;
         }
+        let claims = claim(&[Some(&device), external.as_ref()], read_only, &options)?;
         let device = recovered(device, external.as_ref(), &sb, read_only, options.recovery)?;
         // Replay may have brought another superblock home.
         let (raw, sb) = read_superblock(&*device)?;
@@ -84,6 +85,7 @@ impl Volume {
             failed: AtomicBool::new(false),
             failure_noted: AtomicBool::new(false),
             flushes,
+            _claims: claims,
             inodes_created: AtomicU64::new(0),
             device,
             sb,
@@ -104,6 +106,20 @@ impl Volume {
         let device = Arc::clone(&self.device);
         self.super_block.get_mut().write_opened(&*device, ctx.now, journaled)
     }
+}
+
+/// The right to use devices: alone, or beside readers. Who reads what another may be writing asked for it.
+fn claim(
+    devices: &[Option<&Arc<dyn BlockDevice>>],
+    read_only: bool,
+    options: &OpenOptions,
+) -> Result<Vec<Claim>> {
+    let devices = devices.iter().flatten();
+    if read_only {
+        let alone = devices.filter(|_| !options.shared);
+        return Ok(alone.map(|device| Claim::read(device)).collect::<std::result::Result<_, _>>()?);
+    }
+    Ok(devices.map(|device| Claim::write(device)).collect::<std::result::Result<_, _>>()?)
 }
 
 /// The file system's blocks as the last commit left them: what is in the log only hides what lies at home.
