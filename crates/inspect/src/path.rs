@@ -4,6 +4,7 @@
 //! puts its target's components in front, at most [`SYMLINKS_MAX`] times. This is the one walk of paths: it goes over
 //! whatever is a [`Tree`], so that a reader and a file system that is open for changing understand the same.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use blockyard_disk::FileType;
@@ -47,6 +48,20 @@ pub trait Tree {
 
     /// The error of a path that means a directory where there is none.
     fn not_directory(&self) -> Self::Error;
+
+    /// Whether an error of [`Self::look_up`] says that there is no such name, and nothing else is wrong.
+    fn is_missing(&self, error: &Self::Error) -> bool;
+}
+
+/// Where a path leads, also when its last name is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located<N> {
+    /// The directory of the last name.
+    pub directory: N,
+    /// The last name, which may be that of a link's target; empty for the root.
+    pub name: Vec<u8>,
+    /// What it names, if it names anything.
+    pub node: Option<N>,
 }
 
 /// What happens to a symbolic link at the end of a path.
@@ -72,6 +87,21 @@ pub fn resolve<T: Tree>(tree: &T, path: &[u8], last: LastLink) -> Result<T::Node
     Ok(found)
 }
 
+/// As [`resolve`], also where the last name of the path, or of the links that it leads through, is missing: somebody may want to
+/// make it there.
+///
+/// # Errors
+/// Those of the tree, but for that.
+pub fn locate<T: Tree>(tree: &T, path: &[u8], last: LastLink) -> Result<Located<T::Node>, T::Error> {
+    let means_directory = names_directory(path);
+    let last = if means_directory { LastLink::Follow } else { last };
+    let found = descend(tree, components(path), last, T::is_missing)?;
+    match &found.node {
+        Some(node) if means_directory && tree.kind(node)? != FileType::Directory => Err(tree.not_directory()),
+        _ => Ok(found),
+    }
+}
+
 /// What components name, one below the other, from the root.
 ///
 /// # Errors
@@ -81,13 +111,32 @@ pub fn walk<'p, T: Tree>(
     names: impl Iterator<Item = &'p [u8]>,
     last: LastLink,
 ) -> Result<T::Node, T::Error> {
-    let mut left: VecDeque<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+    let found = descend(tree, names, last, |_, _| false)?;
+    Ok(found.node.expect("a name that is missing is an error here"))
+}
+
+/// The walk. `may_miss` says of which errors of the last look-up the answer is a place without a node.
+fn descend<'p, T: Tree>(
+    tree: &T,
+    names: impl Iterator<Item = &'p [u8]>,
+    last: LastLink,
+    may_miss: impl Fn(&T, &T::Error) -> bool,
+) -> Result<Located<T::Node>, T::Error> {
+    let mut left: VecDeque<Cow<'p, [u8]>> = names.map(Cow::Borrowed).collect();
     let mut at = tree.root()?;
     let mut links = 0;
     while let Some(name) = left.pop_front() {
-        let next = tree.look_up(&at, &name)?;
+        let next = match tree.look_up(&at, &name) {
+            Err(error) if left.is_empty() && may_miss(tree, &error) => {
+                return Ok(Located { directory: at, name: name.into_owned(), node: None });
+            }
+            found => found?,
+        };
         let is_kept = left.is_empty() && last == LastLink::Keep;
         if is_kept || tree.kind(&next)? != FileType::Symlink {
+            if left.is_empty() {
+                return Ok(Located { directory: at, name: name.into_owned(), node: Some(next) });
+            }
             at = next;
             continue;
         }
@@ -100,10 +149,10 @@ pub fn walk<'p, T: Tree>(
             at = tree.root()?;
         }
         for component in components(&target).rev() {
-            left.push_front(component.to_vec());
+            left.push_front(Cow::Owned(component.to_vec()));
         }
     }
-    Ok(at)
+    Ok(Located { directory: tree.root()?, name: Vec::new(), node: Some(at) })
 }
 
 /// The parts of a path that name something.
@@ -206,6 +255,10 @@ mod tests {
         fn not_directory(&self) -> &'static str {
             "not a directory"
         }
+
+        fn is_missing(&self, error: &&'static str) -> bool {
+            *error == "missing"
+        }
     }
 
     #[test]
@@ -241,6 +294,34 @@ mod tests {
         ] {
             assert_eq!(follow(path), Err(error), "{path}");
         }
+    }
+
+    /// Where something is to be made: behind a link that leads nowhere, in the directory that it leads to.
+    #[test]
+    fn places_are_found_where_nothing_is_yet() {
+        let tree = Paths(BTreeMap::from([
+            ("/a/b/file", None),
+            ("/a/away", Some("b/new")),
+            ("/lost", Some("none/new")),
+            ("/top", Some("/")),
+        ]));
+        let place = |path: &str, last| {
+            let found = locate(&tree, path.as_bytes(), last)?;
+            Ok((found.directory, String::from_utf8(found.name).unwrap(), found.node))
+        };
+        let at = |directory: &str, name: &str, node: Option<&str>| {
+            Ok::<_, &str>((directory.to_owned(), name.to_owned(), node.map(str::to_owned)))
+        };
+        assert_eq!(place("/a/b/new", LastLink::Follow), at("/a/b", "new", None));
+        assert_eq!(place("/a/b/file", LastLink::Follow), at("/a/b", "file", Some("/a/b/file")));
+        assert_eq!(place("/a/away", LastLink::Follow), at("/a/b", "new", None));
+        assert_eq!(place("/a/away", LastLink::Keep), at("/a", "away", Some("/a/away")));
+        assert_eq!(place("/", LastLink::Keep), at("", "", Some("")));
+        assert_eq!(place("/top", LastLink::Follow), at("", "", Some("")));
+        assert_eq!(place("/a/new/", LastLink::Keep), at("/a", "new", None));
+        assert_eq!(place("/lost", LastLink::Follow), Err("missing"));
+        assert_eq!(place("/none/new", LastLink::Follow), Err("missing"));
+        assert_eq!(place("/a/b/file/", LastLink::Follow), Err("not a directory"));
     }
 
     /// As on Linux, forty links are passed and the next is one too many.

@@ -48,7 +48,9 @@ macro_rules! ranks {
 }
 
 ranks! {
-    /// State of an instance: mounting, freezing, turning read-only.
+    /// Where the next read or write of an open file begins.
+    FILE_POSITION = 90;
+    /// State of an instance: whether it is open. Held shared by every operation of the library's users.
     INSTANCE = 100;
     /// Directory renames of one instance.
     RENAME = 200;

@@ -297,6 +297,10 @@ impl Tree for Walk<'_> {
     fn not_directory(&self) -> Error {
         Error::NotDirectory
     }
+
+    fn is_missing(&self, error: &Error) -> bool {
+        matches!(error, Error::NotFound)
+    }
 }
 
 /// What is to get a name.

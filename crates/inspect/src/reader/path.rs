@@ -60,4 +60,8 @@ impl Tree for Walk<'_> {
     fn not_directory(&self) -> Error {
         Error::NotDirectory(self.shown())
     }
+
+    fn is_missing(&self, error: &Error) -> bool {
+        matches!(error, Error::NotFound(_))
+    }
 }

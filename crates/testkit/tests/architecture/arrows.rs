@@ -19,8 +19,10 @@ pub(crate) fn dependencies(manifest: &str) -> BTreeSet<String> {
     let lines = manifest.lines().map(str::trim).skip_while(|line| *line != "[dependencies]").skip(1);
     lines
         .take_while(|line| !line.starts_with('['))
-        .filter_map(|line| line.strip_prefix("blockyard-"))
-        .map(|rest| rest.split(['.', ' ', '=']).next().unwrap().to_owned())
+        .map(|line| line.split(['.', ' ', '=']).next().unwrap())
+        // The library is called as the whole.
+        .filter_map(|name| if name == "blockyard" { Some(name) } else { name.strip_prefix("blockyard-") })
+        .map(str::to_owned)
         .collect()
 }
 
@@ -58,9 +60,9 @@ mod tests {
     #[test]
     fn manifests_are_read_up_to_the_next_section() {
         let manifest = "[package]\nname = \"blockyard-x\"\n[dependencies]\nblockyard-disk.workspace = true\n\
-                        blockyard-sync = { workspace = true }\nserde.workspace = true\n\n[dev-dependencies]\n\
-                        blockyard-testkit.workspace = true\n";
-        assert_eq!(dependencies(manifest), set(&["disk", "sync"]));
+                        blockyard-sync = { workspace = true }\nblockyard.workspace = true\nserde.workspace = true\n\n\
+                        [dev-dependencies]\nblockyard-testkit.workspace = true\n";
+        assert_eq!(dependencies(manifest), set(&["blockyard", "disk", "sync"]));
         assert_eq!(dependencies("[dev-dependencies]\nblockyard-testkit.workspace = true\n"), set(&[]));
     }
 

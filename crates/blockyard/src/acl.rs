@@ -1,0 +1,181 @@
+//! Access control lists of POSIX, in the form that `system.posix_acl_*` attributes have.
+
+/// The version of the form.
+const VERSION: u32 = 2;
+/// The id of an entry that has none.
+const NO_ID: u32 = u32::MAX;
+
+/// Which list of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AclKind {
+    /// Who may do what with the file.
+    Access,
+    /// What a directory gives to what is made in it.
+    Default,
+}
+
+impl AclKind {
+    /// The attribute that holds it.
+    pub(crate) const fn attribute(self) -> &'static str {
+        match self {
+            Self::Access => "system.posix_acl_access",
+            Self::Default => "system.posix_acl_default",
+        }
+    }
+}
+
+/// Whom an entry is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// The owner.
+    Owner,
+    /// A user.
+    User(u32),
+    /// The owning group.
+    OwningGroup,
+    /// A group.
+    Group(u32),
+    /// The most that users, groups and the owning group get.
+    Mask,
+    /// Everybody else.
+    Others,
+}
+
+impl Subject {
+    const fn to_tag(self) -> (u16, u32) {
+        match self {
+            Self::Owner => (0x01, NO_ID),
+            Self::User(id) => (0x02, id),
+            Self::OwningGroup => (0x04, NO_ID),
+            Self::Group(id) => (0x08, id),
+            Self::Mask => (0x10, NO_ID),
+            Self::Others => (0x20, NO_ID),
+        }
+    }
+
+    const fn from_tag(tag: u16, id: u32) -> Option<Self> {
+        Some(match tag {
+            0x01 => Self::Owner,
+            0x02 => Self::User(id),
+            0x04 => Self::OwningGroup,
+            0x08 => Self::Group(id),
+            0x10 => Self::Mask,
+            0x20 => Self::Others,
+            _ => return None,
+        })
+    }
+}
+
+/// What somebody may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AclEntry {
+    /// Who.
+    pub subject: Subject,
+    /// 4 to read, 2 to write, 1 to execute, or a sum of them.
+    pub permissions: u16,
+}
+
+/// An access control list: entries in the order of their subjects.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Acl(Vec<AclEntry>);
+
+impl Acl {
+    /// The list that says what the permissions of a mode say.
+    #[must_use]
+    pub fn of_mode(mode: u16) -> Self {
+        let entry = |subject, shift: u16| AclEntry { subject, permissions: (mode >> shift) & 7 };
+        Self(vec![entry(Subject::Owner, 6), entry(Subject::OwningGroup, 3), entry(Subject::Others, 0)])
+    }
+
+    /// The entries.
+    #[must_use]
+    pub fn entries(&self) -> &[AclEntry] {
+        &self.0
+    }
+
+    /// Enters what somebody may do, in place of what was said of them. A user or group brings a mask, which then lets through
+    /// what any entry that it limits grants.
+    pub fn grant(&mut self, entry: AclEntry) {
+        self.put(entry);
+        if matches!(entry.subject, Subject::User(_) | Subject::Group(_)) {
+            let limited = self.0.iter().filter(|entry| {
+                matches!(entry.subject, Subject::User(_) | Subject::OwningGroup | Subject::Group(_))
+            });
+            let permissions = limited.fold(0, |all, entry| all | entry.permissions);
+            self.put(AclEntry { subject: Subject::Mask, permissions });
+        }
+    }
+
+    fn put(&mut self, entry: AclEntry) {
+        match self.0.binary_search_by_key(&entry.subject, |entry| entry.subject) {
+            Ok(at) => self.0[at] = entry,
+            Err(at) => self.0.insert(at, entry),
+        }
+    }
+
+    /// The list of an attribute's value.
+    #[must_use]
+    pub fn parse(value: &[u8]) -> Option<Self> {
+        let (version, entries) = value.split_first_chunk()?;
+        if u32::from_le_bytes(*version) != VERSION || entries.len() % 8 != 0 {
+            return None;
+        }
+        let entry = |bytes: &[u8]| {
+            let tag = u16::from_le_bytes([bytes[0], bytes[1]]);
+            let permissions = u16::from_le_bytes([bytes[2], bytes[3]]);
+            let id = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+            Some(AclEntry { subject: Subject::from_tag(tag, id)?, permissions })
+        };
+        entries.chunks_exact(8).map(entry).collect::<Option<_>>().map(Self)
+    }
+
+    /// The value of an attribute.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut value = VERSION.to_le_bytes().to_vec();
+        for AclEntry { subject, permissions } in &self.0 {
+            let (tag, id) = subject.to_tag();
+            value.extend(tag.to_le_bytes());
+            value.extend(permissions.to_le_bytes());
+            value.extend(id.to_le_bytes());
+        }
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Acl, AclEntry, Subject};
+
+    #[test]
+    fn lists_keep_their_order_and_come_back() {
+        let mut list = Acl::of_mode(0o751);
+        list.grant(AclEntry { subject: Subject::Group(7), permissions: 2 });
+        list.grant(AclEntry { subject: Subject::User(9), permissions: 4 });
+        list.grant(AclEntry { subject: Subject::User(9), permissions: 0 });
+        let shown: Vec<(Subject, u16)> =
+            list.entries().iter().map(|entry| (entry.subject, entry.permissions)).collect();
+        let wanted = [
+            (Subject::Owner, 7),
+            (Subject::User(9), 0),
+            (Subject::OwningGroup, 5),
+            (Subject::Group(7), 2),
+            (Subject::Mask, 7),
+            (Subject::Others, 1),
+        ];
+        assert_eq!(shown, wanted);
+        assert_eq!(Acl::parse(&list.to_bytes()), Some(list));
+    }
+
+    #[test]
+    fn what_is_no_list_is_none() {
+        let good = Acl::of_mode(0o600).to_bytes();
+        assert!(Acl::parse(&good).is_some());
+        assert!(Acl::parse(&good[..good.len() - 1]).is_none() && Acl::parse(&[]).is_none());
+        for at in [0, 4] {
+            let mut bad = good.clone();
+            bad[at] ^= 0x40;
+            assert!(Acl::parse(&bad).is_none());
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! An open image by inode numbers and generations: what a mount needs.
+
+use blockyard_disk::{FileType, InodeNr};
+use blockyard_engine::{
+    DirEntry as RawEntry, Error as EngineError, FileSystem as Engine, InodeId, NewInode, OpContext,
+    RenameMode, SetAttributes, XattrMode,
+};
+
+use crate::batch::read_batch;
+use crate::error::{Error, Result};
+use crate::file::{Abilities, File};
+use crate::file_system::FileSystem;
+use crate::metadata::{Flags, Metadata};
+use crate::reference::{Access, Reference};
+
+/// The operations of an image by inode. Every inode is told by its [`InodeId`]: its number, and the generation that no later user
+/// of the number has. Once the inode is deleted, every operation on it fails with `ESTALE` ([`Error::is_stale`]), also when another
+/// file has the number by then.
+///
+/// ```
+/// # fn main() -> blockyard::Result<()> {
+/// let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+/// let inodes = fs.by_inode();
+/// let root = inodes.root()?;
+/// let (id, file) = inodes.create(root, b"a", 0o644)?;
+/// file.write_at(b"content", 0)?;
+/// drop(file);
+/// inodes.unlink(root, b"a")?;
+/// assert!(inodes.metadata(id).unwrap_err().is_stale());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct ByInode<'a> {
+    fs: &'a FileSystem,
+}
+
+/// A hold on an inode: while it lives the inode can be used by its [`InodeId`], also when its last name is removed. What a mount
+/// keeps for each inode that the kernel remembers.
+pub struct Node(Reference);
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Node").field(&self.0.id()).finish()
+    }
+}
+
+impl Node {
+    /// The inode.
+    #[must_use]
+    pub const fn id(&self) -> InodeId {
+        self.0.id()
+    }
+}
+
+impl FileSystem {
+    /// The same image by inode numbers and generations, as a mount uses it.
+    #[must_use]
+    pub const fn by_inode(&self) -> ByInode<'_> {
+        ByInode::new(self)
+    }
+}
+
+impl<'a> ByInode<'a> {
+    pub(crate) const fn new(fs: &'a FileSystem) -> Self {
+        Self { fs }
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// When the image is damaged or the device fails.
+    pub fn root(self) -> Result<InodeId> {
+        self.identify(InodeNr::ROOT)
+    }
+
+    /// The inode that has a number now.
+    ///
+    /// # Errors
+    /// `ESTALE` when none has.
+    pub fn identify(self, number: InodeNr) -> Result<InodeId> {
+        self.on(number, |engine, _| Ok(engine.identify(number)?.inode))
+    }
+
+    /// What a name in a directory stands for; `.` and `..` are names. Also tells its attributes, as who looks up asks for them.
+    ///
+    /// # Errors
+    /// When there is no such name, or `parent` is no directory.
+    pub fn lookup(self, parent: InodeId, name: &[u8]) -> Result<Metadata> {
+        self.on(parent.number, |engine, _| {
+            loop {
+                let found = engine.find(parent, name)?;
+                match engine.attributes(found.inode) {
+                    // Between the two somebody has removed it; what the name stands for now is another look.
+                    Err(EngineError::StaleInode(_)) => {}
+                    attributes => return attributes.map(Metadata::new),
+                }
+            }
+        })
+    }
+
+    /// Keeps an inode as long as the answer lives.
+    ///
+    /// # Errors
+    /// `ESTALE` when it was deleted.
+    pub fn hold(self, id: InodeId) -> Result<Node> {
+        let reference = self.fs.reference(id, Access::Read);
+        reference.map(Node).map_err(|reason| Error::of_inode(id.number, reason))
+    }
+
+    /// Attributes.
+    ///
+    /// # Errors
+    /// `ESTALE` when it was deleted.
+    pub fn metadata(self, id: InodeId) -> Result<Metadata> {
+        self.on(id.number, |engine, _| engine.attributes(id).map(Metadata::new))
+    }
+
+    /// Sets attributes.
+    ///
+    /// # Errors
+    /// As [`FileSystem::set_attributes`].
+    pub fn set_attributes(self, id: InodeId, changes: &SetAttributes) -> Result<()> {
+        self.on(id.number, |engine, ctx| engine.set_attributes(ctx, id, changes))
+    }
+
+    /// Sets the flags that users may set.
+    ///
+    /// # Errors
+    /// As [`FileSystem::set_flags`].
+    pub fn set_flags(self, id: InodeId, flags: Flags) -> Result<()> {
+        self.on(id.number, |engine, ctx| engine.set_flags(ctx, id, flags.bits()))
+    }
+
+    /// Sets a file's size.
+    ///
+    /// # Errors
+    /// As [`File::set_len`].
+    pub fn truncate(self, id: InodeId, size: u64) -> Result<()> {
+        self.on(id.number, |engine, ctx| engine.truncate(ctx, id, size))
+    }
+
+    /// Opens a file to read it, to write it, or both.
+    ///
+    /// # Errors
+    /// `ESTALE` when it was deleted.
+    pub fn open(self, id: InodeId, read: bool, write: bool) -> Result<File> {
+        let access = if write { Access::Write } else { Access::Read };
+        let reference = self.fs.reference(id, access);
+        let reference = reference.map_err(|reason| Error::of_inode(id.number, reason))?;
+        let path = format!("inode {}", id.number);
+        Ok(File::new(reference, path.as_ref(), Abilities { read, write, append: false }))
+    }
+
+    /// Makes a regular file, open for reading and writing.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create_new`].
+    pub fn create(self, parent: InodeId, name: &[u8], mode: u16) -> Result<(InodeId, File)> {
+        let new = NewInode { kind: FileType::Regular, permissions: mode & 0o7777, device: None };
+        let id = self.on(parent.number, |engine, ctx| engine.create_open(ctx, parent, name, &new))?;
+        let reference = self.fs.opened_reference(id, Access::Write);
+        let path = format!("inode {}", id.number);
+        let abilities = Abilities { read: true, write: true, append: false };
+        Ok((id, File::new(reference, path.as_ref(), abilities)))
+    }
+
+    /// Makes a directory, a pipe, a socket or a device, and holds it.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create_dir`].
+    pub fn make_node(self, parent: InodeId, name: &[u8], new: &NewInode) -> Result<Node> {
+        let id = self.on(parent.number, |engine, ctx| engine.create_open(ctx, parent, name, new))?;
+        let access = if new.kind == FileType::Regular { Access::Write } else { Access::Read };
+        Ok(Node(self.fs.opened_reference(id, access)))
+    }
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// As [`FileSystem::symlink`].
+    pub fn symlink(self, parent: InodeId, name: &[u8], target: &[u8]) -> Result<InodeId> {
+        self.on(parent.number, |engine, ctx| engine.symlink_id(ctx, parent, name, target))
+    }
+
+    /// Where a symbolic link leads.
+    ///
+    /// # Errors
+    /// As [`FileSystem::read_link`].
+    pub fn read_link(self, id: InodeId) -> Result<Vec<u8>> {
+        self.on(id.number, |engine, _| engine.read_link(id))
+    }
+
+    /// Gives an inode one more name.
+    ///
+    /// # Errors
+    /// As [`FileSystem::hard_link`].
+    pub fn link(self, id: InodeId, parent: InodeId, name: &[u8]) -> Result<()> {
+        self.on(id.number, |engine, ctx| engine.link(ctx, id, parent, name))
+    }
+
+    /// Removes a name of anything but a directory.
+    ///
+    /// # Errors
+    /// As [`FileSystem::remove_file`].
+    pub fn unlink(self, parent: InodeId, name: &[u8]) -> Result<()> {
+        self.on(parent.number, |engine, ctx| engine.unlink(ctx, parent, name))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As [`FileSystem::remove_dir`].
+    pub fn rmdir(self, parent: InodeId, name: &[u8]) -> Result<()> {
+        self.on(parent.number, |engine, ctx| engine.rmdir(ctx, parent, name))
+    }
+
+    /// Renames.
+    ///
+    /// # Errors
+    /// As [`FileSystem::rename_with`].
+    pub fn rename(self, from: (InodeId, &[u8]), to: (InodeId, &[u8]), mode: RenameMode) -> Result<()> {
+        self.on(from.0.number, |engine, ctx| engine.rename(ctx, from, to, mode))
+    }
+
+    /// Entries of a directory from a position on, 0 at first: at least `most` where there are as many, without `.` and `..`, each
+    /// with the position behind it ([`DirEntry::next`](blockyard_engine::DirEntry)). Positions stay valid whatever is made or
+    /// removed; the second answer is the one to go on from, `None` at the end.
+    ///
+    /// # Errors
+    /// As [`FileSystem::read_dir`].
+    pub fn read_dir(self, id: InodeId, from: u64, most: usize) -> Result<(Vec<RawEntry>, Option<u64>)> {
+        self.on(id.number, |engine, _| read_batch(engine, id.into(), from, most))
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA` when there is none of that name.
+    pub fn xattr(self, id: InodeId, name: &[u8]) -> Result<Vec<u8>> {
+        self.on(id.number, |engine, _| engine.xattr(id, name))
+    }
+
+    /// The names of all extended attributes.
+    ///
+    /// # Errors
+    /// `ESTALE` when it was deleted.
+    pub fn xattr_names(self, id: InodeId) -> Result<Vec<Vec<u8>>> {
+        self.on(id.number, |engine, _| engine.xattr_names(id))
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// As [`FileSystem::set_xattr`]; by `mode`, when it is there already or not.
+    pub fn set_xattr(self, id: InodeId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.on(id.number, |engine, ctx| engine.set_xattr(ctx, id, name, value, mode))
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// As [`FileSystem::remove_xattr`].
+    pub fn remove_xattr(self, id: InodeId, name: &[u8]) -> Result<()> {
+        self.on(id.number, |engine, ctx| engine.remove_xattr(ctx, id, name))
+    }
+
+    fn on<T>(
+        self,
+        inode: InodeNr,
+        operation: impl FnOnce(&Engine, &OpContext) -> std::result::Result<T, EngineError>,
+    ) -> Result<T> {
+        self.fs.run(operation).map_err(|reason| Error::of_inode(inode, reason))
+    }
+}

@@ -1,0 +1,122 @@
+//! On whose behalf operations run, and what time it is.
+
+use std::fmt;
+use std::sync::Arc;
+
+use blockyard_disk::Timestamp;
+use blockyard_engine::OpContext;
+use blockyard_sync::CpuSlot;
+
+/// Where times come from.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub enum Clock {
+    /// The system's clock.
+    #[default]
+    System,
+    /// Always this time: for images that are the same each time they are made.
+    Fixed(Timestamp),
+    /// Whatever it answers.
+    Custom(Arc<dyn Fn() -> Timestamp + Send + Sync>),
+}
+
+impl Clock {
+    fn now(&self) -> Timestamp {
+        match self {
+            Self::System => OpContext::system().now,
+            Self::Fixed(time) => *time,
+            Self::Custom(clock) => clock(),
+        }
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System => f.write_str("System"),
+            Self::Fixed(time) => f.debug_tuple("Fixed").field(time).finish(),
+            Self::Custom(_) => f.write_str("Custom"),
+        }
+    }
+}
+
+/// On whose behalf an operation runs, at what time, on which CPU slot. The default is root, the system's clock, and a slot for
+/// each thread.
+///
+/// The owner is who gets what is created; permissions are not checked: who opens an image may do everything in it.
+///
+/// ```
+/// use blockyard::{Clock, Context, ImageOptions, Timestamp};
+///
+/// # fn main() -> blockyard::Result<()> {
+/// let context = Context::new().user(1000, 100).clock(Clock::Fixed(Timestamp::from_seconds(1_700_000_000)));
+/// let fs = ImageOptions::new().make_in_memory(16 << 20)?.with_context(context);
+/// fs.write("note", b"mine")?;
+/// let found = fs.metadata("note")?;
+/// assert_eq!((found.uid(), found.gid()), (1000, 100));
+/// assert_eq!(found.attributes().modified.seconds, 1_700_000_000);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Context {
+    uid: u32,
+    gid: u32,
+    privileged: bool,
+    clock: Clock,
+    slot: Option<u32>,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self { uid: 0, gid: 0, privileged: true, clock: Clock::System, slot: None }
+    }
+}
+
+impl Context {
+    /// Root, now, a CPU slot for each thread.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Who owns what is created. Anybody but root gets none of the blocks that are reserved.
+    #[must_use]
+    pub const fn user(mut self, uid: u32, gid: u32) -> Self {
+        (self.uid, self.gid, self.privileged) = (uid, gid, uid == 0);
+        self
+    }
+
+    /// Whether blocks that are reserved for root may be used, whoever the user is.
+    #[must_use]
+    pub const fn privileged(mut self, yes: bool) -> Self {
+        self.privileged = yes;
+        self
+    }
+
+    /// Where times come from.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The CPU slot, which decides where some blocks go: for runs that are to be repeated.
+    #[must_use]
+    pub const fn cpu_slot(mut self, slot: u32) -> Self {
+        self.slot = Some(slot);
+        self
+    }
+
+    /// What the engine is told.
+    pub(crate) fn now(&self) -> OpContext {
+        OpContext {
+            cpu: self.slot.map_or_else(CpuSlot::of_thread, CpuSlot::new),
+            uid: self.uid,
+            gid: self.gid,
+            privileged: self.privileged,
+            ..OpContext::root_at(self.clock.now())
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Extended attributes of the host's files. Access control lists are among them.
+
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+/// Bytes of a value, or of all names, that Linux holds at most.
+const LARGEST: usize = 64 << 10;
+
+/// The names and values of a file's attributes; of a symbolic link itself.
+pub(super) fn read(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut names = vec![0; LARGEST];
+    let length = match rustix::fs::llistxattr(path, &mut names[..]) {
+        Ok(length) => length,
+        Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(Vec::new()),
+        Err(errno) => return Err(errno.into()),
+    };
+    let mut found = Vec::new();
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = vec![0; LARGEST];
+        match rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value[..]) {
+            Ok(length) => {
+                value.truncate(length);
+                found.push((name.to_vec(), value));
+            }
+            // Removed since, or not ours to see.
+            Err(Errno::NODATA | Errno::NOTSUP) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(found)
+}
+
+/// Sets an attribute of a file; of a symbolic link itself.
+pub(super) fn set(path: &Path, name: &[u8], value: &[u8]) -> io::Result<()> {
+    let name = CString::new(name)?;
+    Ok(rustix::fs::lsetxattr(path, name.as_c_str(), value, XattrFlags::empty())?)
+}

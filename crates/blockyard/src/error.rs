@@ -1,0 +1,228 @@
+//! The error of the library: what failed, and on which path, inode or image.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use blockyard_device::DeviceError;
+use blockyard_disk::InodeNr;
+use blockyard_engine::{Error as EngineError, mkfs};
+
+/// Result of the library's operations.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The file system refused, or its image is damaged.
+    FileSystem(EngineError),
+    /// The image can not be made as asked.
+    Make(mkfs::Error),
+    /// The device of the image.
+    Device(DeviceError),
+    /// A file or directory beside the image, when copying.
+    Host(io::Error),
+    /// A path that passes more symbolic links than Linux follows.
+    Loop,
+    /// A file that was not opened for this.
+    NotOpenForThis,
+    /// The file system was closed meanwhile.
+    Closed,
+    /// An argument outside what the operation takes.
+    Invalid(&'static str),
+}
+
+/// What an error is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum About {
+    Path(PathBuf),
+    Inode(InodeNr),
+    Whole,
+}
+
+/// An operation failed: why, and on what.
+///
+/// ```
+/// # fn main() -> blockyard::Result<()> {
+/// let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+/// let error = fs.read("no/such/file").unwrap_err();
+/// assert_eq!(error.to_string(), "no/such/file: no such file or directory");
+/// assert_eq!(error.errno(), 2);
+/// let error = std::io::Error::from(error);
+/// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+/// assert_eq!(error.raw_os_error(), Some(2));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Error {
+    reason: Reason,
+    about: About,
+}
+
+impl Error {
+    /// Why.
+    #[must_use]
+    pub const fn reason(&self) -> &Reason {
+        &self.reason
+    }
+
+    /// The path that the operation was asked for, or that of the image.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match &self.about {
+            About::Path(path) => Some(path),
+            About::Inode(_) | About::Whole => None,
+        }
+    }
+
+    /// The inode that the operation was asked for by its number.
+    #[must_use]
+    pub const fn inode(&self) -> Option<InodeNr> {
+        match self.about {
+            About::Inode(inode) => Some(inode),
+            About::Path(_) | About::Whole => None,
+        }
+    }
+
+    /// The errno that a system call would give (Linux numbers).
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match &self.reason {
+            Reason::FileSystem(EngineError::Device(error)) | Reason::Device(error) => errno_of_device(error),
+            Reason::FileSystem(error) => error.errno(),
+            Reason::Make(mkfs::Error::Device(error)) => errno_of_device(error),
+            Reason::Make(_) | Reason::Invalid(_) => 22,
+            Reason::Host(error) => error.raw_os_error().unwrap_or(5),
+            Reason::Loop => 40,
+            Reason::NotOpenForThis | Reason::Closed => 9,
+        }
+    }
+
+    /// As the standard library sorts it.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        io::Error::from_raw_os_error(self.errno()).kind()
+    }
+
+    /// Whether an inode's number is not in use, or another inode has it now (`ESTALE`).
+    #[must_use]
+    pub const fn is_stale(&self) -> bool {
+        matches!(self.reason, Reason::FileSystem(EngineError::StaleInode(_)))
+    }
+
+    /// Whether somebody else uses the image.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.errno() == 16
+    }
+
+    pub(crate) fn at(path: &Path, reason: impl Into<Reason>) -> Self {
+        Self { reason: reason.into(), about: About::Path(path.to_owned()) }
+    }
+
+    pub(crate) fn of_inode(inode: InodeNr, reason: impl Into<Reason>) -> Self {
+        Self { reason: reason.into(), about: About::Inode(inode) }
+    }
+
+    pub(crate) fn whole(reason: impl Into<Reason>) -> Self {
+        Self { reason: reason.into(), about: About::Whole }
+    }
+
+    /// Whether a name was not there.
+    pub(crate) const fn is_missing(&self) -> bool {
+        matches!(self.reason, Reason::FileSystem(EngineError::NotFound))
+    }
+}
+
+fn errno_of_device(error: &DeviceError) -> i32 {
+    match error {
+        error if error.is_busy() => 16,
+        DeviceError::Open { source, .. } | DeviceError::Io { source, .. } => {
+            source.raw_os_error().unwrap_or(5)
+        }
+        DeviceError::ReadOnly { .. } => 30,
+        _ => 5,
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FileSystem(error) => error.fmt(f),
+            Self::Make(error) => error.fmt(f),
+            Self::Device(error) => error.fmt(f),
+            Self::Host(error) => error.fmt(f),
+            Self::Loop => f.write_str("too many levels of symbolic links"),
+            Self::NotOpenForThis => f.write_str("the file was not opened for this"),
+            Self::Closed => f.write_str("the file system is closed"),
+            Self::Invalid(what) => write!(f, "invalid argument: {what}"),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.about {
+            About::Path(path) => write!(f, "{}: {}", path.display(), self.reason),
+            // The engine's own names it already.
+            About::Inode(_) if self.is_stale() => self.reason.fmt(f),
+            About::Inode(inode) => write!(f, "inode {inode}: {}", self.reason),
+            About::Whole => self.reason.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.reason {
+            Reason::FileSystem(error) => Some(error),
+            Reason::Make(error) => Some(error),
+            Reason::Device(error) => Some(error),
+            Reason::Host(error) => Some(error),
+            Reason::Loop | Reason::NotOpenForThis | Reason::Closed | Reason::Invalid(_) => None,
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    /// Keeps kind and errno; the text is that of the errno.
+    fn from(error: Error) -> Self {
+        Self::from_raw_os_error(error.errno())
+    }
+}
+
+impl From<io::Error> for Error {
+    /// So that reading and writing through the traits of the standard library mixes with the rest.
+    fn from(error: io::Error) -> Self {
+        Self::whole(error)
+    }
+}
+
+impl From<EngineError> for Reason {
+    fn from(error: EngineError) -> Self {
+        Self::FileSystem(error)
+    }
+}
+
+impl From<mkfs::Error> for Reason {
+    fn from(error: mkfs::Error) -> Self {
+        Self::Make(error)
+    }
+}
+
+impl From<DeviceError> for Reason {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl From<io::Error> for Reason {
+    fn from(error: io::Error) -> Self {
+        Self::Host(error)
+    }
+}
+
+/// A reason by itself: for what has no path yet.
+pub(crate) type Bare<T> = std::result::Result<T, Reason>;

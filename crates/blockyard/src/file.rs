@@ -1,0 +1,398 @@
+//! An open file.
+
+mod io;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_engine::{
+    Attributes, Error as EngineError, Fallocate, FileExtent, FileSystem as Engine, InodeId, OpContext, Seek,
+    SetAttributes,
+};
+use blockyard_sync::{Mutex, rank};
+
+use crate::error::{Bare, Error, Reason, Result};
+use crate::metadata::{Metadata, timestamp};
+use crate::reference::Reference;
+
+/// Bytes that are copied at a time.
+const PIECE: u64 = 1 << 20;
+
+/// What an open file was opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Abilities {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) append: bool,
+}
+
+/// An open file of an image, as [`std::fs::File`] is one of the system's.
+///
+/// It can be used from many threads at once, each with [`File::read_at`] and [`File::write_at`], or all with one position through
+/// [`Read`](std::io::Read), [`Write`](std::io::Write) and [`Seek`](std::io::Seek). The file stays as long as it is open, also when
+/// its last name is removed. Dropping it loses nothing: what was written is in the image once that is closed, and durable
+/// after [`File::sync_all`]. Operations on it fail once the image is closed.
+///
+/// ```
+/// use std::io::{Read, Seek, SeekFrom, Write};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+/// let mut file = fs.create("story")?;
+/// file.write_all(b"once upon a time")?;
+/// file.seek(SeekFrom::Start(5))?;
+/// let mut word = [0; 4];
+/// fs.open("story")?.read_at(&mut word, 5)?;
+/// assert_eq!(&word, b"upon");
+/// # Ok(())
+/// # }
+/// ```
+pub struct File {
+    reference: Arc<Reference>,
+    path: PathBuf,
+    abilities: Abilities,
+    position: Arc<Mutex<u64>>,
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("File").field("path", &self.path).field("inode", &self.reference.id().number).finish()
+    }
+}
+
+impl File {
+    pub(crate) fn new(reference: Reference, path: &Path, abilities: Abilities) -> Self {
+        Self {
+            reference: Arc::new(reference),
+            path: path.to_owned(),
+            abilities,
+            position: Arc::new(Mutex::new(rank::FILE_POSITION, 0)),
+        }
+    }
+
+    /// The inode, as no later user of its number is.
+    #[must_use]
+    pub fn id(&self) -> InodeId {
+        self.reference.id()
+    }
+
+    /// The path it was opened by; it may have other names by now, or none.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads at byte `offset`; gives the number of bytes, 0 at the end of the file. The position does not change.
+    ///
+    /// # Errors
+    /// When the file was not opened for reading or is a directory, when the image is damaged or the device fails.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", b"0123456789")?;
+    /// let mut buf = [0; 8];
+    /// assert_eq!(fs.open("file")?.read_at(&mut buf, 4)?, 6);
+    /// assert_eq!(&buf[..6], b"456789");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.named(self.read_bare(buf, offset))
+    }
+
+    fn read_bare(&self, buf: &mut [u8], offset: u64) -> Bare<usize> {
+        check_offset(offset)?;
+        if !self.abilities.read {
+            return Err(Reason::NotOpenForThis);
+        }
+        self.run(|engine, ctx, id| engine.read(ctx, id, offset, buf))
+    }
+
+    /// Writes at byte `offset`; gives the number of bytes, which are fewer only when space runs out. The position does not
+    /// change. A file that was opened to append appends, as Linux does.
+    ///
+    /// # Errors
+    /// When the file was not opened for writing, there is no space, the file would be too large, or the device fails.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("file")?;
+    /// file.write_at(b"end", 1 << 20)?;
+    /// assert_eq!(file.metadata()?.len(), (1 << 20) + 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        self.named(self.write_bare(buf, offset))
+    }
+
+    fn write_bare(&self, buf: &[u8], offset: u64) -> Bare<usize> {
+        check_offset(offset)?;
+        self.check_written()?;
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if self.abilities.append {
+            return self.append_bare(buf).map(|_| buf.len());
+        }
+        self.run(|engine, ctx, id| engine.write_some(ctx, id, offset, buf))
+    }
+
+    /// Appends; gives where that began.
+    fn append_bare(&self, buf: &[u8]) -> Bare<u64> {
+        self.check_written()?;
+        self.run(|engine, ctx, id| engine.append(ctx, id, buf))
+    }
+
+    const fn check_written(&self) -> Bare<()> {
+        if self.abilities.write { Ok(()) } else { Err(Reason::NotOpenForThis) }
+    }
+
+    /// Cuts the file, or lets it grow by zeroes that take no space.
+    ///
+    /// # Errors
+    /// When the file was not opened for writing (`EINVAL`, as on Linux), or would be too large.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("sparse")?;
+    /// file.set_len(1 << 30)?;
+    /// assert_eq!((file.metadata()?.len(), file.metadata()?.blocks()), (1 << 30, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        if !self.abilities.write {
+            return Err(self.error(Reason::Invalid("the file was not opened for writing")));
+        }
+        if i64::try_from(len).is_err() {
+            return Err(self.error(Reason::Invalid("no file is so long")));
+        }
+        self.named(self.run(|engine, ctx, id| engine.truncate(ctx, id, len)))
+    }
+
+    /// Takes blocks for `len` bytes at byte `offset`, so that writing there can not run out of space. The file grows over the
+    /// range; what was not written reads as zeroes.
+    ///
+    /// # Errors
+    /// When there is no space, or the file's map can not (block maps); as [`File::write_at`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("log")?;
+    /// file.allocate(0, 1 << 20)?;
+    /// assert!(file.metadata()?.blocks() >= 2048 && file.seek_data(0)?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.fallocate(Fallocate::Allocate, offset, len)
+    }
+
+    /// Gives the space of `len` bytes at byte `offset` back; they read as zeroes.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("file")?;
+    /// file.write_at(&[1; 65536], 0)?;
+    /// file.punch_hole(8192, 16384)?;
+    /// assert_eq!((file.seek_hole(0)?, file.seek_data(8192)?), (Some(8192), Some(24576)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+        self.fallocate(Fallocate::PunchHole, offset, len)
+    }
+
+    /// Changes the allocation of a range in any of the ways of `fallocate(2)`.
+    ///
+    /// # Errors
+    /// As [`engine::FileSystem::fallocate`](blockyard_engine::FileSystem::fallocate).
+    ///
+    /// ```
+    /// use blockyard::Fallocate;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("file")?;
+    /// file.write_at(&[1; 16384], 0)?;
+    /// file.fallocate(Fallocate::CollapseRange, 4096, 4096)?;
+    /// assert_eq!(file.metadata()?.len(), 12288);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fallocate(&self, what: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let done = self
+            .check_written()
+            .and_then(|()| self.run(|engine, ctx, id| engine.fallocate(ctx, id, what, offset, len)));
+        self.named(done)
+    }
+
+    /// The first byte at or after `offset` that was written; `None` when only holes follow.
+    ///
+    /// # Errors
+    /// When the image is damaged or the device fails.
+    pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
+        self.named(self.run(|engine, _, id| engine.seek(id, offset, Seek::Data)))
+    }
+
+    /// The first byte at or after `offset` that is in a hole, or the end of the file; `None` behind the end.
+    ///
+    /// # Errors
+    /// As [`File::seek_data`].
+    pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
+        self.named(self.run(|engine, _, id| engine.seek(id, offset, Seek::Hole)))
+    }
+
+    /// Where the file's bytes lie on the device, in ascending order; holes are left out.
+    ///
+    /// # Errors
+    /// As [`File::seek_data`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("file")?;
+    /// file.write_at(&[1; 65536], 0)?;
+    /// assert!(file.extents()?[0].physical.is_none(), "not placed yet");
+    /// file.sync_all()?;
+    /// let found = file.extents()?;
+    /// assert!(found.len() == 1 && found[0].len == 65536 && found[0].physical.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn extents(&self) -> Result<Vec<FileExtent>> {
+        self.named(self.run(|engine, _, id| engine.extents(id, 0, usize::MAX)))
+    }
+
+    /// Makes the file durable: content, size, attributes, and its name when it is new.
+    ///
+    /// # Errors
+    /// Of the device, also when data written earlier could not be stored (told once).
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("order")?;
+    /// file.write_at(b"42", 0)?;
+    /// file.sync_all()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sync_all(&self) -> Result<()> {
+        self.named(self.run(|engine, ctx, id| engine.fsync(ctx, id)))
+    }
+
+    /// As [`File::sync_all`], but for what is not needed to read the content again: times may be older.
+    ///
+    /// # Errors
+    /// As [`File::sync_all`].
+    pub fn sync_data(&self) -> Result<()> {
+        self.named(self.run(|engine, ctx, id| engine.fdatasync(ctx, id)))
+    }
+
+    /// What `fstat` tells.
+    ///
+    /// # Errors
+    /// When the image is damaged or the device fails.
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.named(self.attributes()).map(Metadata::new)
+    }
+
+    fn attributes(&self) -> Bare<Attributes> {
+        self.run(|engine, _, id| engine.attributes(id))
+    }
+
+    /// Sets the permissions, and the set-id and sticky bits.
+    ///
+    /// # Errors
+    /// Of immutable and append-only files; of the device.
+    pub fn set_permissions(&self, mode: u16) -> Result<()> {
+        self.set_attributes(&SetAttributes { permissions: Some(mode), ..SetAttributes::default() })
+    }
+
+    /// Sets the times of the last access and of the last change; `None` keeps one.
+    ///
+    /// # Errors
+    /// As [`File::set_permissions`].
+    pub fn set_times(&self, accessed: Option<SystemTime>, modified: Option<SystemTime>) -> Result<()> {
+        self.set_attributes(&SetAttributes {
+            accessed: accessed.map(timestamp),
+            modified: modified.map(timestamp),
+            ..SetAttributes::default()
+        })
+    }
+
+    /// Sets several attributes at once.
+    ///
+    /// # Errors
+    /// As [`File::set_permissions`].
+    pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
+        self.named(self.run(|engine, ctx, id| engine.set_attributes(ctx, id, changes)))
+    }
+
+    /// Another handle of the same open file: both move one position.
+    ///
+    /// # Errors
+    /// None today; as the standard library has it.
+    pub fn try_clone(&self) -> Result<Self> {
+        Ok(Self {
+            reference: Arc::clone(&self.reference),
+            path: self.path.clone(),
+            abilities: self.abilities,
+            position: Arc::clone(&self.position),
+        })
+    }
+
+    /// Calls `visit` with everything that is no hole and where it lies, in ascending order.
+    pub(crate) fn each_data(&self, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
+        let mut buf = Vec::new();
+        let mut at = 0;
+        while let Some(start) = self.seek_data(at)? {
+            let end = self.seek_hole(start)?.unwrap_or(start);
+            at = start;
+            while at < end {
+                buf.resize(usize_from_u64((end - at).min(PIECE)), 0);
+                let read = self.read_at(&mut buf, at)?;
+                if read == 0 {
+                    // Cut meanwhile.
+                    return Ok(());
+                }
+                visit(&buf[..read], at)?;
+                at += u64_from_usize(read);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs an operation on the inode.
+    fn run<T>(
+        &self,
+        operation: impl FnOnce(&Engine, &OpContext, InodeId) -> std::result::Result<T, EngineError>,
+    ) -> Bare<T> {
+        let ctx = self.reference.context().now();
+        self.reference.instance().run(&ctx, |engine| operation(engine, &ctx, self.reference.id()))
+    }
+
+    fn named<T>(&self, done: Bare<T>) -> Result<T> {
+        done.map_err(|reason| self.error(reason))
+    }
+
+    fn error(&self, reason: Reason) -> Error {
+        Error::at(&self.path, reason)
+    }
+}
+
+/// Offsets are of a file of at most as many bytes as Linux can tell.
+fn check_offset(offset: u64) -> Bare<()> {
+    if i64::try_from(offset).is_ok() { Ok(()) } else { Err(Reason::Invalid("an offset of that many bytes")) }
+}

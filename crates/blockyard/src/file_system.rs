@@ -1,0 +1,231 @@
+//! The door: an open image, and what it does by path.
+
+mod attributes;
+mod content;
+mod names;
+mod open;
+mod trees;
+mod xattrs;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use blockyard_disk::FileType;
+use blockyard_engine::{Error as EngineError, FileSystem as Engine, Found, InodeId, OpContext, Statistics};
+use blockyard_inspect::path::LastLink;
+
+use crate::context::Context;
+use crate::error::{Bare, Error, Reason, Result};
+use crate::instance::Instance;
+use crate::paths::Place;
+use crate::reference::{Access, Reference};
+
+/// Looks at a name before others are believed to take it away each time.
+const TRIES: usize = 100;
+
+/// An open ext2, ext3 or ext4 image.
+///
+/// Cloning it is cheap, and every clone is the same open image; so is every open file. [`FileSystem::close`] closes it for all
+/// of them, otherwise it closes itself when the last of them is dropped. Everything may be called from many threads.
+///
+/// ```
+/// use blockyard::FileSystem;
+///
+/// # fn main() -> blockyard::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let image = folder.path().join("disk.img");
+/// let fs = FileSystem::make_image(&image, 32 << 20)?;
+/// std::thread::scope(|scope| {
+///     for number in 0..4 {
+///         let fs = &fs;
+///         scope.spawn(move || fs.write(format!("part-{number}"), [number; 4096]));
+///     }
+/// });
+/// assert_eq!(fs.read_dir("/")?.count(), 5, "four files and lost+found");
+/// fs.close()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct FileSystem {
+    instance: Arc<Instance>,
+    context: Context,
+}
+
+impl std::fmt::Debug for FileSystem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileSystem").field("context", &self.context).finish_non_exhaustive()
+    }
+}
+
+impl FileSystem {
+    pub(crate) fn new(instance: Instance, context: Context) -> Self {
+        Self { instance: Arc::new(instance), context }
+    }
+
+    /// The same open image, used on behalf of somebody else or at another time.
+    #[must_use]
+    pub fn with_context(&self, context: Context) -> Self {
+        Self { instance: Arc::clone(&self.instance), context }
+    }
+
+    /// Writes everything, marks the image clean and closes it, for everybody: files that are still open end with it. What could not
+    /// be written is an error; dropping the file system tells it to the log only.
+    ///
+    /// # Errors
+    /// Of the device; when an operation failed in a way that left the instance read-only; when it was closed before.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("file")?;
+    /// fs.close()?;
+    /// assert!(file.write_at(b"late", 0).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn close(self) -> Result<()> {
+        self.instance.close(&self.context.now()).map_err(Error::whole)
+    }
+
+    /// Makes everything durable that was written so far.
+    ///
+    /// # Errors
+    /// Of the device.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", b"content")?;
+    /// fs.sync()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sync(&self) -> Result<()> {
+        self.with_engine(Engine::sync)
+    }
+
+    /// Sizes and counts, as `statfs` has them.
+    ///
+    /// # Errors
+    /// When it was closed.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let room = fs.statfs()?;
+    /// assert!(room.blocks_available < room.blocks && room.name_max == 255);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn statfs(&self) -> Result<Statistics> {
+        self.with_engine(|engine, _| Ok(engine.statistics()))
+    }
+
+    /// Whether changes are refused: it was opened so, has features that can only be read, or an operation failed.
+    ///
+    /// # Errors
+    /// When it was closed.
+    pub fn is_read_only(&self) -> Result<bool> {
+        self.with_engine(|engine, _| Ok(engine.is_read_only()))
+    }
+
+    /// Runs an operation of the engine, for what this crate has no name for. It must not use this file system otherwise.
+    ///
+    /// # Errors
+    /// Those of the operation; when the file system was closed.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.with_engine(|engine, _| Ok(engine.superblock().geometry().inodes_count()))?;
+    /// assert!(inodes > 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_engine<T>(
+        &self,
+        operation: impl FnOnce(&Engine, &OpContext) -> std::result::Result<T, EngineError>,
+    ) -> Result<T> {
+        self.run(operation).map_err(Error::whole)
+    }
+
+    /// Runs one operation; it must not begin another.
+    pub(crate) fn run<T, E: Into<Reason>>(
+        &self,
+        operation: impl FnOnce(&Engine, &OpContext) -> std::result::Result<T, E>,
+    ) -> Bare<T> {
+        let ctx = self.context.now();
+        self.instance.run(&ctx, |engine| operation(engine, &ctx))
+    }
+
+    /// Puts the path to an error.
+    #[expect(clippy::unused_self, reason = "reads as what it is for")]
+    pub(crate) fn at<T>(&self, path: &Path, done: Bare<T>) -> Result<T> {
+        done.map_err(|reason| Error::at(path, reason))
+    }
+
+    /// Where a path leads.
+    pub(crate) fn locate(&self, path: &Path, last: LastLink) -> Bare<Place> {
+        self.run(|engine, _| Place::locate(engine, path, last))
+    }
+
+    /// Opens an inode.
+    pub(crate) fn reference(&self, id: InodeId, access: Access) -> Bare<Reference> {
+        Reference::open(&self.instance, &self.context, id, access)
+    }
+
+    /// The reference to an inode that the engine has opened.
+    pub(crate) fn opened_reference(&self, id: InodeId, access: Access) -> Reference {
+        Reference::to_opened(&self.instance, &self.context, id, access)
+    }
+
+    /// Does what begins with a look at names until no inode goes between that and its use. `None` asks for another look.
+    pub(crate) fn again_while_stale<T>(&self, mut attempt: impl FnMut() -> Bare<Option<T>>) -> Bare<T> {
+        for _ in 0..TRIES {
+            match attempt() {
+                Ok(Some(done)) => return Ok(done),
+                Ok(None) | Err(Reason::FileSystem(EngineError::StaleInode(_))) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(EngineError::NotFound.into())
+    }
+
+    /// Does something with what a path names.
+    pub(crate) fn on_found<T>(
+        &self,
+        path: &Path,
+        last: LastLink,
+        operation: impl Fn(&Engine, &OpContext, Found) -> std::result::Result<T, EngineError>,
+    ) -> Result<T> {
+        self.on_place(path, last, |engine, ctx, place| {
+            let found = place.found().ok_or(EngineError::NotFound)?;
+            Ok(operation(engine, ctx, found)?)
+        })
+    }
+
+    /// Does something where a path leads.
+    pub(crate) fn on_place<T>(
+        &self,
+        path: &Path,
+        last: LastLink,
+        operation: impl Fn(&Engine, &OpContext, &Place) -> Bare<T>,
+    ) -> Result<T> {
+        self.on_path(path, |engine, ctx| operation(engine, ctx, &Place::locate(engine, path, last)?))
+    }
+
+    /// Makes something of a type where a path leads and nothing is.
+    pub(crate) fn on_new<T>(
+        &self,
+        path: &Path,
+        kind: FileType,
+        operation: impl Fn(&Engine, &OpContext, &Place) -> Bare<T>,
+    ) -> Result<T> {
+        self.on_path(path, |engine, ctx| operation(engine, ctx, &Place::locate_new(engine, path, kind)?))
+    }
+
+    fn on_path<T>(&self, path: &Path, operation: impl Fn(&Engine, &OpContext) -> Bare<T>) -> Result<T> {
+        let done = self.again_while_stale(|| self.run(|engine, ctx| operation(engine, ctx).map(Some)));
+        self.at(path, done)
+    }
+}

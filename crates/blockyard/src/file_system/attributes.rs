@@ -1,0 +1,155 @@
+//! Attributes of what a path names.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use blockyard_engine::SetAttributes;
+use blockyard_inspect::path::LastLink;
+
+use crate::error::Result;
+use crate::file_system::FileSystem;
+use crate::metadata::{Flags, Metadata, timestamp};
+
+impl FileSystem {
+    /// What `stat` tells.
+    ///
+    /// # Errors
+    /// When there is nothing of that name.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        self.on_found(path.as_ref(), LastLink::Follow, |engine, _, found| engine.attributes(found.inode))
+            .map(Metadata::new)
+    }
+
+    /// What `lstat` tells: of a symbolic link itself.
+    ///
+    /// # Errors
+    /// As [`FileSystem::metadata`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.symlink("nowhere", "link")?;
+    /// assert!(fs.symlink_metadata("link")?.is_symlink() && fs.metadata("link").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        self.on_found(path.as_ref(), LastLink::Keep, |engine, _, found| engine.attributes(found.inode))
+            .map(Metadata::new)
+    }
+
+    /// Sets the permissions, and the set-id and sticky bits. An access control list changes with them.
+    ///
+    /// # Errors
+    /// When there is nothing of that name; for immutable and append-only files.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("script", "#!/bin/sh\n")?;
+    /// fs.set_permissions("script", 0o755)?;
+    /// assert_eq!(fs.metadata("script")?.mode(), 0o755);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
+        self.set_attributes(path, &SetAttributes { permissions: Some(mode), ..SetAttributes::default() })
+    }
+
+    /// Sets owner and group; `None` keeps one.
+    ///
+    /// # Errors
+    /// As [`FileSystem::set_permissions`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// fs.set_owner("file", Some(1000), None)?;
+    /// assert_eq!(fs.metadata("file")?.uid(), 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_owner(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.set_attributes(path, &SetAttributes { uid, gid, ..SetAttributes::default() })
+    }
+
+    /// Sets the times of the last access and of the last change; `None` keeps one.
+    ///
+    /// # Errors
+    /// As [`FileSystem::set_permissions`].
+    ///
+    /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let time = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    /// fs.write("file", "text")?;
+    /// fs.set_times("file", None, Some(time))?;
+    /// assert_eq!(fs.metadata("file")?.modified(), time);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_times(
+        &self,
+        path: impl AsRef<Path>,
+        accessed: Option<SystemTime>,
+        modified: Option<SystemTime>,
+    ) -> Result<()> {
+        let changes = SetAttributes {
+            accessed: accessed.map(timestamp),
+            modified: modified.map(timestamp),
+            ..SetAttributes::default()
+        };
+        self.set_attributes(path, &changes)
+    }
+
+    /// Sets several attributes at once.
+    ///
+    /// # Errors
+    /// As [`FileSystem::set_permissions`].
+    pub fn set_attributes(&self, path: impl AsRef<Path>, changes: &SetAttributes) -> Result<()> {
+        self.on_found(path.as_ref(), LastLink::Follow, |engine, ctx, found| {
+            engine.set_attributes(ctx, found.inode, changes)
+        })
+    }
+
+    /// As [`FileSystem::set_attributes`], of a symbolic link itself.
+    ///
+    /// # Errors
+    /// As [`FileSystem::set_permissions`].
+    pub fn set_symlink_attributes(&self, path: impl AsRef<Path>, changes: &SetAttributes) -> Result<()> {
+        self.on_found(path.as_ref(), LastLink::Keep, |engine, ctx, found| {
+            engine.set_attributes(ctx, found.inode, changes)
+        })
+    }
+
+    /// The flags of a file, as `lsattr` shows them.
+    ///
+    /// # Errors
+    /// As [`FileSystem::metadata`].
+    pub fn flags(&self, path: impl AsRef<Path>) -> Result<Flags> {
+        Ok(self.metadata(path)?.flags())
+    }
+
+    /// Sets the flags that users may set, as `chattr`; the others stay.
+    ///
+    /// # Errors
+    /// As [`FileSystem::metadata`]; for flags that the type of file can not have.
+    ///
+    /// ```
+    /// use blockyard::Flags;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// fs.set_flags("file", fs.flags("file")? | Flags::IMMUTABLE)?;
+    /// assert!(fs.remove_file("file").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_flags(&self, path: impl AsRef<Path>, flags: Flags) -> Result<()> {
+        self.on_found(path.as_ref(), LastLink::Follow, |engine, ctx, found| {
+            engine.set_flags(ctx, found.inode, flags.bits())
+        })
+    }
+}

@@ -1,0 +1,145 @@
+//! The content of files: whole, or opened.
+
+use std::io::{Read, Write};
+use std::path::Path;
+
+use blockyard_disk::num::usize_from_u64;
+
+use crate::error::{Error, Result};
+use crate::file::File;
+use crate::file_system::FileSystem;
+use crate::open_options::OpenOptions;
+
+/// Bytes of memory that a file's size is believed for; the rest comes as it is read.
+const BELIEVED: u64 = 64 << 20;
+
+impl FileSystem {
+    /// Opens a file to read it; [`OpenOptions`] opens it in every other way.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("greeting", "hello")?;
+    /// let mut text = String::new();
+    /// fs.open("greeting")?.read_to_string(&mut text)?;
+    /// assert_eq!(text, "hello");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().read(true).open(self, path)
+    }
+
+    /// Opens a file to write it, empty: it is made when there is none, and cut when there is one.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.create("greeting")?.write_all(b"hello")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().write(true).create(true).truncate(true).open(self, path)
+    }
+
+    /// Opens a new file to read and write it; one that is there already is an error.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn create_new(&self, path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().read(true).write(true).create_new(true).open(self, path)
+    }
+
+    /// The whole content of a file.
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", [1, 2, 3])?;
+    /// assert_eq!(fs.read("file")?, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let mut file = self.open(path)?;
+        let believed = file.metadata()?.len().min(BELIEVED);
+        let mut content = Vec::with_capacity(usize_from_u64(believed));
+        match file.read_to_end(&mut content) {
+            Ok(_) => Ok(content),
+            Err(error) => Err(Error::at(file.path(), error)),
+        }
+    }
+
+    /// The whole content of a file that is text.
+    ///
+    /// # Errors
+    /// As [`FileSystem::read`]; for bytes that are no UTF-8.
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
+        let path = path.as_ref();
+        let content = self.read(path)?;
+        String::from_utf8(content)
+            .map_err(|error| Error::at(path, std::io::Error::new(std::io::ErrorKind::InvalidData, error)))
+    }
+
+    /// Writes the whole content of a file: it is made when there is none, and replaced when there is one.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create`] and [`File::write_at`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// fs.write("file", b"bytes")?;
+    /// assert_eq!(fs.read("file")?, b"bytes");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
+        let mut file = self.create(path)?;
+        file.write_all(content.as_ref()).map_err(|error| Error::at(file.path(), error))
+    }
+
+    /// Copies the content and the permissions of a file to another one of the image; gives the number of bytes. Holes stay holes.
+    ///
+    /// # Errors
+    /// As [`FileSystem::open`] and [`FileSystem::create`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// assert_eq!(fs.copy("file", "other")?, 4);
+    /// assert_eq!(fs.read("other")?, b"text");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
+        let source = self.open(from)?;
+        let found = source.metadata()?;
+        if !found.is_file() {
+            return Err(Error::at(source.path(), crate::Reason::Invalid("not a regular file")));
+        }
+        let dest =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(found.mode()).open(self, to)?;
+        source.each_data(|bytes, at| {
+            std::os::unix::fs::FileExt::write_all_at(&dest, bytes, at)
+                .map_err(|error| Error::at(dest.path(), error))
+        })?;
+        dest.set_len(found.len())?;
+        dest.set_permissions(found.mode())?;
+        Ok(found.len())
+    }
+}

@@ -1,0 +1,288 @@
+//! Names: directories, links, renaming, removing.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use blockyard_disk::FileType;
+use blockyard_disk::device_number::DeviceNumber;
+use blockyard_engine::{Error as EngineError, NewInode, RenameMode};
+use blockyard_inspect::path::{self, LastLink};
+
+use crate::error::{Bare, Error, Reason, Result};
+use crate::file_system::FileSystem;
+use crate::paths::Place;
+
+/// Whether what a path names is to be a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Removed {
+    File,
+    Directory,
+}
+
+impl FileSystem {
+    /// Makes a directory, with the permissions 0o755.
+    ///
+    /// # Errors
+    /// When there is something of that name, or no directory to make it in.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.create_dir("directory")?;
+    /// assert!(fs.create_dir("directory").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.make(path.as_ref(), NewInode { kind: FileType::Directory, permissions: 0o755, device: None })
+    }
+
+    /// Makes a directory, and those that lead to it where there are none.
+    ///
+    /// # Errors
+    /// When something on the way is no directory.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.create_dir_all("usr/share/doc")?;
+    /// fs.create_dir_all("usr/share/doc")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let mut prefixes: Vec<&Path> = path.ancestors().collect();
+        while let Some(prefix) = prefixes.pop() {
+            match self.create_dir(prefix) {
+                Ok(()) => {}
+                Err(error) if error.errno() == EngineError::Exists.errno() => {
+                    if prefixes.is_empty() && !self.metadata(prefix)?.is_dir() {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a pipe, a socket or a device.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create_dir`]; for a type that is made otherwise.
+    ///
+    /// ```
+    /// use blockyard::{DeviceNumber, FileType};
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.make_node("null", FileType::CharDevice, 0o666, Some(DeviceNumber { major: 1, minor: 3 }))?;
+    /// fs.make_node("pipe", FileType::Fifo, 0o600, None)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn make_node(
+        &self,
+        path: impl AsRef<Path>,
+        kind: FileType,
+        mode: u16,
+        device: Option<DeviceNumber>,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        if matches!(kind, FileType::Directory | FileType::Symlink) {
+            return Err(Error::at(path, Reason::Invalid("directories and links are made otherwise")));
+        }
+        self.make(path, NewInode { kind, permissions: mode & 0o7777, device })
+    }
+
+    fn make(&self, path: &Path, new: NewInode) -> Result<()> {
+        self.on_new(path, new.kind, |engine, ctx, place| {
+            engine.create(ctx, place.directory(), place.name(), &new)?;
+            Ok(())
+        })
+    }
+
+    /// Makes a symbolic link that leads to `target`, which need not be there.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create_dir`]; for a target that is empty or too long.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// fs.symlink("file", "link")?;
+    /// assert_eq!(fs.read("link")?, b"text");
+    /// assert_eq!(fs.read_link("link")?, std::path::Path::new("file"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let (target, link) = (target.as_ref().as_os_str().as_bytes(), link.as_ref());
+        self.on_new(link, FileType::Symlink, |engine, ctx, place| {
+            engine.symlink(ctx, place.directory(), place.name(), target)?;
+            Ok(())
+        })
+    }
+
+    /// Where a symbolic link leads.
+    ///
+    /// # Errors
+    /// When there is no such link.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let target =
+            self.on_found(path.as_ref(), LastLink::Keep, |engine, _, found| engine.read_link(found.inode))?;
+        Ok(OsString::from_vec(target).into())
+    }
+
+    /// Gives a file one more name. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create_dir`]; for directories.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// fs.hard_link("file", "other")?;
+    /// assert_eq!(fs.metadata("other")?.nlink(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let (original, link) = (original.as_ref(), link.as_ref());
+        let found = self.on_found(original, LastLink::Keep, |_, _, found| Ok(found))?;
+        self.on_new(link, found.kind, |engine, ctx, place| {
+            match engine.link(ctx, found.inode, place.directory(), place.name()) {
+                // The original is gone; another look at the place would not help.
+                Err(EngineError::StaleInode(inode)) if inode == found.inode.number => {
+                    Err(EngineError::NotFound.into())
+                }
+                done => Ok(done?),
+            }
+        })
+    }
+
+    /// Renames a file or directory; a file, or an empty directory, that has the new name already is replaced.
+    ///
+    /// # Errors
+    /// Those of rename(2).
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("new", "content")?;
+    /// fs.write("old", "before")?;
+    /// fs.rename("new", "old")?;
+    /// assert_eq!(fs.read("old")?, b"content");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.rename_with(from, to, RenameMode::Replace)
+    }
+
+    /// As [`FileSystem::rename`], replacing nothing, or exchanging both.
+    ///
+    /// # Errors
+    /// Those of renameat2(2).
+    ///
+    /// ```
+    /// use blockyard::RenameMode;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("a", "1")?;
+    /// fs.write("b", "2")?;
+    /// fs.rename_with("a", "b", RenameMode::Exchange)?;
+    /// assert_eq!((fs.read("a")?, fs.read("b")?), (b"2".to_vec(), b"1".to_vec()));
+    /// assert!(fs.rename_with("a", "b", RenameMode::NoReplace).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, mode: RenameMode) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        self.on_place(from, LastLink::Keep, |engine, ctx, source| {
+            let found = source.found().ok_or(EngineError::NotFound)?;
+            let dest = Place::locate(engine, to, LastLink::Keep)?;
+            check_movable(from, source)?;
+            check_movable(to, &dest)?;
+            if found.kind != FileType::Directory && dest.means_directory(to) {
+                return Err(EngineError::NotDirectory.into());
+            }
+            let (source, dest) = ((source.directory(), source.name()), (dest.directory(), dest.name()));
+            engine.rename(ctx, source, dest, mode)?;
+            Ok(())
+        })
+    }
+
+    /// Removes a file, a link or a node; a directory is an error.
+    ///
+    /// # Errors
+    /// Those of unlink(2).
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// fs.remove_file("file")?;
+    /// assert!(!fs.exists("file")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.remove(path.as_ref(), Removed::File)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// Those of rmdir(2).
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.remove(path.as_ref(), Removed::Directory)
+    }
+
+    fn remove(&self, path: &Path, what: Removed) -> Result<()> {
+        self.on_place(path, LastLink::Keep, |engine, ctx, place| {
+            place.found().ok_or(EngineError::NotFound)?;
+            check_removable(path, place, what)?;
+            match what {
+                Removed::File => engine.unlink(ctx, place.directory(), place.name())?,
+                Removed::Directory => engine.rmdir(ctx, place.directory(), place.name())?,
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether there is something of that name; a link that leads nowhere is nothing.
+    ///
+    /// # Errors
+    /// When that can not be told.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        match self.metadata(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_missing() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Fails when a path ends in `.` or `..`, or is the root: nothing of that moves.
+fn check_movable(path: &Path, place: &Place) -> Bare<()> {
+    let fixed = matches!(place.name(), b"" | b"..") || path::ends_in_dot(path.as_os_str().as_bytes());
+    if fixed { Err(Reason::Invalid("the root, `.` and `..` do not move")) } else { Ok(()) }
+}
+
+fn check_removable(path: &Path, place: &Place, what: Removed) -> Bare<()> {
+    let ends_in_dot = path::ends_in_dot(path.as_os_str().as_bytes());
+    match what {
+        Removed::File if ends_in_dot || matches!(place.name(), b"" | b"..") => {
+            Err(EngineError::IsDirectory.into())
+        }
+        Removed::Directory if ends_in_dot || place.name().is_empty() => {
+            Err(Reason::Invalid("the root and `.` can not be removed"))
+        }
+        Removed::Directory if place.name() == b".." => Err(EngineError::NotEmpty.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,92 @@
+//! Opening files.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use blockyard_disk::FileType;
+use blockyard_engine::{Error as EngineError, Found, NewInode};
+use blockyard_inspect::path::{self, LastLink};
+
+use crate::error::{Bare, Reason, Result};
+use crate::file::{Abilities, File};
+use crate::file_system::FileSystem;
+use crate::open_options::OpenOptions;
+use crate::paths::Place;
+use crate::reference::{Access, Reference};
+
+impl OpenOptions {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// Those of [`std::fs::OpenOptions::open`], but for permissions, which are not checked.
+    pub fn open(&self, fs: &FileSystem, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        fs.at(path, self.open_path(fs, path))
+    }
+
+    fn open_path(self, fs: &FileSystem, path: &Path) -> Bare<File> {
+        let abilities = self.abilities()?;
+        let bytes = path.as_os_str().as_bytes();
+        if (self.create || self.create_new) && path::names_directory(bytes) {
+            // No file can be made there; a way that does not lead there is an error before that.
+            fs.locate(Path::new(OsStr::from_bytes(path::trimmed(bytes))), LastLink::Keep)?;
+            let is_there = self.create_new && path::ends_in_dot(bytes);
+            return Err(if is_there { EngineError::Exists } else { EngineError::IsDirectory }.into());
+        }
+        // Between a look at a name and the opening of what it names, others may take that away.
+        fs.again_while_stale(|| {
+            let place = fs.locate(path, self.last())?;
+            let reference = match place.found() {
+                Some(found) => self.open_found(fs, found)?,
+                None if self.create || self.create_new => match self.make(fs, &place) {
+                    // Somebody was faster; what is there now is meant.
+                    Err(Reason::FileSystem(EngineError::Exists)) if !self.create_new => return Ok(None),
+                    made => made?,
+                },
+                None => return Err(EngineError::NotFound.into()),
+            };
+            Ok(Some(File::new(reference, path, abilities)))
+        })
+    }
+
+    const fn last(self) -> LastLink {
+        if self.follow && !self.create_new { LastLink::Follow } else { LastLink::Keep }
+    }
+
+    /// What may be done with the file, where the options make sense together.
+    fn abilities(self) -> Bare<Abilities> {
+        let writes = self.write || self.append;
+        let creates = self.create || self.create_new;
+        let without_write = !writes && (self.truncate || creates);
+        let cuts_and_appends = self.append && self.truncate && !self.create_new;
+        if !writes && !self.read || without_write || cuts_and_appends {
+            return Err(Reason::Invalid("these options of opening a file do not go together"));
+        }
+        Ok(Abilities { read: self.read, write: writes, append: self.append })
+    }
+
+    fn open_found(self, fs: &FileSystem, found: Found) -> Bare<Reference> {
+        if self.create_new {
+            return Err(EngineError::Exists.into());
+        }
+        let writes = self.write || self.append;
+        match found.kind {
+            FileType::Directory if writes || self.create => return Err(EngineError::IsDirectory.into()),
+            FileType::Symlink => return Err(Reason::Loop),
+            _ => {}
+        }
+        let access = if writes { Access::Write } else { Access::Read };
+        let reference = fs.reference(found.inode, access)?;
+        if self.truncate && found.kind == FileType::Regular {
+            fs.run(|engine, ctx| engine.truncate(ctx, found.inode, 0))?;
+        }
+        Ok(reference)
+    }
+
+    fn make(self, fs: &FileSystem, place: &Place) -> Bare<Reference> {
+        let new = NewInode { kind: FileType::Regular, permissions: self.mode & 0o7777, device: None };
+        let id = fs.run(|engine, ctx| engine.create_open(ctx, place.directory(), place.name(), &new))?;
+        Ok(fs.opened_reference(id, Access::Write))
+    }
+}

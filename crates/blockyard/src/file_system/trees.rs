@@ -1,0 +1,114 @@
+//! Removing whole trees.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use blockyard_disk::FileType;
+use blockyard_engine::{Error as EngineError, FileSystem as Engine, InodeId, OpContext};
+use blockyard_inspect::path::{self, LastLink};
+
+use crate::batch::read_batch;
+use crate::error::{Bare, Error, Reason, Result};
+use crate::file_system::FileSystem;
+
+/// Entries of a directory that are looked at before those among them are removed.
+const BATCH: usize = 256;
+
+impl FileSystem {
+    /// Removes a directory and everything in it, or a symbolic link. What others remove meanwhile is no error.
+    ///
+    /// # Errors
+    /// When there is no such directory; when something in it can not be removed. What was removed by then is gone.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.create_dir_all("a/b/c")?;
+    /// fs.write("a/b/file", "text")?;
+    /// fs.remove_dir_all("a")?;
+    /// assert!(!fs.exists("a")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let found = self.on_found(path, LastLink::Keep, |_, _, found| Ok(found))?;
+        match found.kind {
+            FileType::Directory => {}
+            FileType::Symlink => return self.remove_file(path),
+            _ => return Err(Error::at(path, EngineError::NotDirectory)),
+        }
+        // Before anything is gone.
+        if path::ends_in_dot(path.as_os_str().as_bytes()) || path.file_name().is_none() {
+            return Err(Error::at(path, Reason::Invalid("the root, `.` and `..` can not be removed")));
+        }
+        let emptied = self.empty(found.inode);
+        self.at(path, emptied)?;
+        self.remove_dir(path)
+    }
+
+    /// Removes everything in a directory: the deepest first, with the way down in memory.
+    fn empty(&self, top: InodeId) -> Bare<()> {
+        let mut way: Vec<(InodeId, Vec<u8>)> = vec![(top, Vec::new())];
+        while let Some((directory, _)) = way.last() {
+            let directory = *directory;
+            match self.run(|engine, ctx| remove_files(engine, ctx, directory))? {
+                // In a damaged tree a directory can be in one below it.
+                Some((below, _)) if way.iter().any(|(above, _)| *above == below) => {
+                    return Err(Reason::Invalid("the directory tree has a loop; run the checker"));
+                }
+                Some(below) => way.push(below),
+                None => {
+                    let (_, name) = way.pop().unwrap_or((top, Vec::new()));
+                    if let Some((above, _)) = way.last() {
+                        let removed = self.run(|engine, ctx| engine.rmdir(ctx, *above, &name));
+                        is_gone(removed)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes what is in a directory up to its first directory that is not empty, which it gives with its name.
+fn remove_files(
+    engine: &Engine,
+    ctx: &OpContext,
+    directory: InodeId,
+) -> std::result::Result<Option<(InodeId, Vec<u8>)>, EngineError> {
+    loop {
+        let (batch, _) = match read_batch(engine, directory.into(), 0, BATCH) {
+            Err(EngineError::StaleInode(_)) => return Ok(None),
+            batch => batch?,
+        };
+        if batch.is_empty() {
+            return Ok(None);
+        }
+        for entry in batch {
+            let removed = match engine.unlink(ctx, directory, &entry.name) {
+                Err(EngineError::IsDirectory) => engine.rmdir(ctx, directory, &entry.name),
+                removed => removed,
+            };
+            match removed {
+                Ok(()) | Err(EngineError::NotFound | EngineError::StaleInode(_)) => {}
+                Err(EngineError::NotEmpty) => match engine.find(directory, &entry.name) {
+                    Ok(found) => return Ok(Some((found.inode, entry.name))),
+                    Err(EngineError::NotFound | EngineError::StaleInode(_)) => {}
+                    Err(error) => return Err(error),
+                },
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A directory that was emptied is removed, or somebody else has done that; one that was filled again is looked at again.
+fn is_gone(removed: Bare<()>) -> Bare<()> {
+    match removed {
+        Err(Reason::FileSystem(
+            EngineError::NotFound | EngineError::StaleInode(_) | EngineError::NotEmpty,
+        )) => Ok(()),
+        removed => removed,
+    }
+}

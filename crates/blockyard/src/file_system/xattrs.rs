@@ -1,0 +1,152 @@
+//! Extended attributes and access control lists.
+
+use std::path::Path;
+
+use blockyard_engine::{Error as EngineError, XattrMode};
+use blockyard_inspect::path::LastLink;
+
+use crate::acl::{Acl, AclKind};
+use crate::error::{Error, Reason, Result};
+use crate::file_system::FileSystem;
+
+impl FileSystem {
+    /// The value of an extended attribute, named with its prefix (`user.note`); `None` when there is none of that name.
+    ///
+    /// # Errors
+    /// When there is no such file; for a prefix that is unknown.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// fs.set_xattr("file", "user.note", "mine")?;
+    /// assert_eq!(fs.xattr("file", "user.note")?.as_deref(), Some(&b"mine"[..]));
+    /// assert_eq!(fs.xattr_names("file")?, [b"user.note"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.on_found(path.as_ref(), LastLink::Follow, |engine, _, found| {
+            match engine.xattr(found.inode, name.as_ref()) {
+                Ok(value) => Ok(Some(value)),
+                Err(EngineError::NoAttribute) => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// The names of all extended attributes.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn xattr_names(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
+        self.on_found(path.as_ref(), LastLink::Follow, |engine, _, found| engine.xattr_names(found.inode))
+    }
+
+    /// Sets an extended attribute, whether it is there or not.
+    ///
+    /// # Errors
+    /// When there is no such file, the prefix is unknown, or there is no room for the value.
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.on_found(path.as_ref(), LastLink::Follow, |engine, ctx, found| {
+            engine.set_xattr(ctx, found.inode, name.as_ref(), value.as_ref(), XattrMode::Set)
+        })
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// When there is no such file, or no such attribute.
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
+        self.on_found(path.as_ref(), LastLink::Follow, |engine, ctx, found| {
+            engine.remove_xattr(ctx, found.inode, name.as_ref())
+        })
+    }
+
+    /// As [`FileSystem::xattr`], of a symbolic link itself.
+    ///
+    /// # Errors
+    /// As [`FileSystem::xattr`].
+    pub fn symlink_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.on_found(path.as_ref(), LastLink::Keep, |engine, _, found| {
+            match engine.xattr(found.inode, name.as_ref()) {
+                Ok(value) => Ok(Some(value)),
+                Err(EngineError::NoAttribute) => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// As [`FileSystem::xattr_names`], of a symbolic link itself.
+    ///
+    /// # Errors
+    /// As [`FileSystem::xattr_names`].
+    pub fn symlink_xattr_names(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
+        self.on_found(path.as_ref(), LastLink::Keep, |engine, _, found| engine.xattr_names(found.inode))
+    }
+
+    /// As [`FileSystem::set_xattr`], of a symbolic link itself.
+    ///
+    /// # Errors
+    /// As [`FileSystem::set_xattr`].
+    pub fn set_symlink_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.on_found(path.as_ref(), LastLink::Keep, |engine, ctx, found| {
+            engine.set_xattr(ctx, found.inode, name.as_ref(), value.as_ref(), XattrMode::Set)
+        })
+    }
+
+    /// The access control list of a file, or the one that a directory hands on; `None` when there is none.
+    ///
+    /// # Errors
+    /// When there is no such file; when the list is damaged.
+    ///
+    /// ```
+    /// use blockyard::{Acl, AclEntry, AclKind, Subject};
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// let mut list = Acl::of_mode(0o640);
+    /// list.grant(AclEntry { subject: Subject::User(1000), permissions: 6 });
+    /// fs.set_acl("file", AclKind::Access, &list)?;
+    /// assert_eq!(fs.acl("file", AclKind::Access)?, Some(list));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn acl(&self, path: impl AsRef<Path>, kind: AclKind) -> Result<Option<Acl>> {
+        let path = path.as_ref();
+        let Some(value) = self.xattr(path, kind.attribute())? else { return Ok(None) };
+        let list = Acl::parse(&value);
+        list.map(Some).ok_or_else(|| Error::at(path, Reason::Invalid("the access control list is damaged")))
+    }
+
+    /// Sets an access control list. The permissions of the file change with its own.
+    ///
+    /// # Errors
+    /// When there is no such file; for a list that contradicts itself.
+    pub fn set_acl(&self, path: impl AsRef<Path>, kind: AclKind, list: &Acl) -> Result<()> {
+        self.set_xattr(path, kind.attribute(), list.to_bytes())
+    }
+
+    /// Removes an access control list; that there is none is no error.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn remove_acl(&self, path: impl AsRef<Path>, kind: AclKind) -> Result<()> {
+        self.on_found(path.as_ref(), LastLink::Follow, |engine, ctx, found| {
+            match engine.remove_xattr(ctx, found.inode, kind.attribute().as_bytes()) {
+                Err(EngineError::NoAttribute) => Ok(()),
+                done => done,
+            }
+        })
+    }
+}

@@ -1,0 +1,335 @@
+//! How to open or make an image, and on what.
+
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZero;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use blockyard_alloc::Policy;
+use blockyard_device::{BlockDevice, FileDevice, ImagePath, MemoryDevice};
+use blockyard_engine::{DataMode, FileSystem as Engine, OpenOptions as EngineOptions, mkfs};
+
+use crate::context::Context;
+use crate::error::{Bare, Error, Reason, Result};
+use crate::file_system::FileSystem;
+use crate::instance::Instance;
+
+/// How to open or make an image.
+///
+/// ```
+/// use blockyard::{ImageOptions, mkfs};
+///
+/// # fn main() -> blockyard::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let image = folder.path().join("disk.img");
+/// let small = mkfs::Options::ext4().block_size(1024).label("data");
+/// ImageOptions::new().mkfs(small).make(&image, 16 << 20)?.close()?;
+/// let fs = ImageOptions::new().read_only(true).open(&image)?;
+/// assert_eq!(fs.statfs()?.block_size, 1024);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ImageOptions {
+    engine: EngineOptions,
+    offset: u64,
+    background: bool,
+    context: Context,
+    mkfs: Option<mkfs::Options>,
+}
+
+impl Default for ImageOptions {
+    fn default() -> Self {
+        let cpus = std::thread::available_parallelism().map_or(4, NonZero::get);
+        let engine = EngineOptions { cpus: u32::try_from(cpus).unwrap_or(4), ..EngineOptions::default() };
+        Self { engine, offset: 0, background: false, context: Context::new(), mkfs: None }
+    }
+}
+
+impl ImageOptions {
+    /// To read and write the whole of a file or device, journaled, with Linux's allocation policy.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Nothing is written: a journal that needs recovery is replayed in memory.
+    #[must_use]
+    pub const fn read_only(mut self, yes: bool) -> Self {
+        self.engine.read_only = yes;
+        self
+    }
+
+    /// Opened read-only, also when somebody is writing to the image; what is read then can contradict itself.
+    #[must_use]
+    pub const fn shared(mut self, yes: bool) -> Self {
+        self.engine.shared = yes;
+        self
+    }
+
+    /// The byte of the file or device at which the image begins: a partition of a disk image ends where its table says.
+    #[must_use]
+    pub const fn offset(mut self, bytes: u64) -> Self {
+        self.offset = bytes;
+        self
+    }
+
+    /// A thread writes back what is old and commits, as a mount does. Without it nothing is written but when space, memory or
+    /// somebody asks for it.
+    #[must_use]
+    pub const fn background(mut self, yes: bool) -> Self {
+        self.background = yes;
+        self
+    }
+
+    /// On whose behalf the file system is used.
+    #[must_use]
+    pub fn context(mut self, context: Context) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// What kind of file system is made.
+    #[must_use]
+    pub fn mkfs(mut self, options: mkfs::Options) -> Self {
+        self.mkfs = Some(options);
+        self
+    }
+
+    /// How blocks and inodes are chosen.
+    ///
+    /// ```
+    /// use blockyard::{ImageOptions, alloc::Policy};
+    /// let options = ImageOptions::new().policy(Policy::parse("yard").unwrap());
+    /// ```
+    #[must_use]
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.engine.policy = policy;
+        self
+    }
+
+    /// What the journal does about file data.
+    #[must_use]
+    pub const fn data_mode(mut self, mode: DataMode) -> Self {
+        self.engine.data = mode;
+        self
+    }
+
+    /// Bytes of metadata to keep in memory.
+    #[must_use]
+    pub const fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.engine.cache_bytes = bytes;
+        self
+    }
+
+    /// Bytes of file data that may wait for write-back.
+    #[must_use]
+    pub const fn dirty_data_bytes(mut self, bytes: usize) -> Self {
+        self.engine.dirty_data_bytes = bytes;
+        self
+    }
+
+    /// The age at which changes are committed, by whole seconds.
+    #[must_use]
+    pub fn commit_interval(mut self, age: Duration) -> Self {
+        self.engine.commit_interval_seconds = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+        self
+    }
+
+    /// The age at which file data is written back, by whole seconds.
+    #[must_use]
+    pub fn write_back_age(mut self, age: Duration) -> Self {
+        self.engine.data_expires_seconds = u32::try_from(age.as_secs()).unwrap_or(u32::MAX);
+        self
+    }
+
+    /// CPU slots: threads beyond so many share.
+    #[must_use]
+    pub const fn cpus(mut self, slots: u32) -> Self {
+        self.engine.cpus = slots;
+        self
+    }
+
+    /// The seed of random choices: for runs that are to be repeated, with a [`Context`] whose time and slot are fixed.
+    #[must_use]
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.engine.seed = seed;
+        self
+    }
+
+    /// All that the engine can be told, in place of what was set before.
+    #[must_use]
+    pub fn engine(mut self, options: EngineOptions) -> Self {
+        self.engine = options;
+        self
+    }
+
+    /// Opens an image: a file or a block device.
+    ///
+    /// # Errors
+    /// As [`FileSystem::open_image`].
+    pub fn open(self, image: impl AsRef<Path>) -> Result<FileSystem> {
+        let image = image.as_ref();
+        self.open_path(image).map_err(|reason| Error::at(image, reason))
+    }
+
+    fn open_path(self, image: &Path) -> Bare<FileSystem> {
+        let place = ImagePath::at(image, self.offset);
+        let device = if self.engine.read_only {
+            let device = place.open_read_only()?;
+            if !self.engine.shared {
+                device.lock_for_reading()?;
+            }
+            device
+        } else {
+            place.open()?
+        };
+        self.open_bare(Arc::new(device))
+    }
+
+    /// Opens an image in a file that is open already; one that can not be written is opened read-only.
+    ///
+    /// # Errors
+    /// As [`FileSystem::open_image`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let image = folder.path().join("disk.img");
+    /// # blockyard::FileSystem::make_image(&image, 16 << 20)?.close()?;
+    /// let fs = blockyard::ImageOptions::new().open_file(std::fs::File::open(&image)?)?;
+    /// assert!(fs.is_read_only()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open_file(self, file: fs::File) -> Result<FileSystem> {
+        self.open_opened(file).map_err(Error::whole)
+    }
+
+    fn open_opened(self, file: fs::File) -> Bare<FileSystem> {
+        let device = FileDevice::from_file(file)?;
+        if device.is_read_only() && !self.engine.shared {
+            device.lock_for_reading()?;
+        }
+        let device = device.part_at(self.offset)?;
+        self.open_bare(Arc::new(device))
+    }
+
+    /// Opens an image on any device; [`ImageOptions::offset`] is not for it.
+    ///
+    /// # Errors
+    /// As [`FileSystem::open_image`].
+    ///
+    /// ```
+    /// use blockyard::{ImageOptions, device::MemoryDevice};
+    /// use std::sync::Arc;
+    ///
+    /// # fn main() -> blockyard::Result<()> {
+    /// let memory = Arc::new(MemoryDevice::new(16 << 20));
+    /// ImageOptions::new().make_on(Arc::clone(&memory))?.close()?;
+    /// let fs = ImageOptions::new().open_device(Arc::clone(&memory))?;
+    /// assert!(ImageOptions::new().open_device(memory).unwrap_err().is_busy());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open_device(self, device: impl BlockDevice + 'static) -> Result<FileSystem> {
+        self.open_bare(Arc::new(device)).map_err(Error::whole)
+    }
+
+    /// Makes an image of so many bytes in a file, or on a block device, and opens it. What the file held behind
+    /// [`ImageOptions::offset`] is lost.
+    ///
+    /// # Errors
+    /// As [`FileSystem::make_image`].
+    pub fn make(self, image: impl AsRef<Path>, bytes: u64) -> Result<FileSystem> {
+        let image = image.as_ref();
+        let made = ImagePath::at(image, self.offset).create(bytes).map_err(Reason::from);
+        made.and_then(|device| self.make_bare(Arc::new(device))).map_err(|reason| Error::at(image, reason))
+    }
+
+    /// Makes an image in memory and opens it: it ends with the file system.
+    ///
+    /// # Errors
+    /// When the size is too small or too large.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = blockyard::ImageOptions::new().make_in_memory(1 << 40)?;
+    /// assert!(fs.statfs()?.blocks_free > 200_000_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn make_in_memory(self, bytes: u64) -> Result<FileSystem> {
+        self.make_bare(Arc::new(MemoryDevice::new(bytes))).map_err(Error::whole)
+    }
+
+    /// Makes an image on any device and opens it. What the device held is lost.
+    ///
+    /// # Errors
+    /// As [`FileSystem::make_image`].
+    pub fn make_on(self, device: impl BlockDevice + 'static) -> Result<FileSystem> {
+        self.make_bare(Arc::new(device)).map_err(Error::whole)
+    }
+
+    fn make_bare(mut self, device: Arc<dyn BlockDevice>) -> Bare<FileSystem> {
+        let options = self.mkfs.take().unwrap_or_else(fresh);
+        // Nobody may have it open while it is made.
+        drop(blockyard_device::Claim::write(&device)?);
+        mkfs::format(&*device, &options)?;
+        self.open_bare(device)
+    }
+
+    fn open_bare(self, device: Arc<dyn BlockDevice>) -> Bare<FileSystem> {
+        let engine = Engine::open(device, self.engine, &self.context.now())?;
+        let instance = Instance::new(engine);
+        if self.background {
+            instance.start_background(self.context.clone())?;
+        }
+        Ok(FileSystem::new(instance, self.context))
+    }
+}
+
+impl FileSystem {
+    /// Opens an image, a file or a block device, to read and write it. A journal that needs recovery is replayed.
+    /// [`ImageOptions`] has everything else.
+    ///
+    /// # Errors
+    /// When there is no such file, it holds no file system, the file system is damaged or has features that are not supported; when
+    /// somebody else has it open, or the kernel has it mounted ([`Error::is_busy`]).
+    ///
+    /// ```no_run
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = blockyard::FileSystem::open_image("disk.img")?;
+    /// println!("{}", fs.read_to_string("etc/hostname")?);
+    /// fs.close()
+    /// # }
+    /// ```
+    pub fn open_image(image: impl AsRef<Path>) -> Result<Self> {
+        ImageOptions::new().open(image)
+    }
+
+    /// Makes an ext4 image of so many bytes, and opens it. What the file held is lost. [`ImageOptions::mkfs`] says what kind.
+    ///
+    /// # Errors
+    /// When the file can not be made, is in use, or the size is too small or too large.
+    ///
+    /// ```no_run
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = blockyard::FileSystem::make_image("disk.img", 1 << 30)?;
+    /// fs.write("hello", "world")?;
+    /// fs.close()
+    /// # }
+    /// ```
+    pub fn make_image(image: impl AsRef<Path>, bytes: u64) -> Result<Self> {
+        ImageOptions::new().make(image, bytes)
+    }
+}
+
+/// ext4 with an identity of its own, made now.
+fn fresh() -> mkfs::Options {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    mkfs::Options::ext4().identity(RandomState::new().hash_one(now), now)
+}

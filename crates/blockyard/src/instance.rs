@@ -1,0 +1,62 @@
+//! An open image as its users share it: they come and go, and one of them may close it for all.
+
+use std::sync::Arc;
+
+use blockyard_engine::{FileSystem as Engine, OpContext};
+use blockyard_sync::{Mutex, rank};
+
+use crate::background::Background;
+use crate::context::Context;
+use crate::error::{Bare, Reason};
+use crate::shared_engine::SharedEngine;
+
+/// An open image. Its users hold this; the thread in the background holds the engine only, so that it ends with its users.
+pub(crate) struct Instance {
+    engine: Arc<SharedEngine>,
+    background: Mutex<Option<Background>>,
+}
+
+impl Instance {
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self { engine: Arc::new(SharedEngine::new(engine)), background: Mutex::new(rank::LEAF, None) }
+    }
+
+    /// Starts the thread that writes back and commits.
+    pub(crate) fn start_background(&self, context: Context) -> std::io::Result<()> {
+        let thread = Background::start(Arc::clone(&self.engine), context)?;
+        *self.background.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// See [`SharedEngine::run`].
+    pub(crate) fn run<T, E: Into<Reason>>(
+        &self,
+        ctx: &OpContext,
+        operation: impl FnOnce(&Engine) -> Result<T, E>,
+    ) -> Bare<T> {
+        self.engine.run(ctx, operation)
+    }
+
+    /// Closes the image for everybody.
+    pub(crate) fn close(&self, ctx: &OpContext) -> Bare<()> {
+        self.stop_background();
+        match self.engine.take() {
+            Some(engine) => Ok(engine.close(ctx)?),
+            None => Err(Reason::Closed),
+        }
+    }
+
+    fn stop_background(&self) {
+        let thread = self.background.lock().take();
+        if let Some(thread) = thread {
+            thread.stop();
+        }
+    }
+}
+
+impl Drop for Instance {
+    /// The thread first: then the engine goes with this reference, and closes itself.
+    fn drop(&mut self) {
+        self.stop_background();
+    }
+}

@@ -1,0 +1,94 @@
+//! ext4 from Rust as with [`std::fs`]: make an image, open it, and read and change the files in it, without a mount and without
+//! root.
+//!
+//! ```
+//! use blockyard::FileSystem;
+//! use std::io::Write;
+//!
+//! # fn main() -> blockyard::Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let image = folder.path().join("disk.img");
+//! let fs = FileSystem::make_image(&image, 64 << 20)?;
+//! fs.create_dir_all("etc/app")?;
+//! let mut file = fs.create("etc/app/config")?;
+//! file.write_all(b"colour = blue\n")?;
+//! file.sync_all()?;
+//! fs.rename("etc/app/config", "etc/app/settings")?;
+//! fs.close()?;
+//!
+//! let fs = FileSystem::open_image(&image)?;
+//! assert_eq!(fs.read_to_string("etc/app/settings")?, "colour = blue\n");
+//! # fs.close()
+//! # }
+//! ```
+//!
+//! - [`FileSystem`] is an open image; [`ImageOptions`] says how to open or make one, on a path, a file, memory, or anything that is a
+//!   [`BlockDevice`](device::BlockDevice).
+//! - Paths are the image's own: they begin at its root, with a slash or without, and symbolic links lead inside the image.
+//! - [`File`] reads and writes as [`std::fs::File`] does, from many threads; [`OpenOptions`] opens one in every way.
+//! - [`ByInode`] works by inode numbers and generations, as a mount does.
+//! - [`Context`] says on whose behalf and at what time; the default is root, now.
+//! - [`Error`] names the path or inode and converts to [`std::io::Error`] with kind and errno.
+//!
+//! **Durability.** What a closed or dropped instance wrote is in the image. Before that, [`File::sync_all`] makes a file durable
+//! and [`FileSystem::sync`] everything; a crash leaves what the last commit of the journal holds, and opening the image recovers
+//! it. Nobody else may write to an image that is open: a second writer is refused, in this process and in others.
+//!
+//! The parts that this crate stands on are here too: [`device`], [`mkfs`], [`check`], [`recovery`], [`inspect`], [`alloc`],
+//! [`engine`], [`disk`].
+
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod acl;
+mod background;
+mod batch;
+mod by_inode;
+mod context;
+mod copy;
+mod error;
+mod file;
+mod file_system;
+mod image_options;
+mod instance;
+mod metadata;
+mod open_options;
+mod paths;
+mod read_dir;
+mod reference;
+mod shared_engine;
+mod walk;
+
+pub use acl::{Acl, AclEntry, AclKind, Subject};
+pub use by_inode::{ByInode, Node};
+pub use context::{Clock, Context};
+pub use error::{Error, Reason, Result};
+pub use file::File;
+pub use file_system::FileSystem;
+pub use image_options::ImageOptions;
+pub use metadata::{Flags, Metadata};
+pub use open_options::OpenOptions;
+pub use read_dir::{DirEntry, ReadDir};
+pub use walk::Walk;
+
+#[doc(no_inline)]
+pub use blockyard_disk::{FileType, InodeNr, Timestamp, device_number::DeviceNumber};
+#[doc(no_inline)]
+pub use blockyard_engine::{
+    DataMode, Fallocate, FileExtent, InodeId, RenameMode, SetAttributes, Statistics, XattrMode, mkfs,
+};
+
+#[doc(no_inline)]
+pub use blockyard_alloc as alloc;
+#[doc(no_inline)]
+pub use blockyard_check as check;
+#[doc(no_inline)]
+pub use blockyard_device as device;
+#[doc(no_inline)]
+pub use blockyard_disk as disk;
+#[doc(no_inline)]
+pub use blockyard_engine as engine;
+#[doc(no_inline)]
+pub use blockyard_inspect as inspect;
+#[doc(no_inline)]
+pub use blockyard_recovery as recovery;

@@ -1,0 +1,94 @@
+//! Paths of an open image: the walk of `inspect` over the engine.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use blockyard_disk::{FileType, InodeNr};
+use blockyard_engine::{Error as EngineError, FileSystem as Engine, Found, InodeId};
+use blockyard_inspect::path::{self, LastLink, Located, Tree};
+
+use crate::error::Reason;
+
+/// Where a path leads: the directory of its last name, and what that names, if it names anything.
+pub(crate) struct Place(Located<Found>);
+
+impl Place {
+    /// Walks a path.
+    pub(crate) fn locate(engine: &Engine, path: &Path, last: LastLink) -> Result<Self, Reason> {
+        path::locate(&Walk(engine), path.as_os_str().as_bytes(), last).map(Self)
+    }
+
+    /// Walks to where something of a type is to be made. A slash behind the name is for directories only, and a link there is not
+    /// followed.
+    pub(crate) fn locate_new(engine: &Engine, path: &Path, kind: FileType) -> Result<Self, Reason> {
+        let bytes = path.as_os_str().as_bytes();
+        if path::ends_in_dot(bytes) {
+            path::resolve(&Walk(engine), bytes, LastLink::Follow)?;
+            return Err(EngineError::Exists.into());
+        }
+        let place = path::locate(&Walk(engine), path::trimmed(bytes), LastLink::Keep)?;
+        if place.node.is_some() {
+            return Err(EngineError::Exists.into());
+        }
+        if path::names_directory(bytes) && kind != FileType::Directory {
+            return Err(EngineError::NotFound.into());
+        }
+        Ok(Self(place))
+    }
+
+    /// What the path names.
+    pub(crate) const fn found(&self) -> Option<Found> {
+        self.0.node
+    }
+
+    /// The directory that the last name is in.
+    pub(crate) const fn directory(&self) -> InodeId {
+        self.0.directory.inode
+    }
+
+    /// The last name; nothing for the root, `.` or `..`.
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.0.name
+    }
+
+    /// Whether the path can only mean a directory.
+    pub(crate) fn means_directory(&self, path: &Path) -> bool {
+        path::names_directory(path.as_os_str().as_bytes())
+    }
+}
+
+/// The tree of an open image.
+struct Walk<'a>(&'a Engine);
+
+impl Tree for Walk<'_> {
+    type Node = Found;
+    type Error = Reason;
+
+    fn root(&self) -> Result<Found, Reason> {
+        Ok(self.0.identify(InodeNr::ROOT)?)
+    }
+
+    fn look_up(&self, directory: &Found, name: &[u8]) -> Result<Found, Reason> {
+        Ok(self.0.find(directory.inode, name)?)
+    }
+
+    fn kind(&self, node: &Found) -> Result<FileType, Reason> {
+        Ok(node.kind)
+    }
+
+    fn read_link(&self, link: &Found) -> Result<Vec<u8>, Reason> {
+        Ok(self.0.read_link(link.inode)?)
+    }
+
+    fn too_many_symlinks(&self) -> Reason {
+        Reason::Loop
+    }
+
+    fn not_directory(&self) -> Reason {
+        EngineError::NotDirectory.into()
+    }
+
+    fn is_missing(&self, error: &Reason) -> bool {
+        matches!(error, Reason::FileSystem(EngineError::NotFound))
+    }
+}

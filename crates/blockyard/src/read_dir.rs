@@ -1,0 +1,171 @@
+//! The entries of a directory, one after the other.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use blockyard_disk::{FileType, InodeNr};
+use blockyard_engine::{DirEntry as RawEntry, Error as EngineError, Found};
+use blockyard_inspect::path::LastLink;
+
+use crate::batch::read_batch;
+use crate::error::{Bare, Error, Result};
+use crate::file_system::FileSystem;
+use crate::metadata::Metadata;
+use crate::reference::{Access, Reference};
+
+/// Entries that are read at a time, and a few more where positions are equal.
+const BATCH: usize = 256;
+
+/// The entries of a directory; see [`FileSystem::read_dir`]. It goes on when the directory changes, and stays where it is.
+pub struct ReadDir {
+    fs: FileSystem,
+    reference: Reference,
+    path: PathBuf,
+    /// Where the next batch begins; nothing after the last.
+    next: Option<u64>,
+    batch: VecDeque<RawEntry>,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug)]
+pub struct DirEntry {
+    fs: FileSystem,
+    directory: Found,
+    path: PathBuf,
+    inode: InodeNr,
+    kind: Option<FileType>,
+    depth: usize,
+}
+
+impl FileSystem {
+    /// The entries of a directory, in its own order, without `.` and `..`. Those that come or go meanwhile may be there or not;
+    /// all others come once.
+    ///
+    /// # Errors
+    /// When there is no such directory.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// for entry in fs.read_dir("/")? {
+    ///     let entry = entry?;
+    ///     println!("{} {:?}", entry.path().display(), entry.file_type()?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        let path = path.as_ref();
+        let opened = self.again_while_stale(|| {
+            let found = self.locate(path, LastLink::Follow)?.found().ok_or(EngineError::NotFound)?;
+            if found.kind != FileType::Directory {
+                return Err(EngineError::NotDirectory.into());
+            }
+            Ok(Some(self.reference(found.inode, Access::Read)?))
+        });
+        Ok(ReadDir::new(self.clone(), self.at(path, opened)?, path))
+    }
+}
+
+impl ReadDir {
+    fn new(fs: FileSystem, reference: Reference, path: &Path) -> Self {
+        Self { fs, reference, path: path.to_owned(), next: Some(0), batch: VecDeque::new() }
+    }
+
+    fn read_batch(&mut self, from: u64) -> Bare<()> {
+        let id = self.reference.id();
+        let found = self.fs.run(|engine, _| read_batch(engine, id.into(), from, BATCH));
+        match found {
+            Ok((batch, next)) => {
+                self.next = next;
+                self.batch = batch.into();
+                Ok(())
+            }
+            Err(error) => {
+                self.next = None;
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.batch.is_empty() {
+            let from = self.next?;
+            if let Err(reason) = self.read_batch(from) {
+                return Some(Err(Error::at(&self.path, reason)));
+            }
+        }
+        let RawEntry { inode, kind, name, .. } = self.batch.pop_front()?;
+        let directory = Found { inode: self.reference.id(), kind: FileType::Directory };
+        let path = self.path.join(OsString::from_vec(name));
+        Some(Ok(DirEntry { fs: self.fs.clone(), directory, path, inode, kind, depth: 1 }))
+    }
+}
+
+impl DirEntry {
+    /// The name.
+    #[must_use]
+    pub fn file_name(&self) -> OsString {
+        self.name().to_owned()
+    }
+
+    fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+
+    /// The path of the directory, as it was given, and the name.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The number of the inode.
+    #[must_use]
+    pub const fn ino(&self) -> InodeNr {
+        self.inode
+    }
+
+    /// How deep it lies below where a walk began: 1 for what is in that directory itself.
+    #[must_use]
+    pub const fn depth(&self) -> usize {
+        self.depth
+    }
+
+    pub(crate) const fn at_depth(mut self, depth: usize) -> Self {
+        self.depth = depth;
+        self
+    }
+
+    /// The type; of a symbolic link itself.
+    ///
+    /// # Errors
+    /// Where directories record no types: as [`DirEntry::metadata`].
+    pub fn file_type(&self) -> Result<FileType> {
+        match self.kind {
+            Some(kind) => Ok(kind),
+            None => Ok(self.metadata()?.file_type()),
+        }
+    }
+
+    /// What `lstat` tells.
+    ///
+    /// # Errors
+    /// When it is gone by now; when the image is damaged or the device fails.
+    pub fn metadata(&self) -> Result<Metadata> {
+        let name = self.name().as_bytes();
+        let found = self.fs.again_while_stale(|| {
+            self.fs.run(|engine, _| {
+                let found = engine.find(self.directory.inode, name)?;
+                engine.attributes(found.inode).map(Some)
+            })
+        });
+        self.fs.at(&self.path, found).map(Metadata::new)
+    }
+}

@@ -1,0 +1,53 @@
+//! The engine of an open image, as operations and who closes it share it.
+//!
+//! Every operation holds one of several locks shared, by CPU slot, so that two threads rarely touch one cache line; closing takes
+//! all of them. So an operation is either done before the image is closed or refused.
+
+use std::sync::Arc;
+
+use blockyard_engine::{FileSystem as Engine, OpContext};
+use blockyard_sync::{CachePadded, RwLock, rank};
+
+use crate::error::{Bare, Reason};
+
+/// Locks of an instance: enough that threads rarely share one.
+const SHARDS: usize = 16;
+
+/// The engine as one of the locks guards it; nothing once it is closed.
+type Shard = CachePadded<RwLock<Option<Arc<Engine>>>>;
+
+/// The engine, until it is closed.
+pub(crate) struct SharedEngine {
+    shards: Box<[Shard]>,
+}
+
+impl SharedEngine {
+    pub(crate) fn new(engine: Engine) -> Self {
+        let engine = Arc::new(engine);
+        let shard = |_| CachePadded::new(RwLock::new(rank::INSTANCE, Some(Arc::clone(&engine))));
+        Self { shards: (0..SHARDS).map(shard).collect() }
+    }
+
+    /// Runs one operation. It must not begin another.
+    pub(crate) fn run<T, E: Into<Reason>>(
+        &self,
+        ctx: &OpContext,
+        operation: impl FnOnce(&Engine) -> Result<T, E>,
+    ) -> Bare<T> {
+        let shard = self.shards[ctx.cpu.index(self.shards.len())].read();
+        let engine = shard.as_ref().ok_or(Reason::Closed)?;
+        operation(engine).map_err(Into::into)
+    }
+
+    /// Takes the engine away from everybody; nothing when somebody has.
+    pub(crate) fn take(&self) -> Option<Engine> {
+        let (first, others) = self.shards.split_first().expect("there are several");
+        // Who closes holds the first to the end: another one waits, and finds nothing.
+        let mut first = first.write();
+        let engine = first.take()?;
+        for (order, shard) in (1..).zip(others) {
+            *shard.write_ordered(order) = None;
+        }
+        Some(Arc::into_inner(engine).expect("every shard has given its reference back"))
+    }
+}

@@ -1,0 +1,94 @@
+//! A tree, entry by entry.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use blockyard_disk::{FileType, InodeNr};
+
+use crate::error::Result;
+use crate::file_system::FileSystem;
+use crate::read_dir::{DirEntry, ReadDir};
+
+/// Everything below a directory: each directory comes before what is in it. See [`FileSystem::walk`].
+pub struct Walk {
+    fs: FileSystem,
+    /// The directories on the way, each with its number.
+    open: Vec<(ReadDir, InodeNr)>,
+    /// The numbers in `open`: a damaged tree can lead back into itself.
+    above: HashSet<InodeNr>,
+    /// The directory that came last, and is entered next.
+    entered: Option<DirEntry>,
+}
+
+impl FileSystem {
+    /// Everything below a directory, each directory before what is in it; symbolic links are not followed.
+    ///
+    /// # Errors
+    /// When there is no such directory.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.create_dir_all("a/b")?;
+    /// fs.write("a/b/file", "text")?;
+    /// let found: Vec<_> = fs.walk("a")?.collect::<blockyard::Result<_>>()?;
+    /// assert_eq!(found[1].path(), std::path::Path::new("a/b/file"));
+    /// assert_eq!(found[1].depth(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
+        Walk::new(self, path.as_ref())
+    }
+}
+
+impl Walk {
+    fn new(fs: &FileSystem, path: &Path) -> Result<Self> {
+        let number = fs.metadata(path)?.ino();
+        let open = vec![(fs.read_dir(path)?, number)];
+        Ok(Self { fs: fs.clone(), open, above: HashSet::from([number]), entered: None })
+    }
+
+    /// Does not go into the directory that came last.
+    pub fn skip_dir(&mut self) {
+        self.entered = None;
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(directory) = self.entered.take()
+            && self.above.insert(directory.ino())
+        {
+            match self.fs.read_dir(directory.path()) {
+                Ok(entries) => self.open.push((entries, directory.ino())),
+                Err(error) => {
+                    self.above.remove(&directory.ino());
+                    // Gone since it was seen.
+                    if !error.is_missing() {
+                        return Some(Err(error));
+                    }
+                }
+            }
+        }
+        loop {
+            let depth = self.open.len();
+            let (entries, number) = self.open.last_mut()?;
+            let number = *number;
+            let Some(entry) = entries.next() else {
+                self.open.pop();
+                self.above.remove(&number);
+                continue;
+            };
+            let entry = entry.map(|entry| entry.at_depth(depth));
+            if let Ok(entry) = &entry
+                && entry.file_type().is_ok_and(|kind| kind == FileType::Directory)
+            {
+                self.entered = Some(entry.clone());
+            }
+            return Some(entry);
+        }
+    }
+}

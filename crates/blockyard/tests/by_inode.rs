@@ -1,0 +1,108 @@
+//! Inodes by number and generation: what was deleted is stale, and never somebody else.
+
+#![allow(clippy::unwrap_used)]
+
+use blockyard::{FileType, ImageOptions, InodeId, RenameMode, SetAttributes, XattrMode, engine::NewInode};
+
+/// The number of a deleted file is given to the next one, and what is done through the old identity does not reach it.
+#[test]
+fn a_number_that_was_given_anew_is_stale() {
+    let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
+    let inodes = fs.by_inode();
+    let root = inodes.root().unwrap();
+    let make = |name: &[u8]| {
+        let (id, file) = inodes.create(root, name, 0o600).unwrap();
+        file.write_at(name, 0).unwrap();
+        id
+    };
+    let old = make(b"a");
+    inodes.unlink(root, b"a").unwrap();
+    assert!(inodes.metadata(old).unwrap_err().is_stale());
+    let new = make(b"b");
+    assert_eq!(old.number, new.number, "the test is about a number that two had");
+    let new_node = NewInode { kind: FileType::Fifo, permissions: 0o600, device: None };
+    let stale = [
+        inodes.metadata(old).map(drop),
+        inodes.open(old, true, true).map(drop),
+        inodes.hold(old).map(drop),
+        inodes.truncate(old, 0),
+        inodes.set_attributes(old, &SetAttributes { permissions: Some(0), ..SetAttributes::default() }),
+        inodes.set_xattr(old, b"user.x", b"1", XattrMode::Set),
+        inodes.xattr(old, b"user.x").map(drop),
+        inodes.xattr_names(old).map(drop),
+        inodes.link(old, root, b"c"),
+        inodes.lookup(old, b"x").map(drop),
+        inodes.read_dir(old, 0, 10).map(drop),
+        inodes.read_link(old).map(drop),
+        inodes.create(old, b"x", 0o600).map(drop),
+        inodes.make_node(old, b"x", &new_node).map(drop),
+        inodes.unlink(old, b"x"),
+        inodes.rmdir(old, b"x"),
+        inodes.rename((old, b"x"), (root, b"y"), RenameMode::Replace),
+        inodes.rename((root, b"b"), (old, b"y"), RenameMode::Replace),
+    ];
+    for (number, result) in stale.into_iter().enumerate() {
+        let error = result.unwrap_err();
+        assert!(error.is_stale() && error.errno() == 116, "{number}: {error}");
+    }
+    assert_eq!(fs.read("b").unwrap(), b"b");
+    assert_eq!(fs.metadata("b").unwrap().mode(), 0o600);
+}
+
+/// What is held can be used without a name, and goes with the last hold.
+#[test]
+fn a_hold_keeps_an_inode_without_names() {
+    let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
+    let inodes = fs.by_inode();
+    let root = inodes.root().unwrap();
+    let free = fs.statfs().unwrap().inodes_free;
+    fs.create_dir("dir").unwrap();
+    fs.write("file", "text").unwrap();
+    let ids: Vec<InodeId> =
+        [&b"dir"[..], b"file"].iter().map(|name| inodes.lookup(root, name).unwrap().id()).collect();
+    let holds: Vec<_> = ids.iter().map(|id| inodes.hold(*id).unwrap()).collect();
+    let twice = inodes.hold(ids[1]).unwrap();
+    inodes.rmdir(root, b"dir").unwrap();
+    inodes.unlink(root, b"file").unwrap();
+    assert_eq!(inodes.metadata(ids[0]).unwrap().nlink(), 0);
+    assert_eq!(inodes.lookup(ids[0], b"x").unwrap_err().errno(), 2);
+    let file = inodes.open(ids[1], true, true).unwrap();
+    file.write_at(b"more", 4).unwrap();
+    drop(holds);
+    drop(twice);
+    assert!(inodes.metadata(ids[0]).unwrap_err().is_stale());
+    let mut buf = [0; 8];
+    assert_eq!(file.read_at(&mut buf, 0).unwrap(), 8);
+    assert_eq!(&buf, b"textmore");
+    drop(file);
+    assert!(inodes.metadata(ids[1]).unwrap_err().is_stale());
+    assert_eq!(fs.statfs().unwrap().inodes_free, free);
+}
+
+/// Positions in a directory: whatever is made and removed between two batches, what was there all the time comes once.
+#[test]
+fn positions_in_a_directory_stay_valid() {
+    let fs = ImageOptions::new().make_in_memory(64 << 20).unwrap();
+    let inodes = fs.by_inode();
+    fs.create_dir("dir").unwrap();
+    for number in 0..500 {
+        fs.write(format!("dir/stays-{number}"), "").unwrap();
+        fs.write(format!("dir/goes-{number}"), "").unwrap();
+    }
+    let dir = fs.metadata("dir").unwrap().id();
+    let (mut from, mut seen, mut rounds) = (Some(0), Vec::new(), 0);
+    while let Some(at) = from {
+        let (batch, next) = inodes.read_dir(dir, at, 7).unwrap();
+        seen.extend(batch.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()));
+        let _ = fs.remove_file(format!("dir/goes-{rounds}"));
+        for number in 0..20 {
+            fs.write(format!("dir/comes-{rounds}-{number}"), "").unwrap();
+        }
+        (from, rounds) = (next, rounds + 1);
+    }
+    let mut stayed: Vec<_> = seen.iter().filter(|name| name.starts_with("stays")).collect();
+    stayed.sort();
+    assert_eq!(stayed.len(), 500);
+    stayed.dedup();
+    assert_eq!(stayed.len(), 500);
+}

@@ -1,0 +1,42 @@
+//! The programs in `examples/` work.
+
+#[path = "../examples/crash_and_recovery.rs"]
+mod crash_and_recovery;
+#[path = "../examples/edit_file.rs"]
+mod edit_file;
+#[path = "../examples/eight_writers.rs"]
+mod eight_writers;
+#[path = "../examples/make_image.rs"]
+mod make_image;
+#[path = "../examples/partition.rs"]
+mod partition;
+
+macro_rules! work {
+    ($($name:ident)*) => {$(
+        mod $name {
+            #[test]
+            fn works() {
+                super::super::$name::main().unwrap();
+            }
+        }
+    )*};
+}
+
+mod examples {
+    work!(crash_and_recovery edit_file eight_writers make_image partition);
+}
+
+/// They are short, and all of them are run here.
+#[test]
+fn each_has_under_sixty_lines() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines < 60, "{} has {lines} lines", path.display());
+        names.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
+    }
+    names.sort();
+    assert_eq!(names, ["crash_and_recovery", "edit_file", "eight_writers", "make_image", "partition"]);
+}
