@@ -15,6 +15,7 @@ mod connect;
 mod constants;
 mod directory;
 mod editor;
+mod infer;
 mod inode;
 mod links;
 mod log;

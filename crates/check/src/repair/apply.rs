@@ -142,7 +142,7 @@ pub fn mark_errors(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     Ok(())
 }
 
-fn sound_superblock(device: &dyn BlockDevice) -> Option<RawSuperblock> {
+pub(super) fn sound_superblock(device: &dyn BlockDevice) -> Option<RawSuperblock> {
     let mut bytes = [0; RawSuperblock::SIZE];
     device.read_at(PRIMARY_OFFSET, &mut bytes).ok()?;
     let sb = RawSuperblock::read_from_bytes(&bytes).ok()?;

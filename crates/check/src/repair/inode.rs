@@ -262,6 +262,10 @@ fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Cod
         slot.raw_mut().set_size(0);
         ed.add(code, site, Cost::Nothing, "i_size set to 0");
         return Outcome::Kept;
+    } else if is_impossible_special(code) {
+        clear_map(slot);
+        ed.add(code, site, Cost::Nothing, "map of the special file cleared");
+        return Outcome::Kept;
     } else {
         return Outcome::Lost;
     };
@@ -269,6 +273,18 @@ fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Cod
     slot.raw_mut().i_mode = U16::new(mode);
     ed.add(code, site, Cost::Doubtful, format!("i_mode set to {mode:#o}, as the content is"));
     Outcome::Kept
+}
+
+/// Takes a map off a special file: nothing of it counts but the numbers of a device.
+fn clear_map(slot: &mut Slot) {
+    let raw = slot.raw_mut();
+    let mut words = raw.block_words();
+    let device = matches!(raw.file_type(), Some(FileType::CharDevice | FileType::BlockDevice));
+    words[if device { 3 } else { 0 }..].fill(0);
+    raw.set_block_words(words);
+    let mut flags = raw.flags();
+    flags.remove(InodeFlags::EXTENTS | InodeFlags::INDEX | InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+    raw.set_flags(flags);
 }
 
 /// Whether the first block begins with `.` of this inode and `..`.

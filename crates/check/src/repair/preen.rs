@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use blockyard_disk::{BlockNr, InodeNr};
+use blockyard_disk::{BlockNr, InodeNr, RoCompat};
 
 use super::Plan;
+use super::apply::sound_superblock;
 use crate::code::Code;
 use crate::finding::Finding;
 
@@ -55,7 +56,7 @@ impl Plan<'_> {
         if !self.before.examined || from_backup {
             return Preening::Unusable;
         }
-        let beside = Beside::of(&self.before.findings);
+        let beside = Beside::of(self);
         if let Some(finding) = self.before.findings.iter().find(|finding| !beside.lets_pass(finding)) {
             return Preening::Stops(finding);
         }
@@ -103,14 +104,25 @@ impl Plan<'_> {
             finding.code == Code::LEAF_CHECKSUM
                 && filled.contains(&(finding.site.inode, finding.site.logical))
         };
+        // It clears both flags of such a group before it looks at the table.
+        let unused = findings.iter().filter(|finding| finding.code == Code::ITABLE_UNUSED);
+        let opened: BTreeSet<_> = unused.map(|finding| finding.site.group).collect();
+        let is_opened = |finding: &Finding| {
+            finding.code == Code::INODE_UNINIT_USED && opened.contains(&finding.site.group)
+        };
         let is_fields = |finding: &Finding| {
             finding.code == Code::JOURNAL_SUPERBLOCK && finding.detail.starts_with("s_nr_users")
         };
         let mut errors = findings.iter().filter(|finding| finding.is_error());
-        let minor = errors.all(|finding| is_filled(finding) || is_fields(finding));
+        let minor = errors.all(|finding| is_filled(finding) || is_opened(finding) || is_fields(finding));
         let actions = self.actions.iter().map(|action| action.code);
         let mut late = actions.filter(|code| code.pass() > 0);
-        self.is_complete() && minor && late.all(|code| !filled.is_empty() && code == Code::LEAF_CHECKSUM)
+        let is_minor = |code| match code {
+            Code::LEAF_CHECKSUM => !filled.is_empty(),
+            Code::INODE_UNINIT_USED => !opened.is_empty(),
+            _ => false,
+        };
+        self.is_complete() && minor && late.all(is_minor)
     }
 }
 
@@ -120,15 +132,20 @@ struct Beside {
     dropped: BTreeSet<InodeNr>,
     /// Attribute blocks that it lets go because of a hash.
     let_go: BTreeSet<BlockNr>,
+    /// Whether metadata has checksums.
+    checksums: bool,
 }
 
 impl Beside {
-    fn of(findings: &[Finding]) -> Self {
+    fn of(plan: &Plan<'_>) -> Self {
+        let findings = &plan.before.findings;
         let roots = findings.iter().filter(|finding| drops_index(finding));
         let hashes = findings.iter().filter(|finding| finding.code == Code::XATTR_HASH);
         Self {
             dropped: roots.filter_map(|finding| finding.site.inode).collect(),
             let_go: hashes.filter_map(|finding| finding.site.block).collect(),
+            checksums: sound_superblock(&plan.overlay)
+                .is_some_and(|sb| sb.ro_compat().contains(RoCompat::METADATA_CSUM)),
         }
     }
 
@@ -140,6 +157,7 @@ impl Beside {
             // Descriptors from a backup, a log that nobody asked for, what it asks about the superblock, the resize inode.
             Code::DESCRIPTORS_BACKUP
             | Code::LOG_NOT_EMPTY
+            | Code::QUOTA_INODE
             | Code::MIN_EXTRA_ISIZE
             | Code::WANT_EXTRA_ISIZE
             | Code::RESIZE_INODE
@@ -151,15 +169,16 @@ impl Beside {
             Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM => true,
             Code::XATTR_CHECKSUM => finding.site.block.is_some_and(|block| self.let_go.contains(&block)),
             Code::HTREE_UNREFERENCED
+            | Code::HTREE_OUTSIDE
             | Code::HTREE_TWICE
             | Code::HTREE_BELOW_MINIMUM
             | Code::HTREE_ABOVE_MAXIMUM
             | Code::HTREE_LEAF_DEPTH => dropped,
-            // It drops the index then, takes the node for a leaf, and stops at that.
+            // It drops the index then and takes the node for a leaf: one without its checksum, if there are any.
             Code::HTREE_NODE_CHECKSUM | Code::HTREE_LIMIT | Code::HTREE_COUNT | Code::HTREE_ORDER
                 if inner =>
             {
-                dropped
+                dropped || !self.checksums
             }
             code => !finding.is_error() || code.is_safe(),
         }

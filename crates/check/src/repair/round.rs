@@ -14,6 +14,7 @@ use super::connect::{self, Connected};
 use super::constants;
 use super::directory::{self, Change, Mending, Writing};
 use super::editor::{self, Editor};
+use super::infer;
 use super::inode::{self, Around};
 use super::links;
 use super::log::{Cost, JournalDropped, Log, RewriteAll};
@@ -145,7 +146,27 @@ impl Round<'_> {
                 return Ok(true);
             }
         }
-        Ok(false)
+        self.infer(log)
+    }
+
+    /// Writes a superblock that follows from what is left.
+    fn infer(&self, log: &mut Log) -> Result<bool, Error> {
+        if !infer::write(self.device, self.now)? {
+            return Ok(false);
+        }
+        let mut sink = Sink::default();
+        let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else {
+            return Ok(false);
+        };
+        descriptors::load(&mut volume, &mut sink);
+        if volume.groups.is_empty() {
+            return Ok(false);
+        }
+        bitmaps::forget_uninit(&volume)?;
+        log.rewrite_all = RewriteAll::Yes;
+        let what = "no copy is left: a superblock is inferred from inodes and descriptors";
+        log.add(Code::SUPERBLOCK_BAD, Site::NOWHERE, Cost::Doubtful, what);
+        Ok(true)
     }
 
     /// Whether descriptors fit a copy of the superblock.

@@ -22,6 +22,8 @@ use crate::finding::{Finding, Site};
 const CHUNK: u64 = 1 << 20;
 /// Inodes of a candidate that are looked at.
 const RATED_MAX: u32 = 4096;
+/// What a reserved inode counts.
+const RESERVED_WEIGHT: i64 = 64;
 /// Candidates for the first table that are rated: a journal holds many copies of its first block.
 const CANDIDATES_MAX: usize = 1024;
 const FIRST: GroupNr = GroupNr::new(0);
@@ -152,15 +154,27 @@ fn rate(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> i64 {
     let (bits, size) = (geometry.block_bits(), usize::from(geometry.inode_size()));
     let count = geometry.inodes_per_group().min(RATED_MAX);
     let mut bytes = vec![0; usize_from_u32(count) * size];
-    if volume.device.read_at(place.raw() << bits, &mut bytes).is_err() {
+    let unread = volume.device.read_at(place.raw() << bits, &mut bytes).is_err();
+    if unread || (group == FIRST && is_in_journal(ed, &bytes, place)) {
         return i64::MIN;
     }
     let slots = bytes.chunks_exact(size).enumerate();
     let judged = slots.filter(|(_, slot)| slot.iter().any(|byte| *byte != 0)).map(|(index, slot)| {
         let inode = geometry.inode_at(group, u32_from_usize(index));
-        if is_plausible(ed, inode, slot) { 1 } else { -1 }
+        // Where the numbers do not stand in checksums, the reserved inodes say most.
+        let weight = if inode.raw() <= volume.first_inode() { RESERVED_WEIGHT } else { 1 };
+        if is_plausible(ed, inode, slot) { weight } else { -weight }
     });
     judged.sum()
+}
+
+/// Whether a run that begins as the first table does is a copy: it lies in the journal that its own inode 8 maps.
+fn is_in_journal(ed: &Editor<'_, '_>, table: &[u8], place: BlockNr) -> bool {
+    let size = usize::from(ed.volume().geometry.inode_size());
+    let at = usize_from_u32(InodeNr::JOURNAL.raw() - 1) * size;
+    let Some(slot) = table.get(at..at + size) else { return false };
+    let map = super::maps::read(ed, InodeNr::JOURNAL, InodeSlot::new(slot).raw());
+    map.runs.iter().any(|run| (run.physical..run.physical + run.length).contains(&place.raw()))
 }
 
 /// Whether a slot holds what could be an inode with this number.
@@ -171,7 +185,10 @@ fn is_plausible(ed: &Editor<'_, '_>, inode: InodeNr, slot: &[u8]) -> bool {
         return volume.checksums.verify_inode(inode, &slot).is_ok();
     }
     let raw = slot.raw();
-    if inode.raw() < volume.first_inode() && inode != InodeNr::ROOT {
+    if inode.raw() == volume.first_inode() || inode == InodeNr::ROOT {
+        return raw.file_type() == Some(FileType::Directory);
+    }
+    if inode.raw() < volume.first_inode() {
         return raw.i_mode.get() == 0 || raw.file_type() == Some(FileType::Regular);
     }
     let header = raw.i_block[..2] == extent::MAGIC.to_le_bytes();

@@ -1,0 +1,327 @@
+//! A superblock of which nothing and no copy is left, inferred from what it described.
+//!
+//! The root names itself: a slot of a directory whose first block begins with entries for inode 2. Where both agree, the
+//! size of blocks and inodes and the place of the first table are known. The number of inodes follows from the padding of
+//! their bitmap, or from the block that comes after the table; features from the inodes. What cannot be known (name,
+//! hash seed, reserved blocks) is what mke2fs would choose, and indexes are made anew because of that. Checksums stay on
+//! where the journal still knows the UUID.
+//!
+//! Only a file system of one group gets here as a rule: others have backups.
+
+use blockyard_device::BlockDevice;
+use blockyard_disk::checksum::crc32c_raw;
+use blockyard_disk::extent::{self, RawExtent, RawExtentHeader};
+use blockyard_disk::group_desc::RawGroupDesc;
+use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
+use blockyard_disk::jbd2::{RawHeader, RawJournalSuperblock};
+use blockyard_disk::num::{low16, low32, u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{u32_from_u64, usize_from_u64};
+use blockyard_disk::superblock::{FsFlags, FsState, MAGIC, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::{BlockCount, Checksums, Compat, Incompat, InodeNr, RoCompat};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, FromZeros};
+
+/// Bytes read at a time while looking for the root.
+const CHUNK: usize = 1 << 20;
+/// Roots that are compared: a journal holds many copies.
+const ROOTS_MAX: usize = 256;
+/// Slots of the table that are looked at for features.
+const SLOTS_MAX: u32 = 8192;
+/// Groups of large blocks have no more: counts of free blocks once had 16 bits.
+const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
+/// First ordinary inode.
+const FIRST_INODE: u32 = 11;
+const CRC32C: u8 = 1;
+const SLOT_MIN: usize = RawInode::SIZE;
+
+/// Where the first table lies.
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    bits: u32,
+    inode_size: usize,
+    /// Byte offset.
+    at: u64,
+}
+
+impl Table {
+    fn slot(&self, device: &dyn BlockDevice, inode: u32) -> Option<InodeSlot<Vec<u8>>> {
+        let mut bytes = vec![0; self.inode_size];
+        let at = self.at + u64_from_u32(inode - 1) * u64_from_usize(self.inode_size);
+        device.read_at(at, &mut bytes).ok()?;
+        Some(InodeSlot::new(bytes))
+    }
+
+    fn block_size(&self) -> usize {
+        1 << self.bits
+    }
+
+    fn first_data_block(&self) -> u64 {
+        u64::from(self.bits == 10)
+    }
+}
+
+/// A superblock that describes what is left on a device; `None` when no root is left.
+pub(super) fn superblock(device: &dyn BlockDevice, now: u64) -> Option<RawSuperblock> {
+    let table =
+        tables(device).into_iter().max_by_key(|table| (rate(device, table), std::cmp::Reverse(table.at)))?;
+    let desc_size = desc_size(device, &table);
+    let per_group = inodes_per_group(device, &table, desc_size.is_some())?;
+    let mut sb = RawSuperblock::new_zeroed();
+    put_geometry(&mut sb, device.size(), &table, per_group)?;
+    put_defaults(&mut sb, now);
+    put_features(&mut sb, device, &table, per_group);
+    if desc_size == Some(64) && sb.incompat().contains(Incompat::EXTENTS) {
+        sb.set_incompat(sb.incompat() | Incompat::BIT64);
+        sb.s_desc_size = U16::new(64);
+    }
+    put_identity(&mut sb, device, &table);
+    Checksums::of(&sb).seal_superblock(&mut sb);
+    Some(sb)
+}
+
+/// Every place where a table with a root may begin.
+fn tables(device: &dyn BlockDevice) -> Vec<Table> {
+    let mut tables = Vec::new();
+    let mut buffer = vec![0; CHUNK];
+    let mut start = 0;
+    while start < device.size() && tables.len() < ROOTS_MAX {
+        let length = usize_from_u64((device.size() - start).min(u64_from_usize(CHUNK)));
+        if device.read_at(start, &mut buffer[..length]).is_ok() {
+            let slots = buffer[..length].chunks_exact(SLOT_MIN);
+            for (slot, at) in slots.zip((start..).step_by(SLOT_MIN)) {
+                tables.extend(tables_around(device, slot, at));
+            }
+        }
+        start += u64_from_usize(CHUNK);
+    }
+    tables
+}
+
+/// The tables that would have a slot as their second one.
+fn tables_around(device: &dyn BlockDevice, slot: &[u8], at: u64) -> Vec<Table> {
+    let root = InodeSlot::new(slot);
+    let raw = root.raw();
+    if raw.file_type() != Some(FileType::Directory) || raw.i_links_count.get() < 2 || raw.i_dtime.get() != 0 {
+        return Vec::new();
+    }
+    let Some(block) = first_block(raw) else { return Vec::new() };
+    let mut tables = Vec::new();
+    for bits in (10..=16).filter(|bits| names_root(device, block, *bits)) {
+        for inode_size in (7..=12).map(|log| 1usize << log).filter(|size| *size <= 1 << bits) {
+            let begin = at.checked_sub(u64_from_usize(inode_size));
+            let begin = begin.filter(|begin| begin.is_multiple_of(1 << bits) && *begin > 0);
+            tables.extend(begin.map(|at| Table { bits, inode_size, at }));
+        }
+    }
+    tables
+}
+
+/// The physical block that an inode's map begins with, as far as the inode itself says it.
+fn first_block(raw: &RawInode) -> Option<u64> {
+    if raw.flags().contains(InodeFlags::INLINE_DATA) {
+        return None;
+    }
+    if !raw.flags().contains(InodeFlags::EXTENTS) {
+        return Some(u64_from_u32(raw.block_words()[0])).filter(|block| *block > 0);
+    }
+    let (header, rest) = RawExtentHeader::read_from_prefix(&raw.i_block).ok()?;
+    let leaf =
+        header.eh_magic.get() == extent::MAGIC && header.eh_depth.get() == 0 && header.eh_entries.get() > 0;
+    let (first, _) = RawExtent::read_from_prefix(rest).ok().filter(|_| leaf)?;
+    Some(first.start().raw()).filter(|block| *block > 0)
+}
+
+/// Whether a block begins as the root's does: entries for `.` and `..`, both of inode 2.
+fn names_root(device: &dyn BlockDevice, block: u64, bits: u32) -> bool {
+    let mut head = [0; 24];
+    let Some(at) = block.checked_mul(1 << bits) else { return false };
+    if device.read_at(at, &mut head).is_err() {
+        return false;
+    }
+    let root = InodeNr::ROOT.raw().to_le_bytes();
+    head[..4] == root
+        && head[4..7] == [12, 0, 1]
+        && head[8] == b'.'
+        && head[12..16] == root
+        && head[18] == 2
+        && head[20..22] == *b".."
+}
+
+/// How many of the first inodes are what they should be.
+fn rate(device: &dyn BlockDevice, table: &Table) -> usize {
+    let is = |inode: u32, kind: FileType| {
+        table.slot(device, inode).is_some_and(|slot| slot.raw().file_type() == Some(kind))
+    };
+    let reserved = [(7, FileType::Regular), (8, FileType::Regular), (FIRST_INODE, FileType::Directory)];
+    let known = reserved.into_iter().filter(|(inode, kind)| is(*inode, *kind)).count();
+    let ordinary = (FIRST_INODE..FIRST_INODE + 64).filter(|inode| {
+        let slot = table.slot(device, *inode);
+        slot.is_some_and(|slot| slot.raw().file_type().is_some() && slot.raw().i_links_count.get() > 0)
+    });
+    4 * known + ordinary.count()
+}
+
+fn read_block(device: &dyn BlockDevice, table: &Table, block: u64) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; table.block_size()];
+    device.read_at(block.checked_mul(1 << table.bits)?, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// The descriptor of the first group, when it names the table.
+fn first_descriptor(device: &dyn BlockDevice, table: &Table) -> Option<(RawGroupDesc, Vec<u8>)> {
+    let block = read_block(device, table, table.first_data_block() + 1)?;
+    let desc = RawGroupDesc::from_disk(&block[..32]);
+    let fits = desc.inode_table().raw() == table.at >> table.bits;
+    fits.then_some((desc, block))
+}
+
+/// Bytes of a descriptor: the wide ones of one group end with checksums, or are followed by zeroes.
+fn desc_size(device: &dyn BlockDevice, table: &Table) -> Option<usize> {
+    let (_, block) = first_descriptor(device, table)?;
+    let wide_sums = block[32..64].iter().any(|byte| *byte != 0);
+    let second = RawGroupDesc::from_disk(&block[32..64]);
+    let is_second = second.inode_table().raw() > 0 && second.block_bitmap().raw() > 0;
+    Some(if wide_sums && !is_second { 64 } else { 32 })
+}
+
+/// From the padding of the inode bitmap, else from the first block behind the table that an inode has.
+fn inodes_per_group(device: &dyn BlockDevice, table: &Table, described: bool) -> Option<u32> {
+    let per_block = table.block_size() / table.inode_size;
+    let fits = |count: usize| {
+        count > usize_from_u32(FIRST_INODE)
+            && count.is_multiple_of(8)
+            && count.is_multiple_of(per_block)
+            && count <= 8 * table.block_size()
+    };
+    let described = if described { first_descriptor(device, table) } else { None };
+    let bitmap = described.and_then(|(desc, _)| read_block(device, table, desc.inode_bitmap().raw()));
+    let padded = bitmap.map(|bitmap| {
+        let padding = bitmap.iter().rev().take_while(|byte| **byte == 0xFF).count();
+        8 * (bitmap.len() - padding)
+    });
+    let begin = table.at >> table.bits;
+    let slots = (1..=512).filter_map(|inode| table.slot(device, inode));
+    let used = slots.filter(|slot| slot.raw().i_links_count.get() > 0);
+    let behind = used.filter_map(|slot| first_block(slot.raw())).filter(|block| *block > begin).min();
+    let room = behind.map(|block| usize_from_u64(block - begin).saturating_mul(per_block));
+    let rounded = |count: usize| count / 8 * 8;
+    let found = padded.into_iter().chain(room.map(rounded)).find(|count| fits(*count))?;
+    Some(u32_from_usize(found))
+}
+
+fn put_geometry(sb: &mut RawSuperblock, size: u64, table: &Table, inodes_per_group: u32) -> Option<()> {
+    let blocks = size >> table.bits;
+    let per_group = (8u32 << table.bits).min(BLOCKS_PER_GROUP_MAX);
+    let groups = (blocks - table.first_data_block()).div_ceil(u64_from_u32(per_group));
+    sb.s_magic = U16::new(MAGIC);
+    sb.set_blocks_count(BlockCount::new(blocks));
+    sb.s_log_block_size = U32::new(table.bits - 10);
+    sb.s_log_cluster_size = sb.s_log_block_size;
+    sb.s_blocks_per_group = U32::new(per_group);
+    sb.s_clusters_per_group = sb.s_blocks_per_group;
+    sb.s_first_data_block = U32::new(u32_from_u64(table.first_data_block()));
+    sb.s_inodes_per_group = U32::new(inodes_per_group);
+    sb.s_inodes_count = U32::new(u32::try_from(groups * u64_from_u32(inodes_per_group)).ok()?);
+    sb.s_inode_size = U16::new(low16(u32_from_usize(table.inode_size)));
+    sb.s_rev_level = U32::new(1);
+    sb.s_first_ino = U32::new(FIRST_INODE);
+    (blocks <= u64_from_u32(u32::MAX)).then_some(())
+}
+
+fn put_defaults(sb: &mut RawSuperblock, now: u64) {
+    sb.s_max_mnt_count = U16::new(u16::MAX);
+    sb.s_errors = U16::new(1);
+    sb.set_state(FsState::empty());
+    sb.s_def_hash_version = 1;
+    sb.set_flags(FsFlags::SIGNED_HASH);
+    sb.s_mkfs_time = U32::new(low32(now));
+    if sb.s_inode_size.get() > 128 {
+        sb.s_min_extra_isize = U16::new(32);
+        sb.s_want_extra_isize = U16::new(32);
+    }
+}
+
+/// The features that the inodes of the first table have.
+fn put_features(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table, per_group: u32) {
+    let mut compat = Compat::EXT_ATTR;
+    let mut incompat = Incompat::empty();
+    let mut ro_compat = RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE;
+    for slot in (1..=per_group.min(SLOTS_MAX)).filter_map(|inode| table.slot(device, inode)) {
+        let raw = slot.raw();
+        if raw.i_links_count.get() == 0 || raw.file_type().is_none() {
+            continue;
+        }
+        let flags = raw.flags();
+        for (flag, feature) in [
+            (InodeFlags::EXTENTS, Incompat::EXTENTS),
+            (InodeFlags::INLINE_DATA, Incompat::INLINE_DATA),
+            (InodeFlags::EA_INODE, Incompat::EA_INODE),
+            (InodeFlags::ENCRYPT, Incompat::ENCRYPT),
+            (InodeFlags::CASEFOLD, Incompat::CASEFOLD),
+        ] {
+            if flags.contains(flag) {
+                incompat |= feature;
+            }
+        }
+        if flags.contains(InodeFlags::INDEX) {
+            compat |= Compat::DIR_INDEX;
+        }
+    }
+    if incompat.contains(Incompat::EXTENTS) {
+        incompat |= Incompat::FLEX_BG;
+        ro_compat |= RoCompat::HUGE_FILE | RoCompat::DIR_NLINK;
+        sb.s_log_groups_per_flex = 4;
+    }
+    if table.inode_size > SLOT_MIN {
+        ro_compat |= RoCompat::EXTRA_ISIZE;
+    }
+    let root = table.slot(device, InodeNr::ROOT.raw());
+    let block =
+        root.and_then(|slot| first_block(slot.raw())).and_then(|block| read_block(device, table, block));
+    if block.is_some_and(|block| block[7] == 2) {
+        incompat |= Incompat::FILETYPE;
+    }
+    let journal = table.slot(device, InodeNr::JOURNAL.raw());
+    let is_journal = |slot: &InodeSlot<Vec<u8>>| {
+        slot.raw().file_type() == Some(FileType::Regular) && slot.raw().i_links_count.get() == 1
+    };
+    if journal.as_ref().is_some_and(is_journal) {
+        compat |= Compat::HAS_JOURNAL;
+        sb.s_journal_inum = U32::new(InodeNr::JOURNAL.raw());
+    }
+    sb.set_compat(compat);
+    sb.set_incompat(incompat);
+    sb.set_ro_compat(ro_compat);
+}
+
+/// The UUID from the journal, with checksums when they match it; else one that follows from the root.
+fn put_identity(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table) {
+    let root = table.slot(device, InodeNr::ROOT.raw());
+    let journal = table.slot(device, InodeNr::JOURNAL.raw()).and_then(|slot| first_block(slot.raw()));
+    let block = journal.and_then(|block| read_block(device, table, block));
+    let log = block.filter(|block| RawHeader::read(block).is_some());
+    let uuid = |block: Vec<u8>| Some(RawJournalSuperblock::read_from_prefix(&block).ok()?.0.s_uuid);
+    let known = log.and_then(uuid).filter(|uuid| *uuid != [0; 16]);
+    let bytes = root.as_ref().map(|slot| slot.bytes().to_vec()).unwrap_or_default();
+    for (nth, piece) in (0u32..).zip(sb.s_uuid.chunks_exact_mut(4)) {
+        piece.copy_from_slice(&crc32c_raw(nth, &bytes).to_le_bytes());
+    }
+    let seed = [0, 1, 2, 3].map(|nth| crc32c_raw(16 + nth, &bytes));
+    sb.set_hash_seed(seed);
+    let Some(uuid) = known else { return };
+    sb.s_uuid = uuid;
+    let mut sealed = *sb;
+    sealed.set_ro_compat(sb.ro_compat() | RoCompat::METADATA_CSUM);
+    sealed.s_checksum_type = CRC32C;
+    let matches = root.is_some_and(|slot| Checksums::of(&sealed).verify_inode(InodeNr::ROOT, &slot).is_ok());
+    if matches {
+        *sb = sealed;
+    }
+}
+
+/// Writes an inferred superblock; whether there is one.
+pub(super) fn write(device: &dyn BlockDevice, now: u64) -> Result<bool, blockyard_device::DeviceError> {
+    let Some(sb) = superblock(device, now) else { return Ok(false) };
+    device.write_at(PRIMARY_OFFSET, zerocopy::IntoBytes::as_bytes(&sb))?;
+    Ok(true)
+}
