@@ -297,6 +297,8 @@ corruption_kinds! {
     // ---- inline data ----
     /// An inode with inline data has no `system.data` attribute although its size needs one.
     InlineDataMissing "inline data is shorter than the inode's size",
+    /// The `system.data` attribute of an inode with inline data has its value in another inode.
+    InlineDataElsewhere "inline data lies in another inode",
 
     // ---- journal (jbd2) ----
     /// Log block 0 is no journal superblock.

@@ -6,7 +6,9 @@
 //!
 //! Invariant of a checked directory: the entries of each run fill it exactly.
 
+use crate::CorruptionKind;
 use crate::dirblock::{DirDefect, DirLayout, Entries, Packer, dots};
+use crate::xattr::{self, Home};
 
 /// Index of the attribute's name prefix (`system.`).
 pub const XATTR_INDEX: u8 = 7;
@@ -16,6 +18,22 @@ pub const XATTR_NAME: &[u8] = b"data";
 pub const HEAD_LEN: usize = 60;
 /// Bytes at the head of an inline directory before its entries.
 pub const DIR_HEADER_LEN: usize = 4;
+
+/// What the attributes in an inode have of its inline data, without which it is empty.
+///
+/// # Errors
+/// Damage of the list; [`CorruptionKind::InlineDataElsewhere`].
+pub fn tail_of(attributes: &[u8]) -> Result<&[u8], CorruptionKind> {
+    if !xattr::has_magic(attributes) {
+        return Ok(&[]);
+    }
+    let entries = xattr::parse(attributes, Home::Inode)?;
+    let is_data = |entry: &&xattr::RawEntry<'_>| (entry.name_index, entry.name) == (XATTR_INDEX, XATTR_NAME);
+    match entries.iter().find(is_data) {
+        Some(entry) if entry.value_inode != 0 => Err(CorruptionKind::InlineDataElsewhere),
+        entry => Ok(entry.map_or(&[], |entry| entry.value)),
+    }
+}
 
 /// The content of an inode with inline data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,11 +12,15 @@
 mod acl;
 mod list;
 mod name;
+mod reference;
 
 pub use crate::defects::XattrDefect;
-pub use acl::{acl_exceeds_mode, acl_from_posix, acl_mode, acl_to_posix, acl_with_mode};
+pub use acl::{
+    AclDefect, acl_exceeds_mode, acl_from_posix, acl_is_whole, acl_mode, acl_to_posix, acl_with_mode,
+};
 pub use list::{Attribute, AttributeList, Value};
 pub use name::{join_name, split_name};
+pub use reference::ValueReference;
 
 use crate::num::usize_from_u32;
 

@@ -453,12 +453,7 @@ impl Directories {
     /// The entries of a directory that lies in its inode, as a linear block.
     fn inline_directory(&self, inode: &Inode, core: &InodeCore, layout: DirLayout) -> Result<Vec<u8>> {
         let damaged = |kind: CorruptionKind| Corruption::new(kind).in_inode(inode.number());
-        let list = AttributeList::parse(core.slot.attribute_area(), Home::Inode)
-            .map_err(|defect| damaged(defect.into()))?;
-        let tail = match list.find(XATTR_INDEX, XATTR_NAME).map(|attribute| &attribute.value) {
-            Some(Value::Bytes(bytes)) => bytes.as_slice(),
-            _ => &[],
-        };
+        let tail = inline_data::tail_of(core.slot.attribute_area()).map_err(damaged)?;
         let mut block = vec![0; layout.block_size];
         InlineData { head: core.root(), tail }
             .convert_dir(inode.number().raw(), &mut block, layout)

@@ -3,6 +3,7 @@
 //! Every public operation answers with [`Error`]; [`Error::errno`] is the only place where a number is chosen for it,
 //! so that the mount, the library and the tests agree.
 
+use crate::Refusal;
 use blockyard_device::DeviceError;
 use blockyard_disk::{Corruption, InodeNr};
 
@@ -35,9 +36,9 @@ pub enum Error {
     /// The image uses features that this version can not open.
     #[error("unsupported incompatible features: {0}")]
     UnsupportedFeatures(String),
-    /// The image can not be opened as asked; the text says what to do.
-    #[error("{0}")]
-    Refused(String),
+    /// The image can not be opened, or used on, as asked; the text says what to do.
+    #[error(transparent)]
+    Refused(Refusal),
     /// No entry of that name.
     #[error("no such file or directory")]
     NotFound,
@@ -80,6 +81,9 @@ pub enum Error {
     /// Immutable or append-only files, and other refusals by the inode's flags.
     #[error("operation not permitted")]
     NotPermitted,
+    /// A default access control list of something else than a directory.
+    #[error("permission denied")]
+    Denied,
     /// The format allows it, this version does not.
     #[error("operation not supported: {0}")]
     NotSupported(&'static str),
@@ -132,6 +136,7 @@ impl Error {
             Self::TooManyLinks => 31,
             Self::FileTooLarge => 27,
             Self::NotPermitted => 1,
+            Self::Denied => 13,
             Self::NotSupported(_) => 95,
             Self::NoAttribute => 61,
             Self::Range => 34,
@@ -145,14 +150,14 @@ impl From<blockyard_disk::Error> for Error {
         match error {
             blockyard_disk::Error::Corrupt(found) => Self::Corrupt(found),
             blockyard_disk::Error::UnsupportedFeatures(names) => Self::UnsupportedFeatures(names),
-            other => Self::Refused(other.to_string()),
+            other => Self::Refused(Refusal::Unsupported(other)),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Error, OrphanDefect};
+    use super::{Error, OrphanDefect, Refusal};
     use blockyard_device::DeviceError;
     use blockyard_disk::{BlockNr, Corruption, CorruptionKind, InodeNr};
 
@@ -182,7 +187,7 @@ mod tests {
             Error::Orphan { .. } => Error::Orphan { inode, why: OrphanDefect::Free }, 117;
             Error::DamagedLog(_) => Error::from(damaged_log()), 117;
             Error::UnsupportedFeatures(_) => Error::UnsupportedFeatures("x".to_owned()), 22;
-            Error::Refused(_) => Error::Refused("x".to_owned()), 22;
+            Error::Refused(_) => Error::Refused(Refusal::NeedsRecovery), 22;
             Error::NotFound => Error::NotFound, 2;
             Error::StaleInode(_) => Error::StaleInode(inode), 116;
             Error::Exists => Error::Exists, 17;
@@ -197,6 +202,7 @@ mod tests {
             Error::TooManyLinks => Error::TooManyLinks, 31;
             Error::FileTooLarge => Error::FileTooLarge, 27;
             Error::NotPermitted => Error::NotPermitted, 1;
+            Error::Denied => Error::Denied, 13;
             Error::NotSupported(_) => Error::NotSupported("x"), 95;
             Error::NoAttribute => Error::NoAttribute, 61;
             Error::Range => Error::Range, 34;
@@ -206,6 +212,40 @@ mod tests {
             assert!(matches, "{error:?} stands for {pattern}");
             assert_eq!(error.errno(), errno, "{pattern}");
         }
+    }
+
+    /// What the crates below can not do is refused by kind, not as corruption.
+    #[test]
+    fn refusals_keep_their_kind_on_their_way_up() {
+        use blockyard_alloc::{AllocError, inode::InodeError};
+        let group = blockyard_disk::GroupNr::new(3);
+        let load = || Box::new(std::io::Error::other("not there"));
+        let found = [
+            Error::from(blockyard_disk::Error::Unsupported("x")),
+            Error::from(AllocError::BadConfig("x")),
+            Error::from(InodeError::BadConfig("x")),
+            Error::from(AllocError::Load { group, source: load() }),
+            Error::from(InodeError::Load { group, source: load() }),
+            Error::from(blockyard_recovery::Error::Unflagged),
+        ];
+        for error in &found {
+            assert_eq!(error.errno(), 22, "{error}");
+        }
+        let [unsupported, blocks, inodes, block_bitmap, inode_bitmap, journal] = found;
+        let Error::Refused(Refusal::Unsupported(what)) = unsupported else { panic!("{unsupported}") };
+        assert_eq!(what, blockyard_disk::Error::Unsupported("x"));
+        for settings in [blocks, inodes] {
+            assert!(matches!(settings, Error::Refused(Refusal::AllocatorConfiguration("x"))));
+        }
+        for bitmap in [block_bitmap, inode_bitmap] {
+            let text = bitmap.to_string();
+            assert!(matches!(bitmap, Error::Refused(Refusal::Bitmap { .. })));
+            assert_eq!(text, "bitmap of group 3: not there");
+        }
+        assert!(matches!(journal, Error::Refused(Refusal::Journal(blockyard_recovery::Error::Unflagged))));
+        // What a source says is what was wrong, not that it was a bitmap.
+        let full = AllocError::Load { group, source: Box::new(Error::NoSpace) };
+        assert!(matches!(Error::from(full), Error::NoSpace));
     }
 
     fn damaged_log() -> blockyard_recovery::Error {

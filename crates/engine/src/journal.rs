@@ -26,7 +26,7 @@ pub(crate) use committed::{Committed, HomeView};
 
 use crate::instruments::BrokenRule;
 use crate::txn::{Flushes, Image, Journal, Prepared};
-use crate::{Error, Result};
+use crate::{Error, Refusal, Result};
 use blockyard_device::BlockDevice;
 use blockyard_disk::jbd2::{CommitBlock, CommitTime};
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
@@ -133,7 +133,7 @@ impl<B: Backend> LogJournal<B> {
         let Devices { home, flushes } = devices;
         let place = committed.log().place();
         if place.superblock().start().is_some() {
-            return Err(Error::Refused("the journal is not empty: it must be recovered first".to_owned()));
+            return Err(Error::Refused(Refusal::LogInUse));
         }
         let first = place.superblock().sequence();
         let log = Log::open(Arc::clone(committed.log()));
@@ -191,7 +191,7 @@ impl<B: Backend> LogJournal<B> {
         if matches!(prepared, Prepared::Unreadable(_)) {
             return Ok(prepared);
         }
-        Err(Error::Refused(format!("a transaction of {needed} blocks does not fit a log of {len}")))
+        Err(Error::Refused(Refusal::TransactionTooLarge { blocks: needed, log: len }))
     }
 
     /// Whether the log's next block is so far from its first that it is to begin anew.

@@ -54,6 +54,7 @@ mod options;
 mod orphans;
 mod pool;
 mod range_set;
+mod refusal;
 mod requests;
 mod space;
 mod txn;
@@ -72,6 +73,7 @@ pub use fs::{Attributes, FileSystem, SetAttributes, Statistics};
 pub use inode_id::{Found, InodeId, InodeRef};
 pub use namespace::RenameMode;
 pub use options::{DataMode, DataNotice, Events, JournalUse, OpenOptions, Recovery};
+pub use refusal::Refusal;
 pub use volume::NewInode;
 #[doc(hidden)]
 pub use watched::Watched;

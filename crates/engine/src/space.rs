@@ -14,7 +14,7 @@ use crate::instruments::BrokenRule;
 use crate::options::DataMode;
 use crate::pool::Pool;
 use crate::txn::Handle;
-use crate::{Error, OpContext, Result};
+use crate::{Error, OpContext, Refusal, Result};
 use blockyard_alloc::inode::{InodeAllocator, InodeClaim, InodeDirAlloc, InodeRequest};
 use blockyard_alloc::{
     AllocError, Allocator, BlockRequest, Claim, FreeContext, FreedExtent, InodeAlloc, Mapping, Neighbour,
@@ -269,14 +269,12 @@ impl From<AllocError> for Error {
             AllocError::NoSpace(_) => Self::NoSpace,
             AllocError::Load { group, source } => match source.downcast::<Self>() {
                 Ok(cause) => *cause,
-                Err(other) => Self::Refused(format!("block bitmap of group {group}: {other}")),
+                Err(other) => Self::Refused(Refusal::Bitmap { group, why: other.to_string() }),
             },
             AllocError::Corrupt(found) => Self::Corrupt(found),
             AllocError::BadRequest(what) => Self::Invalid(what),
             AllocError::BadTunable { name, .. } => Self::Invalid(name),
-            AllocError::BadConfig(what) => {
-                Self::Refused(format!("impossible allocator configuration: {what}"))
-            }
+            AllocError::BadConfig(what) => Self::Refused(Refusal::AllocatorConfiguration(what)),
         }
     }
 }
@@ -293,12 +291,10 @@ impl From<blockyard_alloc::inode::InodeError> for Error {
             InodeError::NoInodes => Self::NoInodes,
             InodeError::Load { group, source } => match source.downcast::<Self>() {
                 Ok(cause) => *cause,
-                Err(other) => Self::Refused(format!("inode bitmap of group {group}: {other}")),
+                Err(other) => Self::Refused(Refusal::Bitmap { group, why: other.to_string() }),
             },
             InodeError::Corrupt(found) => Self::Corrupt(found),
-            InodeError::BadConfig(what) => {
-                Self::Refused(format!("impossible allocator configuration: {what}"))
-            }
+            InodeError::BadConfig(what) => Self::Refused(Refusal::AllocatorConfiguration(what)),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod deletion;
 mod inheritance;
+mod lists;
 mod values;
 
 use crate::cache::{BlockKind, Buffer};
@@ -18,11 +19,11 @@ use crate::{Error, InodeRef, OpContext, Result};
 use blockyard_disk::inline_data::{XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap};
 use blockyard_disk::xattr::{
-    Attribute, AttributeList, BlockHeader, Home, Value, acl_from_posix, acl_mode, acl_to_posix,
-    acl_with_mode, has_magic, join_name, split_name,
+    Attribute, AttributeList, BlockHeader, Home, Value, acl_to_posix, has_magic, join_name, split_name,
 };
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind};
 pub(crate) use inheritance::Inherited;
+use lists::permissions_of;
 use std::sync::Arc;
 pub(crate) use values::ValueInodes;
 use values::{FreshValue, values_of};
@@ -68,13 +69,26 @@ pub(crate) struct Xattrs {
     files: Arc<Files>,
 }
 
-/// An attribute that is set.
-struct NewValue<'a> {
-    attribute: Attribute,
-    /// The inode that holds its value, where it is not in the attribute.
+/// What becomes of one attribute of an inode.
+#[derive(Default)]
+struct Change<'a> {
+    /// What is set; otherwise it is removed.
+    attribute: Option<Attribute>,
+    /// The inode that holds the value, where it is not in the attribute.
     fresh: Option<FreshValue<'a>>,
     /// The nine bits of the mode that change with it.
     permissions: Option<u16>,
+}
+
+impl Change<'_> {
+    /// Whether an attribute and a mode are what they are to become.
+    fn is_done(&self, old: Option<&Attribute>, mode: u16) -> bool {
+        let is_same = match (&self.attribute, old) {
+            (Some(new), Some(old)) => self.fresh.is_none() && new.value == old.value,
+            (new, old) => new.is_none() && old.is_none(),
+        };
+        is_same && self.permissions.is_none_or(|permissions| mode & 0o777 == permissions)
+    }
 }
 
 /// The attributes of one inode, by place.
@@ -136,24 +150,30 @@ impl Xattrs {
         if value.len() > VALUE_MAX {
             return Err(Error::Range);
         }
-        let bytes = if ACLS.contains(&index) {
-            acl_from_posix(value).ok_or(Error::Invalid("not an access control list"))?
-        } else {
-            value.to_vec()
-        };
-        let value = Value::Bytes(bytes);
-        let permissions = permissions_of(index, &value);
-        let set = |value| {
-            let attribute = Attribute { index, name: rest.to_vec(), value };
-            let new = NewValue { attribute, fresh: None, permissions };
-            self.change_xattrs(ctx, inode, (index, rest), Some(new), mode)
-        };
-        match set(value.clone()) {
-            Err(Error::NoSpace) if self.keeps_values_in_inodes() => {}
-            other => return other,
+        if ACLS.contains(&index) {
+            return self.set_list(ctx, inode, index, value);
         }
-        let Value::Bytes(bytes) = value else { return Err(Error::NoSpace) };
-        self.set_xattr_in_inode(ctx, inode, (index, rest), &bytes, mode)
+        self.set_value(ctx, inode, (index, rest), value, mode)
+    }
+
+    /// Sets an attribute to a value in its form on disk, wherever there is room for it.
+    fn set_value(
+        &self,
+        ctx: &OpContext,
+        inode: InodeRef,
+        (index, name): (u8, &[u8]),
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let attribute = Attribute { index, name: name.to_vec(), value: Value::Bytes(value.to_vec()) };
+        let permissions = permissions_of(index, value);
+        let change = Change { attribute: Some(attribute), fresh: None, permissions };
+        match self.change_xattrs(ctx, inode, (index, name), change, mode) {
+            Err(Error::NoSpace) if self.keeps_values_in_inodes() => {
+                self.set_xattr_in_inode(ctx, inode, (index, name), value, mode)
+            }
+            other => other,
+        }
     }
 
     /// Sets an attribute whose value fits nowhere but in an inode of its own.
@@ -174,9 +194,9 @@ impl Xattrs {
         let hash = self.value_hash(bytes);
         let reference = Self::reference_to(&value, name, bytes.len(), hash);
         let attribute = Attribute { index, name: name.to_vec(), value: reference };
-        let permissions = if index == ACCESS_LIST { acl_mode(bytes) } else { None };
-        let new = NewValue { attribute, fresh: Some(FreshValue { inode: &value, hash }), permissions };
-        let set = self.change_xattrs(ctx, inode, (index, name), Some(new), mode);
+        let fresh = Some(FreshValue { inode: &value, hash });
+        let change = Change { attribute: Some(attribute), fresh, permissions: permissions_of(index, bytes) };
+        let set = self.change_xattrs(ctx, inode, (index, name), change, mode);
         if set.is_err() {
             self.abandon_value(ctx, &value)?;
         }
@@ -186,7 +206,10 @@ impl Xattrs {
     /// See [`crate::FileSystem::remove_xattr`].
     pub(crate) fn remove_xattr(&self, ctx: &OpContext, inode: InodeRef, name: &[u8]) -> Result<()> {
         let (index, rest) = attribute_name(name)?;
-        self.change_xattrs(ctx, inode, (index, rest), None, XattrMode::Replace)
+        if ACLS.contains(&index) {
+            return self.remove_list(ctx, inode, index);
+        }
+        self.change_xattrs(ctx, inode, (index, rest), Change::default(), XattrMode::Replace)
     }
 
     fn change_xattrs(
@@ -194,7 +217,7 @@ impl Xattrs {
         ctx: &OpContext,
         inode: InodeRef,
         (index, name): (u8, &[u8]),
-        new: Option<NewValue<'_>>,
+        change: Change<'_>,
         mode: XattrMode,
     ) -> Result<()> {
         if (index, name) == (XATTR_INDEX, XATTR_NAME) {
@@ -203,45 +226,7 @@ impl Xattrs {
         let inode = self.volume.inodes.inode(inode)?;
         let unused = {
             let _alone = inode.write();
-            self.change_in(ctx, &inode, (index, name), new, mode)?
-        };
-        unused.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
-    }
-
-    /// Makes the access control list of an inode, if there is one, agree with a mode that it is about to get, and sets the nine
-    /// bits that they share. The caller holds the inode's content exclusively.
-    pub(crate) fn fit_access_list(
-        &self,
-        ctx: &OpContext,
-        inode: &Arc<Inode>,
-        permissions: u16,
-    ) -> Result<()> {
-        let places = self.attribute_places(inode, &inode.core())?;
-        let Some(old) = places.find(ACCESS_LIST, b"") else { return Ok(()) };
-        let bytes = self.value_of(inode, old)?;
-        let list = acl_with_mode(&bytes, permissions).ok_or_else(|| damaged(inode))?;
-        if list == bytes {
-            return Ok(());
-        }
-        let permissions = acl_mode(&list);
-        let set = |value, fresh| {
-            let attribute = Attribute { index: ACCESS_LIST, name: Vec::new(), value };
-            let new = NewValue { attribute, fresh, permissions };
-            self.change_in(ctx, inode, (ACCESS_LIST, b""), Some(new), XattrMode::Set)
-        };
-        let unused = match &old.value {
-            Value::Bytes(_) => set(Value::Bytes(list), None)?,
-            Value::Inode { .. } => {
-                // In a fresh one: others may share the old one.
-                let value = self.make_value(ctx, inode, &list)?;
-                let hash = self.value_hash(&list);
-                let reference = Self::reference_to(&value, b"", list.len(), hash);
-                let set = set(reference, Some(FreshValue { inode: &value, hash }));
-                if set.is_err() {
-                    self.abandon_value(ctx, &value)?;
-                }
-                set?
-            }
+            self.change_in(ctx, &inode, (index, name), change, mode)?
         };
         unused.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
     }
@@ -252,7 +237,7 @@ impl Xattrs {
         ctx: &OpContext,
         inode: &Arc<Inode>,
         (index, name): (u8, &[u8]),
-        new: Option<NewValue<'_>>,
+        change: Change<'_>,
         mode: XattrMode,
     ) -> Result<Vec<Arc<Inode>>> {
         let held = self.value_inodes(inode, &inode.core())?;
@@ -273,17 +258,13 @@ impl Xattrs {
             (None, XattrMode::Replace) => return Err(Error::NoAttribute),
             _ => {}
         }
-        let permissions = new.as_ref().and_then(|new| new.permissions);
         let mode_now = core.slot.raw().i_mode.get();
-        if let (Some(NewValue { attribute, fresh: None, .. }), Some(old)) = (&new, &old)
-            && attribute.value == old.value
-            && permissions.is_none_or(|permissions| mode_now & 0o777 == permissions)
-        {
+        if change.is_done(old.as_ref(), mode_now) {
             // As in Linux (observed on 6.18): not even the time of change.
             return Ok(Vec::new());
         }
+        let Change { attribute: new, fresh, permissions } = change;
         let is_set = new.is_some();
-        let (new, fresh) = new.map(|new| (new.attribute, new.fresh)).unzip();
         let added = new.as_ref().map_or(0, |new| self.value_blocks(&new.value));
         let area = self.place_attribute(&core, &mut in_inode, &mut in_block, new)?;
         self.volume.inodes.join_inode(&handle, inode, &mut core)?;
@@ -297,7 +278,7 @@ impl Xattrs {
         }
         let taken_out = from_inode.iter().filter_map(|attribute| attribute.value.inode());
         unused.extend(self.drop_values(&handle, &held, taken_out)?);
-        if let Some(Some(value)) = fresh {
+        if let Some(value) = fresh {
             self.adopt_value(&handle, &core, value)?;
         }
         let removed = old.as_ref().map_or(0, |old| self.value_blocks(&old.value));
@@ -496,14 +477,6 @@ fn without(all: impl Iterator<Item = u32>, kept: impl Iterator<Item = u32>) -> V
         }
     }
     all
-}
-
-/// The bits of the mode that change with an attribute.
-fn permissions_of(index: u8, value: &Value) -> Option<u16> {
-    match value {
-        Value::Bytes(bytes) if index == ACCESS_LIST => acl_mode(bytes),
-        _ => None,
-    }
 }
 
 fn refcount(bytes: &[u8]) -> u32 {

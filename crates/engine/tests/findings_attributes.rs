@@ -200,6 +200,131 @@ fn default_lists_are_inherited_as_by_linux() {
     }
 }
 
+/// Values for lists: whole ones, such as say no more than the mode, none, and such as are no lists.
+fn values_for_lists() -> Vec<Vec<u8>> {
+    let none = u32::MAX;
+    let (owner, group, others, mask) = ((1, 6, none), (4, 4, none), (32, 1, none), (16, 2, none));
+    let (user, member) = ((2, 6, 1000), (8, 6, 10));
+    let mut values: Vec<Vec<u8>> = [
+        &[][..],
+        &[owner, group, others],
+        &[(1, 6, 5), (4, 4, 6), (32, 1, 7)],
+        &[owner, group, mask, others],
+        &[owner, user, group, mask, others],
+        &[owner, user, group, others],
+        &[owner, (2, 4, 1001), user, user, group, member, member, mask, others],
+        &[owner, group, (8, 4, 11), member, mask, others],
+        &[owner, group, member, others],
+        &[others, owner, group],
+        &[group, owner, others],
+        &[owner, user, group, others, mask],
+        &[owner, group, user, mask, others],
+        &[owner, member, group, mask, others],
+        &[mask, owner, group, others],
+        &[group, others],
+        &[owner, others],
+        &[owner, group],
+        &[owner, owner, group, others],
+        &[owner, group, group, others],
+        &[owner, group, mask, mask, others],
+        &[owner, group, others, others],
+        &[(1, 8, none), group, others],
+        &[owner, (2, 15, 1000), group, mask, others],
+        &[(0, 6, none), owner, group, others],
+        &[owner, group, others, (64, 6, none)],
+        &[owner, (2, 6, none), group, mask, others],
+        &[owner, group, (8, 6, none), mask, others],
+    ]
+    .into_iter()
+    .map(list)
+    .collect();
+    let whole = list(&[owner, group, others]);
+    values.extend([whole[..0].to_vec(), whole[..3].to_vec(), whole[..whole.len() - 1].to_vec()]);
+    let other_version = [&[1, 0, 0, 0], &whole[4..]].concat();
+    values.extend([other_version[..4].to_vec(), other_version[..9].to_vec(), other_version]);
+    values
+}
+
+/// What is left of a call on an inode: its answer, the mode, both lists, and whether the time of change is another one.
+type Left = (i32, u16, [Option<Vec<u8>>; 2], bool);
+
+/// Sets an attribute as the kernel does it.
+fn set_by_kernel(path: &Path, name: &str, value: Option<&[u8]>) -> Left {
+    use std::os::unix::fs::MetadataExt;
+    let before = path.symlink_metadata().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    let answer = match value {
+        Some(value) => lsetxattr(path, name, value, XattrFlags::empty()),
+        None => rustix::fs::lremovexattr(path, name),
+    };
+    let now = path.symlink_metadata().unwrap();
+    let read = |name| {
+        let mut value = vec![0; 65_536];
+        let len = rustix::fs::lgetxattr(path, name, &mut value[..]).ok()?;
+        Some(value[..len].to_vec())
+    };
+    let is_changed = (before.ctime(), before.ctime_nsec()) != (now.ctime(), now.ctime_nsec());
+    let permissions = u16::try_from(now.mode() & 0o7777).unwrap();
+    (
+        answer.map_or_else(|error| error.raw_os_error(), |()| 0),
+        permissions,
+        [ACCESS, DEFAULT].map(read),
+        is_changed,
+    )
+}
+
+/// The same as we do it, at a time of its own.
+fn set_by_us(fs: &FileSystem, inode: InodeNr, name: &str, value: Option<&[u8]>) -> Left {
+    let before = fs.attributes(inode).unwrap().changed;
+    let mut later = context();
+    later.now.seconds = before.seconds + 1;
+    let answer = match value {
+        Some(value) => fs.set_xattr(&later, inode, name.as_bytes(), value, XattrMode::Set),
+        None => fs.remove_xattr(&later, inode, name.as_bytes()),
+    };
+    let now = fs.attributes(inode).unwrap();
+    let read = |name: &str| fs.xattr(inode, name.as_bytes()).ok();
+    let answer = answer.map_or_else(|error| error.errno(), |()| 0);
+    (answer, now.permissions, [ACCESS, DEFAULT].map(read), now.changed != before)
+}
+
+/// Lists that say what the mode says were stored, which Linux puts into the mode, and so were lists that it refuses.
+#[test]
+fn lists_are_set_and_refused_as_by_linux() {
+    if !require(&["root", "e2fsck"]) {
+        return;
+    }
+    let full = list_of(2, [6, 4, 6, 1]);
+    let names = ["file", "dir", "link"];
+    let permissions = SetAttributes { permissions: Some(0o6750), ..SetAttributes::default() };
+    let (device, fs) = fresh(&ext4(1024), 16 << 20);
+    let (file, dir) = (file(&fs, ROOT, names[0]), directory(&fs, ROOT, names[1]));
+    let link = fs.symlink(&context(), ROOT, names[2].as_bytes(), b"target").unwrap();
+    [file, dir].into_iter().for_each(|inode| fs.set_attributes(&context(), inode, &permissions).unwrap());
+    fs.sync(&context()).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let mount = LoopMount::new(&saved(&device, scratch.path()), "").unwrap();
+    let both = |name: &str, inode: InodeNr, attribute: &str, value: Option<&[u8]>| {
+        let kernels = set_by_kernel(&mount.path().join(name), attribute, value);
+        let ours = set_by_us(&fs, inode, attribute, value);
+        assert_eq!(ours, kernels, "{attribute} of {name}: {value:?}");
+    };
+    for (name, inode) in names.into_iter().zip([file, dir, link]) {
+        for attribute in [ACCESS, DEFAULT] {
+            for value in values_for_lists() {
+                // Without a list before and with one, then as it was.
+                both(name, inode, attribute, Some(&value));
+                both(name, inode, attribute, Some(&full));
+                both(name, inode, attribute, Some(&full));
+                both(name, inode, attribute, Some(&value));
+                both(name, inode, attribute, None);
+                both(name, inode, attribute, None);
+            }
+        }
+    }
+    judge(fs, &device);
+}
+
 /// What finds no room takes back what it inherited.
 #[test]
 fn a_name_that_finds_no_room_leaves_nothing_of_what_it_inherited() {
@@ -386,6 +511,12 @@ fn assert_value(device: &MemoryDevice, is_given: bool, what: &str) {
         let found = getxattr(mount.path().join("file"), "user.large", &mut value[..]);
         assert_eq!(found.is_ok(), is_given, "{what}: the kernel says {found:?}");
     }
+    let reader = blockyard_inspect::reader::Reader::open(Arc::new(device.duplicate())).unwrap();
+    let inode = reader.resolve(b"/file", blockyard_inspect::path::LastLink::Keep).unwrap();
+    let read = reader.xattrs(&inode);
+    let value =
+        read.as_ref().map(|all| all.iter().find(|one| one.name == b"user.large").unwrap().value.clone());
+    assert_eq!(value.is_ok_and(|value| value == [b'v'; 9000]), is_given, "{what}: the reader says {read:?}");
     let fs = open_on(&Arc::new(device.duplicate()), OpenOptions::default());
     let inode = fs.lookup(ROOT, FILE);
     let found = inode.and_then(|inode| fs.xattr(inode, b"user.large"));
@@ -400,5 +531,65 @@ fn assert_value(device: &MemoryDevice, is_given: bool, what: &str) {
             );
         }
         Err(error) => panic!("{what}: {error}"),
+    }
+}
+
+/// Content in an inode whose rest an attribute said to lie in another inode was shown cut off, and made longer; Linux refuses it.
+#[test]
+fn the_rest_of_inline_content_lies_in_no_other_inode() {
+    if !require(&["root", "mke2fs"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let image = scratch.path().join("image");
+    support::make(&["-b", "1024", "-I", "256", "-O", "inline_data,ea_inode,^metadata_csum"], "32M", &image);
+    let names = ["small", "dir"];
+    {
+        let mount = LoopMount::new(&image, "").unwrap();
+        let [small, dir] = names.map(|name| mount.path().join(name));
+        std::fs::write(&small, [b'A'; 120]).unwrap();
+        std::fs::create_dir(&dir).unwrap();
+        (0..3).for_each(|n| std::fs::write(dir.join(format!("a-name-that-is-long-{n}")), "").unwrap());
+        let path = mount.path().join("large");
+        std::fs::write(&path, "").unwrap();
+        lsetxattr(&path, "user.large", &[b'v'; 9000], XattrFlags::empty()).unwrap();
+    }
+    let device = MemoryDevice::load(&image).unwrap();
+    let mut word = [0; 4];
+    device.read_at(place_of(&device, b"large\0\0\0") - 12, &mut word).unwrap();
+    // Entries of `system.data` stand in inodes only.
+    let mut all = vec![0; 32 << 20];
+    device.read_at(0, &mut all).unwrap();
+    let entries = all.windows(8).enumerate().filter(|(_, bytes)| bytes.starts_with(&[4, 7]));
+    let entries: Vec<usize> =
+        entries.map(|(at, _)| at).filter(|at| all[at + 16..].starts_with(b"data")).collect();
+    assert!(entries.len() >= 2, "the log has more of them: {entries:?}");
+    for entry in entries {
+        let at = u64::try_from(entry).unwrap();
+        device.write_at(at + 2, &[&[0, 0], &word[..], &9000_u32.to_le_bytes()].concat()).unwrap();
+    }
+    {
+        let mount = LoopMount::new(&saved(&device, scratch.path()), "ro").unwrap();
+        for name in names {
+            let refused = rustix::fs::stat(mount.path().join(name)).unwrap_err();
+            assert_eq!(refused.raw_os_error(), 117, "the kernel and {name}");
+        }
+    }
+    let device = Arc::new(device);
+    let fs = open_on(&device, OpenOptions::default());
+    let reader = blockyard_inspect::reader::Reader::open(Arc::<MemoryDevice>::clone(&device)).unwrap();
+    for name in names {
+        let inode = fs.lookup(ROOT, name.as_bytes()).unwrap();
+        let Err(Error::Corrupt(found)) = fs.attributes(inode) else { panic!("{name} is there") };
+        assert_eq!(found.kind, CorruptionKind::InlineDataElsewhere);
+        assert!(fs.write(&context(), inode, 0, b"x").is_err());
+        let found = reader.inode(inode).unwrap();
+        let read = match name {
+            "dir" => {
+                reader.entries(&found).and_then(|mut entries| entries.try_for_each(|entry| entry.map(drop)))
+            }
+            _ => reader.read(&found, 0, &mut [0; 120]).map(drop),
+        };
+        assert!(read.unwrap_err().to_string().contains("in another inode"), "{name}");
     }
 }

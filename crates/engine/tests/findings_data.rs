@@ -7,7 +7,7 @@ mod support;
 #[path = "support/trial.rs"]
 mod trial;
 
-use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_disk::num::u64_from_usize;
 use blockyard_engine::instruments::Instruments;
 use blockyard_engine::{DataMode, Error, Fallocate, OpenOptions, XattrMode, mkfs};
 use std::sync::Arc;
@@ -131,39 +131,6 @@ fn a_large_file_of_logged_data_is_deleted_in_parts() {
         fs.sync(&context()).unwrap();
         judge(fs, &device);
     }
-}
-
-/// On a full image the data that waited was written back amid a zero range, over what had been made zero already.
-#[test]
-fn a_zero_range_on_a_full_image_leaves_zeroes() {
-    let mut zeroed = 0;
-    let spares = (0..12).chain((14..64).step_by(2));
-    for (spare, waiting) in spares.flat_map(|spare| [30, 45, 58].map(|waiting| (spare, waiting))) {
-        let (device, fs) = fresh(&ext4(1024).features("^has_journal"), 4 << 20);
-        let [inode, filler] = [FILE, b"filler"].map(|name| file(&fs, ROOT, name));
-        // Written blocks with a hole behind each; data waits for the first of the holes.
-        for block in 0..60 {
-            fs.write(&context(), inode, block * 2048, &[6; 1024]).unwrap();
-        }
-        fs.sync(&context()).unwrap();
-        while fs.append(&context(), filler, &[1; 1024]).is_ok() {}
-        fs.sync(&context()).unwrap();
-        let size = fs.attributes(filler).unwrap().size;
-        fs.truncate(&context(), filler, size - (spare + waiting) * 1024).unwrap();
-        fs.sync(&context()).unwrap();
-        for block in 0..waiting {
-            drop(fs.write(&context(), inode, block * 2048 + 1024, &[7; 1024]));
-        }
-        let done = fs.fallocate(&context(), inode, Fallocate::ZeroRange, 0, waiting * 2048);
-        let len = usize_from_u64(waiting * 2048);
-        match done {
-            Ok(()) => assert!(content(&fs, inode)[..len].iter().all(|byte| *byte == 0), "{spare}, {waiting}"),
-            Err(ref error) => assert!(matches!(error, Error::NoSpace), "{error}"),
-        }
-        zeroed += u32::from(done.is_ok());
-        judge(fs, &device);
-    }
-    assert!(zeroed > 0);
 }
 
 /// An insertion that was refused after its write-back lost the size that only memory knew.

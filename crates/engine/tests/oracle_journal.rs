@@ -9,7 +9,7 @@ mod support;
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::{InodeNr, Timestamp};
 use blockyard_engine::mkfs;
-use blockyard_engine::{Error, Fallocate, FileSystem, OpContext, OpenOptions};
+use blockyard_engine::{Error, Fallocate, FileSystem, OpContext, OpenOptions, Refusal};
 use blockyard_sync::CpuSlot;
 use blockyard_testkit::repair::repair;
 use blockyard_testkit::{LoopMount, e2fsck_clean, mke2fs, require, run};
@@ -236,7 +236,7 @@ fn a_journal_on_its_own_device() {
     };
     let alone: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&home);
     let refused = FileSystem::open(alone, OpenOptions::default(), &context());
-    assert!(matches!(refused, Err(Error::Refused(_))), "the journal was not given");
+    assert!(matches!(refused, Err(Error::Refused(Refusal::OnlyReadable(_)))), "the journal was not given");
     let fs = open(&home, &journal);
     let file = fs.create(&context(), InodeNr::ROOT, b"file", &regular()).unwrap();
     fs.write(&context(), file, 0, &[5; 20_000]).unwrap();

@@ -4,7 +4,7 @@
 
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::{InodeNr, Timestamp};
-use blockyard_engine::{Error, FileSystem, OpContext, OpenOptions, Recovery};
+use blockyard_engine::{Error, FileSystem, OpContext, OpenOptions, Recovery, Refusal};
 use blockyard_testkit::{LoopMount, e2fsck_clean, require, run};
 use std::path::Path;
 use std::sync::Arc;
@@ -52,7 +52,10 @@ fn a_journal_is_replayed_or_refused() {
     let device = Arc::new(cut_off(scratch.path()));
     let shared = || -> Arc<dyn BlockDevice> { Arc::<MemoryDevice>::clone(&device) };
     let refuse = OpenOptions { recovery: Recovery::Refuse, ..OpenOptions::default() };
-    assert!(matches!(FileSystem::open(shared(), refuse, &context()), Err(Error::Refused(_))));
+    assert!(matches!(
+        FileSystem::open(shared(), refuse, &context()),
+        Err(Error::Refused(Refusal::NeedsRecovery))
+    ));
 
     // Read-only: recovered in memory, the device as before.
     let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };

@@ -4,7 +4,8 @@ use zerocopy::FromBytes;
 
 use super::bounds;
 use super::raw::{FsFlags, FsState, RawSuperblock};
-use crate::checksum::Checksums;
+use crate::checksum::object::ea_inode_hash;
+use crate::checksum::{Checksums, crc32c_raw};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
 use crate::features::{FeatureSet, Incompat, RoCompat};
 use crate::geometry::Geometry;
@@ -175,6 +176,13 @@ impl Superblock {
         } else {
             self.raw.s_first_ino.get()
         })
+    }
+
+    /// Hash of an attribute value that lies in an inode of its own. Its seed is that of the checksums, also where there are none.
+    #[must_use]
+    pub fn value_hash(&self, value: &[u8]) -> u32 {
+        let seed = self.checksums().fs_seed().unwrap_or_else(|| crc32c_raw(!0, &self.raw.s_uuid));
+        ea_inode_hash(seed, value)
     }
 
     /// The inode of the internal journal.

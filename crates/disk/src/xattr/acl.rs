@@ -14,6 +14,8 @@ const TAG_OWNER: u16 = 0x01;
 const TAG_OWNING_GROUP: u16 = 0x04;
 const TAG_MASK: u16 = 0x10;
 const TAG_OTHERS: u16 = 0x20;
+/// Bytes of the version.
+const LEN_OF_VERSION: usize = 4;
 /// The id where there is none.
 const ID_NONE: u32 = u32::MAX;
 
@@ -55,26 +57,79 @@ pub fn acl_to_posix(disk: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The on-disk form of an ACL as system calls give it; `None` when that is damaged.
-#[must_use]
-pub fn acl_from_posix(posix: &[u8]) -> Option<Vec<u8>> {
-    let (version, mut rest) = split_le32(posix)?;
+/// Why a list as system calls give it is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AclDefect {
+    /// Its version is not the one of system calls.
+    Version,
+    /// It ends inside an entry, or an entry has no known tag or names nobody.
+    Entry,
+}
+
+/// The on-disk form of an ACL as system calls give it; `None` for one without entries, which stands for no list.
+///
+/// # Errors
+/// What makes it no list. Whether its entries belong together is [`acl_is_whole`]'s question.
+pub fn acl_from_posix(posix: &[u8]) -> Result<Option<Vec<u8>>, AclDefect> {
+    if posix.is_empty() {
+        return Ok(None);
+    }
+    let (version, mut rest) = split_le32(posix).ok_or(AclDefect::Entry)?;
     if version != VERSION_POSIX {
-        return None;
+        return Err(AclDefect::Version);
     }
     let mut out = VERSION_DISK.to_le_bytes().to_vec();
     while !rest.is_empty() {
-        let (tag, after) = split_le16(rest)?;
-        let (permissions, after) = split_le16(after)?;
-        let (id, after) = split_le32(after)?;
-        out.extend_from_slice(&tag.to_le_bytes());
-        out.extend_from_slice(&permissions.to_le_bytes());
-        if tag_has_id(tag)? {
-            out.extend_from_slice(&id.to_le_bytes());
-        }
-        rest = after;
+        rest = entry_from_posix(rest, &mut out).ok_or(AclDefect::Entry)?;
     }
-    Some(out)
+    Ok((out.len() > LEN_OF_VERSION).then_some(out))
+}
+
+/// Adds the first entry to a list on disk; gives what is behind it.
+fn entry_from_posix<'a>(entries: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
+    let (tag, after) = split_le16(entries)?;
+    let (permissions, after) = split_le16(after)?;
+    let (id, after) = split_le32(after)?;
+    out.extend_from_slice(&tag.to_le_bytes());
+    out.extend_from_slice(&permissions.to_le_bytes());
+    if tag_has_id(tag)? {
+        out.extend_from_slice(&id.to_le_bytes());
+        (id != ID_NONE).then_some(after)
+    } else {
+        Some(after)
+    }
+}
+
+/// Whether the entries of a list on disk are one owner, named users, one owning group, named groups, a mask if somebody is named
+/// (or without that, too) and others, in this order, with the permissions that there are. Named users and groups come in any order.
+#[must_use]
+pub fn acl_is_whole(disk: &[u8]) -> bool {
+    fn is_whole(disk: &[u8]) -> Option<bool> {
+        let (version, mut rest) = split_le32(disk)?;
+        let (mut last, mut named) = (0, false);
+        while !rest.is_empty() {
+            let (tag, after) = split_le16(rest)?;
+            let (permissions, after) = split_le16(after)?;
+            let has_id = tag_has_id(tag)?;
+            rest = if has_id { split_le32(after)?.1 } else { after };
+            // Tags are in the order of their numbers. Owner, owning group and others can not be left out.
+            let follows = match tag {
+                TAG_OWNER => last == 0,
+                TAG_USER => matches!(last, TAG_OWNER | TAG_USER),
+                TAG_OWNING_GROUP => matches!(last, TAG_OWNER | TAG_USER),
+                TAG_GROUP => matches!(last, TAG_OWNING_GROUP | TAG_GROUP),
+                TAG_MASK => matches!(last, TAG_OWNING_GROUP | TAG_GROUP),
+                _ => last == TAG_MASK || (!named && last == TAG_OWNING_GROUP),
+            };
+            if !follows || permissions > 7 {
+                return Some(false);
+            }
+            named |= has_id;
+            last = tag;
+        }
+        Some(version == VERSION_DISK && last == TAG_OTHERS)
+    }
+    is_whole(disk) == Some(true)
 }
 
 /// Where the permissions stand that a list, in its form on disk, shares with the mode.
@@ -130,7 +185,7 @@ pub fn acl_mode(disk: &[u8]) -> Option<u16> {
 #[must_use]
 pub fn acl_exceeds_mode(disk: &[u8]) -> bool {
     // Version, and three entries without an id.
-    const LEN_OF_MODE: usize = 4 + 3 * 4;
+    const LEN_OF_MODE: usize = LEN_OF_VERSION + 3 * 4;
     disk.len() != LEN_OF_MODE || Shared::of(disk).is_none_or(|shared| shared.mask.is_some())
 }
 

@@ -9,11 +9,11 @@ use crate::mapping::How;
 use crate::pool::Pool;
 use crate::txn::Handle;
 use crate::{OpContext, Result};
-use blockyard_disk::inline_data::{InlineData, XATTR_INDEX, XATTR_NAME};
+use blockyard_disk::inline_data::{self, InlineData, XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{InodeFlags, InodeMap};
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
-use blockyard_disk::xattr::{AttributeList, Home, Value};
-use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat};
+use blockyard_disk::xattr::{AttributeList, Home};
+use blockyard_disk::{BlockNr, Corruption, Incompat};
 use std::sync::Arc;
 
 /// Metadata blocks that a conversion touches.
@@ -22,12 +22,8 @@ const CREDITS: usize = 8;
 impl Files {
     /// The whole content of an inline inode.
     pub(crate) fn inline_content(&self, inode: &Inode, core: &InodeCore) -> Result<Vec<u8>> {
-        let list = AttributeList::parse(core.slot.attribute_area(), Home::Inode)
-            .map_err(|_| Corruption::new(CorruptionKind::InodeFlags).in_inode(inode.number()))?;
-        let tail = match list.find(XATTR_INDEX, XATTR_NAME).map(|attribute| &attribute.value) {
-            Some(Value::Bytes(bytes)) => bytes.as_slice(),
-            _ => &[],
-        };
+        let tail = inline_data::tail_of(core.slot.attribute_area())
+            .map_err(|kind| Corruption::new(kind).in_inode(inode.number()))?;
         let mut content = InlineData { head: core.root(), tail }.content(usize_from_u64(core.size));
         content.resize(usize_from_u64(core.size), 0);
         Ok(content)

@@ -6,8 +6,9 @@
 use crate::FileSystem;
 use crate::extents::blocks_for_entries;
 use crate::inode::{Inode, InodeCore};
+use crate::pool::Pool;
 use crate::{Error, Fallocate, NewInode, OpContext, OpenOptions, mkfs};
-use blockyard_device::MemoryDevice;
+use blockyard_device::{FaultyDevice, MemoryDevice};
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::{InodeNr, Timestamp};
 use rand::seq::IndexedRandom;
@@ -177,4 +178,58 @@ fn promises_are_kept_on_nearly_full_images() {
             assert_eq!(world.fs.allocator().free_clusters().delayed, 0, "{name}: all is written");
         }
     }
+}
+
+/// Reserves all that is left, the file system's own reserve, too, but `left` clusters; gives how many.
+fn reserve_all_but(fs: &FileSystem, ctx: &OpContext, left: u64) -> u64 {
+    let space = &fs.volume.space;
+    let taken = (0..).take_while(|_| space.reserve(ctx, 1, Pool::Reserve).is_ok()).count() as u64;
+    assert!(taken > left);
+    space.unreserve(ctx, left);
+    taken - left
+}
+
+/// Where a zeroed range had to write data back midway, that filled what it had given a place to before: the range kept the data. It
+/// has to when the mapping's promise grows from piece to piece and the reserve is used up.
+#[test]
+fn a_zeroed_range_begins_anew_when_data_is_written_back_midway() {
+    const BLOCKS: u64 = 60;
+    let ctx = OpContext::root_at(Timestamp::from_seconds(1_700_000_000));
+    let open = |device: Arc<dyn blockyard_device::BlockDevice>| {
+        FileSystem::open(device, OpenOptions::default(), &ctx).unwrap()
+    };
+    let base = Arc::new(MemoryDevice::new(4 << 20));
+    let options = mkfs::Options::ext4().block_size(1024).identity(1, 1).features("^has_journal");
+    mkfs::format(&*base, &options).unwrap();
+    let fs = open(Arc::<MemoryDevice>::clone(&base));
+    let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+    let inode = fs.create(&ctx, InodeNr::ROOT, b"file", &new).unwrap();
+    // A hole, and behind it extents that are written and unwritten by turns: they need no space to be zeroed.
+    fs.fallocate(&ctx, inode, Fallocate::Allocate, 1024, BLOCKS * 1024).unwrap();
+    (0..BLOCKS).step_by(2).for_each(|block| fs.write(&ctx, inode, 1024 + block * 1024, &[6; 1024]).unwrap());
+    fs.close(&ctx).unwrap();
+    let mut midway = 0;
+    for left in (0..400).step_by(5) {
+        let device = Arc::new(FaultyDevice::new(base.duplicate()));
+        let fs = open(Arc::<FaultyDevice<MemoryDevice>>::clone(&device));
+        // Data waits for the hole.
+        fs.write(&ctx, inode, 0, &[7; 1024]).unwrap();
+        let taken = reserve_all_but(&fs, &ctx, left);
+        let written = device.counts().writes;
+        let zeroed = fs.fallocate(&ctx, inode, Fallocate::ZeroRange, 0, (1 + BLOCKS) * 1024);
+        let is_written_back = device.counts().writes > written;
+        fs.volume.space.unreserve(&ctx, taken);
+        match zeroed {
+            Ok(()) => {
+                let mut bytes = vec![1; usize::try_from((1 + BLOCKS) * 1024).unwrap()];
+                assert_eq!(fs.read(&ctx, inode, 0, &mut bytes).unwrap(), bytes.len());
+                assert!(bytes.iter().all(|byte| *byte == 0), "with {left} clusters");
+                midway += u32::from(is_written_back);
+            }
+            Err(error) => assert!(matches!(error, Error::NoSpace), "{error}"),
+        }
+        check(&fs, "a zeroed range");
+        fs.close(&ctx).unwrap();
+    }
+    assert!(midway > 0);
 }

@@ -4,9 +4,10 @@ use super::{Encoding, Inode, InodeCore, Inodes, SlotBytes};
 use crate::cache::{BlockKind, Buffer};
 use crate::txn::Handle;
 use crate::{Error, InodeRef, Result};
+use blockyard_disk::inline_data::tail_of;
 use blockyard_disk::inode::{Inode as VerifiedInode, InodeSlot};
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
-use blockyard_disk::{BlockNr, InodeNr};
+use blockyard_disk::{BlockNr, Corruption, InodeNr};
 use blockyard_sync::{CpuSlot, Ordering};
 use std::sync::Arc;
 
@@ -60,6 +61,10 @@ impl Inodes {
             let blocks = geometry.first_data_block().raw()..geometry.blocks_count().raw();
             crate::extents::check_node(found.block_field(), None, &blocks)
                 .map_err(|corruption| corruption.in_inode(number))?;
+        }
+        if found.map() == blockyard_disk::inode::InodeMap::Inline {
+            // As in Linux (observed on 6.18) such an inode can not even be looked at.
+            tail_of(found.slot().attribute_area()).map_err(|kind| Corruption::new(kind).in_inode(number))?;
         }
         let core = InodeCore::new(
             InodeSlot::new(SlotBytes::from_slice(found.slot().bytes())),

@@ -14,7 +14,7 @@ use crate::orphans::Orphans;
 use crate::requests::Rules;
 use crate::space::Space;
 use crate::txn::{Flushes, Journal, NullJournal, Transactions};
-use crate::{Error, OpContext, Result};
+use crate::{Error, OpContext, Refusal, Result};
 use blockyard_device::{BlockDevice, Claim};
 use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock, Superblock};
@@ -189,10 +189,7 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<(RawSuperblock, Superbloc
     let sb = Superblock::parse(&bytes)?;
     let size = sb.geometry().blocks_count().raw() << sb.geometry().block_bits();
     if device.size() < size {
-        return Err(Error::Refused(format!(
-            "the file system has {size} bytes, the device only {}: the image is cut short",
-            device.size()
-        )));
+        return Err(Error::Refused(Refusal::CutShort { needed: size, device: device.size() }));
     }
     debug_assert!(usize_from_u64(u64_from_usize(bytes.len())) == RawSuperblock::SIZE);
     Ok((*sb.raw(), sb))
@@ -216,12 +213,10 @@ fn refuse_unwritable(sb: &Superblock, has_external: bool) -> Result<()> {
         (sb.desc_size() > 64, "group descriptors above 64 bytes"),
     ];
     if let Some((_, name)) = refused.iter().find(|(is, _)| *is) {
-        return Err(Error::Refused(format!("{name}: can only be opened read-only")));
+        return Err(Error::Refused(Refusal::OnlyReadable(name)));
     }
     if sb.state().contains(FsState::ERROR) {
-        return Err(Error::Refused(
-            "the file system is marked as having errors: run a check first".to_owned(),
-        ));
+        return Err(Error::Refused(Refusal::MarkedErrors));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The journal at open: replayed, or the image refused, before anything else is read.
 
 use crate::options::Recovery;
-use crate::{Error, Result};
+use crate::{Error, Refusal, Result};
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::superblock::Superblock;
 use blockyard_recovery::{JournalState, Session};
@@ -24,10 +24,7 @@ pub(super) fn recovered(
         JournalState::Clean if status.errno != 0 => replay(device, external, read_only, recovery),
         JournalState::None | JournalState::Clean => Ok(device),
         JournalState::Unflagged if read_only => Ok(device),
-        JournalState::Unflagged => Err(Error::Refused(
-            "the journal is not empty although the superblock does not ask for recovery: run a check first"
-                .to_owned(),
-        )),
+        JournalState::Unflagged => Err(Error::Refused(Refusal::UnflaggedLog)),
         JournalState::FlagOnly | JournalState::NeedsReplay => replay(device, external, read_only, recovery),
     }
 }
@@ -49,7 +46,7 @@ fn replay(
     recovery: Recovery,
 ) -> Result<Arc<dyn BlockDevice>> {
     if recovery == Recovery::Refuse {
-        return Err(Error::Refused("the journal needs recovery".to_owned()));
+        return Err(Error::Refused(Refusal::NeedsRecovery));
     }
     let options = blockyard_recovery::Options::default();
     if read_only {
@@ -74,7 +71,7 @@ impl From<blockyard_recovery::Error> for Error {
             )) => Self::UnsupportedFeatures(names),
             damaged @ (blockyard_recovery::Error::Damaged(_)
             | blockyard_recovery::Error::LoggedSuperblock(_)) => Self::DamagedLog(damaged),
-            other => Self::Refused(other.to_string()),
+            other => Self::Refused(Refusal::Journal(other)),
         }
     }
 }

@@ -10,13 +10,9 @@ use crate::inode::{Inode, InodeCore};
 use crate::txn::Handle;
 use crate::xattr::Xattrs;
 use crate::{Error, NewInode, OpContext, Result};
-use blockyard_disk::checksum::crc32c_raw;
-use blockyard_disk::checksum::object::ea_inode_hash;
 use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::num::{low32, u32_from_usize, usize_from_u32};
-use blockyard_disk::xattr::{
-    Attribute, AttributeList, Value, entry_hash_of_inode_value, entry_hash_of_inode_value_signed,
-};
+use blockyard_disk::xattr::{Attribute, AttributeList, Value, ValueReference, entry_hash_of_inode_value};
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat, InodeNr, Timestamp};
 use blockyard_sync::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,17 +102,13 @@ impl Xattrs {
         }
         let mut bytes = vec![0; usize_from_u32(size)];
         self.files.read_content(&holder, &core, 0, &mut bytes)?;
-        let hash = self.value_hash(&bytes);
-        let name = &attribute.name;
-        let is_entrys = [entry_hash_of_inode_value, entry_hash_of_inode_value_signed]
-            .iter()
-            .any(|hash_of| hash_of(name, hash) == entry_hash);
-        let raw = core.slot.raw();
-        if is_entrys && raw.i_atime.get() == hash {
-            return Ok(bytes);
+        let reference =
+            ValueReference { name: &attribute.name, entry_hash, owner: owner.number(), generation };
+        if reference.is_to(core.slot.raw(), self.value_hash(&bytes)) {
+            Ok(bytes)
+        } else {
+            Err(damaged().into())
         }
-        let names_owner = raw.i_mtime.get() == owner.number().raw() && raw.i_generation.get() == generation;
-        if names_owner { Ok(bytes) } else { Err(damaged().into()) }
     }
 
     /// One reference more for each value. The owner's core is held.
@@ -228,14 +220,7 @@ impl Xattrs {
 
     /// The hash of a value, by which it is found again.
     pub(super) fn value_hash(&self, bytes: &[u8]) -> u32 {
-        // The seed of the checksums, also where there are none.
-        let seed = self
-            .volume
-            .sb
-            .checksums()
-            .fs_seed()
-            .unwrap_or_else(|| crc32c_raw(!0, &self.volume.sb.raw().s_uuid));
-        ea_inode_hash(seed, bytes)
+        self.volume.sb.value_hash(bytes)
     }
 
     /// Gives a fresh value its first reference, with the owner of `owner`, whose core is held.

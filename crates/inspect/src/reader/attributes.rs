@@ -3,7 +3,7 @@
 use blockyard_disk::inline_data;
 use blockyard_disk::inode::InodeFlags;
 use blockyard_disk::num::usize_from_u32;
-use blockyard_disk::xattr::{self, Home, RawEntry};
+use blockyard_disk::xattr::{self, Home, RawEntry, ValueReference};
 use blockyard_disk::{Corruption, CorruptionKind, Inode, InodeNr};
 
 use super::{Reader, Result};
@@ -71,17 +71,27 @@ impl Reader {
         Ok(stored)
     }
 
+    /// A value that lies in an inode: it must be what was put there, as size and hashes say.
     fn value_in_inode(&self, owner: &Inode, entry: &RawEntry<'_>) -> Result<Vec<u8>> {
-        let holder = self.inode(InodeNr::new(entry.value_inode))?;
+        let damaged = || Corruption::new(CorruptionKind::XattrValueInode).in_inode(owner.number());
+        let number = InodeNr::new(entry.value_inode);
+        if number == owner.number() || number < self.superblock().first_inode() {
+            return Err(damaged().into());
+        }
+        let holder = self.inode(number)?;
         let matches =
             holder.flags().contains(InodeFlags::EA_INODE) && holder.size() == u64::from(entry.value_size);
         if !matches {
-            return Err(Corruption::new(CorruptionKind::XattrValueInode).in_inode(owner.number()).into());
+            return Err(damaged().into());
         }
         // The entry was checked: a value has at most 64 KiB.
         let mut value = vec![0; usize_from_u32(entry.value_size)];
         self.read(&holder, 0, &mut value)?;
-        Ok(value)
+        let generation = owner.slot().raw().i_generation.get();
+        let reference =
+            ValueReference { name: entry.name, entry_hash: entry.hash, owner: owner.number(), generation };
+        let hash = self.superblock().value_hash(&value);
+        if reference.is_to(holder.slot().raw(), hash) { Ok(value) } else { Err(damaged().into()) }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use blockyard_disk::inline_data::{self, InlineData};
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
-use blockyard_disk::xattr::{self, Home};
 use blockyard_disk::{Corruption, CorruptionKind, FileType, Inode, InodeMap};
 
 use super::{Error, Reader, Result};
@@ -75,17 +74,8 @@ impl Reader {
 
     /// The two places of inline data: `i_block` and the attribute `system.data`.
     pub(super) fn inline_data<'i>(&self, inode: &'i Inode) -> Result<InlineData<'i>> {
-        let area = inode.slot().attribute_area();
-        let tail: &[u8] = if xattr::has_magic(area) {
-            let entries = xattr::parse(area, Home::Inode)
-                .map_err(|defect| Corruption::new(defect.into()).in_inode(inode.number()))?;
-            let is_data = |entry: &&xattr::RawEntry<'_>| {
-                (entry.name_index, entry.name) == (inline_data::XATTR_INDEX, inline_data::XATTR_NAME)
-            };
-            entries.iter().find(is_data).map_or(&[], |entry| entry.value)
-        } else {
-            &[]
-        };
+        let tail = inline_data::tail_of(inode.slot().attribute_area())
+            .map_err(|kind| Corruption::new(kind).in_inode(inode.number()))?;
         Ok(InlineData { head: inode.block_field(), tail })
     }
 }

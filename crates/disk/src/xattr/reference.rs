@@ -1,0 +1,32 @@
+//! Whether an inode holds the value that an attribute refers to, as for Linux (observed on 6.18).
+
+use super::{entry_hash_of_inode_value, entry_hash_of_inode_value_signed};
+use crate::InodeNr;
+use crate::inode::RawInode;
+
+/// What an attribute and its inode say of a value in another inode.
+#[derive(Clone, Copy, Debug)]
+pub struct ValueReference<'a> {
+    /// The attribute's name, without its prefix.
+    pub name: &'a [u8],
+    /// The hash in the attribute's entry.
+    pub entry_hash: u32,
+    /// The inode that has the attribute.
+    pub owner: InodeNr,
+    /// Its generation.
+    pub generation: u32,
+}
+
+impl ValueReference<'_> {
+    /// Whether the value in `holder`, whose hash is `hash`, is the one that was set: both hashes are right; or the holder names its
+    /// owner, as values of before there were hashes do.
+    #[must_use]
+    pub fn is_to(&self, holder: &RawInode, hash: u32) -> bool {
+        let is_entrys = [entry_hash_of_inode_value, entry_hash_of_inode_value_signed]
+            .iter()
+            .any(|hash_of| hash_of(self.name, hash) == self.entry_hash);
+        let names_owner =
+            holder.i_mtime.get() == self.owner.raw() && holder.i_generation.get() == self.generation;
+        (is_entrys && holder.i_atime.get() == hash) || names_owner
+    }
+}

@@ -1,0 +1,99 @@
+//! Access control lists (acl(5)) that are set and taken away, and their agreement with the mode, as in Linux (observed on 6.18):
+//!
+//! a value without entries takes a list away; an access list that says no more than the mode becomes the mode;
+//! otherwise mode & 0o777 = what the access list grants owner, mask (or owning group) and others;
+//! whether there was a list before is never asked for.
+
+use super::values::FreshValue;
+use super::{ACCESS_LIST, Change, DEFAULT_LIST, XattrMode, Xattrs, damaged};
+use crate::inode::Inode;
+use crate::{Error, InodeRef, OpContext, Result};
+use blockyard_disk::inode::FileType;
+use blockyard_disk::xattr::{
+    AclDefect, Attribute, Value, acl_exceeds_mode, acl_from_posix, acl_is_whole, acl_mode, acl_with_mode,
+};
+use std::sync::Arc;
+
+impl Xattrs {
+    /// Sets a list as system calls give it.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] for another version of lists and on symbolic links, [`Error::Denied`] for a default list of what is no
+    /// directory, [`Error::Invalid`] for what is no list or not a whole one; those of other attributes.
+    pub(super) fn set_list(&self, ctx: &OpContext, inode: InodeRef, index: u8, value: &[u8]) -> Result<()> {
+        let list = acl_from_posix(value).map_err(|defect| match defect {
+            AclDefect::Version => Error::NotSupported("this version of access control lists"),
+            AclDefect::Entry => Error::Invalid("not an access control list"),
+        })?;
+        let Some(list) = list else { return self.remove_list(ctx, inode, index) };
+        let kind = self.kind_with_lists(inode)?;
+        if index == DEFAULT_LIST && kind != FileType::Directory {
+            return Err(Error::Denied);
+        }
+        if !acl_is_whole(&list) {
+            return Err(Error::Invalid("not a whole access control list"));
+        }
+        if index == ACCESS_LIST && !acl_exceeds_mode(&list) {
+            let change = Change { permissions: acl_mode(&list), ..Change::default() };
+            return self.change_xattrs(ctx, inode, (index, b""), change, XattrMode::Set);
+        }
+        self.set_value(ctx, inode, (index, b""), &list, XattrMode::Set)
+    }
+
+    /// Takes a list away, if there is one; the mode stays.
+    pub(super) fn remove_list(&self, ctx: &OpContext, inode: InodeRef, index: u8) -> Result<()> {
+        self.kind_with_lists(inode)?;
+        self.change_xattrs(ctx, inode, (index, b""), Change::default(), XattrMode::Set)
+    }
+
+    /// The kind of an inode that may have lists.
+    fn kind_with_lists(&self, inode: InodeRef) -> Result<FileType> {
+        match self.volume.inodes.inode(inode)?.kind() {
+            FileType::Symlink => Err(Error::NotSupported("access control lists of symbolic links")),
+            kind => Ok(kind),
+        }
+    }
+
+    /// Makes the access control list of an inode, if there is one, agree with a mode that it is about to get, and sets the nine
+    /// bits that they share. The caller holds the inode's content exclusively.
+    pub(crate) fn fit_access_list(
+        &self,
+        ctx: &OpContext,
+        inode: &Arc<Inode>,
+        permissions: u16,
+    ) -> Result<()> {
+        let places = self.attribute_places(inode, &inode.core())?;
+        let Some(old) = places.find(ACCESS_LIST, b"") else { return Ok(()) };
+        let bytes = self.value_of(inode, old)?;
+        let list = acl_with_mode(&bytes, permissions).ok_or_else(|| damaged(inode))?;
+        if list == bytes {
+            return Ok(());
+        }
+        let permissions = acl_mode(&list);
+        let set = |value, fresh| {
+            let attribute = Attribute { index: ACCESS_LIST, name: Vec::new(), value };
+            let change = Change { attribute: Some(attribute), fresh, permissions };
+            self.change_in(ctx, inode, (ACCESS_LIST, b""), change, XattrMode::Set)
+        };
+        let unused = match &old.value {
+            Value::Bytes(_) => set(Value::Bytes(list), None)?,
+            Value::Inode { .. } => {
+                // In a fresh one: others may share the old one.
+                let value = self.make_value(ctx, inode, &list)?;
+                let hash = self.value_hash(&list);
+                let reference = Self::reference_to(&value, b"", list.len(), hash);
+                let set = set(reference, Some(FreshValue { inode: &value, hash }));
+                if set.is_err() {
+                    self.abandon_value(ctx, &value)?;
+                }
+                set?
+            }
+        };
+        unused.iter().try_for_each(|value| self.delete_if_unused(ctx, value))
+    }
+}
+
+/// The bits of the mode that change with an attribute whose value has this form on disk.
+pub(super) fn permissions_of(index: u8, value: &[u8]) -> Option<u16> {
+    if index == ACCESS_LIST { acl_mode(value) } else { None }
+}

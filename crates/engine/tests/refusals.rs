@@ -1,0 +1,88 @@
+//! Sound images that are not opened as they are asked for: each is refused by its kind.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/image.rs"]
+mod support;
+#[path = "support/trial.rs"]
+mod trial;
+
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_engine::{Error, FileSystem, OpenOptions, Recovery, Refusal};
+use std::sync::Arc;
+use support::{ROOT, context, file};
+use trial::{FILE, ext4, formatted, open_on};
+
+const SIZE: u64 = 16 << 20;
+/// Fields of the superblock: offset on the device, and a bit.
+const STATE_ERROR: (u64, u8) = (1024 + 0x3A, 2);
+const QUOTA: (u64, u8) = (1024 + 0x65, 1);
+const RECOVER: (u64, u8) = (1024 + 0x60, 4);
+
+fn plain() -> MemoryDevice {
+    formatted(&ext4(1024).features("^metadata_csum"), SIZE)
+}
+
+/// An image whose power went before it was closed: the log is in use.
+fn cut_off() -> MemoryDevice {
+    let device = Arc::new(plain());
+    let fs = open_on(&device, OpenOptions::default());
+    let inode = file(&fs, ROOT, FILE);
+    fs.fsync(&context(), inode).unwrap();
+    device.duplicate()
+}
+
+fn flip(device: &MemoryDevice, (at, bit): (u64, u8)) {
+    let mut byte = [0];
+    device.read_at(at, &mut byte).unwrap();
+    device.write_at(at, &[byte[0] ^ bit]).unwrap();
+}
+
+/// Opens an image to be written; it must be refused with what a system call calls an invalid argument.
+fn refusal(device: MemoryDevice, recovery: Recovery) -> Refusal {
+    let options = OpenOptions { recovery, ..OpenOptions::default() };
+    match FileSystem::open(Arc::new(device), options, &context()) {
+        Err(error) if error.errno() != 22 => panic!("{error} has errno {}", error.errno()),
+        Err(Error::Refused(why)) => why,
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it was opened"),
+    }
+}
+
+#[test]
+fn an_image_that_is_cut_short_is_told_with_both_sizes() {
+    let (whole, half) = (plain(), MemoryDevice::new(SIZE / 2));
+    let mut bytes = vec![0; 4 << 20];
+    whole.read_at(0, &mut bytes).unwrap();
+    half.write_at(0, &bytes).unwrap();
+    let why = refusal(half, Recovery::default());
+    assert!(matches!(why, Refusal::CutShort { needed: SIZE, device } if device == SIZE / 2), "{why}");
+}
+
+#[test]
+fn what_is_not_maintained_can_only_be_read() {
+    let device = plain();
+    flip(&device, QUOTA);
+    let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
+    drop(FileSystem::open(Arc::new(device.duplicate()), read_only, &context()).unwrap());
+    let why = refusal(device, Recovery::default());
+    assert!(matches!(why, Refusal::OnlyReadable("quota")), "{why}");
+}
+
+#[test]
+fn an_image_with_errors_is_to_be_checked() {
+    let device = plain();
+    flip(&device, STATE_ERROR);
+    let why = refusal(device, Recovery::default());
+    assert!(matches!(why, Refusal::MarkedErrors), "{why}");
+}
+
+#[test]
+fn a_log_is_replayed_only_when_that_may_be_done_and_is_asked_for() {
+    let why = refusal(cut_off(), Recovery::Refuse);
+    assert!(matches!(why, Refusal::NeedsRecovery), "{why}");
+    let device = cut_off();
+    flip(&device, RECOVER);
+    let why = refusal(device, Recovery::default());
+    assert!(matches!(why, Refusal::UnflaggedLog), "{why}");
+}
