@@ -11,6 +11,7 @@
 
 mod dirty_files;
 mod load;
+mod open_counts;
 mod table;
 
 pub(crate) use table::InodeTable;
@@ -34,6 +35,7 @@ use blockyard_sync::{
     AtomicBool, AtomicU32, AtomicU64, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard, rank,
 };
 use dirty_files::DirtySince;
+use open_counts::OpenCounts;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -76,10 +78,8 @@ pub(crate) struct Inode {
     pub(crate) read_ahead: ReadAhead,
     /// Data could not be written and nobody was told. Relaxed: a flag.
     pub(crate) lost_data: AtomicBool,
-    /// Open references: the number of them keeps an unlinked inode's blocks.
-    pub(crate) opens: AtomicU32,
-    /// Open references that may write.
-    pub(crate) writers: AtomicU32,
+    /// Open references, which keep an inode without links.
+    pub(crate) opens: OpenCounts,
     /// When its data became dirty; see [`InodeTable::note_dirty_data`].
     pub(crate) dirty_since: DirtySince,
     /// It was cut to nothing: as in Linux its data is written back when a user closes it, so that the usual replacing by
@@ -165,15 +165,6 @@ impl Inode {
     /// The group that goals start from.
     pub(crate) const fn group(&self) -> GroupNr {
         self.group
-    }
-
-    /// Counts an open reference. The caller holds the content lock, shared at least, of the inode, or of the directory where it has
-    /// a name that nobody can take away.
-    pub(crate) fn count_open(&self, write: bool) {
-        self.opens.fetch_add(1, Ordering::AcqRel);
-        if write {
-            self.writers.fetch_add(1, Ordering::AcqRel);
-        }
     }
 
     /// Shared use of the content.
@@ -353,8 +344,7 @@ impl Inode {
             written: AtomicU64::new(0),
             read_ahead: ReadAhead::default(),
             lost_data: AtomicBool::new(false),
-            opens: AtomicU32::new(0),
-            writers: AtomicU32::new(0),
+            opens: OpenCounts::none(),
             dirty_since: DirtySince::default(),
             written_at_close: AtomicBool::new(false),
             touched: AtomicBool::new(false),

@@ -88,7 +88,7 @@ impl Wanted {
             left: None,
             right: None,
             file_size: 0,
-            writer_open: inode.writers.load(Ordering::Relaxed) > 0,
+            writer_open: inode.opens.has_writer(),
             kind,
             pool: Pool::Ordinary,
             exact: false,

@@ -13,7 +13,6 @@ use crate::instruments::IoEnds;
 use crate::requests::Pages;
 use crate::{OpContext, Result};
 use blockyard_disk::num::u32_from_u64;
-use blockyard_sync::Ordering;
 use std::ops::Range;
 
 /// Linux's page cache.
@@ -112,7 +111,7 @@ impl Files {
     pub(crate) fn drop_caches(&self) {
         for inode in self.volume.inodes.table.all() {
             if let Some(mut data) = inode.try_write() {
-                let is_unused = inode.opens.load(Ordering::Relaxed) == 0;
+                let is_unused = !inode.opens.is_open();
                 let bits = self.volume.geometry().block_bits();
                 data.forget_clean_pages(bits, is_unused, &inode.waiting().dirty);
             }

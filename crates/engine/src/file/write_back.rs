@@ -414,7 +414,7 @@ impl LockedFile<'_> {
     /// What was preallocated goes back when no data waits for a place and nobody may write: as in Linux as soon as that is
     /// so, for the file's own next tree block, too.
     fn discard_if_unneeded(&self) {
-        if self.data.reserved_len() == 0 && self.inode.writers.load(Ordering::Relaxed) == 0 {
+        if self.data.reserved_len() == 0 && !self.inode.opens.has_writer() {
             self.files.volume.space.discard_preallocations(self.ctx, self.inode);
         }
     }

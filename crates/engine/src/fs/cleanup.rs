@@ -9,7 +9,6 @@ use crate::{Error, OpContext, OrphanDefect, Result};
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::{BlockNr, InodeNr, bitmap};
-use blockyard_sync::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -127,7 +126,7 @@ impl FileSystem {
                 (core.links() == 0 && !core.deleted && is_file, core.unfinished && core.links() > 0)
             };
             if used {
-                inode.opens.store(0, Ordering::Release);
+                inode.opens.end_all();
                 self.xattrs.delete_if_unused(ctx, &inode)?;
             }
             if unfinished {

@@ -269,7 +269,7 @@ impl Inode {
     fn is_idle(&self) -> bool {
         !self.is_dirty()
             && !self.lost_data.load(Ordering::Relaxed)
-            && self.opens.load(Ordering::Relaxed) == 0
+            && !self.opens.is_open()
             && self.try_write().is_some_and(|data| !data.is_promised())
             && self.waiting.try_read().is_some_and(|waiting| waiting.is_empty())
             && self.core.try_write().is_some_and(|core| core.owes_nothing())

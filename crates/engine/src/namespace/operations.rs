@@ -133,7 +133,7 @@ impl Namespace {
             Ok(inode) => {
                 // Nobody can take the name away while the directory's content is held.
                 if let Some(Open { write }) = new.open {
-                    inode.count_open(write);
+                    inode.opens.open(write);
                 }
                 Ok(inode.id())
             }
@@ -285,15 +285,14 @@ impl Namespace {
         let inode = self.volume.inodes.inode(inode)?;
         let _shared = inode.read();
         inode.core().check_alive(inode.number())?;
-        inode.count_open(write);
+        inode.opens.open(write);
         Ok(())
     }
 
     /// See [`crate::FileSystem::release_inode`].
     pub(crate) fn release_inode(&self, ctx: &OpContext, inode: InodeRef, write: bool) -> Result<()> {
         let inode = self.volume.inodes.inode(inode)?;
-        let counts = [Some(&inode.opens), write.then_some(&inode.writers)];
-        if counts.into_iter().flatten().any(|count| count.load(Ordering::Acquire) == 0) {
+        if !inode.opens.has(write) {
             return Err(Error::Invalid("a release of an inode that is not open so"));
         }
         if inode.written_at_close.swap(false, Ordering::Relaxed) && !self.volume.is_read_only() {
@@ -303,10 +302,10 @@ impl Namespace {
                 inode.note_lost(&written);
             }
         }
-        if write && inode.writers.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if write && inode.opens.end_writer() {
             self.volume.space.last_writer_closed(ctx, &inode);
         }
-        let last = inode.opens.fetch_sub(1, Ordering::AcqRel) == 1;
+        let last = inode.opens.end();
         if last && inode.core().links() == 0 { self.xattrs.delete_if_unused(ctx, &inode) } else { Ok(()) }
     }
 

@@ -7,7 +7,6 @@ use crate::xattr::Inherited;
 use crate::{InodeRef, OpContext, Result};
 use blockyard_disk::InodeNr;
 use blockyard_disk::inode::FileType;
-use blockyard_sync::Ordering;
 use std::sync::Arc;
 
 /// Metadata blocks that making an inode may change.
@@ -56,8 +55,7 @@ impl Namespace {
         let mut core = inode.core_mut_child();
         debug_assert_eq!(core.links(), 0, "inode {} is new and has names", inode.number());
         core.nameable = true;
-        inode.opens.store(1, Ordering::Release);
-        inode.writers.store(1, Ordering::Release);
+        inode.opens.open(true);
         self.volume.orphans.add_orphan(&handle, &inode, &mut core);
         Ok(inode.number())
     }

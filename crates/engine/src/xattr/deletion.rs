@@ -5,7 +5,6 @@ use crate::inode::Inode;
 use crate::instruments::BrokenRule;
 use crate::xattr::Xattrs;
 use crate::{OpContext, Result};
-use blockyard_sync::Ordering;
 use std::sync::Arc;
 
 /// Metadata blocks that freeing an inode number touches.
@@ -26,7 +25,7 @@ impl Xattrs {
         let _shape = inode.change_shape();
         {
             let core = inode.core();
-            if core.deleted || core.links() > 0 || inode.opens.load(Ordering::Acquire) > 0 {
+            if core.deleted || core.links() > 0 || inode.opens.is_open() {
                 return Ok(Vec::new());
             }
         }

@@ -14,7 +14,6 @@ use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::num::{low32, u32_from_usize, usize_from_u32};
 use blockyard_disk::xattr::{Attribute, AttributeList, Value, ValueReference, entry_hash_of_inode_value};
 use blockyard_disk::{BlockNr, Corruption, CorruptionKind, Incompat, InodeNr, Timestamp};
-use blockyard_sync::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -192,7 +191,7 @@ impl Xattrs {
             let mut inner = value.core_mut_of_value();
             let flags = inner.flags().intersection(InodeFlags::EXTENTS);
             inner.slot.raw_mut().set_flags(flags);
-            value.opens.store(1, Ordering::Release);
+            value.opens.open(false);
             self.volume.orphans.add_orphan(&handle, &value, &mut inner);
             drop(inner);
             value
@@ -208,7 +207,7 @@ impl Xattrs {
 
     /// Deletes a value that nothing refers to.
     pub(super) fn abandon_value(&self, ctx: &OpContext, value: &Arc<Inode>) -> Result<()> {
-        value.opens.store(0, Ordering::Release);
+        value.opens.end_all();
         self.delete_if_unused(ctx, value)
     }
 
@@ -245,7 +244,7 @@ impl Xattrs {
         core.slot.raw_mut().i_atime.set(hash);
         set_references(&mut core, 1);
         self.volume.orphans.remove_orphan(handle, &mut core);
-        value.opens.store(0, Ordering::Release);
+        value.opens.end_all();
         Ok(())
     }
 }

@@ -1,0 +1,182 @@
+//! Open references of an inode: how many there are, and how many of them may write.
+//!
+//! Who opens holds the content lock shared, and has seen under it that the inode is not deleted; who deletes holds it exclusively, and
+//! looks at the counts under it. So an inode that is open is never deleted, and one without links goes once: with the last
+//! reference, when its owner sees that there are no links, or with the last link, when its owner sees no reference. The
+//! links are changed and read under the core's lock, which orders the two.
+
+use blockyard_sync::{Atomic, AtomicInt, Backend, Native, Ordering};
+
+/// Open references of an inode.
+pub(crate) struct OpenCounts<B: Backend = Native> {
+    /// All of them. Release when one ends pairs with the acquire of who deletes: what was done through it came before.
+    all: B::AtomicU32,
+    /// Those that may write.
+    writers: B::AtomicU32,
+}
+
+impl<B: Backend> OpenCounts<B> {
+    /// None.
+    pub(crate) fn none() -> Self {
+        Self { all: B::AtomicU32::new(0), writers: B::AtomicU32::new(0) }
+    }
+
+    /// One more.
+    pub(crate) fn open(&self, write: bool) {
+        self.all.fetch_add(1, Ordering::AcqRel);
+        if write {
+            self.writers.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether there is a reference of this kind.
+    pub(crate) fn has(&self, write: bool) -> bool {
+        self.is_open() && (!write || self.has_writer())
+    }
+
+    /// A reference may write no more; gives whether none may. It is to end next.
+    pub(crate) fn end_writer(&self) -> bool {
+        one_less::<B>(&self.writers)
+    }
+
+    /// A reference has ended; gives whether it was the last.
+    pub(crate) fn end(&self) -> bool {
+        one_less::<B>(&self.all)
+    }
+
+    /// Whether somebody has it open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.all.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether somebody may write to it.
+    pub(crate) fn has_writer(&self) -> bool {
+        self.writers.load(Ordering::Acquire) > 0
+    }
+
+    /// All have ended, with the instance.
+    pub(crate) fn end_all(&self) {
+        self.all.store(0, Ordering::Release);
+    }
+}
+
+/// Counts one down; gives whether none is left. Of none there is nothing to count.
+fn one_less<B: Backend>(count: &B::AtomicU32) -> bool {
+    let before = count.update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
+    debug_assert!(before.is_ok(), "a reference that nobody has ended");
+    before == Ok(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OpenCounts;
+    use blockyard_sync::{Backend, Ordering, RwLock, Shuttle, rank};
+    use shuttle::thread;
+    use std::sync::Arc;
+
+    type AtomicU32 = <Shuttle as Backend>::AtomicU32;
+
+    /// An inode as references see it: its deletion under the content lock, its links under the core's.
+    struct Model {
+        deleted: RwLock<bool, Shuttle>,
+        links: RwLock<u32, Shuttle>,
+        counts: OpenCounts<Shuttle>,
+        deletions: AtomicU32,
+    }
+
+    impl Model {
+        fn new(links: u32) -> Arc<Self> {
+            Arc::new(Self {
+                deleted: RwLock::new(rank::INODE, false),
+                links: RwLock::new(rank::MAPPING, links),
+                counts: OpenCounts::none(),
+                deletions: AtomicU32::new(0),
+            })
+        }
+
+        fn open(&self, write: bool) -> bool {
+            let deleted = self.deleted.read();
+            if !*deleted {
+                self.counts.open(write);
+            }
+            !*deleted
+        }
+
+        fn use_it(&self) {
+            assert!(!*self.deleted.read(), "deleted while it is open");
+        }
+
+        fn release(&self, write: bool) {
+            assert!(self.counts.has(write));
+            if write {
+                self.counts.end_writer();
+            }
+            if self.counts.end() && *self.links.read() == 0 {
+                self.delete_if_unused();
+            }
+        }
+
+        fn unlink(&self) {
+            *self.links.write() -= 1;
+            self.delete_if_unused();
+        }
+
+        fn delete_if_unused(&self) {
+            let mut deleted = self.deleted.write();
+            if *deleted || *self.links.read() > 0 || self.counts.is_open() {
+                return;
+            }
+            *deleted = true;
+            self.deletions.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn explore(scenario: impl Fn() + Send + Sync + Copy + 'static) {
+        let schedules = if blockyard_testkit::full_matrix() { 40_000 } else { 2_000 };
+        shuttle::check_random(scenario, schedules / 2);
+        shuttle::check_pct(scenario, schedules / 2, 3);
+    }
+
+    /// Readers, a writer and two that remove the names: it is there for who has it open, and goes once.
+    #[test]
+    fn an_open_inode_stays_and_a_forgotten_one_goes_once() {
+        explore(|| {
+            let inode = Model::new(2);
+            let mut threads = Vec::new();
+            for write in [false, false, true] {
+                let inode = Arc::clone(&inode);
+                threads.push(thread::spawn(move || {
+                    if inode.open(write) {
+                        inode.use_it();
+                        inode.release(write);
+                    }
+                }));
+            }
+            for _ in 0..2 {
+                let inode = Arc::clone(&inode);
+                threads.push(thread::spawn(move || inode.unlink()));
+            }
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert!(*inode.deleted.read(), "nobody has deleted it");
+            assert_eq!(inode.deletions.load(Ordering::Relaxed), 1);
+            assert!(!inode.counts.is_open() && !inode.counts.has_writer());
+        });
+    }
+
+    /// One that is opened before it has a name, and gets one or not.
+    #[test]
+    fn a_reference_from_the_start_keeps_what_has_no_name() {
+        explore(|| {
+            let inode = Model::new(1);
+            inode.counts.open(true);
+            let other = Arc::clone(&inode);
+            let remover = thread::spawn(move || other.unlink());
+            inode.use_it();
+            inode.release(true);
+            remover.join().unwrap();
+            assert_eq!(inode.deletions.load(Ordering::Relaxed), 1);
+        });
+    }
+}
