@@ -1,14 +1,15 @@
-//! The thread that does what the timer of a mount does: write-back of what is old, and commits.
+//! The thread that does what the timer of a mount does: write-back of what is old or too much, and commits.
 
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use blockyard_sync::{Condvar, Mutex, rank};
+use blockyard_engine::DataNotice;
+use blockyard_sync::{AtomicBool, Condvar, Mutex, Ordering, rank};
 
 use crate::context::Context;
-use crate::error::Reason;
+use crate::error::{Bare, Reason};
 use crate::shared_engine::SharedEngine;
 
 /// Time between two looks at what is old.
@@ -16,51 +17,88 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// The running thread.
 pub(crate) struct Background {
-    stop: Arc<Stop>,
+    alarm: Arc<Alarm>,
     thread: JoinHandle<()>,
 }
 
-struct Stop {
-    is_asked: Mutex<bool>,
-    asked: Condvar,
+/// What wakes the thread before its time.
+pub(crate) struct Alarm {
+    /// Too much data waits. Set outside the lock, so that writers that find it so do not queue; relaxed, as the lock that follows a
+    /// change orders it.
+    is_too_much: AtomicBool,
+    is_stopped: Mutex<bool>,
+    rung: Condvar,
+}
+
+impl Alarm {
+    /// One that nobody has rung.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            is_too_much: AtomicBool::new(false),
+            is_stopped: Mutex::new(rank::LEAF, false),
+            rung: Condvar::new(),
+        })
+    }
+
+    /// What the engine calls when much data waits.
+    pub(crate) fn notice(self: &Arc<Self>) -> DataNotice {
+        let alarm = Arc::clone(self);
+        DataNotice(Arc::new(move || {
+            if !alarm.is_too_much.load(Ordering::Relaxed) && !alarm.is_too_much.swap(true, Ordering::Relaxed)
+            {
+                drop(alarm.is_stopped.lock());
+                alarm.rung.notify_all();
+            }
+        }))
+    }
+
+    fn stop(&self) {
+        *self.is_stopped.lock() = true;
+        self.rung.notify_all();
+    }
+
+    /// Waits for one period, or until it rings; gives whether the thread is to end.
+    fn wait(&self) -> bool {
+        let mut is_stopped = self.is_stopped.lock();
+        if !*is_stopped && !self.is_too_much.load(Ordering::Relaxed) {
+            is_stopped = self.rung.wait_for(is_stopped, PERIOD).0;
+        }
+        *is_stopped
+    }
 }
 
 impl Background {
     /// Starts the thread.
-    pub(crate) fn start(engine: Arc<SharedEngine>, context: Context) -> io::Result<Self> {
-        let stop = Arc::new(Stop { is_asked: Mutex::new(rank::LEAF, false), asked: Condvar::new() });
-        let stop_of_thread = Arc::clone(&stop);
+    pub(crate) fn start(engine: Arc<SharedEngine>, alarm: Arc<Alarm>, context: Context) -> io::Result<Self> {
+        let heard = Arc::clone(&alarm);
         let body = move || {
-            while !stop_of_thread.waits_until_asked() {
-                let ctx = context.now();
-                match engine.run(&ctx, |engine| engine.tick(&ctx)) {
+            while !heard.wait() {
+                match work(&engine, &heard, &context) {
                     Ok(()) => {}
                     Err(Reason::Closed) => return,
+                    // Who wrote the data is told by the next fsync.
                     Err(error) => tracing::warn!(%error, "write-back in the background failed"),
                 }
             }
         };
         let thread = thread::Builder::new().name("blockyard".to_owned()).spawn(body)?;
-        Ok(Self { stop, thread })
+        Ok(Self { alarm, thread })
     }
 
     /// Asks the thread to end, and waits for it.
     pub(crate) fn stop(self) {
-        *self.stop.is_asked.lock() = true;
-        self.stop.asked.notify_all();
+        self.alarm.stop();
         if self.thread.join().is_err() {
             tracing::error!("the thread in the background panicked");
         }
     }
 }
 
-impl Stop {
-    /// Waits for one period, or until the thread is to end; gives whether it is.
-    fn waits_until_asked(&self) -> bool {
-        let mut is_asked = self.is_asked.lock();
-        if !*is_asked {
-            is_asked = self.asked.wait_for(is_asked, PERIOD).0;
-        }
-        *is_asked
+/// Writes back what is too much, then what is old, and commits.
+fn work(engine: &SharedEngine, alarm: &Alarm, context: &Context) -> Bare<()> {
+    let ctx = context.now();
+    if alarm.is_too_much.swap(false, Ordering::Relaxed) {
+        engine.run(&ctx, |engine| engine.write_back_excess(&ctx))?;
     }
+    engine.run(&ctx, |engine| engine.tick(&ctx))
 }

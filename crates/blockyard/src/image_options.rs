@@ -11,6 +11,7 @@ use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, FileDevice, ImagePath, MemoryDevice};
 use blockyard_engine::{DataMode, FileSystem as Engine, OpenOptions as EngineOptions, mkfs};
 
+use crate::background::Alarm;
 use crate::context::Context;
 use crate::error::{Bare, Error, Reason, Result};
 use crate::file_system::FileSystem;
@@ -77,7 +78,7 @@ impl ImageOptions {
         self
     }
 
-    /// A thread writes back what is old and commits, as a mount does. Without it nothing is written but when space, memory or
+    /// A thread writes back what is old or much, and commits, as a mount does. Without it nothing is written but when space, memory or
     /// somebody asks for it.
     #[must_use]
     pub const fn background(mut self, yes: bool) -> Self {
@@ -129,6 +130,14 @@ impl ImageOptions {
     #[must_use]
     pub const fn dirty_data_bytes(mut self, bytes: usize) -> Self {
         self.engine.dirty_data_bytes = bytes;
+        self
+    }
+
+    /// Bytes of file data to keep in memory when it is on the device, too; 0, the default, keeps none: images in files are cached by
+    /// the operating system.
+    #[must_use]
+    pub const fn clean_data_bytes(mut self, bytes: usize) -> Self {
+        self.engine.clean_data_bytes = bytes;
         self
     }
 
@@ -282,11 +291,15 @@ impl ImageOptions {
         self.open_bare(device)
     }
 
-    fn open_bare(self, device: Arc<dyn BlockDevice>) -> Bare<FileSystem> {
+    fn open_bare(mut self, device: Arc<dyn BlockDevice>) -> Bare<FileSystem> {
+        let alarm = Alarm::new();
+        if self.background {
+            self.engine.on_much_dirty_data = Some(alarm.notice());
+        }
         let engine = Engine::open(device, self.engine, &self.context.now())?;
         let instance = Instance::new(engine);
         if self.background {
-            instance.start_background(self.context.clone())?;
+            instance.start_background(alarm, self.context.clone())?;
         }
         Ok(FileSystem::new(instance, self.context))
     }

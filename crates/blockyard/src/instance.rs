@@ -5,7 +5,7 @@ use std::sync::Arc;
 use blockyard_engine::{FileSystem as Engine, OpContext};
 use blockyard_sync::{Mutex, rank};
 
-use crate::background::Background;
+use crate::background::{Alarm, Background};
 use crate::context::Context;
 use crate::error::{Bare, Reason};
 use crate::shared_engine::SharedEngine;
@@ -21,9 +21,9 @@ impl Instance {
         Self { engine: Arc::new(SharedEngine::new(engine)), background: Mutex::new(rank::LEAF, None) }
     }
 
-    /// Starts the thread that writes back and commits.
-    pub(crate) fn start_background(&self, context: Context) -> std::io::Result<()> {
-        let thread = Background::start(Arc::clone(&self.engine), context)?;
+    /// Starts the thread that writes back and commits; the engine rings the alarm.
+    pub(crate) fn start_background(&self, alarm: Arc<Alarm>, context: Context) -> std::io::Result<()> {
+        let thread = Background::start(Arc::clone(&self.engine), alarm, context)?;
         *self.background.lock() = Some(thread);
         Ok(())
     }

@@ -276,6 +276,32 @@ fn the_thread_in_the_background_commits() {
     assert_clean(&memory);
 }
 
+/// With much data waiting the thread does not wait for its age.
+#[test]
+fn the_thread_in_the_background_writes_back_what_is_much() {
+    let memory = make(64 << 20);
+    let never = Duration::from_secs(1 << 30);
+    let fs = ImageOptions::new()
+        .background(true)
+        .dirty_data_bytes(4 << 20)
+        .write_back_age(never)
+        .commit_interval(never)
+        .open_device(memory)
+        .unwrap();
+    let files: Vec<_> = (0..30).map(|number| fs.create(format!("file-{number}")).unwrap()).collect();
+    for file in &files {
+        file.write_at(&[1; 100_000], 0).unwrap();
+    }
+    let is_placed = || files.iter().any(|file| file.extents().unwrap().iter().all(|extent| !extent.dirty));
+    // The limit is for a machine that is busy.
+    let waited = (0..600).take_while(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        !is_placed()
+    });
+    assert!(waited.count() < 600, "nothing was written back");
+    fs.close().unwrap();
+}
+
 #[test]
 fn readers_and_a_writer_exclude_each_other_unless_shared() {
     let memory = make(32 << 20);
