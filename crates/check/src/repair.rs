@@ -10,6 +10,7 @@
 
 mod apply;
 mod attributes;
+mod backups;
 mod bitmaps;
 mod connect;
 mod constants;
@@ -26,6 +27,7 @@ mod preen;
 mod resize;
 mod round;
 mod shared;
+mod shuffled;
 mod superblock;
 mod tables;
 mod undo;
@@ -175,7 +177,11 @@ fn decide<'a>(
     }
     for _ in 0..ROUNDS_MAX {
         let decided = log.actions.len();
-        if !round.run(&mut log)? || log.actions.len() == decided {
+        if !round.run(&mut log)? {
+            round.refresh_backups(&mut log)?;
+            break;
+        }
+        if log.actions.len() == decided {
             break;
         }
     }

@@ -9,6 +9,8 @@ use clap::error::ErrorKind;
 
 /// Exit code of wrong usage.
 const EXIT_USAGE: u8 = 2;
+/// That of `check`, which gives the codes of e2fsck.
+const EXIT_USAGE_CHECK: u8 = 16;
 
 /// Prints what clap has to say, and gives the exit code. Help that was asked for goes to standard output; a command that
 /// needs another word after it answers with its help too.
@@ -21,7 +23,7 @@ pub(crate) fn end(error: &clap::Error, command: &clap::Command) -> ExitCode {
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
-            ExitCode::from(EXIT_USAGE)
+            exit_code(&words(command, std::env::args_os().skip(1)))
         }
         _ => refuse(&message(error), command),
     }
@@ -31,7 +33,12 @@ pub(crate) fn end(error: &clap::Error, command: &clap::Command) -> ExitCode {
 pub(crate) fn refuse(told: &str, command: &clap::Command) -> ExitCode {
     let words = words(command, std::env::args_os().skip(1));
     eprintln!("{}: {told} (see `{} --help`)", words.join(": "), words.join(" "));
-    ExitCode::from(EXIT_USAGE)
+    exit_code(&words)
+}
+
+fn exit_code(words: &[String]) -> ExitCode {
+    let is_check = words.get(1).is_some_and(|word| word == "check");
+    ExitCode::from(if is_check { EXIT_USAGE_CHECK } else { EXIT_USAGE })
 }
 
 /// What is wrong and the tips, in one line.

@@ -20,7 +20,8 @@ fn blockyard<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
 fn wrong(arguments: &[&str], what: &str, command: &str) {
     let output = blockyard(arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+    let expected = if command == "blockyard check" { 16 } else { 2 };
+    assert_eq!(output.status.code(), Some(expected), "{arguments:?}: {errors}");
     assert_eq!(errors.lines().count(), 1, "{arguments:?}: {errors}");
     assert!(errors.starts_with(&command.replace(' ', ": ")), "{arguments:?}: {errors}");
     assert!(errors.contains(what) && errors.contains(&format!("(see `{command} --help`)")), "{errors}");
@@ -57,6 +58,7 @@ fn each_mistake_is_named() {
     for (arguments, what, command) in [
         (&["lst", "image"][..], "unrecognized subcommand 'lst'", "blockyard"),
         (&["ls"], "not provided: <IMAGE>", "blockyard ls"),
+        (&["check", "-py", "image"], "cannot be used with", "blockyard check"),
         (&["put", "image", "x"], "2 values required by '<SOURCE> <DEST>...'", "blockyard put"),
         (&["stat", "image", "/x", "--groups"], "cannot be used with", "blockyard stat"),
         (&["frag", "-c", "many", "image"], "invalid value 'many' for '--chunk <KIB>'", "blockyard frag"),

@@ -80,6 +80,27 @@ fn exit_codes_are_those_of_e2fsck() {
 }
 
 #[test]
+fn progress_goes_to_a_descriptor_in_lines_of_e2fsck() {
+    if !require(&["mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path(), "image", "-t ext4 -b 1024", &[]);
+    let (path, lines) = (path.to_str().unwrap(), folder.path().join("lines"));
+    let command = format!("{} check -n -C 3 {path} 3>{}", env!("CARGO_BIN_EXE_blockyard"), lines.display());
+    let output = Command::new("sh").args(["-c", &command]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = std::fs::read_to_string(lines).unwrap();
+    for pass in ["1", "2", "5"] {
+        let of_pass: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
+        let of_pass: Vec<_> = of_pass.into_iter().filter(|words| words[0] == pass).collect();
+        assert!(of_pass.iter().all(|words| words.len() == 4 && words[3] == path), "{text}");
+        assert!(of_pass.iter().any(|words| words[1] == words[2]), "pass {pass} ends: {text}");
+    }
+    assert_eq!(code(&["-n", "-C", "77", path]), 8, "no such descriptor");
+}
+
+#[test]
 fn findings_have_codes_places_and_paths() {
     if !require(&["mke2fs", "debugfs"]) {
         return;

@@ -45,6 +45,7 @@ struct Table {
 
 impl Table {
     fn slot(&self, device: &dyn BlockDevice, inode: u32) -> Option<InodeSlot<Vec<u8>>> {
+        assert!(inode > 0, "inodes are numbered from 1");
         let mut bytes = vec![0; self.inode_size];
         let at = self.at + u64_from_u32(inode - 1) * u64_from_usize(self.inode_size);
         device.read_at(at, &mut bytes).ok()?;
@@ -76,6 +77,7 @@ pub(super) fn superblock(device: &dyn BlockDevice, now: u64) -> Option<RawSuperb
     }
     put_identity(&mut sb, device, &table);
     Checksums::of(&sb).seal_superblock(&mut sb);
+    debug_assert!(Checksums::of(&sb).verify_superblock(&sb).is_ok(), "a superblock that was just sealed");
     Some(sb)
 }
 

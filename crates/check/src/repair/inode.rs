@@ -283,7 +283,8 @@ fn clear_map(slot: &mut Slot) {
     words[if device { 3 } else { 0 }..].fill(0);
     raw.set_block_words(words);
     let mut flags = raw.flags();
-    flags.remove(InodeFlags::EXTENTS | InodeFlags::INDEX | InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+    let none = InodeFlags::EXTENTS | InodeFlags::INLINE_DATA | InodeFlags::INDEX;
+    flags.remove(none | InodeFlags::IMMUTABLE | InodeFlags::APPEND);
     raw.set_flags(flags);
 }
 

@@ -51,6 +51,11 @@ pub(super) fn repair(ed: &mut Editor<'_, '_>, findings: &[Finding]) -> Result<bo
 fn remake(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
     let volume = ed.volume();
     let geometry = &volume.geometry;
+    // Its words have 32 bits.
+    let end = geometry.blocks_count().raw().saturating_add(geometry.blocks_per_group());
+    if end > u64_from_u32(u32::MAX) {
+        return Ok(false);
+    }
     let Some(double) = ed.allocate() else { return Ok(false) };
     let words = volume.block_size() / 4;
     let reserved = u64::from(volume.sb.s_reserved_gdt_blocks.get());
@@ -96,5 +101,6 @@ fn remake(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
 }
 
 fn put_word(block: &mut [u8], nth: usize, value: BlockNr) {
+    assert!(value.raw() <= u64::from(u32::MAX), "block {value} does not fit a word");
     block[4 * nth..4 * nth + 4].copy_from_slice(&low32(value.raw()).to_le_bytes());
 }

@@ -9,7 +9,6 @@ use blockyard_disk::superblock::{FsState, MAGIC};
 use blockyard_disk::{BlockCount, InodeNr, RoCompat};
 use zerocopy::little_endian::U16;
 
-use super::bitmaps;
 use super::connect::{self, Connected};
 use super::constants;
 use super::directory::{self, Change, Mending, Writing};
@@ -22,10 +21,12 @@ use super::orphans;
 use super::places;
 use super::resize;
 use super::shared as parted;
+use super::shuffled::{self, TableBlock};
 use super::superblock as fields;
 use super::tables;
 use super::wishes;
 use super::xattr_blocks as blocks;
+use super::{backups, bitmaps};
 use crate::backup::{self, Backup};
 use crate::block_map::BlockMap;
 use crate::code::Code;
@@ -50,7 +51,8 @@ pub(super) struct Round<'a> {
 }
 
 /// Notes that are worth a write of bitmaps and counts.
-const NOTES: [Code; 7] = [
+const NOTES: [Code; 8] = [
+    Code::BACKUP_SUPERBLOCK,
     Code::GROUP_CHECKSUM,
     Code::UNINIT_WITHOUT_FEATURE,
     Code::ITABLE_UNUSED,
@@ -98,6 +100,10 @@ impl Round<'_> {
         let mut found = sorted(sink.into_findings());
         found.append(&mut self.findings);
         if tables::place_tables(&mut ed, &found)? {
+            return Ok(true);
+        }
+        let misplaced = shuffled::wrong_with_first(&ed);
+        if shuffled::repair(&mut ed, &misplaced)? {
             return Ok(true);
         }
         let pending = !orphans.is_empty()
@@ -242,6 +248,16 @@ impl Round<'_> {
         Ok(())
     }
 
+    /// Writes backups anew that differ, when the rest is clean.
+    pub(super) fn refresh_backups(&self, log: &mut Log) -> Result<(), Error> {
+        let mut sink = Sink::default();
+        let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else { return Ok(()) };
+        if descriptors::load(&mut volume, &mut sink) && superblock::check_values(&volume, &mut sink)? {
+            backups::refresh(&volume, log)?;
+        }
+        Ok(())
+    }
+
     fn has_superblock(&self) -> bool {
         matches!(superblock::open(self.device, &mut Sink::default()), Ok(Opened::Volume(_)))
     }
@@ -369,11 +385,20 @@ fn mend_inodes(ed: &mut Editor<'_, '_>, found: &[Finding]) -> Result<bool, Error
             *wrong.entry(block_of(inode)).or_default() += 1;
         }
     }
+    let is_garbage = |count: u32| count > (per_block / 2).max(1);
+    if ed.log.garbage.is_none() {
+        let in_garbage =
+            |inode: &InodeNr| wrong.get(&block_of(*inode)).is_some_and(|count| is_garbage(*count));
+        ed.log.garbage = inodes.iter().copied().find(in_garbage);
+    }
+    let several = wrong.iter().filter(|(_, count)| **count > 1);
+    let several: Vec<TableBlock> =
+        several.map(|((group, index), _)| TableBlock { group: *group, index: *index }).collect();
+    if shuffled::repair(ed, &several)? {
+        return Ok(true);
+    }
     for inode in inodes {
-        let garbage = wrong.get(&block_of(inode)).is_some_and(|count| *count > (per_block / 2).max(1));
-        if garbage {
-            ed.log.garbage.get_or_insert(inode);
-        }
+        let garbage = wrong.get(&block_of(inode)).is_some_and(|count| is_garbage(*count));
         inode::repair(ed, inode, if garbage { Around::Garbage } else { Around::Sound })?;
     }
     let is_lost = found.iter().any(|finding| finding.code == Code::ROOT_NOT_DIRECTORY)

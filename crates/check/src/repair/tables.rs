@@ -162,7 +162,8 @@ fn rate(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> i64 {
     let judged = slots.filter(|(_, slot)| slot.iter().any(|byte| *byte != 0)).map(|(index, slot)| {
         let inode = geometry.inode_at(group, u32_from_usize(index));
         // Where the numbers do not stand in checksums, the reserved inodes say most.
-        let weight = if inode.raw() <= volume.first_inode() { RESERVED_WEIGHT } else { 1 };
+        let numbered = volume.checksums.fs_seed().is_some();
+        let weight = if !numbered && inode.raw() <= volume.first_inode() { RESERVED_WEIGHT } else { 1 };
         if is_plausible(ed, inode, slot) { weight } else { -weight }
     });
     judged.sum()

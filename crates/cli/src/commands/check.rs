@@ -1,11 +1,13 @@
 //! `blockyard check`: verify an image without writing to it, or repair it.
 
+mod lines;
 mod repair;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use blockyard_check::{Finding, Options, Part, Place, Report, Watch};
 use blockyard_device::{FileDevice, ImagePath};
 use blockyard_inspect::units::counted;
@@ -75,6 +77,9 @@ pub(crate) struct Args {
     /// The device or file that holds the journal, when it is not in the image
     #[arg(short, long, value_name = "DEVICE", value_parser = image::operand())]
     journal_device: Option<ImagePath>,
+    /// Write how far the check is to this file descriptor, in lines: pass, current, largest, image
+    #[arg(short = 'C', long, value_name = "FD")]
+    progress_fd: Option<u32>,
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -130,7 +135,9 @@ impl Args {
         let journal = self.journal_device.as_ref().map(open).transpose()?;
         let superblock = self.superblock.map(|block| Place { block, block_size: self.block_size });
         let progress = Progress::counting(output, "check", "inodes");
-        let options = Options { threads: self.threads, superblock, watch: watch(&progress) };
+        let lines = self.lines()?;
+        let options =
+            Options { threads: self.threads, superblock, watch: lines.unwrap_or_else(|| watch(&progress)) };
         let checked = match &journal {
             Some(journal) => blockyard_check::check_with_journal(&device, journal, &options),
             None => blockyard_check::check(&device, &options),
@@ -148,6 +155,18 @@ impl Args {
             return Ok(ExitCode::from(EXIT_OPERATIONAL));
         }
         Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_UNCORRECTED) })
+    }
+}
+
+impl Args {
+    /// Who is told how far the check is with `-C`; descriptor 0 asks for the line that is drawn anyway.
+    fn lines(&self) -> anyhow::Result<Option<Watch>> {
+        let descriptor = self.progress_fd.filter(|descriptor| *descriptor > 0);
+        let open = |descriptor| {
+            lines::watch(descriptor, self.image.display().to_string())
+                .with_context(|| format!("check -C {descriptor}"))
+        };
+        descriptor.map(open).transpose()
     }
 }
 

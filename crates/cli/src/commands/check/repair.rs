@@ -43,7 +43,8 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     if args.extended.contains(&Extended::JournalOnly) {
         return replay_only(args, output, &device);
     }
-    let check = Options { threads: args.threads, superblock, ..Options::default() };
+    let watch = args.lines()?.unwrap_or_default();
+    let check = Options { threads: args.threads, superblock, watch };
     let mut options = RepairOptions { check, now: now(), wishes: wishes(args), ..RepairOptions::default() };
     let mut plan = blockyard_check::plan(&device, &options);
     if !args.preen && !args.yes && !args.plan {

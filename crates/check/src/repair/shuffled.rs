@@ -1,0 +1,144 @@
+//! Blocks of inode tables that lie at each other's places, or over another one.
+//!
+//! The checksum of an inode holds its number: so a block most of whose inodes are wrong where they are, and right at the
+//! numbers of another block, belongs there. It goes home when its home is wrong, too. Where its home is sound it is a
+//! copy, which is cleared: what it would keep is there twice.
+
+use std::collections::BTreeSet;
+
+use blockyard_device::DeviceError;
+use blockyard_disk::inode::InodeSlot;
+use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_u32};
+use blockyard_disk::{BlockCount, BlockNr, GroupNr, InodeNr};
+
+use super::editor::Editor;
+use super::log::Cost;
+use crate::code::Code;
+use crate::finding::Site;
+
+/// Blocks that are compared with each other.
+const BLOCKS_MAX: usize = 64;
+/// Places that are tried for a copy.
+const PLACES_MAX: u64 = 1 << 18;
+
+/// A block of a table: its group and its number in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TableBlock {
+    pub(super) group: GroupNr,
+    pub(super) index: u32,
+}
+
+impl TableBlock {
+    fn place(self, ed: &Editor<'_, '_>) -> BlockNr {
+        let blocks = ed.volume().geometry.inode_table_blocks();
+        assert!(u64_from_u32(self.index) < blocks, "block {} of a table of {blocks}", self.index);
+        let table = ed.volume().group_of(self.group).desc.inode_table();
+        table + BlockCount::new(u64_from_u32(self.index))
+    }
+
+    fn first_inode(self, ed: &Editor<'_, '_>) -> InodeNr {
+        let geometry = &ed.volume().geometry;
+        let per_block = geometry.block_size() / usize::from(geometry.inode_size());
+        geometry.inode_at(self.group, self.index * u32_from_usize(per_block))
+    }
+}
+
+/// Blocks of tables with several inodes whose checksums are wrong, when the first block of all is one: what pass 0 looks
+/// at lies there.
+pub(super) fn wrong_with_first(ed: &Editor<'_, '_>) -> Vec<TableBlock> {
+    let first = TableBlock { group: GroupNr::new(0), index: 0 };
+    if ed.volume().checksums.fs_seed().is_none() || wrong_in(ed, first) < 2 {
+        return Vec::new();
+    }
+    let geometry = &ed.volume().geometry;
+    let per_block = u32_from_usize(geometry.block_size() / usize::from(geometry.inode_size()));
+    let all = geometry.all_groups().flat_map(|group| {
+        let used = ed.volume().group_of(group).inodes_used.div_ceil(per_block);
+        (0..used).map(move |index| TableBlock { group, index })
+    });
+    all.filter(|block| wrong_in(ed, *block) > 1).take(BLOCKS_MAX + 1).collect()
+}
+
+/// Inodes of a block with wrong checksums.
+fn wrong_in(ed: &Editor<'_, '_>, block: TableBlock) -> usize {
+    let volume = ed.volume();
+    let Ok(bytes) = volume.block(block.place(ed)) else { return 0 };
+    let slots =
+        bytes.chunks_exact(usize::from(volume.geometry.inode_size())).zip(block.first_inode(ed).raw()..);
+    let used = slots.filter(|(slot, _)| slot.iter().any(|byte| *byte != 0));
+    let is_wrong = |slot: &[u8], inode| {
+        volume.checksums.verify_inode(InodeNr::new(inode), &InodeSlot::new(slot)).is_err()
+    };
+    used.filter(|(slot, inode)| is_wrong(slot, *inode)).count()
+}
+
+/// Puts blocks home, and clears copies; gives whether something was done. `wrong` are blocks with several inodes whose
+/// checksums are wrong.
+pub(super) fn repair(ed: &mut Editor<'_, '_>, wrong: &[TableBlock]) -> Result<bool, DeviceError> {
+    if ed.volume().checksums.fs_seed().is_none() || wrong.len() > BLOCKS_MAX {
+        return Ok(false);
+    }
+    let mut strays = Vec::new();
+    for &from in wrong {
+        let bytes = ed.volume().block(from.place(ed))?;
+        if belongs(ed, &bytes, from) {
+            continue;
+        }
+        if let Some(home) = home_of(ed, &bytes, wrong) {
+            strays.push((from, home, bytes));
+        }
+    }
+    let homes: BTreeSet<TableBlock> = strays.iter().map(|stray| stray.1).collect();
+    for (from, home, bytes) in &strays {
+        let there = ed.volume().block(home.place(ed))?;
+        if belongs(ed, &there, *home) {
+            let what = format!("copy of the block of inodes from {} cleared", home.first_inode(ed));
+            ed.add(Code::INODE_GARBAGE, site(ed, *from), Cost::Removed, what);
+        } else {
+            ed.put_block(home.place(ed), bytes)?;
+            let what = format!("block of inodes taken back from block {}", from.place(ed));
+            ed.add(Code::INODE_GARBAGE, site(ed, *home), Cost::Nothing, what);
+        }
+        if !homes.contains(from) {
+            ed.put_block(from.place(ed), &vec![0; ed.volume().block_size()])?;
+        }
+    }
+    Ok(!strays.is_empty())
+}
+
+/// Where most inodes of a block are right: among the blocks that are wrong, or anywhere.
+fn home_of(ed: &Editor<'_, '_>, bytes: &[u8], wrong: &[TableBlock]) -> Option<TableBlock> {
+    if let Some(home) = wrong.iter().find(|home| belongs(ed, bytes, **home)) {
+        return Some(*home);
+    }
+    let geometry = &ed.volume().geometry;
+    let table = geometry.inode_table_blocks();
+    if u64_from_u32(geometry.groups()).saturating_mul(table) > PLACES_MAX {
+        return None;
+    }
+    let mut all = geometry
+        .all_groups()
+        .flat_map(|group| (0..table).map(move |index| TableBlock { group, index: u32_from_u64(index) }));
+    all.find(|home| belongs(ed, bytes, *home))
+}
+
+fn site(ed: &Editor<'_, '_>, block: TableBlock) -> Site {
+    Site::inode(block.first_inode(ed)).at_block(block.place(ed))
+}
+
+/// Whether most inodes of a block are right at another place.
+fn belongs(ed: &Editor<'_, '_>, bytes: &[u8], home: TableBlock) -> bool {
+    let volume = ed.volume();
+    let size = usize::from(volume.geometry.inode_size());
+    let first = home.first_inode(ed).raw();
+    let slots = bytes.chunks_exact(size).zip(first..);
+    let used = slots.filter(|(slot, _)| slot.iter().any(|byte| *byte != 0));
+    let (mut all, mut right) = (0u32, 0u32);
+    for (slot, inode) in used {
+        all += 1;
+        let sound = inode <= volume.geometry.inodes_count()
+            && volume.checksums.verify_inode(InodeNr::new(inode), &InodeSlot::new(slot)).is_ok();
+        right += u32::from(sound);
+    }
+    right > 1 && right * 2 > all
+}

@@ -1,0 +1,45 @@
+//! How far a check is, in lines for programs, as e2fsck -C writes them: pass, current, largest, device.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use blockyard_check::{Part, Watch};
+
+/// Writes a line whenever a hundredth more of a pass is done.
+struct Lines {
+    file: File,
+    device: String,
+    /// What is done of inodes, directories and groups. Relaxed: nothing but the lines depends on them.
+    done: [AtomicU64; 3],
+}
+
+/// A watch that writes to an open file descriptor of this process.
+///
+/// # Errors
+/// Those of opening it.
+pub(super) fn watch(descriptor: u32, device: String) -> std::io::Result<Watch> {
+    let file = File::options().write(true).open(format!("/dev/fd/{descriptor}"))?;
+    let lines = Lines { file, device, done: Default::default() };
+    Ok(Watch::new(move |part, more, all| lines.tell(part, more, all)))
+}
+
+impl Lines {
+    fn tell(&self, part: Part, more: u64, all: u64) {
+        let (pass, counter) = match part {
+            Part::Inodes => (1, &self.done[0]),
+            Part::Directories => (2, &self.done[1]),
+            Part::Groups => (5, &self.done[2]),
+        };
+        let before = counter.fetch_add(more, Ordering::Relaxed);
+        let (done, all) = (before + more, all.max(1));
+        if before * 100 / all != done * 100 / all {
+            // Who does not read any more does not stop a check.
+            let _ = writeln!(&self.file, "{pass} {done} {all} {}", self.device);
+        }
+        if done >= all {
+            // A repair checks more than once.
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+}
