@@ -74,3 +74,30 @@ impl Drain {
         String::from_utf8_lossy(&self.taken).into_owned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder that looks like a trace instance with one buffer, which holds so many bytes.
+    fn instance(bytes: u64) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("per_cpu/cpu0")).unwrap();
+        let stats = format!("entries: 3\noverrun: 0\nbytes: {bytes}\ndropped events: 0\n");
+        fs::write(folder.path().join("per_cpu/cpu0/stats"), stats).unwrap();
+        fs::write(folder.path().join("trace_pipe"), "one\ntwo\n").unwrap();
+        folder
+    }
+
+    /// Buffers are looked at after each 64th line, and taken out when one is more than half full.
+    #[test]
+    fn a_buffer_is_emptied_when_it_is_half_full() {
+        for (bytes, is_emptied) in [(0, false), (4096, false), (4097, true), (8192, true)] {
+            let folder = instance(bytes);
+            let mut drain = Drain::new(folder.path(), 8).unwrap();
+            let emptied: Vec<usize> = (1..=130).filter(|_| drain.after_line().unwrap()).collect();
+            assert_eq!(emptied, if is_emptied { vec![64, 128] } else { Vec::new() }, "{bytes} bytes");
+            assert_eq!(drain.finish(), if is_emptied { "one\ntwo\n" } else { "" });
+        }
+    }
+}

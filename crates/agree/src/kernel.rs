@@ -177,7 +177,7 @@ impl Session {
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
             possible_cpus: possible_cpus()?,
             optimize_scan: summary.contains("optimize_scan: 1"),
-            stripe: option(&options, "stripe").unwrap_or(0),
+            stripe: stripe_of(&options),
             reserved_clusters,
             tunables,
             ..std::mem::take(&mut self.image)
@@ -224,6 +224,11 @@ fn groups_by_order(summary: &str, name: &str) -> Vec<u32> {
 }
 
 /// The number of an option that is in force.
+/// Clusters of a stripe of the device, 0 for none, of a mount's options.
+fn stripe_of(options: &str) -> u32 {
+    option(options, "stripe").unwrap_or(0)
+}
+
 fn option(options: &str, name: &str) -> Option<u32> {
     options.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }
@@ -409,6 +414,7 @@ Group 1: (Blocks 32768-40959) csum 0xaa36 [INODE_UNINIT, ITABLE_ZEROED]
             (option(options, "stripe"), option(options, "commit"), option(options, "rw")),
             (Some(48), Some(5), None)
         );
+        assert_eq!((stripe_of(options), stripe_of("rw\ncommit=5\nstripe_other=3\n")), (48, 0));
         for (list, count) in [("0\n", 1), ("0-3\n", 4), ("0,2-5\n", 6)] {
             assert_eq!(cpus_of(list).unwrap(), count);
         }

@@ -263,26 +263,40 @@ impl Runs<'_> {
 mod tests {
     use super::*;
 
+    fn matrix(kinds: &[&str], images: &[&str], every: usize) -> Matrix {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        Matrix {
+            kinds: names(kinds),
+            images: names(images),
+            seeds: vec![1],
+            operations: 10,
+            workers: 1,
+            aged: 0,
+            every,
+            ceiling: false,
+            scratch: PathBuf::new(),
+            keep: None,
+        }
+    }
+
+    /// The first of three cells is taken, and then each third.
+    #[test]
+    fn only_each_nth_cell_is_taken() {
+        let [all, third] = [1, 3].map(|every| matrix(&[], &["1k", "default"], every));
+        let expected: Vec<_> = all.places().into_iter().step_by(3).collect();
+        let names = |places: &[(&'static ImageKind, &'static str, &'static str)]| {
+            places.iter().map(|(image, kind, mount)| (image.name, *kind, *mount)).collect::<Vec<_>>()
+        };
+        assert_eq!(all.cells(), 2 * KINDS.len() * MOUNTS.len());
+        assert_eq!(third.cells(), all.cells().div_ceil(3));
+        assert_eq!(names(&third.places()), names(&expected));
+        assert_eq!(matrix(&[], &[], 0).cells(), matrix(&[], &[], 1).cells());
+    }
+
     #[test]
     fn unknown_names_are_refused_with_those_that_are_known() {
         let of = |kinds: &[&str], images: &[&str]| {
-            let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-            let (kinds, images, scratch) = (names(kinds), names(images), PathBuf::new());
-            let (seeds, operations) = (vec![1], 10);
-            Matrix {
-                kinds,
-                images,
-                seeds,
-                operations,
-                workers: 1,
-                aged: 0,
-                every: 1,
-                ceiling: false,
-                scratch,
-                keep: None,
-            }
-            .check()
-            .map_err(|error| error.to_string())
+            matrix(kinds, images, 1).check().map_err(|error| error.to_string())
         };
         assert_eq!(of(&[], &[]), Ok(()));
         assert_eq!(of(&["untar"], &["1k"]), Ok(()));
