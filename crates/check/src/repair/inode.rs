@@ -4,6 +4,8 @@
 //! from the content where the mode has none. An inode that stays impossible is cleared.
 
 use blockyard_device::DeviceError;
+use blockyard_disk::checksum::verify_dir_leaf;
+use blockyard_disk::dirblock::{DirLayout, Entries};
 use blockyard_disk::extent;
 use blockyard_disk::inode::{FileType, InodeFlags, RawInode};
 use blockyard_disk::num::{low16, low32, u32_from_usize, u64_from_usize, usize_from_u32};
@@ -146,6 +148,7 @@ fn mend(
             slot.raw_mut().set_blocks_field(units);
             ed.add(code, site, Cost::Nothing, format!("i_blocks set to {units}"));
         }
+        Code::SIZE_WRONG if trim_directory(ed, inode, slot)? => return Ok(Outcome::Rewritten),
         Code::SIZE_WRONG | Code::INLINE_SIZE | Code::SYMLINK => {
             let Some(size) = expected.size else { return Ok(Outcome::Lost) };
             if slot.raw().size() == size {
@@ -346,6 +349,9 @@ fn mend_map(
     }
     let map = maps::read(ed, inode, slot.raw());
     let mut runs = map.runs;
+    if slot.raw().file_type() == Some(FileType::Directory) {
+        runs.iter_mut().for_each(|run| run.unwritten = false);
+    }
     if code == Code::CLUSTER_MISALIGNED {
         drop_misaligned(ed, &mut runs);
     }
@@ -359,6 +365,42 @@ fn mend_map(
     // Nothing of a directory or link without its first block is left.
     let needs_first = matches!(slot.raw().file_type(), Some(FileType::Directory | FileType::Symlink));
     Ok(if needs_first && runs.is_empty() { Outcome::Lost } else { Outcome::Rewritten })
+}
+
+/// Cuts what a directory maps behind its size off when that is no directory's: an extent whose length is wrong takes in
+/// what others have.
+fn trim_directory(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot) -> Result<bool, DeviceError> {
+    let end = slot.raw().size() >> ed.volume().geometry.block_bits();
+    // Nodes of an index are no leaves.
+    let indexed = slot.raw().flags().contains(InodeFlags::INDEX);
+    if slot.raw().file_type() != Some(FileType::Directory) || end == 0 || indexed {
+        return Ok(false);
+    }
+    let mut runs = maps::read(ed, inode, slot.raw()).runs;
+    let Some(run) = runs.iter().find(|run| run.logical + run.length > end) else { return Ok(false) };
+    let behind = BlockNr::new(run.physical + end.saturating_sub(run.logical));
+    let seed = ed.volume().checksums.inode_seed(inode, slot.raw().i_generation.get());
+    if ed.volume().block(behind).is_ok_and(|block| is_directory_block(ed, seed, &block)) {
+        return Ok(false);
+    }
+    runs.retain(|run| run.logical < end);
+    for run in &mut runs {
+        run.length = run.length.min(end - run.logical);
+        run.unwritten = false;
+    }
+    if runs.is_empty() || maps::write(ed, inode, slot, &runs)? == Err(NoSpace) {
+        return Ok(false);
+    }
+    let what = format!("map cut to the {end} blocks of its size: no directory lies behind");
+    ed.add(Code::SIZE_WRONG, Site::inode(inode), Cost::Doubtful, what);
+    Ok(true)
+}
+
+/// Whether a block is one of a directory: by its checksum where there are any, else by its entries.
+fn is_directory_block(ed: &Editor<'_, '_>, seed: Option<u32>, block: &[u8]) -> bool {
+    let layout = DirLayout { inodes_count: u32::MAX, ..ed.volume().dir_layout() };
+    let entries = Entries::new(block, layout).is_ok_and(|mut entries| entries.all(|entry| entry.is_ok()));
+    entries && (seed.is_none() || verify_dir_leaf(seed, block).is_ok())
 }
 
 /// Sets the fixed fields of a root's header, and a count of entries that is possible.

@@ -239,6 +239,10 @@ impl Round<'_> {
             return Ok(());
         }
         editor::change_superblock(self.device, |sb| {
+            if fields::clear_meaningless(sb) {
+                let what = "fields without a feature, and mount options that are no text, cleared";
+                log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
+            }
             let state = sb.state().difference(FsState::ERROR | FsState::ORPHAN) | FsState::VALID;
             sb.set_state(state);
             sb.s_mnt_count = U16::new(0);

@@ -5,6 +5,7 @@ use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::jbd2::RawJournalSuperblock;
 use blockyard_disk::mmp::{self, RawMmp};
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
+use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr, RoCompat};
 use blockyard_recovery::{OnDamage, Session, Unflagged};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -100,6 +101,32 @@ pub(crate) fn is_worth_mending(code: Code) -> bool {
             | Code::MOUNT_TIME_FUTURE
             | Code::WRITE_TIME_FUTURE
     )
+}
+
+/// Clears what no feature gives a meaning and Linux or a reader refuses all the same: inode numbers that cannot be, and
+/// mount options that are no text. Gives whether there was any.
+pub(super) fn clear_meaningless(sb: &mut RawSuperblock) -> bool {
+    let count = sb.s_inodes_count.get();
+    let mut cleared = false;
+    let (orphan_file, quota) =
+        (sb.compat().contains(Compat::ORPHAN_FILE), sb.ro_compat().contains(RoCompat::QUOTA));
+    let fields = [
+        (orphan_file, &mut sb.s_orphan_file_inum),
+        (quota, &mut sb.s_usr_quota_inum),
+        (quota, &mut sb.s_grp_quota_inum),
+        (quota, &mut sb.s_prj_quota_inum),
+        (false, &mut sb.s_lpf_ino),
+    ];
+    for (_, field) in fields.into_iter().filter(|(meant, field)| !meant && field.get() > count) {
+        *field = U32::new(0);
+        cleared = true;
+    }
+    let options = sb.s_mount_opts.split(|byte| *byte == 0).next().unwrap_or_default();
+    if options.len() == sb.s_mount_opts.len() || !options.iter().all(u8::is_ascii_graphic) {
+        sb.s_mount_opts = [0; 64];
+        cleared = true;
+    }
+    cleared
 }
 
 /// Values of the superblock that can be wrong alone; false for other findings.
