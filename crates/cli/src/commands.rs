@@ -1,6 +1,7 @@
 //! The list of commands and what they share: output mode and exit codes.
 
 mod below;
+mod build;
 mod calendar;
 mod cat;
 mod check;
@@ -96,6 +97,8 @@ impl Output {
 /// One variant a command; its file holds arguments and `run`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
+    /// Make an image of a tree of files, as small as it can be, the same bytes every time
+    Build(Box<build::Args>),
     /// Write the content of files to standard output
     Cat(cat::Args),
     /// Verify an image, or repair it
@@ -150,6 +153,7 @@ impl Command {
     /// Carries the command out and gives the exit code of the process.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Build(args) => args.run(output),
             Self::Cat(args) => args.run(output),
             Self::Frag(args) => args.run(output),
             Self::Get(args) => args.run(output),

@@ -31,6 +31,7 @@ pub mod partition;
 pub mod superblock;
 pub mod timestamp;
 pub mod units;
+pub mod whole_directory;
 pub mod xattr;
 
 pub use checksum::Checksums;

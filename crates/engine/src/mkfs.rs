@@ -14,6 +14,8 @@
 //! assert_eq!(summary.blocks, 16384);
 //! ```
 
+mod blank;
+mod content;
 mod error;
 mod extent_tree;
 mod feature;
@@ -35,7 +37,10 @@ mod space;
 mod superblock;
 mod tables;
 
+pub use blank::{Blank, Filled};
+pub use content::Content;
 pub use error::{Error, Result};
+pub use extent_tree::{ExtentTree, Run};
 pub use feature::supported_names as supported_features;
 pub use options::{Amount, Options, UuidChoice};
 pub use profile::{Profile, Usage};

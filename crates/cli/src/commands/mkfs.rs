@@ -4,20 +4,24 @@
 //! target as it was. A target that holds something known is overwritten only with `--force`; nothing is asked.
 
 mod extended;
-mod values;
+mod format;
+mod target;
+pub(super) mod values;
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use blockyard_device::{BlockDevice, FileDevice, ImagePath, PartitionTable};
+use blockyard_device::ImagePath;
 use blockyard_disk::num::count_as_f64;
-use blockyard_disk::superblock::ErrorPolicy;
-use blockyard_engine::mkfs::{self, Options, Profile, Summary, Usage, UuidChoice};
+use blockyard_engine::mkfs::{self, Options, Summary};
 use blockyard_inspect::units;
+
+pub(super) use format::Format;
+pub(super) use target::Target;
 
 use super::progress::{Progress, Watched};
 use super::{Output, UsageError, clock, image};
-use values::{bytes_of, parse_uuid, size_of};
+use values::{bytes_of, size_of};
 
 /// The features that `-O` knows, for the help text.
 fn features_help() -> String {
@@ -43,60 +47,8 @@ pub(crate) struct Args {
     image: ImagePath,
     /// Size with a suffix k, m, g, t (or s: 512 bytes); without one KiB, or blocks when -b is given
     size: Option<String>,
-    /// ext2, ext3 or ext4
-    #[arg(short = 't', long = "type", default_value = "ext4")]
-    kind: String,
-    /// Usage types: floppy, small, default, big, huge, news, largefile, largefile4, hurd
-    #[arg(short = 'T', long, value_delimiter = ',')]
-    usage: Vec<String>,
-    /// Block size: 1024 to 65536
-    #[arg(short = 'b', long)]
-    block_size: Option<String>,
-    /// Cluster size (needs -O bigalloc)
-    #[arg(short = 'C', long)]
-    cluster_size: Option<String>,
-    /// Feature edits: name switches on, ^name off, none clears
-    #[arg(short = 'O', long, allow_hyphen_values = true)]
-    features: Vec<String>,
-    /// Extended options
-    #[arg(short = 'E', long)]
-    extended: Vec<String>,
-    /// Journal options
-    #[arg(short = 'J', long)]
-    journal: Vec<String>,
-    /// Groups per flex group, a power of two
-    #[arg(short = 'G', long)]
-    flex_groups: Option<u32>,
-    /// Blocks (with bigalloc: clusters) per group
-    #[arg(short = 'g', long)]
-    blocks_per_group: Option<u32>,
-    /// Number of inodes
-    #[arg(short = 'N', long)]
-    inodes: Option<u32>,
-    /// Bytes per inode
-    #[arg(short = 'i', long)]
-    bytes_per_inode: Option<String>,
-    /// Inode size: 128 to the block size
-    #[arg(short = 'I', long)]
-    inode_size: Option<u32>,
-    /// Percent of blocks reserved for root
-    #[arg(short = 'm', long)]
-    reserved_percent: Option<f64>,
-    /// Revision: 0 or 1
-    #[arg(short = 'r', long)]
-    revision: Option<u32>,
-    /// What a mount does on errors: continue, remount-ro, panic
-    #[arg(short = 'e', long)]
-    errors: Option<String>,
-    /// UUID, or clear, random, time
-    #[arg(short = 'U', long)]
-    uuid: Option<String>,
-    /// Volume label, at most 16 bytes
-    #[arg(short = 'L', long)]
-    label: Option<String>,
-    /// Directory of the last mount
-    #[arg(short = 'M', long)]
-    last_mounted: Option<String>,
+    #[command(flatten)]
+    format: Format,
     /// Seed of the UUID and the hash seed where they are not given; drawn and printed when absent
     #[arg(long)]
     seed: Option<u64>,
@@ -142,38 +94,11 @@ impl Args {
     }
 
     fn options(&self) -> Result<Options> {
-        let Some(profile) = Profile::named(&self.kind) else {
-            bail!("-t {}: no such type; ext2, ext3 and ext4 are supported", self.kind);
-        };
-        let block_size = self.block_size.as_deref().map(|text| values::bytes32("-b", text)).transpose()?;
-        let mut options = Options {
-            usage: self.usage.iter().map(|name| usage_named(name)).collect::<Result<_>>()?,
-            block_size,
-            size: self.size.as_deref().map(|text| size_of(text, block_size.is_some())).transpose()?,
-            cluster_size: self.cluster_size.as_deref().map(|text| values::bytes32("-C", text)).transpose()?,
-            features: self.features.clone(),
-            flex_groups: self.flex_groups,
-            blocks_per_group: self.blocks_per_group,
-            // 0 asks for the default, as it does of mke2fs.
-            inodes: self.inodes.filter(|inodes| *inodes > 0),
-            bytes_per_inode: self
-                .bytes_per_inode
-                .as_deref()
-                .map(|text| values::bytes32("-i", text))
-                .transpose()?,
-            inode_size: self.inode_size,
-            reserved_percent: self.reserved_percent,
-            revision: self.revision,
-            errors: self.errors.as_deref().map(errors_named).transpose()?,
-            uuid: self.uuid.as_deref().map(uuid_named).transpose()?.unwrap_or_default(),
-            label: self.label.clone().unwrap_or_default(),
-            last_mounted: self.last_mounted.clone().unwrap_or_default(),
-            seed: self.seed.map_or_else(values::drawn_seed, Ok)?,
-            time: clock::creation_time(self.time)?,
-            ..Options::new(profile)
-        };
-        self.extended.iter().try_for_each(|list| extended::extended(&mut options, list))?;
-        self.journal.iter().try_for_each(|list| extended::journal(&mut options, list))?;
+        let mut options = self.format.options()?;
+        options.size =
+            self.size.as_deref().map(|text| size_of(text, options.block_size.is_some())).transpose()?;
+        options.seed = self.seed.map_or_else(values::drawn_seed, Ok)?;
+        options.time = clock::creation_time(self.time)?;
         Ok(options)
     }
 }
@@ -223,95 +148,13 @@ fn refuse_whatever_the_target(options: &Options) -> Result<()> {
 }
 
 /// What is wrong with the options, as wrong usage; what does not fit the device is none.
-fn of_usage(error: mkfs::Error) -> anyhow::Error {
+pub(super) fn of_usage(error: mkfs::Error) -> anyhow::Error {
     match error {
         mkfs::Error::Refused { .. }
         | mkfs::Error::UnknownFeature { .. }
         | mkfs::Error::Value { .. }
         | mkfs::Error::Conflict(_) => UsageError::from(anyhow::Error::new(error)).into(),
         _ => error.into(),
-    }
-}
-
-fn usage_named(name: &str) -> Result<Usage> {
-    Usage::named(name).with_context(|| format!("-T {name}: no such usage type; known are {}", Usage::names()))
-}
-
-fn errors_named(name: &str) -> Result<ErrorPolicy> {
-    Ok(match name {
-        "continue" => ErrorPolicy::Continue,
-        "remount-ro" => ErrorPolicy::RemountReadOnly,
-        "panic" => ErrorPolicy::Panic,
-        _ => bail!("-e {name}: must be continue, remount-ro or panic"),
-    })
-}
-
-fn uuid_named(text: &str) -> Result<UuidChoice> {
-    Ok(match text {
-        "clear" | "null" => UuidChoice::Clear,
-        "random" => UuidChoice::Random,
-        "time" => UuidChoice::Time,
-        _ => UuidChoice::Given(parse_uuid("-U", text)?),
-    })
-}
-
-/// The file or device to be written.
-struct Target<'a> {
-    image: &'a ImagePath,
-    /// Size that the device has, or will have.
-    device_bytes: u64,
-    /// A file that is missing or shorter than wanted is given this size.
-    must_grow: bool,
-    /// What is there now, from the first byte of the image on.
-    now: Option<FileDevice>,
-    /// The image begins inside a disk with partitions, but none of them begins there.
-    is_astray: bool,
-}
-
-impl<'a> Target<'a> {
-    fn inspect(image: &'a ImagePath, wanted: Option<u64>) -> Result<Self> {
-        let (mut table, mut now) = (None, None);
-        if image.file().exists() {
-            let whole = FileDevice::open_read_only(image.file())?;
-            if image.offset() > 0 {
-                table = PartitionTable::read(&whole, whole.sector_bytes())?;
-            }
-            now = if image.offset() < whole.size() { Some(image.open_read_only()?) } else { None };
-        }
-        let partition = table.as_ref().map(|table| table.beginning_at(image.offset()));
-        let is_astray = partition == Some(None);
-        let bytes = now.as_ref().map_or(0, BlockDevice::size);
-        let Some(wanted) = wanted else {
-            if bytes == 0 {
-                bail!("{}: no such file, or an empty one; give a size", image.display());
-            }
-            return Ok(Self { image, device_bytes: bytes, must_grow: false, now, is_astray });
-        };
-        let data = std::fs::metadata(image.file());
-        if wanted > bytes && (partition.flatten().is_some() || data.is_ok_and(|data| !data.is_file())) {
-            let what = if partition.flatten().is_some() { "partition" } else { "device" };
-            bail!("{}: the {what} has {bytes} bytes, fewer than the {wanted} asked for", image.display());
-        }
-        Ok(Self { image, device_bytes: bytes.max(wanted), must_grow: wanted > bytes, now, is_astray })
-    }
-
-    fn refuse_occupied(&self) -> Result<()> {
-        if self.is_astray {
-            bail!(
-                "{}: no partition begins there; write there nevertheless with --force (-F)",
-                self.image.display()
-            );
-        }
-        let Some(device) = &self.now else { return Ok(()) };
-        if let Some(found) = mkfs::find_signature(device)? {
-            return Err(mkfs::Error::Occupied(found)).with_context(|| self.image.display().to_string());
-        }
-        Ok(())
-    }
-
-    fn open(self) -> Result<FileDevice> {
-        drop(self.now);
-        Ok(if self.must_grow { self.image.create(self.device_bytes)? } else { self.image.open()? })
     }
 }
 

@@ -17,15 +17,18 @@ use zerocopy::little_endian::U16;
 
 /// Consecutive blocks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) logical: u64,
-    pub(super) physical: u64,
-    pub(super) len: u64,
+pub struct Run {
+    /// The first block of the file.
+    pub logical: u64,
+    /// Where that lies.
+    pub physical: u64,
+    /// Blocks, at most 32768.
+    pub len: u64,
 }
 
 /// Extents in logical order and the blocks of the nodes that hold them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ExtentTree {
+pub struct ExtentTree {
     pub(super) runs: Vec<Run>,
     /// Blocks of the nodes by level, leaves first; empty while the root holds all extents.
     levels: Vec<Vec<u64>>,
@@ -44,6 +47,33 @@ fn nodes_for(entries: usize, capacity: usize) -> usize {
 }
 
 impl ExtentTree {
+    /// A tree of these extents whose nodes lie in `nodes`, of which there are [`Self::nodes_for`] so many extents.
+    ///
+    /// # Panics
+    /// When there are fewer or more.
+    #[must_use]
+    pub fn of(runs: Vec<Run>, nodes: &[u64], block_size: u64) -> Self {
+        let mut tree = Self { runs, levels: Vec::new() };
+        let mut nodes = nodes.iter();
+        while let Some(level) = tree.lacking(block_size) {
+            let node = nodes.next().expect("a block for each node");
+            tree.add_node(level, *node);
+        }
+        assert!(nodes.next().is_none(), "a block for no node");
+        tree
+    }
+
+    /// Nodes that so many extents need beside the inode.
+    #[must_use]
+    pub fn nodes_for(extents: usize, block_size: u64) -> usize {
+        let (mut entries, mut nodes) = (extents, 0);
+        while entries > usize::from(ROOT_CAPACITY) {
+            entries = nodes_for(entries, capacity(block_size));
+            nodes += entries;
+        }
+        nodes
+    }
+
     /// The level that lacks a node, the highest first; `None` when all extents have their place.
     pub(super) fn lacking(&self, block_size: u64) -> Option<usize> {
         let mut needed = Vec::new();
@@ -66,7 +96,8 @@ impl ExtentTree {
 
     /// `i_block`. Entries that stood in the root before the tree grew are left behind the used ones, as mke2fs
     /// leaves them.
-    pub(super) fn root(&self, block_size: u64) -> [u8; 60] {
+    #[must_use]
+    pub fn root(&self, block_size: u64) -> [u8; 60] {
         let mut bytes = [0; 60];
         put_extents(&mut bytes[ENTRY..], &self.runs);
         let mut used = self.runs.len();
@@ -81,7 +112,8 @@ impl ExtentTree {
     }
 
     /// The node blocks with their content; `seed` is that of the owner's checksums.
-    pub(super) fn blocks(&self, block_size: u64, seed: Option<u32>) -> Vec<(u64, Vec<u8>)> {
+    #[must_use]
+    pub fn blocks(&self, block_size: u64, seed: Option<u32>) -> Vec<(u64, Vec<u8>)> {
         let capacity = capacity(block_size);
         let mut blocks = Vec::new();
         for (level, nodes) in self.levels.iter().enumerate() {

@@ -57,8 +57,10 @@ fn describe(layout: &Layout, checksums: &Checksums, group: GroupNr, zeroed_table
 }
 
 fn directories(layout: &Layout, group: GroupNr) -> u32 {
-    let directories = [InodeNr::ROOT, LOST_FOUND];
-    directories.into_iter().map(|inode| u32::from(layout.geometry.locate_inode(inode).0 == group)).sum()
+    let content = layout.content.directories.get(usize_from_u32(group.raw())).copied().unwrap_or(0);
+    let own = [InodeNr::ROOT, LOST_FOUND];
+    content
+        + own.into_iter().map(|inode| u32::from(layout.geometry.locate_inode(inode).0 == group)).sum::<u32>()
 }
 
 /// Whether a group's inode bitmap is left uninitialised.

@@ -38,26 +38,41 @@ enum Piece {
 
 /// Writes the image.
 pub(super) fn write(device: &dyn BlockDevice, layout: &Layout, options: &Options) -> Result<()> {
-    let identity = Identity::of(options);
-    let sb = superblock::build(layout, options, &identity);
-    let checksums = Checksums::of(&sb);
-    let writer = Writer { device, layout, options, checksums, sb };
+    let writer = Writer::new(device, layout, options);
     writer.clear()?;
-    writer.write_pieces(&identity)?;
-    writer.write_superblock()?;
-    device.flush()?;
-    Ok(())
+    let mut pieces = writer.pieces_around();
+    writer.inode_pieces(&mut pieces);
+    writer.content_of(&layout.files.root, inodes::root_block(layout, &writer.checksums), &mut pieces);
+    writer.finish(pieces)
+}
+
+/// Writes the image around its content: all but the root directory and the inode tables.
+pub(super) fn write_around(device: &dyn BlockDevice, layout: &Layout, options: &Options) -> Result<()> {
+    let writer = Writer::new(device, layout, options);
+    writer.finish(writer.pieces_around())
+}
+
+/// Clears the device before it is written.
+pub(super) fn clear(device: &dyn BlockDevice, layout: &Layout, options: &Options) -> Result<()> {
+    Writer::new(device, layout, options).clear()
 }
 
 struct Writer<'a> {
     device: &'a dyn BlockDevice,
     layout: &'a Layout,
     options: &'a Options,
+    identity: Identity,
     checksums: Checksums,
     sb: RawSuperblock,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    fn new(device: &'a dyn BlockDevice, layout: &'a Layout, options: &'a Options) -> Self {
+        let identity = Identity::of(options);
+        let sb = superblock::build(layout, options, &identity);
+        Self { device, layout, options, identity, checksums: Checksums::of(&sb), sb }
+    }
+
     fn clear(&self) -> Result<()> {
         let size = self.layout.geometry.blocks_count().raw() << self.layout.params.block_bits;
         if !self.options.no_discard {
@@ -94,9 +109,9 @@ impl Writer<'_> {
         !self.options.no_discard || self.options.lazy_itable_init == Some(false)
     }
 
-    fn write_pieces(&self, identity: &Identity) -> Result<()> {
+    /// Writes pieces in ascending order and the superblock, and flushes.
+    fn finish(&self, mut pieces: Vec<(u64, Piece)>) -> Result<()> {
         let table = groups::table(self.layout, &self.checksums, self.tables_are_zeroed());
-        let mut pieces = self.pieces(identity);
         pieces.sort_by_key(|(at, _)| *at);
         let mut batch =
             Batch { device: self.device, skip_zero: !self.options.no_discard, at: 0, bytes: Vec::new() };
@@ -115,18 +130,29 @@ impl Writer<'_> {
                 Piece::Bytes(bytes) => batch.add(at, &bytes)?,
             }
         }
-        batch.finish()
+        batch.finish()?;
+        self.write_superblock()?;
+        Ok(self.device.flush()?)
     }
 
-    /// All pieces but the primary superblock.
-    fn pieces(&self, identity: &Identity) -> Vec<(u64, Piece)> {
+    /// All pieces but the primary superblock, the root directory and the inode tables.
+    fn pieces_around(&self) -> Vec<(u64, Piece)> {
         let mut pieces = Vec::new();
         for group in self.layout.geometry.all_groups() {
             self.group_pieces(group, &mut pieces);
         }
-        self.inode_pieces(&mut pieces);
-        self.file_pieces(identity, &mut pieces);
+        self.file_pieces(&mut pieces);
         pieces
+    }
+
+    /// The content of a file, which fills its blocks.
+    fn content_of(&self, file: &FileBlocks, bytes: Vec<u8>, pieces: &mut Vec<(u64, Piece)>) {
+        let block = usize_from_u64(self.layout.params.block_size());
+        for run in &file.runs {
+            let from = usize_from_u64(run.logical) * block;
+            let to = from + usize_from_u64(run.len) * block;
+            pieces.push((run.physical, Piece::Bytes(bytes[from..to].to_vec())));
+        }
     }
 
     fn group_pieces(&self, group: GroupNr, pieces: &mut Vec<(u64, Piece)>) {
@@ -166,20 +192,12 @@ impl Writer<'_> {
         }
     }
 
-    fn file_pieces(&self, identity: &Identity, pieces: &mut Vec<(u64, Piece)>) {
+    fn file_pieces(&self, pieces: &mut Vec<(u64, Piece)>) {
         let layout = self.layout;
-        let mut content = |file: &FileBlocks, bytes: Vec<u8>| {
-            let block = usize_from_u64(layout.params.block_size());
-            for run in &file.runs {
-                let from = usize_from_u64(run.logical) * block;
-                let to = from + usize_from_u64(run.len) * block;
-                pieces.push((run.physical, Piece::Bytes(bytes[from..to].to_vec())));
-            }
-        };
-        content(&layout.files.root, inodes::root_block(layout, &self.checksums));
-        content(&layout.files.lost_found, inodes::lost_found_content(layout, &self.checksums));
+        let lost_found = inodes::lost_found_content(layout, &self.checksums);
+        self.content_of(&layout.files.lost_found, lost_found, pieces);
         if let (Some(file), Some(size)) = (&layout.files.journal, layout.params.journal) {
-            let first = journal::superblock(layout, size, identity);
+            let first = journal::superblock(layout, size, &self.identity);
             pieces.push((file.runs[0].physical, Piece::Bytes(first)));
         }
         for (owner, file) in self.files() {

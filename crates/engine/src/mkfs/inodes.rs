@@ -24,10 +24,10 @@ pub(super) fn size_of(layout: &Layout, file: &FileBlocks) -> u64 {
     file.blocks() << layout.params.block_bits
 }
 
-/// Content of the inode table from inode 1 to the last in use.
+/// Content of the inode table from inode 1 to the last that every file system has.
 pub(super) fn table(layout: &Layout, options: &Options, checksums: &Checksums) -> Vec<u8> {
     let slot = usize::from(layout.geometry.inode_size());
-    let mut bytes = vec![0; slot * usize_from_u32(layout.used_inodes())];
+    let mut bytes = vec![0; slot * usize_from_u32(layout.own_inodes())];
     let maker =
         Maker { layout, time: Timestamp::from_seconds(i64::try_from(options.time).unwrap_or(i64::MAX)) };
     for (index, bytes) in bytes.chunks_exact_mut(slot).enumerate() {

@@ -7,6 +7,7 @@
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
 use blockyard_disk::{BlockNr, Geometry, GroupNr, InodeNr};
 
+use super::content::Content;
 use super::error::{Error, Result, bad_value};
 use super::feature::{EXTENT, FLEX_BG, INLINE_DATA, LARGE_FILE, MMP, RESIZE_INODE};
 use super::files::{Allocator, FileBlocks, lost_found_blocks};
@@ -35,6 +36,8 @@ pub(super) struct Layout {
     /// Blocks in use before any file was placed.
     pub(super) static_space: Space,
     pub(super) files: Files,
+    /// What it is filled with beside them.
+    pub(super) content: Content,
     /// Whether tables of several groups are packed together.
     is_flexed: bool,
 }
@@ -78,6 +81,7 @@ impl Layout {
             space,
             static_space,
             files,
+            content: Content::default(),
             is_flexed: rules.flex > 1,
         })
     }
@@ -102,9 +106,14 @@ impl Layout {
         u32_from_u64(used.sum())
     }
 
-    /// Inodes in use: the reserved ones, lost+found, and the orphan file.
-    pub(super) fn used_inodes(&self) -> u32 {
+    /// Inodes that every file system of these features has: the reserved ones, lost+found, and the orphan file.
+    pub(super) fn own_inodes(&self) -> u32 {
         reserved::count(self.files.orphan.is_some())
+    }
+
+    /// Inodes in use: those, and the content's behind them.
+    pub(super) fn used_inodes(&self) -> u32 {
+        self.own_inodes() + self.content.inodes
     }
 
     /// Inodes in use in a group.

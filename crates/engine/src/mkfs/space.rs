@@ -41,6 +41,18 @@ impl Space {
         self.used.insert(start, end);
     }
 
+    /// Gives back a range that is taken as a whole.
+    pub(super) fn release(&mut self, range: Range<u64>) {
+        let Some((&start, &end)) = self.used.range(..=range.start).next_back() else {
+            unreachable!("{range:?} is free")
+        };
+        assert!(end >= range.end, "{range:?} is not taken as a whole");
+        self.used.remove(&start);
+        for rest in [start..range.start, range.end..end] {
+            self.mark(rest);
+        }
+    }
+
     /// The lowest `start` in `from..limit`, a multiple of `step`, such that `len` blocks from it are free.
     pub(super) fn find(&self, from: u64, limit: u64, len: u64, step: u64) -> Option<u64> {
         debug_assert!(len > 0 && step > 0, "{len} blocks in steps of {step}");

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use blockyard_engine::mkfs::{Amount, Options};
 
 /// A number with one of mke2fs's suffixes: its value, and the bytes of one unit when a suffix was given.
-pub(super) fn suffixed(text: &str) -> Option<(u64, Option<u64>)> {
+pub(in crate::commands) fn suffixed(text: &str) -> Option<(u64, Option<u64>)> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" => None,

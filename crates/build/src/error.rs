@@ -1,0 +1,52 @@
+//! Why an image was not made.
+
+use std::path::{Path, PathBuf};
+
+/// Why an image was not made. Nothing was written unless the text says so.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The source cannot be read.
+    #[error("{}: {error}", path.display())]
+    Source {
+        /// What cannot be read.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A file has another size or time than when the tree was read.
+    #[error("{}: the file was changed while the image was made; make it again from a tree that rests", .0.display())]
+    Changed(PathBuf),
+    /// Something that the image cannot hold.
+    #[error("{}: {reason}", path.display())]
+    Refused {
+        /// What.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The content does not fit the size asked for.
+    #[error(
+        "the content needs an image of {needed} bytes and {asked} are asked for; ask for more, or for --size auto"
+    )]
+    TooSmall {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
+    /// The options of the file system are wrong.
+    #[error(transparent)]
+    Mkfs(#[from] blockyard_engine::mkfs::Error),
+    /// The device failed; what was written so far is no file system.
+    #[error(transparent)]
+    Device(#[from] blockyard_device::DeviceError),
+}
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn source(path: &Path, error: impl Into<std::io::Error>) -> Self {
+        Self::Source { path: path.to_owned(), error: error.into() }
+    }
+}

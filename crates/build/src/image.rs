@@ -1,0 +1,92 @@
+//! Writing: data in the order of the device by several threads, then directories and inode tables, then the rest.
+
+mod data;
+mod metadata;
+
+use crate::Result;
+use crate::layout::Content;
+use crate::plan::{Plan, Summary, as_uuid};
+use blockyard_device::BlockDevice;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_disk::xattr::Value;
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// An UUID that follows from the content: names, attributes and data.
+fn uuid_of(plan: &Plan, sums: &[u32]) -> [u8; 16] {
+    let mut digest = Sha256::new();
+    let tree = &plan.tree;
+    let mut add = |node: &crate::tree::Node, text: [&[u8]; 2]| {
+        for number in
+            [u64::from(node.permissions), node.uid.into(), node.gid.into(), node.inode.into(), node.size]
+        {
+            digest.update(number.to_le_bytes());
+        }
+        digest.update([node.kind.dirent_byte()]);
+        digest.update(node.modified.seconds.to_le_bytes());
+        digest.update(node.modified.nanoseconds.to_le_bytes());
+        for text in text {
+            digest.update(u64_from_usize(text.len()).to_le_bytes());
+            digest.update(text);
+        }
+    };
+    add(&tree.root, [b"", b""]);
+    for &number in &plan.order.directories {
+        let directory = tree.directory(number);
+        for node in &directory.nodes {
+            add(node, [directory.text(node.name), directory.text(node.target)]);
+        }
+    }
+    let lists = tree.directories.iter().flat_map(|directory| &directory.attributes);
+    for attribute in lists.map(|(_, list)| list).chain([&tree.root_attributes]).flat_map(|list| list.iter()) {
+        digest.update([attribute.index]);
+        digest.update(&attribute.name);
+        if let Value::Bytes(bytes) = &attribute.value {
+            digest.update(bytes);
+        }
+    }
+    for sum in sums {
+        digest.update(sum.to_le_bytes());
+    }
+    digest.update(u64_from_usize(usize_from_u64(plan.bytes())).to_le_bytes());
+    as_uuid(&digest.finalize())
+}
+
+impl Plan {
+    /// Writes the image to a device of at least [`Plan::bytes`] bytes, whose content is lost.
+    ///
+    /// # Errors
+    /// [`Error::Source`](crate::Error::Source), [`Error::Changed`](crate::Error::Changed), [`Error::Device`](crate::Error::Device):
+    /// what was written then is no file system.
+    pub fn write(mut self, device: &dyn BlockDevice) -> Result<Summary> {
+        let threads = self.threads;
+        self.filled.clear(device)?;
+        let sums = data::write(&self, device, threads)?;
+        if self.draws_uuid {
+            let uuid = uuid_of(&self, &sums);
+            self.filled = self.filled.with_uuid(uuid);
+        }
+        metadata::write(&self, device, threads)?;
+        let file_system = self.filled.finish(device)?;
+        Ok(Summary { file_system, ..self.summary() })
+    }
+
+    fn content(&self) -> Content<'_> {
+        Content { tree: &self.tree, shape: self.shape, directories: Cow::Borrowed(&self.directories) }
+    }
+
+    /// Writes bytes to a part of the row of free blocks.
+    fn write_row(&self, device: &dyn BlockDevice, row: Range<u64>, bytes: &[u8]) -> Result<()> {
+        let block = self.shape.block_size;
+        debug_assert_eq!((row.end - row.start) * block, u64_from_usize(bytes.len()), "bytes of {row:?}");
+        let mut done = 0;
+        for (place, len) in self.space.pieces(row) {
+            let len = usize_from_u64(len * block);
+            device.write_at(place * block, &bytes[done..done + len])?;
+            done += len;
+        }
+        assert_eq!(done, bytes.len(), "all has its place");
+        Ok(())
+    }
+}

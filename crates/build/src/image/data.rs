@@ -1,0 +1,179 @@
+//! The content of files: small ones together, large ones in parts.
+
+use crate::error::{Error, Result};
+use crate::layout::Content;
+use crate::parallel;
+use crate::plan::Plan;
+use crate::tree::{NodeId, Tree};
+use blockyard_device::BlockDevice;
+use blockyard_disk::checksum::crc32c_raw;
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes of small files that are written together.
+const TOGETHER: u64 = 1 << 20;
+
+/// Bytes of a large file that are written at once.
+const PART: u64 = 4 << 20;
+
+/// What is read and written at once.
+enum Batch {
+    /// Inodes of the order, whose data lies in one part of the row.
+    Files { inodes: Range<usize>, row: Range<u64> },
+    /// Blocks of one file, and where they begin in the row.
+    Part { inode: usize, blocks: Range<u64>, at: u64 },
+}
+
+/// Writes the data of all files; gives a checksum of each batch, which are cut alike whatever the number of threads.
+pub(super) fn write(plan: &Plan, device: &dyn BlockDevice, threads: usize) -> Result<Vec<u32>> {
+    let batches = batches(plan);
+    let sums: Vec<AtomicU32> = batches.iter().map(|_| AtomicU32::new(0)).collect();
+    let worker = || Worker { plan, open: None, bytes: Vec::new() };
+    parallel::each(threads, batches.len(), worker, |worker, number| {
+        let row = worker.read(&batches[number])?;
+        // Relaxed: joining the threads orders it.
+        sums[number].store(crc32c_raw(0, &worker.bytes), Ordering::Relaxed);
+        plan.write_row(device, row, &worker.bytes)
+    })?;
+    Ok(sums.into_iter().map(AtomicU32::into_inner).collect())
+}
+
+fn batches(plan: &Plan) -> Vec<Batch> {
+    let content = plan.content();
+    let block = plan.shape.block_size;
+    let cluster = plan.shape.cluster;
+    let mut batches: Vec<Batch> = Vec::new();
+    for (inode, &id) in plan.order.inodes.iter().enumerate() {
+        if plan.tree.node(id).kind == FileType::Directory {
+            continue;
+        }
+        let logical = content.logical(id);
+        let len: u64 = logical.iter().map(|range| (range.end - range.start).next_multiple_of(cluster)).sum();
+        if len == 0 {
+            continue;
+        }
+        let place = plan.places[inode + 1];
+        if len * block <= TOGETHER / 4 && is_plain(&content, id, &logical) {
+            match batches.last_mut() {
+                Some(Batch::Files { inodes, row })
+                    if row.end == place && (row.end - row.start + len) * block <= TOGETHER =>
+                {
+                    inodes.end = inode + 1;
+                    row.end += len;
+                }
+                _ => batches.push(Batch::Files { inodes: inode..inode + 1, row: place..place + len }),
+            }
+            continue;
+        }
+        let mut at = content.place(&plan.space, Some(id), place).data_at;
+        let most = (PART / block).max(1).next_multiple_of(cluster);
+        for range in logical {
+            let mut from = range.start;
+            while from < range.end {
+                let to = (from + most).min(range.end);
+                batches.push(Batch::Part { inode, blocks: from..to, at });
+                at += (to - from).next_multiple_of(cluster);
+                from = to;
+            }
+        }
+    }
+    batches
+}
+
+/// Whether a file is one run from its begin on, and nothing but data belongs to it.
+fn is_plain(content: &Content<'_>, id: NodeId, logical: &[Range<u64>]) -> bool {
+    let node = content.tree.node(id);
+    let blocks = if node.kind == FileType::Regular { content.shape.blocks(node.size) } else { 1 };
+    blocks <= 4 && logical == std::slice::from_ref(&(0..blocks)) && !content.needs_attribute_block(Some(id))
+}
+
+/// What one thread reads with.
+struct Worker<'a> {
+    plan: &'a Plan,
+    /// The directory that was read from last.
+    open: Option<(u32, OwnedFd)>,
+    bytes: Vec<u8>,
+}
+
+impl Worker<'_> {
+    /// Reads a batch into the buffer; gives the part of the row that it fills.
+    fn read(&mut self, batch: &Batch) -> Result<Range<u64>> {
+        let plan = self.plan;
+        let (tree, block, cluster) = (&plan.tree, plan.shape.block_size, plan.shape.cluster);
+        match batch {
+            Batch::Files { inodes, row } => {
+                self.fit((row.end - row.start) * block);
+                for inode in inodes.clone() {
+                    let id = plan.order.inodes[inode];
+                    let from = usize_from_u64((plan.places[inode + 1].max(row.start) - row.start) * block);
+                    if !has_data(tree, id) {
+                        continue;
+                    }
+                    let len = self.fill(id, 0, from)?;
+                    let whole = usize_from_u64(block * cluster);
+                    let end = (from + len).next_multiple_of(whole).min(self.bytes.len());
+                    self.bytes[from + len..end].fill(0);
+                }
+                Ok(row.clone())
+            }
+            Batch::Part { inode, blocks, at } => {
+                let len = (blocks.end - blocks.start).next_multiple_of(cluster);
+                self.fit(len * block);
+                let read = self.fill(plan.order.inodes[*inode], blocks.start * block, 0)?;
+                self.bytes[read..].fill(0);
+                Ok(*at..*at + len)
+            }
+        }
+    }
+
+    /// Makes the buffer so many bytes long; what it holds is not specified.
+    fn fit(&mut self, len: u64) {
+        self.bytes.resize(usize_from_u64(len), 0);
+    }
+
+    /// Reads a file from byte `offset` on to place `to` of the buffer, to its end or that of the buffer; gives the number of bytes.
+    fn fill(&mut self, id: NodeId, offset: u64, to: usize) -> Result<usize> {
+        let tree = &self.plan.tree;
+        let node = tree.node(id);
+        if node.kind == FileType::Symlink {
+            let target = tree.directory(id.directory).text(node.target);
+            self.bytes[to..to + target.len()].copy_from_slice(target);
+            return Ok(target.len());
+        }
+        if self.open.as_ref().is_none_or(|(number, _)| *number != id.directory) {
+            self.open = Some((id.directory, tree.open_directory(id.directory)?));
+        }
+        let Some((_, directory)) = &self.open else { unreachable!("it was just opened") };
+        let file = tree.open_file(directory.as_fd(), id)?;
+        let failed = |error: rustix::io::Errno| Error::source(&tree.host_path_of(id), error);
+        let stat = rustix::fs::fstat(&file).map_err(failed)?;
+        if u64::try_from(stat.st_size) != Ok(node.size) {
+            return Err(Error::Changed(tree.host_path_of(id)));
+        }
+        let len = (node.size - offset).min(u64_from_usize(self.bytes.len() - to));
+        let into = &mut self.bytes[to..to + usize_from_u64(len)];
+        let mut done = 0;
+        while done < into.len() {
+            let at = offset + u64_from_usize(done);
+            match rustix::io::pread(&file, &mut into[done..], at) {
+                Ok(0) => return Err(Error::Changed(tree.host_path_of(id))),
+                Ok(n) => done += n,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(into.len())
+    }
+}
+
+fn has_data(tree: &Tree, id: NodeId) -> bool {
+    let node = tree.node(id);
+    match node.kind {
+        FileType::Regular => node.size > 0,
+        FileType::Symlink => node.target.len >= 60,
+        _ => false,
+    }
+}

@@ -1,0 +1,170 @@
+//! Directories, inode tables, and what belongs to inodes: nodes of extents, blocks of attributes.
+
+use crate::Result;
+use crate::inode::{self, Source};
+use crate::layout::{self, Blocks, Content};
+use crate::parallel;
+use crate::plan::Plan;
+use crate::tree::{Node, NodeId};
+use blockyard_device::BlockDevice;
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::{u32_from_usize, usize_from_u32, usize_from_u64};
+use blockyard_disk::whole_directory::WholeDirectory;
+use blockyard_disk::{BlockNr, GroupNr, InodeNr};
+use blockyard_engine::mkfs::ExtentTree;
+
+/// Bytes of directories that are written together, about.
+const TOGETHER: u64 = 1 << 20;
+
+/// Writes the metadata of the content.
+pub(super) fn write(plan: &Plan, device: &dyn BlockDevice, threads: usize) -> Result<()> {
+    let content = plan.content();
+    let writer = Writer { plan, content: &content, device };
+    let parts = writer.directory_parts();
+    parallel::each(threads, parts.len(), || (), |(), part| writer.write_directories(parts[part].clone()))?;
+    let last = plan.order.first + u32_from_usize(plan.order.inodes.len());
+    let per_group = plan.filled.superblock().s_inodes_per_group.get();
+    let groups = usize_from_u32((last - 1).div_ceil(per_group));
+    parallel::each(threads, groups, Vec::new, |bytes, group| {
+        writer.write_table(GroupNr::new(u32_from_usize(group)), bytes)
+    })
+}
+
+struct Writer<'a> {
+    plan: &'a Plan,
+    content: &'a Content<'a>,
+    device: &'a dyn BlockDevice,
+}
+
+impl Writer<'_> {
+    /// Directories in parts that are written at once, by their place in the order.
+    fn directory_parts(&self) -> Vec<std::ops::Range<usize>> {
+        let (mut parts, mut start, mut blocks) = (Vec::new(), 0, 0);
+        let order = &self.plan.order.directories;
+        for (at, &number) in order.iter().enumerate() {
+            blocks += self.content.directories[usize_from_u32(number)].0;
+            if blocks * self.plan.shape.block_size >= TOGETHER || at + 1 == order.len() {
+                parts.push(start..at + 1);
+                (start, blocks) = (at + 1, 0);
+            }
+        }
+        parts
+    }
+
+    /// Where an inode's blocks begin in the row.
+    fn place_of(&self, id: Option<NodeId>) -> u64 {
+        match id {
+            Some(id) => {
+                let node = self.plan.tree.node(id);
+                self.plan.places[usize_from_u32(node.inode - self.plan.order.first) + 1]
+            }
+            None => self.plan.places[0],
+        }
+    }
+
+    fn blocks_of(&self, id: Option<NodeId>) -> Blocks {
+        self.content.place(&self.plan.space, id, self.place_of(id))
+    }
+
+    fn write_directories(&self, part: std::ops::Range<usize>) -> Result<()> {
+        let mut bytes: Vec<u8> = Vec::new();
+        let (mut from, mut next) = (0, 0);
+        for &number in &self.plan.order.directories[part] {
+            let at = self.blocks_of(self.plan.tree.directory(number).own).data_at;
+            if at != next && !bytes.is_empty() {
+                self.plan.write_row(self.device, from..next, &bytes)?;
+                bytes.clear();
+            }
+            if bytes.is_empty() {
+                from = at;
+            }
+            let directory = self.directory(number);
+            let blocks = self.content.directories[usize_from_u32(number)].0;
+            next = at + blocks.next_multiple_of(self.plan.shape.cluster);
+            bytes.extend_from_slice(&directory);
+            bytes.resize(usize_from_u64((next - from) * self.plan.shape.block_size), 0);
+        }
+        self.plan.write_row(self.device, from..next, &bytes)
+    }
+
+    /// The blocks of a directory.
+    fn directory(&self, number: u32) -> Vec<u8> {
+        let (tree, shape) = (&self.plan.tree, &self.plan.shape);
+        let directory = tree.directory(number);
+        let inode_of = |number: u32| tree.directory(number).own.map_or(2, |own| tree.node(own).inode);
+        let dots = (inode_of(number), directory.own.map_or(2, |own| inode_of(own.directory)));
+        let names = layout::names(directory, number == 0);
+        let planned = WholeDirectory::plan(&names, shape.directories, shape.indexing);
+        let Some(planned) = planned else { unreachable!("it was planned before") };
+        planned.write(dots, &names, self.plan.filled.checksums().inode_seed(InodeNr::new(dots.0), 0))
+    }
+
+    /// Writes the used part of a group's inode table.
+    fn write_table(&self, group: GroupNr, bytes: &mut Vec<u8>) -> Result<()> {
+        let plan = self.plan;
+        let size = usize::from(plan.shape.inode_size);
+        let per_group = plan.filled.superblock().s_inodes_per_group.get();
+        let first = group.raw() * per_group + 1;
+        let ids = plan.order.within(first..first + per_group);
+        bytes.clear();
+        // Small groups hold some of the file system's own inodes each.
+        let own = plan.filled.own_inodes();
+        let before = (usize_from_u32(first - 1) * size).min(own.len());
+        let end = own.len().min(before + usize_from_u32(per_group) * size);
+        bytes.extend_from_slice(&own[before..end]);
+        if group == GroupNr::ZERO {
+            let root = size..2 * size;
+            self.write_inode((2, None, &plan.tree.root), &mut bytes[root])?;
+        }
+        for &id in ids {
+            let node = plan.tree.node(id);
+            let at = bytes.len();
+            bytes.resize(at + size, 0);
+            debug_assert_eq!(
+                usize_from_u32(node.inode - first) * size,
+                at,
+                "inode {} in its place",
+                node.inode
+            );
+            self.write_inode((node.inode, Some(id), node), &mut bytes[at..])?;
+        }
+        bytes.resize(bytes.len().next_multiple_of(usize_from_u64(plan.shape.block_size)), 0);
+        let place = plan.filled.inode_table(group).raw() * plan.shape.block_size;
+        Ok(self.device.write_at(place, bytes)?)
+    }
+
+    /// One inode, and the blocks that only it leads to.
+    fn write_inode(&self, (number, id, node): (u32, Option<NodeId>, &Node), bytes: &mut [u8]) -> Result<()> {
+        let (plan, block_size) = (self.plan, self.plan.shape.block_size);
+        let checksums = plan.filled.checksums();
+        let blocks = self.blocks_of(id);
+        let of_directory = id.map_or(0, |id| id.directory);
+        let is_mapped = id.is_none() || inode::is_mapped(plan.tree.directory(of_directory), node);
+        let extents = is_mapped.then(|| ExtentTree::of(blocks.runs.clone(), &blocks.nodes, block_size));
+        if let Some(tree) = extents.as_ref().filter(|_| !blocks.nodes.is_empty()) {
+            for (place, node) in tree.blocks(block_size, checksums.inode_seed(InodeNr::new(number), 0)) {
+                self.device.write_at(place * block_size, &node)?;
+            }
+        }
+        let attributes = plan.tree.attributes(id);
+        if let (Some(place), Some(list)) = (blocks.attributes, attributes) {
+            let mut block = vec![0; usize_from_u64(block_size)];
+            let fits = list.write_block(&mut block, 1);
+            assert!(fits, "attributes that fit were counted");
+            checksums.seal_xattr_block(BlockNr::new(place), &mut block);
+            self.device.write_at(place * block_size, &block)?;
+        }
+        let directory = if node.kind == FileType::Directory { node.directory } else { 0 };
+        let source = Source {
+            number,
+            node,
+            target: id.map_or(&[], |id| plan.tree.directory(id.directory).text(node.target)),
+            attributes,
+            blocks: &blocks,
+            extents: extents.as_ref(),
+            is_indexed: node.kind == FileType::Directory && plan.directories[usize_from_u32(directory)].1,
+        };
+        source.write(bytes, &plan.shape, checksums);
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! One inode, as it stands in the table.
+
+use crate::layout::{Blocks, Shape};
+use crate::tree::{Directory, Node};
+use blockyard_disk::BlockNr;
+use blockyard_disk::InodeNr;
+use blockyard_disk::checksum::Checksums;
+use blockyard_disk::device_number::DeviceNumber;
+use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
+use blockyard_disk::num::{low16, u64_from_usize};
+use blockyard_disk::xattr::AttributeList;
+use blockyard_engine::mkfs::ExtentTree;
+
+/// More links than this are not counted, or not had.
+pub(crate) const LINKS_MAX: u32 = 65_000;
+
+/// Bytes beyond the first 128 that inodes reserve.
+const EXTRA: u16 = 32;
+
+/// What an inode is made of.
+pub(crate) struct Source<'a> {
+    pub(crate) number: u32,
+    pub(crate) node: &'a Node,
+    /// The target of a symbolic link.
+    pub(crate) target: &'a [u8],
+    pub(crate) attributes: Option<&'a AttributeList>,
+    pub(crate) blocks: &'a Blocks,
+    pub(crate) extents: Option<&'a ExtentTree>,
+    pub(crate) is_indexed: bool,
+}
+
+impl Source<'_> {
+    /// Writes and seals it.
+    pub(crate) fn write(&self, bytes: &mut [u8], shape: &Shape, checksums: &Checksums) {
+        let node = self.node;
+        bytes.fill(0);
+        let mut slot = InodeSlot::new(bytes);
+        if shape.inode_size > 128 {
+            slot.set_extra_isize(EXTRA);
+            slot.set_created(node.modified);
+            if let Some(list) = self.attributes.filter(|_| self.blocks.attributes.is_none()) {
+                let fits = list.write_inode_area(&mut slot.bytes_mut()[128 + usize::from(EXTRA)..]);
+                assert!(fits, "attributes that fit were counted");
+            }
+        }
+        slot.set_accessed(node.modified);
+        slot.set_changed(node.modified);
+        slot.set_modified(node.modified);
+        let raw = slot.raw_mut();
+        raw.i_mode.set(node.kind.mode_bits() | node.permissions);
+        // Of directories with more, 1 says that nobody counted.
+        let is_counted = node.kind != FileType::Directory || node.links < LINKS_MAX;
+        raw.i_links_count.set(if is_counted { low16(node.links) } else { 1 });
+        raw.set_uid(node.uid);
+        raw.set_gid(node.gid);
+        raw.set_blocks_field(self.blocks.len * (shape.block_size / 512));
+        if let Some(block) = self.blocks.attributes {
+            raw.set_file_acl(BlockNr::new(block));
+        }
+        let mut flags = InodeFlags::empty();
+        match node.kind {
+            FileType::Regular => raw.set_size(node.size),
+            FileType::Symlink => raw.set_size(u64_from_usize(self.target.len())),
+            FileType::Directory => {
+                raw.set_size(self.blocks.runs.iter().map(|run| run.len).sum::<u64>() * shape.block_size);
+                flags.set(InodeFlags::INDEX, self.is_indexed);
+            }
+            FileType::CharDevice | FileType::BlockDevice => set_device(raw, node.size),
+            FileType::Fifo | FileType::Socket => {}
+        }
+        if node.kind == FileType::Symlink && self.blocks.runs.is_empty() {
+            raw.i_block[..self.target.len()].copy_from_slice(self.target);
+        } else if let Some(tree) = self.extents {
+            raw.i_block = tree.root(shape.block_size);
+            flags |= InodeFlags::EXTENTS;
+        }
+        raw.set_flags(flags);
+        checksums.seal_inode(InodeNr::new(self.number), &mut slot);
+    }
+}
+
+/// Whether files of a type are mapped by extents, with or without blocks.
+pub(crate) fn is_mapped(directory: &Directory, node: &Node) -> bool {
+    match node.kind {
+        FileType::Regular | FileType::Directory => true,
+        FileType::Symlink => directory.text(node.target).len() >= 60,
+        _ => false,
+    }
+}
+
+fn set_device(raw: &mut blockyard_disk::inode::RawInode, host: u64) {
+    let number = DeviceNumber { major: rustix::fs::major(host), minor: rustix::fs::minor(host) };
+    if let Some((short, wide)) = number.to_disk() {
+        let mut words = [0; 15];
+        (words[0], words[1]) = (short, wide);
+        raw.set_block_words(words);
+    }
+}

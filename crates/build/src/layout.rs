@@ -1,0 +1,282 @@
+//! Where the blocks of the content lie: all of it in a row, directories first, then files in the order of their inodes, laid over the
+//! free blocks of a new file system.
+
+use crate::error::{Error, Result};
+use crate::numbering::Order;
+use crate::parallel;
+use crate::tree::{Directory, Node, NodeId, Tree};
+use blockyard_disk::dirblock::DirLayout;
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::{u64_from_usize, usize_from_u32};
+use blockyard_disk::whole_directory::{Indexing, Name, WholeDirectory};
+use blockyard_disk::xattr::Home;
+use blockyard_engine::mkfs::{ExtentTree, Run};
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Blocks of one extent at most.
+const EXTENT_MAX: u64 = 32_768;
+
+/// A target that is shorter lies in the inode.
+const FAST_SYMLINK: u16 = 60;
+
+/// How the content is cut into blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) block_size: u64,
+    /// Blocks of a cluster.
+    pub(crate) cluster: u64,
+    pub(crate) inode_size: u16,
+    pub(crate) directories: DirLayout,
+    pub(crate) indexing: Option<Indexing>,
+}
+
+impl Shape {
+    /// Blocks of so many bytes.
+    pub(crate) fn blocks(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.block_size)
+    }
+
+    /// Bytes for attributes in an inode.
+    fn attribute_room(&self) -> usize {
+        usize::from(self.inode_size).saturating_sub(128 + 32)
+    }
+}
+
+/// The free blocks of a file system in a row.
+#[derive(Debug)]
+pub(crate) struct Space {
+    /// Ranges of blocks, and how much of the row lies before each.
+    free: Vec<(u64, Range<u64>)>,
+    len: u64,
+}
+
+impl Space {
+    pub(crate) fn new(ranges: Vec<Range<u64>>) -> Self {
+        let mut len = 0;
+        let free = ranges
+            .into_iter()
+            .map(|range| {
+                let before = len;
+                len += range.end - range.start;
+                (before, range)
+            })
+            .collect();
+        Self { free, len }
+    }
+
+    /// Blocks of the row.
+    pub(crate) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Where a part of the row lies: places and lengths in blocks. What is beyond the row has no place.
+    pub(crate) fn pieces(&self, part: Range<u64>) -> impl Iterator<Item = (u64, u64)> {
+        let first =
+            self.free.partition_point(|(before, range)| before + (range.end - range.start) <= part.start);
+        self.free[first..].iter().map_while(move |(before, range)| {
+            let start = part.start.max(*before);
+            let end = part.end.min(before + (range.end - range.start));
+            (start < end).then(|| (range.start + (start - before), end - start))
+        })
+    }
+
+    /// What the beginning of the row takes.
+    pub(crate) fn taken(&self, len: u64) -> Vec<Range<u64>> {
+        self.pieces(0..len).map(|(place, len)| place..place + len).collect()
+    }
+}
+
+/// How the blocks of one inode lie.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    /// Runs of the file, in its order.
+    pub(crate) runs: Vec<Run>,
+    /// Blocks of index nodes, each the first of its cluster.
+    pub(crate) nodes: Vec<u64>,
+    /// Where the attribute block lies.
+    pub(crate) attributes: Option<u64>,
+    /// Where its data begins in the row.
+    pub(crate) data_at: u64,
+    /// Blocks of the row that it takes.
+    pub(crate) len: u64,
+}
+
+/// What is laid out.
+pub(crate) struct Content<'a> {
+    pub(crate) tree: &'a Tree,
+    pub(crate) shape: Shape,
+    /// Blocks of each directory, and whether it is indexed.
+    pub(crate) directories: Cow<'a, [(u64, bool)]>,
+}
+
+impl<'a> Content<'a> {
+    /// Finds the blocks of all directories.
+    pub(crate) fn new(tree: &'a Tree, shape: Shape, threads: usize) -> Result<Self> {
+        let sizes: Vec<AtomicU64> = tree.directories.iter().map(|_| AtomicU64::new(0)).collect();
+        parallel::each(
+            threads,
+            sizes.len().div_ceil(64),
+            || (),
+            |(), part| {
+                let some = tree.directories.iter().zip(&sizes).enumerate().skip(part * 64).take(64);
+                for (number, (directory, size)) in some {
+                    let names = names(directory, number == 0);
+                    let plan = WholeDirectory::plan(&names, shape.directories, shape.indexing);
+                    let Some(plan) = plan else {
+                        let own = directory.own.map(|id| tree.path(id)).unwrap_or_default();
+                        return Err(Error::Refused {
+                            path: tree.host_path(&own),
+                            reason: format!(
+                                "{} names are more than a directory of blocks of {} bytes holds; ask for -O large_dir, or larger blocks",
+                                directory.nodes.len(),
+                                shape.block_size
+                            ),
+                        });
+                    };
+                    // Relaxed: joining the threads orders it.
+                    size.store(plan.blocks() << 1 | u64::from(plan.is_indexed()), Ordering::Relaxed);
+                }
+                Ok(())
+            },
+        )?;
+        let sizes = sizes.into_iter().map(AtomicU64::into_inner);
+        let directories = sizes.map(|size| (size >> 1, size & 1 == 1)).collect();
+        Ok(Self { tree, shape, directories })
+    }
+
+    /// The ranges of a node's own blocks, in blocks of the file: whole clusters.
+    pub(crate) fn logical(&self, id: NodeId) -> Vec<Range<u64>> {
+        let (tree, shape) = (self.tree, &self.shape);
+        let node = tree.node(id);
+        let whole = |len: u64| (len > 0).then_some(0..len).into_iter().collect();
+        match node.kind {
+            FileType::Directory => whole(self.directories[usize_from_u32(node.directory)].0),
+            FileType::Symlink if node.target.len >= FAST_SYMLINK => whole(1),
+            FileType::Regular => match tree.directory(id.directory).data(id.child) {
+                None => whole(shape.blocks(node.size)),
+                Some(ranges) => self.clusters_of(ranges, shape.blocks(node.size)),
+            },
+            _ => Vec::new(),
+        }
+    }
+
+    /// The whole clusters that ranges of bytes touch, up to the end of the file.
+    fn clusters_of(&self, ranges: &[Range<u64>], end: u64) -> Vec<Range<u64>> {
+        let bytes = self.shape.block_size * self.shape.cluster;
+        let mut blocks: Vec<Range<u64>> = Vec::new();
+        for range in ranges {
+            let start = range.start / bytes * self.shape.cluster;
+            let stop = (range.end.div_ceil(bytes) * self.shape.cluster).min(end);
+            match blocks.last_mut() {
+                Some(last) if last.end >= start => last.end = last.end.max(stop),
+                _ => blocks.push(start..stop),
+            }
+        }
+        blocks
+    }
+
+    /// Whether the attributes of an inode need a block.
+    pub(crate) fn needs_attribute_block(&self, id: Option<NodeId>) -> bool {
+        let list = self.tree.attributes(id);
+        list.is_some_and(|list| list.area_len(Home::Inode) > self.shape.attribute_room())
+    }
+
+    /// Lays one inode's blocks out from a place of the row on: its attribute block, the nodes of its index, its data.
+    pub(crate) fn place(&self, space: &Space, id: Option<NodeId>, at: u64) -> Blocks {
+        let cluster = self.shape.cluster;
+        let logical = match id {
+            Some(id) => self.logical(id),
+            None => std::iter::once(0..self.directories[0].0).collect(),
+        };
+        let mut next = at;
+        let mut take = |len: u64| {
+            let taken = next;
+            next += len.next_multiple_of(cluster);
+            taken
+        };
+        let first = |place: u64| space.pieces(place..place + 1).next().map_or(0, |(block, _)| block);
+        let attributes = self.needs_attribute_block(id).then(|| first(take(1)));
+        let data = next;
+        let mut nodes = 0;
+        loop {
+            let from = data + u64_from_usize(nodes) * cluster;
+            let (runs, end) = self.runs(space, &logical, from);
+            let needed = ExtentTree::nodes_for(runs.len(), self.shape.block_size);
+            if needed <= nodes {
+                let nodes = (0..u64_from_usize(nodes)).map(|node| first(data + node * cluster)).collect();
+                return Blocks { runs, nodes, attributes, data_at: from, len: end - at };
+            }
+            nodes = needed;
+        }
+    }
+
+    /// The extents of a file's data from a place of the row on, and where it ends there.
+    fn runs(&self, space: &Space, logical: &[Range<u64>], from: u64) -> (Vec<Run>, u64) {
+        let longest = EXTENT_MAX / self.shape.cluster * self.shape.cluster;
+        let mut runs = Vec::new();
+        let mut at = from;
+        for range in logical {
+            let mut block = range.start;
+            for (mut place, mut len) in space.pieces(at..at + (range.end - range.start)) {
+                while len > 0 {
+                    let part = len.min(longest);
+                    runs.push(Run { logical: block, physical: place, len: part });
+                    (block, place, len) = (block + part, place + part, len - part);
+                }
+            }
+            at += (range.end - range.start).next_multiple_of(self.shape.cluster);
+        }
+        (runs, at)
+    }
+}
+
+/// The names of a directory, as they are entered.
+pub(crate) fn names(directory: &Directory, is_root: bool) -> Vec<Name<'_>> {
+    let name = |node: &Node| (directory.text(node.name), node.inode, node.kind);
+    let own = is_root.then_some((&b"lost+found"[..], 11, FileType::Directory));
+    let all = own.into_iter().chain(directory.nodes.iter().map(name));
+    let mut names: Vec<Name<'_>> =
+        all.map(|(bytes, inode, file_type)| Name { bytes, inode, file_type }).collect();
+    names.sort_unstable_by_key(|name| name.bytes);
+    names
+}
+
+/// Lays all content out and notes where each inode's begins; gives the blocks of the row that it takes.
+pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space) -> (Vec<u64>, u64) {
+    let mut places = vec![0; order.inodes.len() + 1];
+    let mut at = content.place(space, None, 0).len;
+    // Directories first: reading the tree then reads them in a row.
+    for &number in &order.directories[1..] {
+        let Some(id) = content.tree.directory(number).own else { continue };
+        let index = usize_from_u32(content.tree.node(id).inode - order.first) + 1;
+        places[index] = at;
+        at += content.place(space, Some(id), at).len;
+    }
+    for (index, &id) in order.inodes.iter().enumerate() {
+        if content.tree.node(id).kind == FileType::Directory {
+            continue;
+        }
+        places[index + 1] = at;
+        at += quick_len(content, id).unwrap_or_else(|| content.place(space, Some(id), at).len);
+    }
+    (places, at)
+}
+
+/// The blocks of an inode that needs no node for its index whatever its place; `None` when that has to be looked at.
+fn quick_len(content: &Content<'_>, id: NodeId) -> Option<u64> {
+    let node = content.tree.node(id);
+    if content.needs_attribute_block(Some(id))
+        || content.tree.directory(id.directory).data(id.child).is_some()
+    {
+        return None;
+    }
+    let len = match node.kind {
+        FileType::Regular => content.shape.blocks(node.size),
+        FileType::Symlink if node.target.len >= FAST_SYMLINK => 1,
+        _ => 0,
+    };
+    // No more extents than blocks: the inode holds four.
+    (len <= 4).then(|| len.next_multiple_of(content.shape.cluster))
+}

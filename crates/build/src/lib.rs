@@ -1,0 +1,35 @@
+//! Makes ext4 images from trees of files.
+//!
+//! A tree is read first (names, attributes, sizes), then laid out as a whole: the smallest file system that holds it, directories
+//! together, each file in one piece where the fixed metadata lets it, inodes in the order of the tree. Then everything is written
+//! once. The bytes follow from the tree and the options: not from the number of threads, the order in which directories give their
+//! names, or the machine.
+//!
+//! ```no_run
+//! use blockyard_build::{Builder, Tree};
+//! use blockyard_device::FileDevice;
+//! use std::path::Path;
+//!
+//! # fn main() -> Result<(), blockyard_build::Error> {
+//! let tree = Tree::read(Path::new("rootfs"), 2)?;
+//! let plan = Builder::default().plan(tree)?;
+//! let device = FileDevice::create(Path::new("rootfs.img"), plan.bytes())?;
+//! let summary = plan.write(&device)?;
+//! println!("{} files, {} bytes", summary.files, summary.image_bytes);
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod image;
+mod inode;
+mod layout;
+mod numbering;
+mod parallel;
+mod plan;
+mod source;
+mod tree;
+
+pub use error::{Error, Result};
+pub use plan::{Builder, Plan, Room, Size, Summary};
+pub use tree::Tree;

@@ -1,0 +1,364 @@
+//! From a tree to a plan of the image: its size, and where everything lies.
+
+use crate::error::{Error, Result};
+use crate::inode::LINKS_MAX;
+use crate::layout::{self, Content, Shape, Space};
+use crate::numbering::Order;
+use crate::tree::Tree;
+use blockyard_disk::dirblock::DirLayout;
+use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::{u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::whole_directory::Indexing;
+use blockyard_disk::xattr::Home;
+use blockyard_disk::{Compat, Incompat, InodeNr, RoCompat};
+use blockyard_engine::mkfs::{self, Blank, Filled, Options};
+use sha2::{Digest, Sha256};
+
+/// Two GiB: larger files need the feature `large_file`.
+const LARGE_FILE: u64 = 1 << 31;
+
+/// The size that is tried first: a file system with its own files and little more.
+const BLOCKS_FIRST: u64 = 64;
+
+/// Tries to find a size, each a step nearer: far more than any content takes.
+const STEPS_MAX: usize = 200;
+
+/// How large the image is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// As small as the content lets it, with some room.
+    Auto(Room),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+/// Room to be left free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many hundredths of the image.
+    Percent(u8),
+}
+
+/// How an image is made of a tree.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    /// The options of the file system. Size and inodes are those of this builder. `hash_seed` is drawn from the names when it is not
+    /// given, the UUID from all there is when it is [`mkfs::UuidChoice::Random`].
+    pub options: Options,
+    /// The size.
+    pub size: Size,
+    /// Inodes, at least; `None`: as many as the tree needs.
+    pub inodes: Option<u32>,
+    /// Times later than this one, in seconds, become this one; it is the file system's time of creation, too. `None`: the newest time of
+    /// the tree.
+    pub time: Option<i64>,
+    /// Threads that read and write.
+    pub threads: usize,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            options: Options {
+                reserved_percent: Some(0.0),
+                ..Options::ext4().block_size(4096).features("^resize_inode")
+            },
+            size: Size::Auto(Room::Bytes(0)),
+            inodes: None,
+            time: None,
+            threads: 1,
+        }
+    }
+}
+
+/// An image to be written.
+pub struct Plan {
+    pub(crate) tree: Tree,
+    pub(crate) order: Order,
+    pub(crate) shape: Shape,
+    /// Blocks of the directories, and whether they are indexed.
+    pub(crate) directories: Vec<(u64, bool)>,
+    pub(crate) space: Space,
+    /// Where each inode's blocks begin in the row of free blocks; the root's first.
+    pub(crate) places: Vec<u64>,
+    pub(crate) filled: Filled,
+    /// Whether the UUID follows from the content.
+    pub(crate) draws_uuid: bool,
+    pub(crate) threads: usize,
+}
+
+/// What was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Bytes of the image.
+    pub image_bytes: u64,
+    /// Regular files; names of one file count once.
+    pub files: u64,
+    /// Directories, lost+found not counted.
+    pub directories: u64,
+    /// Bytes of the files.
+    pub file_bytes: u64,
+    /// Bytes of blocks with data and directories.
+    pub content_bytes: u64,
+    /// Bytes of blocks that nothing uses.
+    pub free_bytes: u64,
+    /// The file system.
+    pub file_system: mkfs::Summary,
+}
+
+/// A layout that fits.
+struct Found {
+    blank: Blank,
+    order: Order,
+    shape: Shape,
+    directories: Vec<(u64, bool)>,
+    space: Space,
+    places: Vec<u64>,
+    taken: u64,
+}
+
+impl Builder {
+    /// Lays the image out. Nothing is written.
+    ///
+    /// # Errors
+    /// [`Error::Mkfs`] for wrong options; [`Error::TooSmall`]; [`Error::Refused`] for what these options can not hold.
+    pub fn plan(&self, mut tree: Tree) -> Result<Plan> {
+        let newest = tree.clamp_times(self.time.unwrap_or(i64::MAX));
+        let mut options = self.options.clone();
+        // Small inodes hold no later time.
+        options.time = u64::try_from(self.time.unwrap_or(newest.min(i64::from(i32::MAX)))).unwrap_or(0);
+        let draws_uuid = options.uuid == mkfs::UuidChoice::Random;
+        if options.hash_seed.is_none() {
+            options.hash_seed = Some(tree.digest_of_names());
+        }
+        let found = match self.size {
+            Size::Bytes(bytes) => self
+                .find(&mut tree, &options, bytes)?
+                .map_err(|_| self.too_small(&mut tree, &options, bytes))?,
+            Size::Auto(room) => self.smallest(&mut tree, &options, room)?,
+        };
+        let Found { blank, order, shape, directories, space, places, taken } = found;
+        tree.check_links(&order, blank.features().ro_compat.contains(RoCompat::DIR_NLINK))?;
+        tree.check_attributes(&order, shape.block_size)?;
+        let geometry = *blank.geometry();
+        let mut of_groups = vec![0; usize_from_u32(geometry.groups())];
+        let mut has_large_file = false;
+        for &id in &order.inodes {
+            let node = tree.node(id);
+            has_large_file |= node.kind == FileType::Regular && node.size >= LARGE_FILE;
+            if node.kind == FileType::Directory {
+                let (group, _) = geometry.locate_inode(InodeNr::new(node.inode));
+                of_groups[usize_from_u32(group.raw())] += 1;
+            }
+        }
+        let content = mkfs::Content {
+            blocks: space.taken(taken),
+            inodes: u32_from_usize(order.inodes.len()),
+            directories: of_groups,
+            has_large_file,
+        };
+        let filled = blank.fill(content)?;
+        let threads = self.threads.max(1);
+        Ok(Plan { tree, order, shape, directories, space, places, filled, draws_uuid, threads })
+    }
+
+    /// The smallest image for the content: each step adds what the one before lacked.
+    fn smallest(&self, tree: &mut Tree, options: &Options, room: Room) -> Result<Found> {
+        let block = u64::from(options.block_size.unwrap_or(4096));
+        let mut blocks = BLOCKS_FIRST;
+        for _ in 0..STEPS_MAX {
+            let wanted = match room {
+                Room::Bytes(bytes) => bytes.div_ceil(block),
+                Room::Percent(percent) => blocks * u64::from(percent.min(99)) / 100,
+            };
+            match self.find(tree, options, blocks * block) {
+                Ok(Ok(found)) if found.space.len() - found.taken >= wanted => return Ok(found),
+                Ok(Ok(found)) => blocks += wanted - (found.space.len() - found.taken),
+                Ok(Err(lacking)) => blocks += lacking + wanted,
+                // Too small for a file system of these options at all.
+                Err(Error::Mkfs(mkfs::Error::Size(reason))) => {
+                    if blocks >> 48 > 0 {
+                        return Err(Error::Mkfs(mkfs::Error::Size(reason)));
+                    }
+                    blocks += blocks / 4 + 16;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Mkfs(mkfs::Error::Size("no size was found that holds the content".to_owned())))
+    }
+
+    fn too_small(&self, tree: &mut Tree, options: &Options, asked: u64) -> Error {
+        match self.smallest(tree, options, Room::Bytes(0)) {
+            Ok(found) => {
+                let geometry = found.blank.geometry();
+                Error::TooSmall { asked, needed: geometry.blocks_count().raw() << geometry.block_bits() }
+            }
+            Err(error) => error,
+        }
+    }
+
+    /// Lays the content out in an image of so many bytes; else gives the blocks that it lacks.
+    fn find(
+        &self,
+        tree: &mut Tree,
+        options: &Options,
+        bytes: u64,
+    ) -> Result<std::result::Result<Found, u64>> {
+        let mut options = options.clone();
+        options.size = Some(mkfs::Amount::Bytes(bytes));
+        // Aliases need none, so this may be too many until the inodes are numbered.
+        let mut order = Order::number(tree, 12);
+        let needed = u32_from_usize(order.inodes.len());
+        let mut asked = (needed + 12).max(self.inodes.unwrap_or(0));
+        let blank = loop {
+            options.inodes = Some(asked);
+            let blank = Blank::plan(&options, bytes)?;
+            let have = blank.geometry().inodes_count() - (blank.first_inode() - 1);
+            if have >= needed {
+                break blank;
+            }
+            // Groups get a whole number of eights, which may be fewer.
+            asked = asked.saturating_add((needed - have).max(8));
+        };
+        if blank.first_inode() != order.first {
+            order = Order::number(tree, blank.first_inode());
+        }
+        let shape = shape(&blank, &options)?;
+        let content = Content::new(tree, shape, self.threads.max(1))?;
+        let space = Space::new(blank.free());
+        let (places, taken) = layout::place_all(&content, &order, &space);
+        if taken > space.len() {
+            return Ok(Err(taken - space.len()));
+        }
+        let directories = content.directories.into_owned();
+        Ok(Ok(Found { blank, order, shape, directories, space, places, taken }))
+    }
+}
+
+/// How the content is cut in this file system.
+fn shape(blank: &Blank, options: &Options) -> Result<Shape> {
+    let (geometry, features) = (blank.geometry(), blank.features());
+    if !features.incompat.contains(Incompat::EXTENTS) {
+        let reason = "files of an image that is built are mapped by extents".to_owned();
+        return Err(Error::Mkfs(mkfs::Error::Refused { option: "-O ^extents".to_owned(), reason }));
+    }
+    let block_size = 1 << geometry.block_bits();
+    let directories = DirLayout {
+        block_size: usize_from_u32(block_size),
+        tail: features.ro_compat.contains(RoCompat::METADATA_CSUM),
+        file_types: features.incompat.contains(Incompat::FILETYPE),
+        inodes_count: geometry.inodes_count(),
+    };
+    let seed = HashSeed::from_bytes(options.hash_seed.unwrap_or_default());
+    let indexing = features.compat.contains(Compat::DIR_INDEX).then(|| Indexing {
+        hasher: DirHasher::new(HashVersion::HalfMd4, seed),
+        largedir: features.incompat.contains(Incompat::LARGE_DIR),
+    });
+    Ok(Shape {
+        block_size: u64_from_u32(block_size),
+        cluster: u64_from_u32(geometry.cluster_ratio()),
+        inode_size: geometry.inode_size(),
+        directories,
+        indexing,
+    })
+}
+
+impl Tree {
+    /// Makes times that are later than `latest` this one; gives the newest one.
+    fn clamp_times(&mut self, latest: i64) -> i64 {
+        let mut newest = i64::MIN;
+        let nodes = self.directories.iter_mut().flat_map(|directory| &mut directory.nodes);
+        for node in nodes.chain([&mut self.root]) {
+            if node.modified.seconds >= latest {
+                node.modified = blockyard_disk::Timestamp::from_seconds(latest);
+            }
+            newest = newest.max(node.modified.seconds);
+        }
+        newest
+    }
+
+    /// Refuses inodes with more names than can be counted; of directories that may go uncounted.
+    fn check_links(&self, order: &Order, may_not_count: bool) -> Result<()> {
+        for &id in &order.inodes {
+            let node = self.node(id);
+            let is_uncounted = may_not_count && node.kind == FileType::Directory;
+            if node.links > LINKS_MAX && !is_uncounted {
+                let reason = format!("it has {} links and at most {LINKS_MAX} are possible", node.links);
+                return Err(Error::Refused { path: self.host_path_of(id), reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses attributes that no block holds.
+    fn check_attributes(&self, order: &Order, block_size: u64) -> Result<()> {
+        let ids = order.inodes.iter().map(|&id| Some(id)).chain([None]);
+        for id in ids {
+            let list = self.attributes(id);
+            if list.is_some_and(|list| u64_from_usize(list.area_len(Home::Block)) > block_size) {
+                let path = id.map_or_else(|| self.host_path(b""), |id| self.host_path_of(id));
+                let reason = format!("its extended attributes do not fit a block of {block_size} bytes");
+                return Err(Error::Refused { path, reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// A seed that follows from the names.
+    fn digest_of_names(&self) -> [u8; 16] {
+        let mut digest = Sha256::new();
+        for directory in &self.directories {
+            for node in &directory.nodes {
+                digest.update(directory.text(node.name));
+                digest.update([0]);
+            }
+            digest.update([b'/']);
+        }
+        as_uuid(&digest.finalize())
+    }
+}
+
+/// Sixteen bytes of a digest, marked as random (version 4).
+pub(crate) fn as_uuid(digest: &[u8]) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    bytes[6] = bytes[6] & 0x0F | 0x40;
+    bytes[8] = bytes[8] & 0x3F | 0x80;
+    bytes
+}
+
+impl Plan {
+    /// Bytes of the image.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let summary = self.filled.summary();
+        summary.blocks * u64::from(summary.block_size)
+    }
+
+    /// What will be made; the UUID may be another.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let file_system = self.filled.summary();
+        let block = u64::from(file_system.block_size);
+        let nodes = self.order.inodes.iter().map(|&id| self.tree.node(id));
+        let files = nodes.filter(|node| node.kind == FileType::Regular);
+        let (mut count, mut bytes) = (0, 0);
+        for file in files {
+            (count, bytes) = (count + 1, bytes + file.size);
+        }
+        let free_bytes = file_system.free_blocks * block;
+        Summary {
+            image_bytes: self.bytes(),
+            files: count,
+            directories: self.order.directories.len().try_into().unwrap_or(u64::MAX),
+            file_bytes: bytes,
+            content_bytes: self.space.len() * block - free_bytes,
+            free_bytes,
+            file_system,
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Where trees come from.
+
+mod host;

@@ -1,0 +1,315 @@
+//! A directory of the host.
+
+use crate::error::{Error, Result};
+use crate::parallel;
+use crate::tree::{Directory, Node, NodeId, Text, Tree};
+use blockyard_disk::Timestamp;
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::{low16, u32_from_usize, usize_from_u32};
+use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, SeekFrom, Stat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// Paths that are longer are opened in steps (`PATH_MAX` is 4096).
+const PATH_LONGEST: usize = 4000;
+
+/// Longest list of names, and longest value, that Linux gives.
+const XATTR_MAX: usize = 64 << 10;
+
+/// Bytes of a list of names that is read at the first try.
+const NAMES_INLINE: usize = 512;
+
+/// How directories are opened.
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+impl Tree {
+    /// Reads a directory of the host by `threads` threads: names, attributes and sizes, no content. Nothing outside it is followed
+    /// or entered, other file systems mounted in it are.
+    ///
+    /// # Errors
+    /// [`Error::Source`] for what cannot be read; [`Error::Refused`] for what no image holds.
+    pub fn read(top: &Path, threads: usize) -> Result<Self> {
+        let at = |error: Errno| Error::source(top, error);
+        let top_fd = rustix::fs::open(top, DIRECTORY - OFlags::NOFOLLOW, Mode::empty()).map_err(at)?;
+        let stat = rustix::fs::fstat(&top_fd).map_err(at)?;
+        let root = node(&stat, Text::default()).ok_or_else(|| at(Errno::NOTDIR))?;
+        let root_attributes = attributes_of(format!("/proc/self/fd/{}/.", top_fd.as_raw_fd()).as_bytes());
+        let root_attributes = root_attributes.map_err(|error| Error::source(top, error))?;
+        let mut tree = Self {
+            top: top.to_owned(),
+            top_fd,
+            root,
+            root_attributes,
+            directories: vec![Directory::default()],
+        };
+        let mut level = vec![0];
+        while !level.is_empty() {
+            level = tree.read_level(&level, threads)?;
+        }
+        Ok(tree)
+    }
+
+    /// Reads directories whose parents are read; gives the ones in them.
+    fn read_level(&mut self, level: &[u32], threads: usize) -> Result<Vec<u32>> {
+        let read: Vec<Mutex<Directory>> = level.iter().map(|_| Mutex::default()).collect();
+        let tree = &*self;
+        parallel::each(
+            threads,
+            level.len(),
+            || (),
+            |(), part| {
+                let directory = Reader { tree, number: level[part] }.read()?;
+                *read[part].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = directory;
+                Ok(())
+            },
+        )?;
+        let mut below = Vec::new();
+        for (&number, directory) in level.iter().zip(read) {
+            let mut directory = directory.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+            for (child, node) in (0..).zip(&mut directory.nodes) {
+                if node.kind == FileType::Directory {
+                    node.directory = u32_from_usize(self.directories.len());
+                    below.push(node.directory);
+                    let own = Some(NodeId { directory: number, child });
+                    self.directories.push(Directory { own, ..Directory::default() });
+                }
+            }
+            directory.own = self.directory(number).own;
+            self.directories[usize_from_u32(number)] = directory;
+        }
+        Ok(below)
+    }
+
+    /// Opens a directory of the tree.
+    pub(crate) fn open_directory(&self, number: u32) -> Result<OwnedFd> {
+        let path = self.directory_path(number);
+        let failed = |error: Errno| Error::source(&self.host_path(&path), error);
+        if path.len() <= PATH_LONGEST {
+            let path = if path.is_empty() { &b"."[..] } else { &path };
+            return rustix::fs::openat(&self.top_fd, path, DIRECTORY, Mode::empty()).map_err(failed);
+        }
+        let mut at: Option<OwnedFd> = None;
+        for name in path.split(|&byte| byte == b'/') {
+            let from = at.as_ref().map_or(self.top_fd.as_fd(), AsFd::as_fd);
+            at = Some(rustix::fs::openat(from, name, DIRECTORY, Mode::empty()).map_err(failed)?);
+        }
+        at.ok_or_else(|| failed(Errno::NOENT))
+    }
+
+    /// Opens a file of a directory that is open.
+    pub(crate) fn open_file(&self, directory: BorrowedFd<'_>, id: NodeId) -> Result<OwnedFd> {
+        open_to_read(directory, self.name(id)).map_err(|error| Error::source(&self.host_path_of(id), error))
+    }
+
+    /// The path on the host of one below the root.
+    pub(crate) fn host_path(&self, below: &[u8]) -> PathBuf {
+        if below.is_empty() { self.top.clone() } else { self.top.join(OsStr::from_bytes(below)) }
+    }
+
+    /// The path of a name on the host.
+    pub(crate) fn host_path_of(&self, id: NodeId) -> PathBuf {
+        self.host_path(&self.path(id))
+    }
+}
+
+/// Opens without changing the access time where the owner of the file lets us.
+fn open_to_read(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    match rustix::fs::openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => rustix::fs::openat(directory, name, flags, Mode::empty()),
+        other => other,
+    }
+}
+
+/// Reads one directory.
+struct Reader<'a> {
+    tree: &'a Tree,
+    number: u32,
+}
+
+impl Reader<'_> {
+    fn failed(&self, name: &[u8], error: impl Into<io::Error>) -> Error {
+        let mut path = self.tree.directory_path(self.number);
+        if !name.is_empty() {
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name);
+        }
+        Error::source(&self.tree.host_path(&path), error)
+    }
+
+    fn read(&self) -> Result<Directory> {
+        let fd = self.tree.open_directory(self.number)?;
+        let names = names(&fd).map_err(|error| self.failed(b"", error))?;
+        let mut directory = Directory::default();
+        directory.nodes.reserve_exact(names.len());
+        for name in names {
+            // lost+found is made with the file system.
+            let is_own = self.number == 0 && &*name == b"lost+found";
+            if is_own && self.is_empty_directory(&fd, &name)? {
+                continue;
+            }
+            self.add(&mut directory, fd.as_fd(), &name)?;
+        }
+        Ok(directory)
+    }
+
+    fn is_empty_directory(&self, fd: &OwnedFd, name: &[u8]) -> Result<bool> {
+        let opened = rustix::fs::openat(fd, name, DIRECTORY, Mode::empty());
+        let inside = opened.map_err(|error| self.failed(name, error))?;
+        let inside = names(&inside).map_err(|error| self.failed(name, error))?;
+        if inside.is_empty() {
+            return Ok(true);
+        }
+        let path = self.tree.host_path(name);
+        let reason = "the image has a lost+found of its own; move what is in this one".to_owned();
+        Err(Error::Refused { path, reason })
+    }
+
+    fn add(&self, directory: &mut Directory, fd: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+        let failed = |error: Errno| self.failed(name, error);
+        let stat = rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        let text = add_text(&mut directory.text, name);
+        let child = u32_from_usize(directory.nodes.len());
+        let Some(mut node) = node(&stat, text) else {
+            return Err(self.failed(name, io::Error::other("of no type that an image holds")));
+        };
+        if node.kind == FileType::Symlink {
+            let target = rustix::fs::readlinkat(fd, name, Vec::new()).map_err(failed)?;
+            node.size = target.as_bytes().len().try_into().unwrap_or(u64::MAX);
+            node.target = add_text(&mut directory.text, target.as_bytes());
+        }
+        if stat.st_nlink > 1 && node.kind != FileType::Directory {
+            directory.linked.push((child, (stat.st_dev, stat.st_ino)));
+        }
+        if node.kind == FileType::Regular {
+            let held = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+            if held < node.size {
+                let file = open_to_read(fd, name).map_err(failed)?;
+                directory.data.push((child, data_ranges(&file, node.size).map_err(failed)?));
+            }
+        }
+        let attributes = self.attributes(fd, name)?;
+        if !attributes.is_empty() {
+            directory.attributes.push((child, attributes));
+        }
+        directory.nodes.push(node);
+        Ok(())
+    }
+
+    /// Attributes by a path through the directory that is open: any type of file has them, and none need be opened.
+    fn attributes(&self, fd: BorrowedFd<'_>, name: &[u8]) -> Result<AttributeList> {
+        let mut path = format!("/proc/self/fd/{}/", fd.as_raw_fd()).into_bytes();
+        path.extend_from_slice(name);
+        attributes_of(&path).map_err(|error| self.failed(name, error))
+    }
+}
+
+/// The names of a directory, sorted, without `.` and `..`.
+fn names(fd: &OwnedFd) -> io::Result<Vec<Box<[u8]>>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(fd)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(name.into());
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn add_text(text: &mut Vec<u8>, bytes: &[u8]) -> Text {
+    let start = u32_from_usize(text.len());
+    text.extend_from_slice(bytes);
+    Text { start, len: low16(u32_from_usize(bytes.len())) }
+}
+
+/// What `stat` says; `None` for a type that no image holds.
+fn node(stat: &Stat, name: Text) -> Option<Node> {
+    let kind = FileType::from_mode(low16(stat.st_mode))?;
+    let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    let size = match kind {
+        FileType::Regular => u64::try_from(stat.st_size).unwrap_or(0),
+        FileType::CharDevice | FileType::BlockDevice => stat.st_rdev,
+        _ => 0,
+    };
+    Some(Node {
+        name,
+        kind,
+        permissions: low16(stat.st_mode) & 0o7777,
+        links: 0,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        modified: Timestamp { seconds: stat.st_mtime, nanoseconds },
+        size,
+        directory: 0,
+        target: Text::default(),
+        inode: 0,
+        is_alias: false,
+    })
+}
+
+/// What of a file of `size` bytes is no hole.
+fn data_ranges(file: &OwnedFd, size: u64) -> rustix::io::Result<Vec<Range<u64>>> {
+    let mut ranges = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => break,
+            other => other?,
+        };
+        let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(size);
+        if start >= end {
+            break;
+        }
+        ranges.push(start..end);
+        at = end;
+    }
+    Ok(ranges)
+}
+
+/// The attributes of a file that an image can have: those of other file systems mean nothing in it.
+fn attributes_of(path: &[u8]) -> io::Result<AttributeList> {
+    let mut list = AttributeList::default();
+    let mut names = [0; NAMES_INLINE];
+    let names = match rustix::fs::llistxattr(path, &mut names) {
+        Ok(0) | Err(Errno::NOTSUP) => return Ok(list),
+        Ok(len) => names[..len].to_vec(),
+        Err(Errno::RANGE) => {
+            let mut names = vec![0; XATTR_MAX];
+            let len = rustix::fs::llistxattr(path, &mut names)?;
+            names.truncate(len);
+            names
+        }
+        Err(error) => return Err(error.into()),
+    };
+    for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+        let Some((index, rest)) = xattr::split_name(name) else { continue };
+        let mut value = vec![0; XATTR_MAX];
+        match rustix::fs::lgetxattr(path, name, &mut value) {
+            // Gone meanwhile, or listed and not to be had.
+            Err(Errno::NODATA | Errno::NOTSUP) => continue,
+            len => value.truncate(len?),
+        }
+        if name.starts_with(b"system.posix_acl_") {
+            match xattr::acl_from_posix(&value) {
+                Ok(Some(stored)) => value = stored,
+                // A list without entries stands for none.
+                Ok(None) => continue,
+                Err(_) => return Err(io::Error::other("its access control list is malformed")),
+            }
+        }
+        list.set(Attribute { index, name: rest.to_vec(), value: Value::Bytes(value) });
+    }
+    Ok(list)
+}

@@ -1,0 +1,162 @@
+//! A tree of files, without their content.
+//!
+//! One list of directories, each with its names in one piece of memory: a million files take about 80 bytes each.
+
+use blockyard_disk::Timestamp;
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::xattr::AttributeList;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+/// What an image is made of.
+#[derive(Debug)]
+pub struct Tree {
+    /// Where the content is read from.
+    pub(crate) top: PathBuf,
+    pub(crate) top_fd: OwnedFd,
+    /// The root directory itself; its name is empty.
+    pub(crate) root: Node,
+    pub(crate) root_attributes: AttributeList,
+    /// All directories, the root first.
+    pub(crate) directories: Vec<Directory>,
+}
+
+/// A place in a tree: a directory, and which of its names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeId {
+    pub(crate) directory: u32,
+    pub(crate) child: u32,
+}
+
+/// The names of a directory, sorted, and what only some of them have.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    /// The name of this directory; `None` for the root.
+    pub(crate) own: Option<NodeId>,
+    /// Names and targets of symbolic links.
+    pub(crate) text: Vec<u8>,
+    pub(crate) nodes: Vec<Node>,
+    /// By child, ascending.
+    pub(crate) attributes: Vec<(u32, AttributeList)>,
+    /// What of sparse files is no hole, in bytes; by child, ascending.
+    pub(crate) data: Vec<(u32, Vec<Range<u64>>)>,
+    /// Which inode of the source has several names; by child, ascending.
+    pub(crate) linked: Vec<(u32, SourceInode)>,
+}
+
+/// An inode of the source: device and number.
+pub(crate) type SourceInode = (u64, u64);
+
+/// One name and what it names.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    /// The name, in the directory's text.
+    pub(crate) name: Text,
+    pub(crate) kind: FileType,
+    /// The low 12 bits of the mode.
+    pub(crate) permissions: u16,
+    /// Links in the image; of a directory, 2 and its directories.
+    pub(crate) links: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) modified: Timestamp,
+    /// Bytes of a file or of the target of a link; the number of a device as the host has it.
+    pub(crate) size: u64,
+    /// Of a directory, its place in the list.
+    pub(crate) directory: u32,
+    /// Of a symbolic link.
+    pub(crate) target: Text,
+    /// Its inode in the image.
+    pub(crate) inode: u32,
+    /// Another name has the inode's content and attributes.
+    pub(crate) is_alias: bool,
+}
+
+/// A part of a directory's text.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Text {
+    pub(crate) start: u32,
+    pub(crate) len: u16,
+}
+
+impl Directory {
+    /// A name or a target.
+    pub(crate) fn text(&self, text: Text) -> &[u8] {
+        let start = usize_from_u32(text.start);
+        &self.text[start..start + usize::from(text.len)]
+    }
+
+    /// The attributes of a child.
+    pub(crate) fn attributes(&self, child: u32) -> Option<&AttributeList> {
+        let at = self.attributes.binary_search_by_key(&child, |(child, _)| *child).ok()?;
+        Some(&self.attributes[at].1)
+    }
+
+    /// What of a sparse file is no hole, in bytes; `None` for one without holes.
+    pub(crate) fn data(&self, child: u32) -> Option<&[Range<u64>]> {
+        let at = self.data.binary_search_by_key(&child, |(child, _)| *child).ok()?;
+        Some(&self.data[at].1)
+    }
+
+    /// Which inode of the source a child shares with other names.
+    pub(crate) fn linked(&self, child: u32) -> Option<SourceInode> {
+        let at = self.linked.binary_search_by_key(&child, |(child, _)| *child).ok()?;
+        Some(self.linked[at].1)
+    }
+}
+
+impl Tree {
+    pub(crate) fn directory(&self, number: u32) -> &Directory {
+        &self.directories[usize_from_u32(number)]
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> &Node {
+        &self.directory(id.directory).nodes[usize_from_u32(id.child)]
+    }
+
+    pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.directories[usize_from_u32(id.directory)].nodes[usize_from_u32(id.child)]
+    }
+
+    pub(crate) fn name(&self, id: NodeId) -> &[u8] {
+        self.directory(id.directory).text(self.node(id).name)
+    }
+
+    /// The attributes of an inode; `None` for the root.
+    pub(crate) fn attributes(&self, id: Option<NodeId>) -> Option<&AttributeList> {
+        match id {
+            Some(id) => self.directory(id.directory).attributes(id.child),
+            None => (!self.root_attributes.is_empty()).then_some(&self.root_attributes),
+        }
+    }
+
+    /// The path of a directory below the root, without a slash at its begin.
+    pub(crate) fn directory_path(&self, number: u32) -> Vec<u8> {
+        let mut names = Vec::new();
+        let mut at = self.directory(number).own;
+        while let Some(id) = at {
+            names.push(self.name(id));
+            at = self.directory(id.directory).own;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    /// The path of a name below the root.
+    pub(crate) fn path(&self, id: NodeId) -> Vec<u8> {
+        let mut path = self.directory_path(id.directory);
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(self.name(id));
+        path
+    }
+
+    /// Names in the tree, the root not counted.
+    #[must_use]
+    pub fn names(&self) -> usize {
+        self.directories.iter().map(|directory| directory.nodes.len()).sum()
+    }
+}

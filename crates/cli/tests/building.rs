@@ -1,0 +1,93 @@
+//! `blockyard build` from the command line: what it prints, what it refuses, and that no half-made image is left.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn build(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+    command.arg("build").args(arguments).current_dir(folder).env_remove("SOURCE_DATE_EPOCH");
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn tree() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let top = folder.path().join("tree");
+    fs::create_dir_all(top.join("below")).unwrap();
+    fs::write(top.join("below/file"), vec![7; 400_000]).unwrap();
+    fs::write(top.join("small"), "content\n").unwrap();
+    folder
+}
+
+#[test]
+fn an_image_is_told_and_read_back() {
+    let folder = tree();
+    let made = build(folder.path(), &["tree", "tree.img", "-L", "mine", "--json"]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
+    let image = folder.path().join("tree.img");
+    assert_eq!(told["image_bytes"], fs::metadata(&image).unwrap().len());
+    assert_eq!(
+        (&told["files"], &told["directories"], &told["file_bytes"]),
+        (&2.into(), &2.into(), &400_008.into())
+    );
+    let read =
+        Command::new(env!("CARGO_BIN_EXE_blockyard")).arg("cat").arg(&image).arg("/small").output().unwrap();
+    assert_eq!(text(&read.stdout), "content\n");
+    let mode = fs::metadata(&image).unwrap().permissions().mode();
+    assert_eq!(mode & 0o600, 0o600, "{mode:o}");
+    assert_ne!(mode & 0o777, 0o600, "a new file, not a private one: {mode:o}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+}
+
+#[test]
+fn a_dry_run_and_a_refusal_write_nothing() {
+    let folder = tree();
+    let dry = build(folder.path(), &["-n", "tree", "tree.img"]);
+    assert!(dry.status.success() && text(&dry.stdout).contains("would make"), "{}", text(&dry.stdout));
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&["absent", "x.img"], 8, "absent"),
+        (&["tree/small", "x.img"], 8, "tree/small"),
+        (&["tree", "x.img", "--size", "64k"], 8, "ask for more"),
+        (&["tree", "x.img", "--size", "300k"], 8, "the content needs an image of"),
+        (&["tree", "x.img", "--size", "nonsense"], 2, "--size nonsense"),
+        (&["tree", "x.img", "--free", "100%"], 2, "--free 100%"),
+        (&["tree", "x.img", "--size", "9m", "--free", "1m"], 2, "--size auto only"),
+        (&["tree", "x.img", "-O", "^extents"], 2, "extent"),
+    ];
+    for (arguments, code, part) in cases {
+        let refused = build(folder.path(), arguments);
+        let told = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(code), "{arguments:?}: {told}");
+        assert!(told.contains(part) && told.lines().count() == 1, "{arguments:?}: {told}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left");
+}
+
+#[test]
+fn what_the_target_holds_stays_until_the_image_is_complete() {
+    let folder = tree();
+    let image = folder.path().join("tree.img");
+    assert!(build(folder.path(), &["tree", "tree.img"]).status.success());
+    let before = fs::read(&image).unwrap();
+    let refused = build(folder.path(), &["tree", "tree.img"]);
+    assert_eq!(refused.status.code(), Some(8));
+    assert!(text(&refused.stderr).contains("--force"), "{}", text(&refused.stderr));
+    fs::write(folder.path().join("tree/small"), "others!\n").unwrap();
+    fs::set_permissions(folder.path().join("tree/below/file"), fs::Permissions::from_mode(0o0)).unwrap();
+    let forced = build(folder.path(), &["-F", "tree", "tree.img"]);
+    if forced.status.success() {
+        // Who may read everything.
+        assert!(fs::read(&image).unwrap() != before);
+    } else {
+        assert!(fs::read(&image).unwrap() == before, "a failure leaves what was there");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+}

@@ -1,0 +1,176 @@
+//! A file system that gets its content before it is written: planned, then filled by who has the content, then written around it.
+//!
+//! Who fills it takes blocks from [`Blank::free`] and inodes from [`Blank::first_inode`] on, writes data, directories and inode
+//! tables itself, and then has everything else written by [`Filled::finish`], the superblock last.
+
+use std::ops::Range;
+
+use blockyard_device::BlockDevice;
+use blockyard_disk::checksum::Checksums;
+use blockyard_disk::superblock::RawSuperblock;
+use blockyard_disk::{BlockNr, FeatureSet, Geometry, GroupNr};
+
+use super::content::Content;
+use super::error::{Error, Result};
+use super::feature::LARGE_FILE;
+use super::identity::Identity;
+use super::image;
+use super::layout::Layout;
+use super::options::{Options, UuidChoice};
+use super::{Summary, inodes, summary, superblock};
+
+/// A planned file system of which nothing is written.
+#[derive(Debug)]
+pub struct Blank {
+    layout: Layout,
+    options: Options,
+}
+
+/// A planned file system with its content's place, ready to be written.
+#[derive(Debug)]
+pub struct Filled {
+    layout: Layout,
+    options: Options,
+    sb: RawSuperblock,
+    checksums: Checksums,
+}
+
+impl Blank {
+    /// Plans a file system for a device of `device_bytes` bytes. The root directory has no place yet.
+    ///
+    /// # Errors
+    /// As [`super::plan`].
+    pub fn plan(options: &Options, device_bytes: u64) -> Result<Self> {
+        let mut layout = Layout::plan(options, device_bytes)?;
+        let ratio = layout.params.cluster_ratio();
+        for run in &layout.files.root.runs {
+            layout.space.release(run.physical..run.physical + run.len.next_multiple_of(ratio));
+        }
+        Ok(Self { layout, options: options.clone() })
+    }
+
+    /// What would be made, without content.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        summary(&self.layout, &self.options)
+    }
+
+    /// Sizes of blocks, clusters, groups and tables.
+    #[must_use]
+    pub const fn geometry(&self) -> &Geometry {
+        &self.layout.geometry
+    }
+
+    /// Its features.
+    #[must_use]
+    pub const fn features(&self) -> FeatureSet {
+        self.layout.params.features
+    }
+
+    /// The free blocks, whole clusters, in ascending order.
+    #[must_use]
+    pub fn free(&self) -> Vec<Range<u64>> {
+        let end = self.layout.geometry.blocks_count().raw();
+        let mut free = Vec::new();
+        let mut at = self.layout.params.first_block.next_multiple_of(self.layout.params.cluster_ratio());
+        for used in self.layout.space.ranges_in(at..end) {
+            free.push(at..used.start);
+            at = used.end;
+        }
+        free.push(at..end);
+        free.retain(|range| !range.is_empty());
+        free
+    }
+
+    /// The first inode that content may take.
+    #[must_use]
+    pub fn first_inode(&self) -> u32 {
+        self.layout.own_inodes() + 1
+    }
+
+    /// Takes what the content needs.
+    ///
+    /// # Errors
+    /// [`Error::Size`] when there are fewer inodes.
+    ///
+    /// # Panics
+    /// When a block of the content was not free.
+    pub fn fill(mut self, content: Content) -> Result<Filled> {
+        for range in &content.blocks {
+            assert_eq!(self.layout.space.used_in(range.clone()), 0, "{range:?} is taken");
+            self.layout.space.mark(range.clone());
+        }
+        let have = self.layout.geometry.inodes_count() - self.layout.own_inodes();
+        if content.inodes > have {
+            let needed = content.inodes;
+            return Err(Error::Size(format!(
+                "there are inodes for {have} files and {needed} are needed; raise -N"
+            )));
+        }
+        if content.has_large_file {
+            self.layout.params.features.set(LARGE_FILE, true);
+        }
+        self.layout.content = content;
+        let (layout, options) = (self.layout, self.options);
+        let sb = superblock::build(&layout, &options, &Identity::of(&options));
+        Ok(Filled { checksums: Checksums::of(&sb), layout, options, sb })
+    }
+}
+
+impl Filled {
+    /// Gives it an UUID: before anything is asked of it that has a checksum.
+    #[must_use]
+    pub fn with_uuid(mut self, uuid: [u8; 16]) -> Self {
+        self.options.uuid = UuidChoice::Given(uuid);
+        self.sb = superblock::build(&self.layout, &self.options, &Identity::of(&self.options));
+        self.checksums = Checksums::of(&self.sb);
+        self
+    }
+
+    /// What will be made.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        summary(&self.layout, &self.options)
+    }
+
+    /// Its superblock, without the checksum.
+    #[must_use]
+    pub const fn superblock(&self) -> &RawSuperblock {
+        &self.sb
+    }
+
+    /// The checksums of its metadata.
+    #[must_use]
+    pub const fn checksums(&self) -> &Checksums {
+        &self.checksums
+    }
+
+    /// Where a group's inode table begins.
+    #[must_use]
+    pub fn inode_table(&self, group: GroupNr) -> BlockNr {
+        self.layout.inode_table(group)
+    }
+
+    /// The inodes before the content's, as a new file system has them.
+    #[must_use]
+    pub fn own_inodes(&self) -> Vec<u8> {
+        inodes::table(&self.layout, &self.options, &self.checksums)
+    }
+
+    /// Clears the device: what is not written afterwards is a hole. Before anything else is written.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn clear(&self, device: &dyn BlockDevice) -> Result<()> {
+        image::clear(device, &self.layout, &self.options)
+    }
+
+    /// Writes everything but the content, its directories and the inode tables, the superblock last, and flushes.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn finish(&self, device: &dyn BlockDevice) -> Result<Summary> {
+        image::write_around(device, &self.layout, &self.options)?;
+        Ok(self.summary())
+    }
+}

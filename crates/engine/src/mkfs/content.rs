@@ -1,0 +1,16 @@
+//! What a new file system holds beside its own files, as far as its groups must know.
+
+use std::ops::Range;
+
+/// What a new file system is filled with, beside what each has.
+#[derive(Clone, Debug, Default)]
+pub struct Content {
+    /// Blocks taken, whole clusters, of those that were free.
+    pub blocks: Vec<Range<u64>>,
+    /// Inodes taken, from the first one on.
+    pub inodes: u32,
+    /// Directories among them, by group; the root directory and lost+found are counted already.
+    pub directories: Vec<u32>,
+    /// Whether a file has 2 GiB or more.
+    pub has_large_file: bool,
+}
