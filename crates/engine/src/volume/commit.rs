@@ -278,6 +278,41 @@ mod tests {
         fs.close(&ctx).unwrap();
     }
 
+    /// Whether a commit waits for the operation that panics or comes after it: it writes nothing of that.
+    #[test]
+    fn a_commit_writes_nothing_that_a_panic_left() {
+        let ctx = OpContext::system();
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        mkfs::format(&*device, &mkfs::Options::ext4().block_size(1024).identity(1, 1)).unwrap();
+        let fs = FileSystem::open(Arc::<MemoryDevice>::clone(&device), OpenOptions::default(), &ctx).unwrap();
+        let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+        fs.create(&ctx, InodeNr::ROOT, b"kept", &new).unwrap();
+        fs.sync(&ctx).unwrap();
+        fs.create(&ctx, InodeNr::ROOT, b"lost", &new).unwrap();
+        let (entered, begun) = std::sync::mpsc::channel();
+        let committed = std::thread::scope(|scope| {
+            let fs = &fs;
+            let operation = scope.spawn(move || {
+                let _handle = fs.volume.begin(&ctx, 8).unwrap();
+                entered.send(()).unwrap();
+                // Long enough for most commits to come before it; either way is right.
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                panic!("in the middle of an operation");
+            });
+            begun.recv().unwrap();
+            let commit = scope.spawn(move || fs.volume.commit_now(&ctx));
+            assert!(operation.join().is_err());
+            commit.join().unwrap()
+        });
+        assert!(matches!(committed, Err(Error::ReadOnly)), "{committed:?}");
+        assert!(fs.has_failed() && fs.sync(&ctx).is_err());
+        drop(fs);
+        let open = OpenOptions { read_only: true, ..OpenOptions::default() };
+        let fs = FileSystem::open(device, open, &ctx).unwrap();
+        assert!(fs.lookup(InodeNr::ROOT, b"kept").is_ok());
+        assert!(matches!(fs.lookup(InodeNr::ROOT, b"lost"), Err(Error::NotFound)));
+    }
+
     /// `/proc/fs/jbd2/*/info` of Linux 6.18 says the same of these logs ("each up to N blocks").
     #[test]
     fn a_transaction_may_change_a_third_of_the_log() {
