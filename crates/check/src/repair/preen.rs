@@ -120,7 +120,8 @@ impl Plan<'_> {
         let is_minor = |code| match code {
             Code::LEAF_CHECKSUM => !filled.is_empty(),
             Code::INODE_UNINIT_USED => !opened.is_empty(),
-            _ => false,
+            // It does not look at these.
+            code => !code.is_e2fsck(),
         };
         self.is_complete() && minor && late.all(is_minor)
     }
