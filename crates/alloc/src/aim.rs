@@ -9,7 +9,7 @@ use crate::extent::Extent;
 use crate::goals::lanes::lane;
 use crate::normalize;
 use crate::policy::Policy;
-use crate::policy::slots::{Lanes, Neighbour, Normalise};
+use crate::policy::slots::{Lanes, MergeGoal, Neighbour, Normalise};
 use crate::prealloc::inode::OwnBorders;
 use crate::request::RequestFlags;
 
@@ -58,8 +58,10 @@ impl<P: FnOnce() -> u32, O: FnOnce() -> OwnBorders> View<'_, P, O> {
         aim.goal.logical = window.logical;
         aim.goal.len = window.len;
         aim.want = window.len;
-        if let Some(goal) = window.goal {
-            aim.point_at(self.geometry, goal);
+        match (window.goal, self.policy.merge_goal) {
+            (Some(goal), MergeGoal::Neighbour) => aim.point_at(self.geometry, goal),
+            (Some(_), MergeGoal::Request) => aim.try_goal = true,
+            (None, _) => {}
         }
         aim
     }
@@ -148,6 +150,16 @@ mod tests {
         );
         let (group, start, .., try_goal) = aim("linux-6.18", &after, RequestFlags::STREAM);
         assert_eq!((group, start, try_goal), (2, next, true), "the window touches it");
+    }
+
+    /// The first ext4 tried the goal of the request, with the length of the window.
+    #[test]
+    fn a_merge_is_tried_at_the_goal_of_the_request_in_2008() {
+        let left = Left { logical: LogicalBlock::new(63), physical: BlockNr::new(70_000) };
+        let after = BlockRequest { left: Some(left), ..request(64) };
+        let (group, start, len, _, try_goal) = aim("ext4-2008", &after, RequestFlags::STREAM);
+        assert_eq!((group, start, try_goal), (1, 0, true));
+        assert_eq!(len, aim("linux-6.18", &after, RequestFlags::STREAM).2);
     }
 
     #[test]

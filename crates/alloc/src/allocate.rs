@@ -9,13 +9,13 @@ use blockyard_sync::{Backend, CpuSlot, MutexGuard};
 
 use crate::aim::{self, Aim};
 use crate::allocator::Allocator;
-use crate::asked::Asked;
+use crate::asked::{Asked, Rules};
 use crate::claim::Claim;
 use crate::error::{AllocError, NoSpace, Result};
 use crate::events::{AllocEvent, EventKind};
 use crate::extent::Extent;
 use crate::group::Group;
-use crate::policy::slots::Search;
+use crate::policy::slots::{Search, StripeRule};
 use crate::prealloc::Prealloc;
 use crate::prealloc::inode::InodeAlloc;
 use crate::prealloc::locality::LocalityGroup;
@@ -65,7 +65,8 @@ impl<B: Backend> Allocator<B> {
         inode: &InodeAlloc<B>,
         clusters: u32,
     ) -> Result<Option<Claim<'_, B>>> {
-        let asked = Asked::new(&self.table, &self.tunables, request, inode, clusters);
+        let rules = Rules { table: &self.table, tunables: &self.tunables, policy: &self.policy };
+        let asked = Asked::new(rules, request, inode, clusters);
         let max_to_scan = self.tunables.value(Tunable::MaxToScan);
         let context = &mut Context::new(&asked, max_to_scan, self.tunables.value(Tunable::MinToScan));
         let (locality, served) = self.serve(context)?;
@@ -142,7 +143,8 @@ impl<B: Backend> Allocator<B> {
         } else {
             geometry.first_data_block()
         };
-        while let Some(prealloc) = locality.take_nearest(geometry, goal.raw(), wanted.len) {
+        let ties = self.policy.locality_ties;
+        while let Some(prealloc) = locality.take_nearest(geometry, goal.raw(), wanted.len, ties) {
             let group = self.pin(prealloc.group, asked.cpu())?;
             let Some(start) = prealloc.take_front(wanted.len) else {
                 // Deleted by somebody who ran out of space.
@@ -175,7 +177,10 @@ impl<B: Backend> Allocator<B> {
         let view = aim::View {
             policy: &self.policy,
             geometry: &self.table.geometry,
-            locality_len: || self.tunables.value(Tunable::GroupPrealloc),
+            locality_len: || match self.policy.stripe_rule {
+                StripeRule::Exact if self.stripe > 1 => self.stripe,
+                _ => self.tunables.value(Tunable::GroupPrealloc),
+            },
             own: || asked.inode.borders(asked.extent.logical, ratio_bits),
         };
         view.aim(asked)
@@ -189,6 +194,7 @@ impl<B: Backend> Allocator<B> {
             match self.policy.search {
                 Search::Ladder => self.search(context)?,
                 Search::Cursor => self.search_cursor(context)?,
+                Search::Windows => self.search_windows(context)?,
             }
             if context.outcome.find.is_some()
                 || retry == RETRIES
@@ -290,9 +296,10 @@ impl<B: Backend> Allocator<B> {
         }
     }
 
-    /// Drops all preallocations of an inode: at its last close, before truncating or punching it, at its eviction.
+    /// Drops all preallocations of an inode, and its window: at its last close, before truncating or punching it, at its eviction.
     /// The caller keeps others from allocating for this inode meanwhile.
     pub fn discard_inode_preallocations(&self, inode: &InodeAlloc<B>, cpu: CpuSlot) {
+        self.drop_window(inode);
         for prealloc in inode.take_all() {
             if prealloc.try_delete() {
                 self.return_prealloc(&prealloc, cpu);

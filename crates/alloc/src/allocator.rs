@@ -24,6 +24,7 @@ use crate::md::Md;
 use crate::policy::Policy;
 use crate::policy::slots::{Init, Scan, StreamGoal, Visit};
 use crate::prealloc::locality::LocalityGroup;
+use crate::prealloc::windows::Windows;
 use crate::request::RequestFlags;
 use crate::stats::{GroupLine, LockCensus, MbStats, Stats, StructsSummary, format};
 use crate::tunables::{Tunable, Tunables};
@@ -43,6 +44,7 @@ pub struct Allocator<B: Backend = Native> {
     pub(crate) locality: Box<[LocalitySlot<B>]>,
     pub(crate) streams: StreamGoals<B>,
     pub(crate) cursors: Cursors<B>,
+    pub(crate) windows: Windows<B>,
     /// The lock that frees and stream goals share under policies that want it.
     pub(crate) md: Arc<Md<B>>,
     pub(crate) frees: Frees<B>,
@@ -93,6 +95,7 @@ impl<B: Backend> Allocator<B> {
             locality: (0..config.cpus).map(|_| locality()).collect(),
             streams: StreamGoals::new(&policy, config.cpus, &config.geometry, Arc::clone(&md)),
             cursors: Cursors::new(config),
+            windows: Windows::new(),
             frees: Frees::new(&policy, groups, config.cpus, Arc::clone(&md)),
             md,
             admission: Admission::new(config, free),

@@ -7,6 +7,8 @@ use blockyard_sync::{Backend, CpuSlot};
 
 use crate::extent::Extent;
 use crate::group::table::GroupTable;
+use crate::policy::Policy;
+use crate::policy::slots::{ClosedFiles, Longest, Search, SmallFiles};
 use crate::prealloc::inode::InodeAlloc;
 use crate::request::{BlockRequest, Mapping, RequestFlags};
 use crate::tunables::{Tunable, Tunables};
@@ -14,6 +16,13 @@ use crate::tunables::{Tunable, Tunables};
 /// Flags that say how a search goes on, and change with it; all others say what kind of request it is.
 pub(crate) const SEARCH_FLAGS: RequestFlags =
     RequestFlags::TRY_GOAL.union(RequestFlags::FIRST).union(RequestFlags::STRICT_CHECK);
+
+/// What a request is made of besides its words.
+pub(crate) struct Rules<'a, B: Backend> {
+    pub(crate) table: &'a GroupTable<B>,
+    pub(crate) tunables: &'a Tunables<B>,
+    pub(crate) policy: &'a Policy,
+}
 
 /// One request being served.
 pub(crate) struct Asked<'a, B: Backend> {
@@ -30,12 +39,12 @@ pub(crate) struct Asked<'a, B: Backend> {
 impl<'a, B: Backend> Asked<'a, B> {
     /// Clamps the request, makes the goal valid, and decides the policy: small file, stream, or exact.
     pub(crate) fn new(
-        table: &GroupTable<B>,
-        tunables: &Tunables<B>,
+        rules: Rules<'_, B>,
         request: &'a BlockRequest,
         inode: &'a InodeAlloc<B>,
         clusters: u32,
     ) -> Self {
+        let Rules { table, tunables, policy } = rules;
         let geometry = &table.geometry;
         let goal = if geometry.contains(request.goal) { request.goal } else { geometry.first_data_block() };
         let (group, start) = geometry.locate(goal);
@@ -43,7 +52,7 @@ impl<'a, B: Backend> Asked<'a, B> {
         let extent = Extent {
             group,
             start: start.raw(),
-            len: clusters.min(geometry.clusters_per_group()),
+            len: most(policy, geometry).min(clusters),
             logical: request.logical.raw() / ratio * ratio,
         };
         assert!(extent.len > 0, "a request for nothing was admitted");
@@ -51,9 +60,12 @@ impl<'a, B: Backend> Asked<'a, B> {
         if kind.contains(RequestFlags::DATA) && !kind.contains(RequestFlags::GOAL_ONLY) {
             let small_max = || match tunables.value(Tunable::GroupPrealloc) {
                 0 => None,
+                // Windows are of files: nothing is shared.
+                _ if policy.search == Search::Windows => None,
                 _ => Some(tunables.value(Tunable::StreamReq)),
             };
-            kind |= data_kind(geometry, request, extent, small_max(), || table.contended());
+            let rules = SizeRules { small_max: small_max(), policy };
+            kind |= data_kind(geometry, request, extent, rules, || table.contended());
         }
         Self { request, inode, kind, extent, groups: usable_groups(geometry, request.mapping) }
     }
@@ -79,20 +91,40 @@ impl<'a, B: Backend> Asked<'a, B> {
     }
 }
 
-/// What kind of request for data it is: of a small file (up to `small_max` blocks), for the last block of a file that is
-/// closed, or of a stream.
+/// The most clusters that a request may ask for.
+fn most(policy: &Policy, geometry: &Geometry) -> u32 {
+    match policy.longest {
+        Longest::Group => geometry.clusters_per_group(),
+        Longest::GroupLess10 => geometry.clusters_per_group().saturating_sub(10).max(1),
+    }
+}
+
+/// What decides by size.
+struct SizeRules<'a> {
+    /// Blocks of the largest small file; `None` where no file is small.
+    small_max: Option<u32>,
+    policy: &'a Policy,
+}
+
+/// What kind of request for data it is: of a small file, for the last block of a file that is closed, or of a stream.
 fn data_kind(
     geometry: &Geometry,
     request: &BlockRequest,
     asked: Extent,
-    small_max: Option<u32>,
+    rules: SizeRules<'_>,
     contended: impl FnOnce() -> bool,
 ) -> RequestFlags {
     let end = u64_from_u32(asked.logical) + (u64_from_u32(asked.len) << geometry.cluster_ratio_bits());
-    let size = request.file_size.div_ceil(u64_from_usize(geometry.block_size()));
-    if small_max.is_some_and(|most| end.max(size) <= u64_from_u32(most)) {
+    let block = u64_from_usize(geometry.block_size());
+    let size = request.file_size.div_ceil(block);
+    let is_small = rules.small_max.is_some_and(|most| match rules.policy.small_files {
+        SmallFiles::UpTo => end.max(size) <= u64_from_u32(most),
+        SmallFiles::Below => end.max(request.file_size / block) < u64_from_u32(most),
+    });
+    let is_exact = rules.policy.closed_files == ClosedFiles::Exact && end == size;
+    if is_small {
         RequestFlags::GROUP_ALLOC
-    } else if end == size && !request.writer_open && !contended() {
+    } else if is_exact && !request.writer_open && !contended() {
         RequestFlags::NO_NORMALIZE
     } else {
         RequestFlags::STREAM
@@ -116,16 +148,29 @@ mod tests {
     use crate::memory::MemoryBitmaps;
     use blockyard_disk::{GroupNr, InodeNr, LogicalBlock};
 
-    /// 20 blocks of a file of `size` blocks, small up to 16 blocks.
+    /// The kind under today's rules.
     fn kind(len: u32, size: u64, writer_open: bool, contended: bool) -> RequestFlags {
+        kind_under("linux-6.18", len, size * 4096, writer_open, contended)
+    }
+
+    /// Blocks of a file of `size` blocks, small up to 16 blocks.
+    fn kind_under(
+        policy: &str,
+        len: u32,
+        file_size: u64,
+        writer_open: bool,
+        contended: bool,
+    ) -> RequestFlags {
+        let policy = Policy::parse(policy).unwrap();
         let geometry = MemoryBitmaps::plain_geometry(2, 0);
         let request = BlockRequest {
-            file_size: size * 4096,
+            file_size,
             writer_open,
             ..BlockRequest::data(InodeNr::new(12), GroupNr::ZERO, LogicalBlock::ZERO, len)
         };
         let asked = Extent { len, ..Extent::default() };
-        data_kind(&geometry, &request, asked, Some(16), || contended)
+        let rules = SizeRules { small_max: Some(16), policy: &policy };
+        data_kind(&geometry, &request, asked, rules, || contended)
     }
 
     #[test]
@@ -136,5 +181,21 @@ mod tests {
         assert_eq!(kind(20, 20, false, false), RequestFlags::NO_NORMALIZE, "the tail of a closed file");
         assert_eq!(kind(20, 20, false, true), RequestFlags::STREAM, "on a busy file system");
         assert_eq!(kind(20, 30, false, false), RequestFlags::STREAM, "not the tail");
+    }
+
+    #[test]
+    fn in_2008_fewer_files_were_small_and_the_tail_was_like_the_rest() {
+        let old = |len, bytes| kind_under("ext4-2008", len, bytes, false, false);
+        assert_eq!(old(15, 15 * 4096 + 1), RequestFlags::GROUP_ALLOC, "a started block does not count");
+        assert_eq!(old(16, 16 * 4096), RequestFlags::STREAM);
+        assert_eq!(old(20, 20 * 4096), RequestFlags::STREAM, "the tail of a closed file");
+        assert_eq!(kind_under("linux-6.18", 15, 16 * 4096 + 1, true, false), RequestFlags::STREAM);
+    }
+
+    #[test]
+    fn a_request_may_be_cut_to_less_than_a_group() {
+        let geometry = MemoryBitmaps::plain_geometry(2, 0);
+        let most = |policy: &str| most(&Policy::parse(policy).unwrap(), &geometry);
+        assert_eq!((most("linux-6.18"), most("ext4-2008")), (32_768, 32_758));
     }
 }

@@ -5,4 +5,4 @@ pub(crate) mod inode;
 pub(crate) mod lanes;
 pub(crate) mod stream;
 
-pub use inode::{inode_goal, neighbour_goal};
+pub use inode::{FirstBlock, first_goal, inode_goal, neighbour_goal};

@@ -27,14 +27,13 @@ use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
 pub use allocate::InodeDirAlloc;
 pub use allocator::InodeAllocator;
 pub use claim::InodeClaim;
-pub use config::{
-    BitmapLoad, InodeConfig, InodeGroupFacts, InodeRequest, InodeSource, RecentDeletion, Switches,
-};
+pub use config::{BitmapLoad, InodeConfig, InodeGroupFacts, InodeRequest, InodeSource, RecentDeletion};
 pub use counts::{ClusterCounts, FreeClusters};
 pub use error::InodeError;
 pub use goal::goal_for_inode;
 pub use update::InodeUpdate;
 
+pub use crate::policy::Switches;
 pub use crate::policy::slots::{DirBlocks, InodeGroup};
 
 /// Where the name hash starts the search for a directory under a top: half-MD4 over signed characters, whatever the

@@ -41,6 +41,7 @@ mod search;
 mod shuttle_tests;
 mod stats;
 mod tunables;
+mod windows;
 
 pub use admission::{FreeClusters, Room};
 pub use allocator::Allocator;

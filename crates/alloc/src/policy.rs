@@ -6,6 +6,10 @@
 
 mod best_fit;
 mod composition;
+mod era;
+mod ext3;
+mod ext4_2008;
+mod ext4_2009;
 mod first_fit;
 mod inode_cursor;
 mod linux_6_16;
@@ -19,6 +23,7 @@ mod rralloc_v3_regular;
 pub mod slots;
 mod yard;
 
-pub use composition::{Cursor, Policy};
+pub use composition::{Cursor, Policy, Switches};
+pub use era::NotServed;
 pub use parse::{PolicyError, SlotHelp};
 pub use presets::{PRESETS, Preset};

@@ -11,6 +11,8 @@
 
 pub(crate) mod inode;
 pub(crate) mod locality;
+pub(crate) mod reservation;
+pub(crate) mod windows;
 
 use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_u32, usize_from_u32};

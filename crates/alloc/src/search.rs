@@ -25,7 +25,7 @@ use blockyard_sync::Backend;
 use crate::allocator::Allocator;
 use crate::error::Result;
 use crate::extent::{Extent, NO_OFFSET};
-use crate::policy::slots::{StreamGoal, Visit};
+use crate::policy::slots::{StreamFiles, StreamGoal, Visit};
 use crate::request::RequestFlags;
 use crate::tunables::Tunable;
 use candidates::Status;
@@ -92,7 +92,11 @@ impl<B: Backend> Allocator<B> {
         let orders = self.table.indexes.orders();
         let plan = ladder::plan(self.policy.ladder, context.search.goal.len, order2_req, orders);
         context.search.order2 = plan.order2;
-        if context.asked.kind.contains(RequestFlags::STREAM) {
+        let begins_at_stream_goal = match self.policy.stream_files {
+            StreamFiles::Large => RequestFlags::STREAM,
+            StreamFiles::Small => RequestFlags::DATA.union(RequestFlags::GROUP_ALLOC),
+        };
+        if context.asked.kind.contains(begins_at_stream_goal) {
             let asked = context.asked;
             if let Some(place) = self.streams.read(asked.request.inode, asked.inode, asked.cpu()) {
                 context.search.goal.group = place.group;
@@ -166,7 +170,7 @@ impl<B: Backend> Allocator<B> {
             if !context.search.is_over() {
                 context.outcome.stats.useless_loops[criterion.index()] += 1;
             }
-            return Ok(criterion.next());
+            return Ok(ladder::after(self.policy.ladder, criterion));
         }
         let kind = context.asked.kind;
         if ladder::visits_goal_first(&self.policy, kind, criterion, context.search.order2) {

@@ -57,6 +57,10 @@ macro_rules! conformance {
 }
 
 conformance! {
+    ext3: "ext3",
+    ext3_at_write_back: "ext3:inode=oldalloc:when=write-back",
+    ext4_2008: "ext4-2008",
+    ext4_2009: "ext4-2009",
     linux_6_16: "linux-6.16",
     linux_6_18: "linux-6.18",
     rotalloc_v1: "rotalloc-v1",
@@ -73,6 +77,8 @@ conformance! {
     series_up_to_16: "linux-6.18:sweep=per-set:locks=hashed",
     stable_backport: "linux-6.18:stream_goal=offset:slot_lock=md:slots=one:free_pending=md:freed_merge=after",
     fixed_windows: "linux-6.18:normalise=window:window=64",
+    four_steps_by_index: "linux-6.18:ladder=four:first_groups=use:short_runs=offer",
+    four_steps_by_lists: "linux-6.16:scan=optimized:ladder=four:stream_files=small:stream_learns=all-data",
     frees_by_group: "linux-6.18:freed_merge=by-group",
 }
 

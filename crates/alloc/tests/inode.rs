@@ -4,6 +4,8 @@
 
 #[path = "inode/model.rs"]
 mod model;
+#[path = "inode/older.rs"]
+mod older;
 #[path = "inode/replica.rs"]
 mod replica;
 #[path = "inode/switches.rs"]

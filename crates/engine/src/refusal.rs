@@ -42,6 +42,9 @@ pub enum Refusal {
         /// Blocks of the log.
         log: u32,
     },
+    /// The allocation policy is of a time that had no such images.
+    #[error(transparent)]
+    Policy(blockyard_alloc::policy::NotServed),
     /// The allocators take no such settings.
     #[error("impossible allocator configuration: {0}")]
     AllocatorConfiguration(&'static str),

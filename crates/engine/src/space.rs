@@ -222,6 +222,16 @@ impl Space {
         kind: BlockKind,
     ) -> Result<(BlockNr, Arc<Buffer>)> {
         let claim = self.claim(ctx, wanted, space)?;
+        self.metadata_block_of(handle, claim, kind)
+    }
+
+    /// A claim on one metadata block becomes that block, zeroed and in the transaction.
+    pub(crate) fn metadata_block_of(
+        &self,
+        handle: &Handle<'_>,
+        claim: Claim<'_>,
+        kind: BlockKind,
+    ) -> Result<(BlockNr, Arc<Buffer>)> {
         let first = claim.first_block();
         self.take(handle, claim)?;
         Ok((first, handle.create(first, kind)))

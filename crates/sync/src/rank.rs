@@ -90,6 +90,8 @@ ranks! {
     GROUP = 700;
     /// Lists or trees that index groups, where a policy keeps them under a lock.
     GROUP_INDEX = 720;
+    /// The windows of files that are written, where a policy has them.
+    WINDOWS = 730;
     /// One preallocation.
     PREALLOC = 740;
     /// The pending frees of a transaction, where a policy keeps them under one lock.

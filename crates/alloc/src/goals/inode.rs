@@ -3,10 +3,48 @@
 use blockyard_disk::num::u64_from_u32;
 use blockyard_disk::{BlockNr, Geometry, GroupNr, LogicalBlock};
 
+use crate::policy::Policy;
+use crate::policy::slots::{DirBlocks, GoalBase, GoalColour, GoalLogical};
+
 /// Flex groups of at least this many groups keep their first group for directories and metadata.
 const FLEX_THRESHOLD: u32 = 4;
 /// Process colours.
 const COLOURS: u64 = 16;
+
+/// A block that is sought for an inode which has none near.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstBlock {
+    /// Group of the inode.
+    pub group: GroupNr,
+    /// Whether it is a regular file.
+    pub regular: bool,
+    /// Number of the process that asks.
+    pub colour: u32,
+    /// Whether blocks are chosen at write-back.
+    pub delayed: bool,
+    /// The block in the file.
+    pub logical: LogicalBlock,
+}
+
+/// The goal of an inode without blocks near, as the policy has it. With delayed allocation data has no colour of its own: who
+/// writes back asks for all, and is colour 0.
+#[must_use]
+pub fn first_goal(policy: &Policy, geometry: &Geometry, block: &FirstBlock) -> BlockNr {
+    let regular = block.regular || policy.dir_blocks == DirBlocks::WithData;
+    let colour = match policy.goal_colour {
+        GoalColour::Undelayed => (!block.delayed).then_some(block.colour),
+        GoalColour::Always if block.delayed && block.regular => Some(0),
+        GoalColour::Always => Some(block.colour),
+    };
+    let goal = match policy.goal_base {
+        GoalBase::Flex => inode_goal(geometry, block.group, regular, colour),
+        GoalBase::OwnGroup => own_group_goal(geometry, block.group, colour),
+    };
+    match policy.goal_logical {
+        GoalLogical::Ignored => goal,
+        GoalLogical::Added => BlockNr::new(goal.raw() + u64_from_u32(block.logical.raw())),
+    }
+}
 
 /// The goal of an inode that has no extent yet: the start of its group, or with flex groups of at least 4 the second
 /// group of its flex group for regular files and the first for all others.
@@ -20,6 +58,18 @@ pub fn inode_goal(geometry: &Geometry, inode_group: GroupNr, regular: bool, colo
     if flex >= FLEX_THRESHOLD {
         group = group / u64_from_u32(flex) * u64_from_u32(flex) + u64::from(regular);
     }
+    coloured(geometry, group, colour)
+}
+
+/// The start of the inode's group, or of the sixteenth of a colour in it: also where a short last group has no such sixteenth.
+fn own_group_goal(geometry: &Geometry, group: GroupNr, colour: Option<u32>) -> BlockNr {
+    let sixteenth = geometry.blocks_per_group() / COLOURS;
+    let colour = u64_from_u32(colour.unwrap_or(0)) % COLOURS;
+    BlockNr::new(geometry.group_first_block(group).raw() + colour * sixteenth)
+}
+
+/// The start of a group, or of the sixteenth of a colour in it.
+fn coloured(geometry: &Geometry, group: u64, colour: Option<u32>) -> BlockNr {
     let base = geometry.first_data_block().raw() + group * geometry.blocks_per_group();
     let Some(colour) = colour else { return BlockNr::new(base) };
     let last = geometry.blocks_count().raw() - 1;
@@ -44,4 +94,36 @@ pub fn neighbour_goal(
 ) -> BlockNr {
     let distance = u64::from(logical.raw()).wrapping_sub(u64::from(extent_logical.raw()));
     BlockNr::new(extent_physical.raw().wrapping_add(distance))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryBitmaps;
+
+    #[test]
+    fn each_time_had_its_goal() {
+        let geometry = MemoryBitmaps::plain_geometry(64, 4);
+        let goal = |policy: &str, regular, delayed| {
+            let block = FirstBlock {
+                group: GroupNr::new(37),
+                regular,
+                colour: 16 + 3,
+                delayed,
+                logical: LogicalBlock::new(7),
+            };
+            first_goal(&Policy::parse(policy).unwrap(), &geometry, &block).raw()
+        };
+        let group = |group: u64| group * 32_768;
+        assert_eq!(goal("ext3", true, false), group(37) + 3 * 2048);
+        assert_eq!(goal("ext3", false, false), group(37) + 3 * 2048, "directories lie with data");
+        assert_eq!(goal("ext4-2008", true, true), group(37) + 7, "the writer back has colour 0");
+        assert_eq!(goal("ext4-2008", false, true), group(37) + 3 * 2048 + 7);
+        assert_eq!(goal("ext4-2009", true, true), group(33) + 7);
+        assert_eq!(goal("ext4-2009", false, true), group(32) + 7);
+        assert_eq!(goal("ext4-2009", false, false), group(32) + 3 * 2048 + 7);
+        assert_eq!(goal("linux-6.18", true, true), group(33));
+        assert_eq!(goal("linux-6.18", true, false), group(33) + 3 * 2048);
+        assert_eq!(goal("linux-6.18:dir_blocks=with-data", false, true), group(33));
+    }
 }

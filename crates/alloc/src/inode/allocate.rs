@@ -10,6 +10,7 @@ use super::config::InodeRequest;
 use super::error::InodeError;
 use super::group::GroupState;
 use super::search::{self, wrapping_group};
+use crate::policy::Switches;
 use crate::policy::slots::InodeGroup;
 
 /// What a directory remembers for the placement of its children: the group of the last one.
@@ -66,27 +67,62 @@ impl<B: Backend> InodeAllocator<B> {
         if goal != 0 && goal <= self.geometry.inodes_count() {
             return Some(self.geometry.locate_inode(InodeNr::new(goal)));
         }
+        let switches = match self.config.placement {
+            InodeGroup::Orlov2009 => self.config.switches.or(Switches::OF_2009),
+            _ => self.config.switches,
+        };
         let search = search::Search {
             geometry: &self.geometry,
-            switches: &self.config.switches,
+            switches: &switches,
             counts: &self.counts,
             clusters: &*self.clusters,
         };
-        let hash = request.name_hash.filter(|_| !self.config.switches.random_start);
         let family = search::Family {
             parent: request.parent,
             group: self.geometry.locate_inode(request.parent).0,
             last_group: parent.last_group,
         };
-        let group = match (self.config.placement, request.directory) {
-            (InodeGroup::OrlovFlex, true) if request.parent_is_top => {
-                search.top_directory(&family, hash.unwrap_or_else(|| self.draw()))
+        let hash = request.name_hash.filter(|_| !switches.random_start);
+        self.search(&search, &family, request, hash).map(|group| (group, 0))
+    }
+
+    /// The group that the placement rule names.
+    fn search(
+        &self,
+        search: &search::Search<'_, B>,
+        family: &search::Family,
+        request: &InodeRequest,
+        hash: Option<u32>,
+    ) -> Option<GroupNr> {
+        let is_top = request.directory && request.parent_is_top;
+        match self.config.placement {
+            InodeGroup::OrlovFlex | InodeGroup::Orlov2009 if is_top => {
+                search.top_directory(family, hash.unwrap_or_else(|| self.draw()))
             }
-            (InodeGroup::OrlovFlex, true) => search.ordinary_directory(&family),
-            (InodeGroup::OrlovFlex, false) => search.other(&family),
-            (InodeGroup::Parent, _) => search.parent_onward(&family),
-        };
-        group.map(|group| (group, 0))
+            InodeGroup::OrlovFlex | InodeGroup::Orlov2009 if request.directory => {
+                search.ordinary_directory(family)
+            }
+            InodeGroup::OrlovFlex | InodeGroup::Orlov2009 => search.other(family),
+            InodeGroup::Flex2008 if self.geometry.flex_size() > 1 => search.flex_2008(family),
+            InodeGroup::Flex2008Fallback if self.geometry.flex_size() > 1 => {
+                search.flex_2008(family).or_else(|| search.other_in_groups(family))
+            }
+            InodeGroup::OldAlloc if request.directory => search.most_free_blocks(),
+            // Without flex groups the first ext4 placed as ext3 did.
+            InodeGroup::OrlovExt3 | InodeGroup::Flex2008 | InodeGroup::Flex2008Fallback if is_top => {
+                search.top_directory_by_group(self.draw())
+            }
+            InodeGroup::OrlovExt3 | InodeGroup::Flex2008 | InodeGroup::Flex2008Fallback
+                if request.directory =>
+            {
+                search.ordinary_directory_by_group(family)
+            }
+            InodeGroup::OldAlloc
+            | InodeGroup::OrlovExt3
+            | InodeGroup::Flex2008
+            | InodeGroup::Flex2008Fallback => search.other_in_groups(family),
+            InodeGroup::Parent => search.parent_onward(family),
+        }
     }
 
     /// The next number of the seeded sequence (splitmix64).

@@ -43,7 +43,7 @@ impl<B: Backend> InodeAllocator<B> {
         config.check(&geometry, facts)?;
         let slots = usize_from_u32(config.cpus.max(1));
         Ok(Self {
-            counts: InodeCounts::new(&geometry, facts, config.cpus),
+            counts: InodeCounts::new(&geometry, facts, &config),
             groups: facts.iter().map(|f| Mutex::new(rank::GROUP_INODES, GroupState::new(f))).collect(),
             goal: B::AtomicU32::new(0),
             draws: B::AtomicU64::new(0),

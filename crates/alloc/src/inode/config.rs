@@ -5,22 +5,8 @@ use blockyard_disk::{Geometry, GroupNr, InodeNr};
 use blockyard_sync::CpuSlot;
 
 use super::error::InodeError;
+use crate::policy::Switches;
 use crate::policy::slots::InodeGroup;
-
-/// Differences between kernel versions; the default is Linux 6.18.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Switches {
-    /// The start under a top is random instead of the name's hash (2.6.30).
-    pub random_start: bool,
-    /// A flex group may hold more directories than the average by inodes *per group* / 16, not per flex group (before
-    /// v6.1).
-    pub max_dirs_by_group: bool,
-    /// A negative lower bound of free clusters is compared as a huge number, so that every unit fails it (before
-    /// v6.12).
-    pub min_clusters_wrap: bool,
-    /// The average of free clusters is computed in blocks (before v5.14); differs with bigalloc only.
-    pub average_in_blocks: bool,
-}
 
 /// What an [`super::InodeAllocator`] is opened with.
 #[derive(Clone, Copy, Debug)]

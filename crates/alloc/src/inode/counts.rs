@@ -7,7 +7,7 @@ use blockyard_disk::num::usize_from_u32;
 use blockyard_disk::{FlexNr, Geometry, GroupNr};
 use blockyard_sync::{Atomic, AtomicInt, Backend, CpuSlot, LaggedCounter, Native, Ordering};
 
-use super::config::InodeGroupFacts;
+use super::config::{InodeConfig, InodeGroupFacts};
 
 /// Free clusters as inode placement reads them.
 ///
@@ -77,6 +77,9 @@ impl<B: Backend> FreeClusters for ClusterCounts<B> {
     }
 }
 
+/// The largest debt that a group counts up to.
+pub(super) const DEBT_MAX: u32 = 255;
+
 /// Free inodes and directories.
 #[derive(Debug)]
 pub(super) struct InodeCounts<B: Backend> {
@@ -86,6 +89,10 @@ pub(super) struct InodeCounts<B: Backend> {
     flexes: Box<[Pair<B>]>,
     free: LaggedCounter<B>,
     directories: LaggedCounter<B>,
+    /// Directories less other inodes made lately, of each group, where that is looked at.
+    debts: Option<Box<[B::AtomicU32]>>,
+    /// Whether directories change the free inodes of their flex group, by the fault of the first releases.
+    used_dirs_fault: bool,
 }
 
 /// Free inodes and directories of a group or a flex group.
@@ -102,7 +109,8 @@ impl<B: Backend> Pair<B> {
 }
 
 impl<B: Backend> InodeCounts<B> {
-    pub(super) fn new(geometry: &Geometry, facts: &[InodeGroupFacts], cpus: u32) -> Self {
+    pub(super) fn new(geometry: &Geometry, facts: &[InodeGroupFacts], config: &InodeConfig) -> Self {
+        let cpus = config.cpus;
         let narrow = blockyard_disk::num::u32_from_u64;
         let free = by_flex(geometry, facts.iter().map(|f| f.free_inodes));
         let directories = by_flex(geometry, facts.iter().map(|f| f.used_dirs));
@@ -116,6 +124,8 @@ impl<B: Backend> InodeCounts<B> {
             flexes: free.zip(directories).map(|(f, d)| Pair::new(narrow(f), narrow(d))).collect(),
             free: total(|f| f.free_inodes),
             directories: total(|f| f.used_dirs),
+            debts: config.switches.debt.then(|| facts.iter().map(|_| B::AtomicU32::new(0)).collect()),
+            used_dirs_fault: config.switches.used_dirs_fault,
         }
     }
 
@@ -151,14 +161,27 @@ impl<B: Backend> InodeCounts<B> {
         self.free.sum().max(0).unsigned_abs()
     }
 
+    /// How much a group owes, where that is looked at.
+    pub(super) fn debt_of(&self, group: GroupNr) -> Option<u32> {
+        let debts = self.debts.as_ref()?;
+        Some(debts[usize_from_u32(group.raw())].load(Ordering::Relaxed))
+    }
+
     /// An inode of a group was claimed.
     pub(super) fn claimed(&self, group: GroupNr, directory: bool, slot: CpuSlot) {
         for pair in self.pairs(group) {
             pair.free.fetch_sub(1, Ordering::Relaxed);
-            pair.directories.fetch_add(u32::from(directory), Ordering::Relaxed);
         }
         self.free.add(slot, -1);
+        if let Some(debts) = &self.debts {
+            let debt = &debts[usize_from_u32(group.raw())];
+            let owes = |debt: u32| if directory { (debt + 1).min(DEBT_MAX) } else { debt.saturating_sub(1) };
+            let _ = debt.update(Ordering::Relaxed, Ordering::Relaxed, |debt| Some(owes(debt)));
+        }
         if directory {
+            for count in self.directory_counts(group) {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
             self.directories.add(slot, 1);
         }
     }
@@ -167,12 +190,21 @@ impl<B: Backend> InodeCounts<B> {
     pub(super) fn freed(&self, group: GroupNr, directory: bool, slot: CpuSlot) {
         for pair in self.pairs(group) {
             pair.free.fetch_add(1, Ordering::Relaxed);
-            pair.directories.fetch_sub(u32::from(directory), Ordering::Relaxed);
         }
         self.free.add(slot, 1);
         if directory {
+            for count in self.directory_counts(group) {
+                count.fetch_sub(1, Ordering::Relaxed);
+            }
             self.directories.add(slot, -1);
         }
+    }
+
+    /// What a directory counts in: the directories of its group, and those of its flex group (by the fault its free inodes).
+    fn directory_counts(&self, group: GroupNr) -> impl Iterator<Item = &B::AtomicU32> {
+        let flex = self.flexes.get(usize_from_u32(group.raw() >> self.flex_bits));
+        let in_flex = flex.map(|pair| if self.used_dirs_fault { &pair.free } else { &pair.directories });
+        core::iter::once(&self.groups[usize_from_u32(group.raw())].directories).chain(in_flex)
     }
 
     /// The free inodes of a group can not be used any more; only the total forgets them, as in the kernel.

@@ -1,14 +1,17 @@
 //! The search for a group: Orlov's spreading over flex groups, and the simple rule "with the parent".
 //!
-//! Everything here is a pure function of the counts. A *unit* is a flex group, or a block group when there are no flex
+//! The rules of other times are in [`block_groups`] and `flex_2008`. Everything here is a pure function of the counts. A *unit* is a flex group, or a block group when there are no flex
 //! groups; unit and group numbers are equal then.
+
+mod block_groups;
+mod flex_2008;
 
 use blockyard_disk::num::u32_from_u64;
 use blockyard_disk::{FlexNr, Geometry, GroupNr, InodeNr};
 use blockyard_sync::Backend;
 
-use super::config::Switches;
 use super::counts::{FreeClusters, InodeCounts};
+use crate::policy::Switches;
 
 /// What a search reads.
 pub(super) struct Search<'a, B: Backend> {
@@ -95,7 +98,7 @@ impl<B: Backend> Search<'_, B> {
 
     /// Without flex groups: the parent's group; a quadratic probe from a place that depends on the parent only, so
     /// that the files of one directory overflow together; any group with an inode.
-    fn other_in_groups(&self, family: &Family) -> Option<GroupNr> {
+    pub(super) fn other_in_groups(&self, family: &Family) -> Option<GroupNr> {
         let groups = self.geometry.groups();
         let roomy =
             |&group: &GroupNr| self.counts.free_in_group(group) > 0 && self.clusters.in_group(group) > 0;
@@ -114,9 +117,13 @@ impl<B: Backend> Search<'_, B> {
 
     /// When no unit fits: the first group from the parent's with at least average free inodes, else with any.
     fn fallback(&self, family: &Family) -> Option<GroupNr> {
+        self.fallback_from(family.group)
+    }
+
+    fn fallback_from(&self, start: GroupNr) -> Option<GroupNr> {
         let average = self.counts.free_approximate() / u64::from(self.geometry.groups());
         let find = |least: u64| {
-            self.ring_of_groups(family.group).find(|&group| {
+            self.ring_of_groups(start).find(|&group| {
                 let free = self.counts.free_in_group(group);
                 free > 0 && u64::from(free) >= least
             })

@@ -1,9 +1,12 @@
 //! A policy as data: what fills each slot.
 
 use super::slots::{
-    Accept, Advance, Busy, Choose, CursorStart, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups,
-    GoalGroup, IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex,
-    Rotation, Scan, ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
+    Accept, Advance, Busy, Choose, ClosedFiles, CursorStart, DirBlocks, Era, Exempt, FirstGroups,
+    FreePending, FreedMerge, FreshGroups, FullGroups, GoalBase, GoalColour, GoalGroup, GoalLogical,
+    IndirectScan, Init, InodeGroup, Ladder, Lanes, LocalityTies, Locks, Longest, MergeGoal, Neighbour,
+    Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search, ShortRuns, SlotLock, SlotStart, Slots,
+    SmallFiles, StreamFiles, StreamGoal, StreamLearns, StripeRule, Sweep, TopFlag, Unloaded, Visit, When,
+    Zones,
 };
 use crate::tunables::ChosenTunables;
 
@@ -64,14 +67,95 @@ pub struct Policy {
     pub exempt: Exempt,
     /// Where inodes go.
     pub inode: InodeGroup,
+    /// What differed in Orlov's spreading.
+    pub orlov: Switches,
+    /// What becomes of the flag of a top directory.
+    pub top_flag: TopFlag,
     /// Where directory blocks go.
     pub dir_blocks: DirBlocks,
+    /// Where the first block of an inode is sought.
+    pub goal_base: GoalBase,
+    /// When processes have sixteenths.
+    pub goal_colour: GoalColour,
+    /// Whether the logical block moves a goal.
+    pub goal_logical: GoalLogical,
     /// When blocks are chosen.
     pub when: When,
+    /// Which images are served.
+    pub era: Era,
+    /// Data in first groups of flex groups.
+    pub first_groups: FirstGroups,
+    /// Powers of two in groups whose bitmap was never written.
+    pub fresh_groups: FreshGroups,
+    /// Groups that were not read yet.
+    pub unloaded: Unloaded,
+    /// Whose searches begin at the stream goal.
+    pub stream_files: StreamFiles,
+    /// What moves the stream goal.
+    pub stream_learns: StreamLearns,
+    /// Which files are small.
+    pub small_files: SmallFiles,
+    /// How the tail of a closed file is asked for.
+    pub closed_files: ClosedFiles,
+    /// Where a request beside the file's blocks is tried.
+    pub merge_goal: MergeGoal,
+    /// Which of two equally near preallocations.
+    pub locality_ties: LocalityTies,
+    /// What runs that are too short are worth.
+    pub short_runs: ShortRuns,
+    /// Which requests are aligned.
+    pub stripe_rule: StripeRule,
+    /// The most clusters of a request.
+    pub longest: Longest,
     /// The cursor search, where `search` asks for it.
     pub cursor: Cursor,
     /// Run-time tunables that begin with another value than their default.
     pub tunables: ChosenTunables,
+}
+
+/// Differences of Orlov's spreading between kernel versions; all off is Linux 6.18.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switches {
+    /// The start under a top is random instead of the name's hash (2.6.30).
+    pub random_start: bool,
+    /// A flex group may hold more directories than the average by inodes *per group* / 16, not per flex group (before
+    /// v6.1).
+    pub max_dirs_by_group: bool,
+    /// A negative lower bound of free clusters is compared as a huge number, so that every unit fails it (before
+    /// v6.12).
+    pub min_clusters_wrap: bool,
+    /// The average of free clusters is computed in blocks (before v5.14); differs with bigalloc only.
+    pub average_in_blocks: bool,
+    /// A directory that is made or deleted changes the free inodes of its flex group instead of its directories (before
+    /// 2.6.32).
+    pub used_dirs_fault: bool,
+    /// Groups that got many directories and few files lately are passed over (ext2; under `orlov-ext3` only).
+    pub debt: bool,
+}
+
+impl Switches {
+    /// What `inode=orlov-2009` switches on.
+    pub const OF_2009: Self = Self {
+        random_start: true,
+        max_dirs_by_group: true,
+        min_clusters_wrap: true,
+        average_in_blocks: true,
+        used_dirs_fault: false,
+        debt: false,
+    };
+
+    /// What is on in either.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self {
+            random_start: self.random_start || other.random_start,
+            max_dirs_by_group: self.max_dirs_by_group || other.max_dirs_by_group,
+            min_clusters_wrap: self.min_clusters_wrap || other.min_clusters_wrap,
+            average_in_blocks: self.average_in_blocks || other.average_in_blocks,
+            used_dirs_fault: self.used_dirs_fault || other.used_dirs_fault,
+            debt: self.debt || other.debt,
+        }
+    }
 }
 
 /// Decisions of the cursor search.

@@ -16,11 +16,14 @@
 //! `mb_order2_req` (2), `mb_stream_req` (16 blocks), `mb_group_prealloc` (512 blocks), `mb_max_linear_groups` (4
 //! groups on rotating devices, otherwise 0), `mb_best_avail_max_trim_order` (3 orders).
 
-use super::composition::{Cursor, Policy};
+use super::composition::{Cursor, Policy, Switches};
 use super::slots::{
-    Accept, Advance, Busy, Choose, CursorStart, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups,
-    GoalGroup, IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex,
-    Rotation, Scan, ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
+    Accept, Advance, Busy, Choose, ClosedFiles, CursorStart, DirBlocks, Era, Exempt, FirstGroups,
+    FreePending, FreedMerge, FreshGroups, FullGroups, GoalBase, GoalColour, GoalGroup, GoalLogical,
+    IndirectScan, Init, InodeGroup, Ladder, Lanes, LocalityTies, Locks, Longest, MergeGoal, Neighbour,
+    Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search, ShortRuns, SlotLock, SlotStart, Slots,
+    SmallFiles, StreamFiles, StreamGoal, StreamLearns, StripeRule, Sweep, TopFlag, Unloaded, Visit, When,
+    Zones,
 };
 use crate::tunables::ChosenTunables;
 
@@ -53,8 +56,33 @@ pub(super) const POLICY: Policy = Policy {
     choose: Choose::Linux,
     exempt: Exempt::Nothing,
     inode: InodeGroup::OrlovFlex,
+    orlov: Switches {
+        random_start: false,
+        max_dirs_by_group: false,
+        min_clusters_wrap: false,
+        average_in_blocks: false,
+        used_dirs_fault: false,
+        debt: false,
+    },
+    top_flag: TopFlag::Stays,
     dir_blocks: DirBlocks::FlexFirst,
+    goal_base: GoalBase::Flex,
+    goal_colour: GoalColour::Undelayed,
+    goal_logical: GoalLogical::Ignored,
     when: When::WriteBack,
+    era: Era::Any,
+    first_groups: FirstGroups::Avoid,
+    fresh_groups: FreshGroups::Take,
+    unloaded: Unloaded::Pass,
+    stream_files: StreamFiles::Large,
+    stream_learns: StreamLearns::Streams,
+    small_files: SmallFiles::UpTo,
+    closed_files: ClosedFiles::Exact,
+    merge_goal: MergeGoal::Neighbour,
+    locality_ties: LocalityTies::First,
+    short_runs: ShortRuns::Pass,
+    stripe_rule: StripeRule::Multiple,
+    longest: Longest::Group,
     cursor: Cursor {
         rotation: Rotation::None,
         accept: Accept::Any,

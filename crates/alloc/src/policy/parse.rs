@@ -5,9 +5,12 @@ use core::fmt;
 use super::composition::Policy;
 use super::presets::{PRESETS, Preset, plain};
 use super::slots::{
-    Accept, Advance, Busy, Choose, CursorStart, DirBlocks, Exempt, FreePending, FreedMerge, FullGroups,
-    GoalGroup, IndirectScan, Init, InodeGroup, Ladder, Lanes, Locks, Neighbour, Normalise, OrderIndex,
-    Rotation, Scan, ScanToggle, Search, SlotLock, SlotStart, Slots, StreamGoal, Sweep, Visit, When, Zones,
+    Accept, Advance, Busy, Choose, ClosedFiles, CursorStart, DirBlocks, Era, Exempt, FirstGroups,
+    FreePending, FreedMerge, FreshGroups, FullGroups, GoalBase, GoalColour, GoalGroup, GoalLogical,
+    IndirectScan, Init, InodeGroup, Ladder, Lanes, LocalityTies, Locks, Longest, MergeGoal, Neighbour,
+    Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search, ShortRuns, SlotLock, SlotStart, Slots,
+    SmallFiles, StreamFiles, StreamGoal, StreamLearns, StripeRule, Sweep, TopFlag, Unloaded, Visit, When,
+    Zones,
 };
 use crate::tunables::Tunable;
 
@@ -136,8 +139,67 @@ const SLOTS: &[SlotText] = &[
     slot_text!("choose", Choose, choose),
     slot_text!("exempt", Exempt, exempt),
     slot_text!("inode", InodeGroup, inode),
+    switch_text!(
+        "random_start",
+        orlov.random_start,
+        "Where the search for a directory under the root begins.",
+        "At a random flex group (2.6.30).",
+        "At the hash of its name."
+    ),
+    switch_text!(
+        "max_dirs_by_group",
+        orlov.max_dirs_by_group,
+        "How many more directories than the average a flex group may have.",
+        "A sixteenth of the inodes of a group (before 6.1).",
+        "A sixteenth of the inodes of a flex group."
+    ),
+    switch_text!(
+        "min_clusters_wrap",
+        orlov.min_clusters_wrap,
+        "What a bound of free space below nothing means, on file systems that are more than three quarters full.",
+        "Every flex group fails it (before 6.12).",
+        "There is no bound."
+    ),
+    switch_text!(
+        "average_in_blocks",
+        orlov.average_in_blocks,
+        "In what the average of free space is counted; differs with clusters of several blocks.",
+        "In blocks, so that every flex group fails it (before 5.14).",
+        "In clusters."
+    ),
+    switch_text!(
+        "used_dirs_fault",
+        orlov.used_dirs_fault,
+        "What a directory that is made or deleted changes in the figures of its flex group.",
+        "Its free inodes, by a fault (before 2.6.32).",
+        "Its directories."
+    ),
+    switch_text!(
+        "debt",
+        orlov.debt,
+        "Whether groups with many directories and few files of late are passed over, under inode=orlov-ext3.",
+        "They are (ext2).",
+        "They are not: ext3 computed it and never looked."
+    ),
+    slot_text!("top_flag", TopFlag, top_flag),
     slot_text!("dir_blocks", DirBlocks, dir_blocks),
+    slot_text!("goal_base", GoalBase, goal_base),
+    slot_text!("goal_colour", GoalColour, goal_colour),
+    slot_text!("goal_logical", GoalLogical, goal_logical),
     slot_text!("when", When, when),
+    slot_text!("era", Era, era),
+    slot_text!("first_groups", FirstGroups, first_groups),
+    slot_text!("fresh_groups", FreshGroups, fresh_groups),
+    slot_text!("unloaded", Unloaded, unloaded),
+    slot_text!("stream_files", StreamFiles, stream_files),
+    slot_text!("stream_learns", StreamLearns, stream_learns),
+    slot_text!("small_files", SmallFiles, small_files),
+    slot_text!("closed_files", ClosedFiles, closed_files),
+    slot_text!("merge_goal", MergeGoal, merge_goal),
+    slot_text!("locality_ties", LocalityTies, locality_ties),
+    slot_text!("short_runs", ShortRuns, short_runs),
+    slot_text!("stripe_rule", StripeRule, stripe_rule),
+    slot_text!("longest", Longest, longest),
     slot_text!("rotation", Rotation, cursor.rotation),
     slot_text!("accept", Accept, cursor.accept),
     slot_text!("advance", Advance, cursor.advance),

@@ -22,6 +22,9 @@ macro_rules! preset {
 pub const PRESETS: &[Preset] = &[
     preset!(linux_6_16),
     preset!(linux_6_18),
+    preset!(ext3),
+    preset!(ext4_2008),
+    preset!(ext4_2009),
     preset!(rotalloc_v1),
     preset!(rralloc_v2),
     preset!(rralloc_v3_regular),

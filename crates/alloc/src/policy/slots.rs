@@ -47,6 +47,9 @@ slot! {
         Ladder = "ladder",
         /// Round-robin by group (rralloc): first free run from a cursor.
         Cursor = "cursor",
+        /// The next free block from the goal inside a window that the file has for itself (ext3). Of the slots below only
+        /// those of goals, inodes and frees apply.
+        Windows = "windows",
     }
 }
 slot! {
@@ -147,6 +150,8 @@ slot! {
         AnyOnly = "any-only",
         /// Groups that hold the whole length, then any.
         Slow = "slow",
+        /// As linux, without the best available (before Linux 6.5).
+        FourSteps = "four",
     }
 }
 slot! {
@@ -332,8 +337,28 @@ slot! {
     InodeGroup {
         /// Orlov's spreading over flex groups (today's ext4).
         OrlovFlex = "orlov-flex",
+        /// As orlov-flex with what differed in 2009: random_start, max_dirs_by_group, min_clusters_wrap, average_in_blocks.
+        Orlov2009 = "orlov-2009",
+        /// Orlov's spreading over block groups: top directories at random, files with their directory (ext3).
+        OrlovExt3 = "orlov-ext3",
+        /// A directory where most blocks are free, files with their directory (ext3 with oldalloc).
+        OldAlloc = "oldalloc",
+        /// Everything in the parent's flex group while it has space, then the lowest that has (ext4 of 2.6.27 and 2.6.28):
+        /// may say that there are no inodes while there are.
+        Flex2008 = "flex-2008",
+        /// As flex-2008, and where that finds none as ext3 places files (2.6.29).
+        Flex2008Fallback = "flex-2008-fallback",
         /// With the parent.
         Parent = "parent",
+    }
+}
+slot! {
+    /// `top_flag`: what becomes of the flag of a top directory (chattr +T) in directories that are made below it.
+    TopFlag {
+        /// Only the directory itself has it.
+        Stays = "stays",
+        /// They take it over, and spread theirs in turn (until 2.6.28).
+        Inherited = "inherited",
     }
 }
 slot! {
@@ -346,11 +371,157 @@ slot! {
     }
 }
 slot! {
+    /// `goal_base`: where the first block of an inode is sought.
+    GoalBase {
+        /// In its flex group: the first group for directories (see dir_blocks), the second for data.
+        Flex = "flex",
+        /// In the inode's own group.
+        OwnGroup = "own-group",
+    }
+}
+slot! {
+    /// `goal_colour`: when processes start in sixteenths of the group, by process number.
+    GoalColour {
+        /// Where blocks are chosen at the write.
+        Undelayed = "undelayed",
+        /// Always; with delayed allocation all data has the colour of who writes back (until 2.6.29).
+        Always = "always",
+    }
+}
+slot! {
+    /// `goal_logical`: whether the number of the block in its file moves the goal of an inode without blocks near.
+    GoalLogical {
+        /// It does not.
+        Ignored = "ignored",
+        /// It is added (until 2.6.38).
+        Added = "added",
+    }
+}
+slot! {
     /// `when`: when blocks are chosen.
     When {
         /// At write-back (delayed allocation).
         WriteBack = "write-back",
         /// At the write.
         Write = "write",
+    }
+}
+slot! {
+    /// `era`: which images are served, by their features.
+    Era {
+        /// Images of any time.
+        Any = "any",
+        /// Those that ext3 could have: block maps, no flex groups.
+        Ext3 = "ext3",
+        /// Those that ext4 could have in 2008 and 2009: no clusters, no checksums of metadata, nothing later.
+        Ext4Of2008 = "ext4-2008",
+    }
+}
+slot! {
+    /// `first_groups`: whether data may go to the first group of a flex group for powers of two.
+    FirstGroups {
+        /// Not before later criteria: it is left to directories and metadata.
+        Avoid = "avoid",
+        /// As to any other (before 2.6.30).
+        Use = "use",
+    }
+}
+slot! {
+    /// `fresh_groups`: whether powers of two are served from groups whose bitmap was never written.
+    FreshGroups {
+        /// As from any other.
+        Take = "take",
+        /// Not before later criteria, so groups in use fill up first (2008).
+        Pass = "pass",
+    }
+}
+slot! {
+    /// `unloaded`: what the cheap criteria do with a group whose bitmap would have to be read.
+    Unloaded {
+        /// Pass it over.
+        Pass = "pass",
+        /// Read it; nothing is read ahead (2008).
+        Load = "load",
+    }
+}
+slot! {
+    /// `stream_files`: whose searches begin at the stream goal.
+    StreamFiles {
+        /// Those of large files.
+        Large = "large",
+        /// Those of small files, by a fault of 2.6.28 to 2.6.31: large ones begin at their inode.
+        Small = "small",
+    }
+}
+slot! {
+    /// `stream_learns`: which successes move the stream goal.
+    StreamLearns {
+        /// Those of streams.
+        Streams = "streams",
+        /// All of data (2008).
+        AllData = "all-data",
+    }
+}
+slot! {
+    /// `small_files`: which files are small.
+    SmallFiles {
+        /// Up to mb_stream_req blocks, a started block counted.
+        UpTo = "up-to",
+        /// Below mb_stream_req blocks, a started block of the file not counted (2008).
+        Below = "below",
+    }
+}
+slot! {
+    /// `closed_files`: how the last blocks of a file that nobody writes any more are asked for.
+    ClosedFiles {
+        /// Exactly those.
+        Exact = "exact",
+        /// With a window, as any others (2008).
+        Window = "window",
+    }
+}
+slot! {
+    /// `merge_goal`: where a request is tried whose window touches the file's blocks.
+    MergeGoal {
+        /// Right beside those blocks.
+        Neighbour = "neighbour",
+        /// At the goal of the request, with the length of the window (2008).
+        Request = "request",
+    }
+}
+slot! {
+    /// `locality_ties`: which of two preallocations of small files that are equally near is taken.
+    LocalityTies {
+        /// The first met.
+        First = "first",
+        /// The last met (2008).
+        Last = "last",
+    }
+}
+slot! {
+    /// `short_runs`: what the cheap criteria do with runs of a group that are too short.
+    ShortRuns {
+        /// Pass them over.
+        Pass = "pass",
+        /// Count them as candidates, so that a search ends earlier (2008).
+        Offer = "offer",
+    }
+}
+slot! {
+    /// `stripe_rule`: which requests are aligned to the stripe of the device.
+    StripeRule {
+        /// Those of whole stripes.
+        Multiple = "multiple",
+        /// Those of exactly one; small files share a stripe (2008).
+        Exact = "exact",
+    }
+}
+slot! {
+    /// `longest`: the most clusters that one request may ask for.
+    Longest {
+        /// Those of a group.
+        Group = "group",
+        /// Ten less (2008).
+        GroupLess10 = "group-less-10",
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use blockyard_disk::GroupNr;
 use blockyard_sync::{Atomic, Backend, Mutex, Native, Ordering, rank};
 
+use super::reservation::Reservation;
 use super::{Owner, Prealloc};
 
 /// "No group" in a cursor.
@@ -21,6 +22,8 @@ pub struct InodeAlloc<B: Backend = Native> {
     preallocs: Mutex<Vec<Arc<Prealloc<B>>>, B>,
     /// Length of the vector. Relaxed: read without the lock only to pass over inodes that never had one.
     count: B::AtomicU32,
+    /// What the search by windows knows of the inode; away while a request uses it.
+    reservation: Mutex<Option<Box<Reservation>>, B>,
     /// Group of the last success, for policies that remember it by inode. Relaxed: a hint.
     cursor: B::AtomicU32,
 }
@@ -30,6 +33,7 @@ impl<B: Backend> Default for InodeAlloc<B> {
         Self {
             preallocs: Mutex::new(rank::PREALLOC_INODE, Vec::new()),
             count: B::AtomicU32::new(0),
+            reservation: Mutex::new(rank::PREALLOC_INODE, None),
             cursor: B::AtomicU32::new(NO_CURSOR),
         }
     }
@@ -64,6 +68,16 @@ impl<B: Backend> InodeAlloc<B> {
 
     pub(crate) fn set_cursor(&self, group: GroupNr) {
         self.cursor.store(group.raw(), Ordering::Relaxed);
+    }
+
+    /// Takes out what the search by windows knows; who does puts it back.
+    pub(crate) fn take_reservation(&self) -> Option<Box<Reservation>> {
+        self.reservation.lock().take()
+    }
+
+    /// Puts it back; gives what another request has put there meanwhile.
+    pub(crate) fn put_reservation(&self, reservation: Box<Reservation>) -> Option<Box<Reservation>> {
+        self.reservation.lock().replace(reservation)
     }
 
     fn is_empty(&self) -> bool {

@@ -10,6 +10,7 @@ use blockyard_disk::num::{u64_from_u32, usize_from_u32};
 use blockyard_sync::Backend;
 
 use super::{Owner, Prealloc};
+use crate::policy::slots::LocalityTies;
 
 /// Buckets by size of what is left.
 const BUCKETS: usize = 10;
@@ -35,13 +36,13 @@ fn bucket_of(clusters: u32) -> usize {
 }
 
 impl<B: Backend> LocalityGroup<B> {
-    /// Takes out the live preallocation with at least `count` clusters left that starts nearest to block `goal`; the
-    /// first met wins a tie.
+    /// Takes out the live preallocation with at least `count` clusters left that starts nearest to block `goal`.
     pub(crate) fn take_nearest(
         &mut self,
         geometry: &Geometry,
         goal: u64,
         count: u32,
+        ties: LocalityTies,
     ) -> Option<Arc<Prealloc<B>>> {
         let mut nearest: Option<(u64, usize, usize)> = None;
         for (nr, bucket) in self.buckets.iter_mut().enumerate().skip(bucket_of(count)) {
@@ -56,7 +57,11 @@ impl<B: Backend> LocalityGroup<B> {
                     let first = geometry.group_first_block(bucket[at].group).raw();
                     let start = first + (u64_from_u32(state.front) << geometry.cluster_ratio_bits());
                     let distance = start.abs_diff(goal);
-                    if nearest.is_none_or(|(best, ..)| distance < best) {
+                    let is_nearer = nearest.is_none_or(|(best, ..)| match ties {
+                        LocalityTies::First => distance < best,
+                        LocalityTies::Last => distance <= best,
+                    });
+                    if is_nearer {
                         nearest = Some((distance, nr, at));
                     }
                 }
@@ -112,6 +117,21 @@ mod tests {
     use super::*;
     use blockyard_disk::GroupNr;
     use blockyard_sync::Native;
+
+    #[test]
+    fn of_two_equally_near_the_first_or_the_last_is_taken() {
+        let taken = |ties| {
+            let mut locality = LocalityGroup::<Native>::default();
+            for start in [90, 110] {
+                let prealloc = Arc::new(Prealloc::new(Owner::Locality, GroupNr::new(0), start, 4));
+                prealloc.put();
+                locality.insert(prealloc);
+            }
+            let geometry = crate::memory::MemoryBitmaps::plain_geometry(2, 0);
+            locality.take_nearest(&geometry, 100, 1, ties).map(|prealloc| prealloc.start)
+        };
+        assert_eq!((taken(LocalityTies::First), taken(LocalityTies::Last)), (Some(90), Some(110)));
+    }
 
     #[test]
     fn the_ninth_leftover_sends_the_four_oldest_back() {

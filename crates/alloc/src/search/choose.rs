@@ -9,7 +9,7 @@ use blockyard_sync::Backend;
 
 use super::context::Context;
 use super::criteria::{Criterion, suits};
-use super::ladder::{Trim, after_failed};
+use super::ladder::{Trim, after, after_failed};
 use crate::allocator::Allocator;
 use crate::error::Result;
 use crate::index::{Sets, fragment_order};
@@ -45,14 +45,14 @@ impl<B: Backend> Allocator<B> {
                 }
             }
             if !picked && visit < context.asked.groups {
-                return Ok(after_failed(criterion, context.asked.kind));
+                return Ok(after_failed(self.policy.ladder, criterion, context.asked.kind));
             }
         }
         context.outcome.stats.useless_loops[criterion.index()] += 1;
         if criterion == Criterion::BestAvail {
             context.search.goal.len = context.search.want;
         }
-        Ok(criterion.next())
+        Ok(after(self.policy.ladder, criterion))
     }
 
     /// The first suitable group of the index; the best-available criterion leaves the goal trimmed to its length.

@@ -2,6 +2,8 @@
 
 use crate::buddy::ORDERS_MAX;
 use crate::group::Summary;
+use crate::policy::Policy;
+use crate::policy::slots::{FirstGroups, FreshGroups};
 use crate::request::RequestFlags;
 
 /// A criterion of the ladder, in order.
@@ -66,13 +68,17 @@ pub(crate) struct Need {
     pub(crate) order2: u32,
     /// Data of a regular file that must leave the first group of a flex group (size given) alone.
     pub(crate) flex: Option<u32>,
+    /// What powers of two do with groups whose bitmap was never written.
+    pub(crate) fresh: FreshGroups,
 }
 
 impl Need {
-    pub(crate) fn new(len: u32, order2: u32, kind: RequestFlags, flex: u32) -> Self {
+    /// What a request of `len` clusters needs on flex groups of `flex`.
+    pub(crate) fn new(policy: &Policy, len: u32, order2: u32, kind: RequestFlags, flex: u32) -> Self {
         debug_assert!(order2 < u32::try_from(ORDERS_MAX).unwrap_or(u32::MAX));
-        let avoids_first = kind.contains(RequestFlags::DATA) && flex >= 4;
-        Self { len, order2, flex: avoids_first.then_some(flex) }
+        let leaves_first = policy.first_groups == FirstGroups::Avoid && flex >= 4;
+        let avoids_first = kind.contains(RequestFlags::DATA) && leaves_first;
+        Self { len, order2, flex: avoids_first.then_some(flex), fresh: policy.fresh_groups }
     }
 }
 
@@ -86,6 +92,7 @@ pub(crate) fn suits(criterion: Criterion, group: u32, summary: Summary, need: Ne
         Criterion::PowerOfTwo => {
             need.flex.is_none_or(|flex| !group.is_multiple_of(flex))
                 && summary.free >= need.len
+                && !(need.fresh == FreshGroups::Pass && summary.block_uninit())
                 && summary.largest_order() >= need.order2.cast_signed()
         }
         Criterion::GoalFast | Criterion::BestAvail => summary.free / summary.fragments >= need.len,

@@ -60,7 +60,7 @@ impl<B: Backend> Allocator<B> {
         if criterion == Criterion::BestAvail {
             context.search.goal.len = context.search.want;
         }
-        Ok(after_failed(criterion, context.asked.kind))
+        Ok(after_failed(self.policy.ladder, criterion, context.asked.kind))
     }
 
     /// Goes through the sets of a criterion in order, each over the given ranges.

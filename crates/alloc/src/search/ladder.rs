@@ -24,8 +24,8 @@ pub(crate) fn plan(ladder: Ladder, len: u32, order2_req: u32, orders: u32) -> Pl
     let first = match ladder {
         Ladder::AnyOnly => Criterion::Any,
         Ladder::Slow => Criterion::GoalSlow,
-        Ladder::Linux if order2 > 0 => Criterion::PowerOfTwo,
-        Ladder::Linux => Criterion::GoalFast,
+        Ladder::Linux | Ladder::FourSteps if order2 > 0 => Criterion::PowerOfTwo,
+        Ladder::Linux | Ladder::FourSteps => Criterion::GoalFast,
     };
     Plan { order2, first }
 }
@@ -63,11 +63,19 @@ pub(crate) fn visits_goal_first(
     policy.goal_group == GoalGroup::First && is_first && kind.contains(RequestFlags::DATA)
 }
 
+/// The criterion after one.
+pub(crate) fn after(ladder: Ladder, criterion: Criterion) -> Option<Criterion> {
+    match (criterion.next(), ladder) {
+        (Some(Criterion::BestAvail), Ladder::FourSteps) => Some(Criterion::GoalSlow),
+        (next, _) => next,
+    }
+}
+
 /// The criterion after one whose sets had nothing: metadata has no use for a shorter extent.
-pub(crate) fn after_failed(criterion: Criterion, kind: RequestFlags) -> Option<Criterion> {
+pub(crate) fn after_failed(ladder: Ladder, criterion: Criterion, kind: RequestFlags) -> Option<Criterion> {
     match criterion {
         Criterion::GoalFast if !kind.contains(RequestFlags::DATA) => Some(Criterion::GoalSlow),
-        other => other.next(),
+        other => after(ladder, other),
     }
 }
 
@@ -154,8 +162,19 @@ mod tests {
 
     #[test]
     fn metadata_is_not_shortened() {
+        let after_failed = |criterion, kind| after_failed(Ladder::Linux, criterion, kind);
         assert_eq!(after_failed(Criterion::GoalFast, RequestFlags::METADATA), Some(Criterion::GoalSlow));
         assert_eq!(after_failed(Criterion::GoalFast, RequestFlags::DATA), Some(Criterion::BestAvail));
         assert_eq!(after_failed(Criterion::Any, RequestFlags::DATA), None);
+    }
+
+    #[test]
+    fn four_steps_are_without_the_best_available() {
+        let mut steps = vec![plan(Ladder::FourSteps, 512, 2, 14).first];
+        while let Some(next) = after(Ladder::FourSteps, steps[steps.len() - 1]) {
+            steps.push(next);
+        }
+        use Criterion::{Any, GoalFast, GoalSlow, PowerOfTwo};
+        assert_eq!(steps, [PowerOfTwo, GoalFast, GoalSlow, Any]);
     }
 }

@@ -11,13 +11,15 @@ use super::context::Context;
 use super::criteria::Criterion;
 use crate::allocator::Allocator;
 use crate::config::InitMode;
+use crate::policy::slots::Unloaded;
 use crate::tunables::Tunable;
 
 impl<B: Backend> Allocator<B> {
     /// Announces the next batch when the visited group is the cursor.
     #[inline]
     pub(crate) fn prefetch_at(&self, context: &mut Context<'_, B>, group: GroupNr, criterion: Criterion) {
-        if group.raw() != context.search.prefetch.cursor || self.init == InitMode::AtOpen {
+        let is_none_due = self.init == InitMode::AtOpen || self.policy.unloaded == Unloaded::Load;
+        if group.raw() != context.search.prefetch.cursor || is_none_due {
             return;
         }
         let started = context.search.prefetch.started;

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::extent::Extent;
 use crate::goals::stream::StreamPlace;
 use crate::group::GroupGuard;
+use crate::policy::slots::StreamLearns;
 use crate::prealloc::{Owner, Prealloc};
 use crate::request::RequestFlags;
 use crate::search::context::Context;
@@ -38,7 +39,11 @@ impl<B: Backend> Allocator<B> {
 
     /// Feeds the goals that learn from a success.
     fn remember_success(&self, context: &mut Context<'_, B>, found: Extent) {
-        if context.asked.kind.contains(RequestFlags::STREAM) {
+        let learns = match self.policy.stream_learns {
+            StreamLearns::Streams => RequestFlags::STREAM,
+            StreamLearns::AllData => RequestFlags::DATA,
+        };
+        if context.asked.kind.contains(learns) {
             // A group was scanned: the find is not of the exact goal.
             if found.group == context.search.goal.group && context.search.scanned > 0 {
                 context.outcome.stats.stream_goal_hits[0] += 1;

@@ -10,7 +10,7 @@ use super::scan;
 use crate::allocator::Allocator;
 use crate::error::{AllocError, Result};
 use crate::group::GroupGuard;
-use crate::policy::slots::{Busy, Choose};
+use crate::policy::slots::{Busy, Choose, FreshGroups, ShortRuns, StripeRule, Unloaded};
 use crate::request::RequestFlags;
 
 /// What a pre-check says.
@@ -89,7 +89,8 @@ impl<B: Backend> Allocator<B> {
 
     pub(crate) fn need(&self, context: &Context<'_, B>) -> Need {
         let search = &context.search;
-        Need::new(search.goal.len, search.order2, context.asked.kind, self.table.geometry.flex_size())
+        let flex = self.table.geometry.flex_size();
+        Need::new(&self.policy, search.goal.len, search.order2, context.asked.kind, flex)
     }
 
     fn pre_check(&self, context: &mut Context<'_, B>, nr: GroupNr, criterion: Criterion) -> PreCheck {
@@ -105,7 +106,8 @@ impl<B: Backend> Allocator<B> {
         if !summary.initialised() {
             let flex = self.table.geometry.flex_size();
             let first_of_flex = flex > 1 && nr.raw().is_multiple_of(flex);
-            if criterion.is_cheap() && !first_of_flex && !summary.block_uninit() {
+            let passes = criterion.is_cheap() && self.policy.unloaded == Unloaded::Pass;
+            if passes && !first_of_flex && !summary.block_uninit() {
                 return PreCheck::Passed;
             }
             if let Err(error) = self.table.load(nr, context.cpu(), &*self.source) {
@@ -125,6 +127,10 @@ impl<B: Backend> Allocator<B> {
         let Some(buddy) = guard.buddy() else { return };
         let want = context.search.goal.len;
         let nr = guard.nr;
+        // What was passed over for being fresh is looked through by chunks when it is its turn.
+        let passed_fresh = context.search.order2 > 0
+            && self.policy.fresh_groups == FreshGroups::Pass
+            && guard.summary().block_uninit();
         let selection = &mut context.search.selection;
         let found_before = selection.found;
         match self.policy.choose {
@@ -136,7 +142,7 @@ impl<B: Backend> Allocator<B> {
                 scan::first_above(buddy, nr, want, floor, selection);
             }
             Choose::Best => scan::best_fit(buddy, nr, want, criterion == Criterion::Any, selection),
-            Choose::Linux if criterion == Criterion::PowerOfTwo => {
+            Choose::Linux if criterion == Criterion::PowerOfTwo || passed_fresh => {
                 scan::power_of_two(buddy, nr, context.search.order2, want, selection);
             }
             Choose::Linux => {
@@ -144,7 +150,8 @@ impl<B: Backend> Allocator<B> {
                     scan::stripe_aligned(buddy, nr, stripe, want, selection);
                 }
                 if selection.status == Status::Continue {
-                    scan::general(buddy, nr, want, criterion.is_cheap(), selection);
+                    let passes_short = criterion.is_cheap() && self.policy.short_runs == ShortRuns::Pass;
+                    scan::general(buddy, nr, want, passes_short, selection);
                 }
             }
         }
@@ -160,9 +167,13 @@ impl<B: Backend> Allocator<B> {
 
     /// The stripe, when requests of this length are to be aligned to it in this criterion.
     fn stripe_for(&self, nr: GroupNr, want: u32, criterion: Criterion) -> Option<scan::Stripe> {
+        // Without a stripe nothing is divided: this is asked for each group that is looked through.
         let aligned = self.stripe > 1
             && matches!(criterion, Criterion::GoalFast | Criterion::BestAvail)
-            && want.is_multiple_of(self.stripe);
+            && match self.policy.stripe_rule {
+                StripeRule::Multiple => want.is_multiple_of(self.stripe),
+                StripeRule::Exact => want == self.stripe,
+            };
         let geometry = &self.table.geometry;
         let ratio = geometry.cluster_ratio();
         aligned.then(|| scan::Stripe {

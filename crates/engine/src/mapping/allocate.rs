@@ -3,18 +3,17 @@
 use crate::extents::{Extent, Lookup, UNWRITTEN_MAX, WRITTEN_MAX};
 use crate::inode::{Inode, InodeCore};
 use crate::mapping::Mapping;
-use crate::mapping::indirect::left_in_array;
+use crate::mapping::indirect::{Run, left_in_array};
 use crate::pool::Pool;
 use crate::requests::FailedClaim;
 use crate::space::{Wanted, WantedFor};
 use crate::txn::Handle;
 use crate::{Error, OpContext, Result};
 use blockyard_alloc::Claim;
-use blockyard_alloc::goals::inode_goal;
-use blockyard_alloc::policy::slots::DirBlocks;
-use blockyard_disk::BlockNr;
+use blockyard_alloc::goals::{FirstBlock, first_goal};
 use blockyard_disk::inode::{FileType, InodeMap};
 use blockyard_disk::num::u32_from_u64;
+use blockyard_disk::{BlockNr, LogicalBlock};
 
 /// How blocks are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +35,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) extent: Extent,
     /// What must be taken for it; `None` when the file owns the cluster already.
     claim: Option<Claim<'a>>,
+    /// What the missing indirect blocks above it will be, from the top.
+    branch: Vec<Claim<'a>>,
     /// It stays an entry of its own, to be converted later.
     pub(crate) apart: bool,
 }
@@ -59,7 +60,7 @@ impl Mapping {
             len = len.min(left_in_array(self.volume.geometry().block_bits(), logical));
         }
         if let Some(extent) = self.implied_cluster(here, logical, len, how.unwritten) {
-            return Ok(Plan { extent, claim: None, apart: false });
+            return Ok(Plan { extent, claim: None, branch: Vec::new(), apart: false });
         }
         let ratio = self.volume.geometry().cluster_ratio();
         let offset = logical & (ratio - 1);
@@ -67,10 +68,16 @@ impl Mapping {
         let len = here.right.map_or(len, |right| len.min((right.logical & !(ratio - 1)) - logical));
         let kind = if inode.kind() == FileType::Regular { WantedFor::Data } else { WantedFor::Directory };
         debug_assert!(len > 0, "no block of the hole at {logical} may be asked for");
+        let near = self.goal(ctx, inode, here, logical);
+        let branch = match core.map {
+            InodeMap::Indirect => self.plan_branch(ctx, inode, core, (logical, near), how.pool)?,
+            _ => Vec::new(),
+        };
+        let goal = branch.last().map_or(near, Claim::first_block);
         let wanted = Wanted {
             logical: logical - offset,
             clusters: u32_from_u64((u64::from(offset) + u64::from(len)).div_ceil(u64::from(ratio))),
-            goal: BlockNr::new(self.goal(ctx, inode, here, logical).raw().wrapping_sub(u64::from(offset))),
+            goal: BlockNr::new(goal.raw().wrapping_sub(u64::from(offset))),
             left: here.left.map(|e| (e.end() - 1, BlockNr::new(e.physical + u64::from(e.len) - 1))),
             right: here
                 .right
@@ -92,7 +99,28 @@ impl Mapping {
             physical: claim.first_block().raw() + u64::from(offset),
             unwritten: how.unwritten,
         };
-        Ok(Plan { extent, claim: Some(claim), apart: false })
+        Ok(Plan { extent, claim: Some(claim), branch, apart: false })
+    }
+
+    /// Claims what the missing indirect blocks above a block will be: before its data, so that a file which is written in
+    /// order meets them on the way. Each is the goal of the next.
+    fn plan_branch(
+        &self,
+        ctx: &OpContext,
+        inode: &Inode,
+        core: &InodeCore,
+        (logical, mut goal): (u32, BlockNr),
+        pool: Pool,
+    ) -> Result<Vec<Claim<'_>>> {
+        let mut branch = Vec::new();
+        for _ in 0..self.missing_indirect(core, logical)? {
+            let wanted =
+                Wanted { logical, goal, indirect: true, pool, ..Wanted::new(inode, WantedFor::Metadata) };
+            let claim = self.volume.space.claim(ctx, &wanted, &inode.space)?;
+            goal = claim.first_block();
+            branch.push(claim);
+        }
+        Ok(branch)
     }
 
     /// The blocks of a cluster that a neighbour in the same logical cluster owns already (bigalloc.md 5).
@@ -120,16 +148,20 @@ impl Mapping {
             (Some(e), _) if logical >= e.logical => BlockNr::new(e.physical + u64::from(logical - e.logical)),
             (Some(e), _) => BlockNr::new(e.physical.wrapping_sub(u64::from(e.logical - logical))),
             (None, Some(leaf)) => leaf,
-            (None, None) => self.inode_goal(ctx, inode),
+            (None, None) => self.inode_goal(ctx, inode, logical),
         }
     }
 
-    /// The goal of an inode without blocks: its flex group's first group for metadata, the next one for file data.
-    pub(crate) fn inode_goal(&self, ctx: &OpContext, inode: &Inode) -> BlockNr {
-        let regular = inode.kind() == FileType::Regular
-            || self.volume.options().policy.dir_blocks == DirBlocks::WithData;
-        let colour = (!self.volume.delays_allocation()).then_some(ctx.colour);
-        inode_goal(self.volume.geometry(), inode.group(), regular, colour)
+    /// The goal of a block of an inode without blocks near it.
+    pub(crate) fn inode_goal(&self, ctx: &OpContext, inode: &Inode, logical: u32) -> BlockNr {
+        let block = FirstBlock {
+            group: inode.group(),
+            regular: inode.kind() == FileType::Regular,
+            colour: ctx.colour,
+            delayed: self.volume.delays_allocation(),
+            logical: LogicalBlock::new(logical),
+        };
+        first_goal(&self.volume.options().policy, self.volume.geometry(), &block)
     }
 
     /// Takes and maps what was planned. On an error nothing is mapped and the claim is handed back.
@@ -147,6 +179,9 @@ impl Mapping {
         let inserted = if plan.apart && core.map == InodeMap::Extents {
             inode.note_remapped(handle);
             self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_separately(plan.extent))
+        } else if core.map == InodeMap::Indirect {
+            inode.note_remapped(handle);
+            self.insert_indirect(ctx, handle, inode, core, Run { extent: plan.extent, branch: plan.branch })
         } else {
             self.insert_mapping(ctx, handle, inode, core, plan.extent)
         };

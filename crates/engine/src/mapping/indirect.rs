@@ -11,6 +11,7 @@ use crate::mapping::Mapping;
 use crate::space::{Wanted, WantedFor};
 use crate::txn::Handle;
 use crate::{Error, OpContext, Result};
+use blockyard_alloc::Claim;
 use blockyard_disk::indirect::{DIRECT, LEVELS_MAX, path, pointer, pointers, span};
 use blockyard_disk::num::{low32, u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u64};
 use blockyard_disk::{BlockNr, LogicalBlock};
@@ -36,8 +37,32 @@ struct Array {
 enum Walk {
     /// At its array.
     Found(Array),
-    /// At a missing indirect block: this many blocks from the logical one on are a hole; the last block seen.
-    Missing(u64, Option<BlockNr>),
+    /// At a missing indirect block.
+    Missing(Missing),
+}
+
+/// Where the way to a block ends before its array.
+struct Missing {
+    /// So many blocks from the logical one on are a hole.
+    hole: u64,
+    /// Levels of indirect blocks that are not there.
+    levels: usize,
+    /// What lies next to the first of them: what the nearest pointer before its own has, else the block of its array.
+    near: Option<BlockNr>,
+}
+
+/// Blocks to map in one array.
+pub(super) struct Run<'a> {
+    pub(super) extent: Extent,
+    /// What the missing indirect blocks above them will be, from the top; those that are not claimed here are then.
+    pub(super) branch: Vec<Claim<'a>>,
+}
+
+/// The way to an array: its first block, what the missing ones will be, and the place in each.
+struct Way<'a> {
+    root: Option<BlockNr>,
+    branch: Vec<Claim<'a>>,
+    indexes: &'a [usize],
 }
 
 impl Mapping {
@@ -46,9 +71,9 @@ impl Mapping {
         let nothing = Lookup { found: None, left: None, right: None, leaf: None, first_in_leaf: None };
         let array = match self.walk(core, logical)? {
             None => return Ok(nothing),
-            Some(Walk::Missing(len, seen)) => {
-                let end = u32::try_from(u64::from(logical) + len).unwrap_or(u32::MAX);
-                return Ok(Lookup { right: Some(border(end)), leaf: seen, ..nothing });
+            Some(Walk::Missing(missing)) => {
+                let end = u32::try_from(u64::from(logical) + missing.hole).unwrap_or(u32::MAX);
+                return Ok(Lookup { right: Some(border(end)), leaf: missing.near, ..nothing });
             }
             Some(Walk::Found(array)) => array,
         };
@@ -62,8 +87,7 @@ impl Mapping {
             return Ok(Lookup { found: Some(found), right: Some(border(found.end())), ..nothing });
         }
         let next = rest.iter().position(|word| *word != 0).unwrap_or(rest.len());
-        let near = array.words[..array.index].iter().rev().find(|word| **word != 0);
-        let goal = near.map(|word| BlockNr::new(u64::from(*word))).or(array.block);
+        let goal = nearest_before(&array.words, array.index).or(array.block);
         Ok(Lookup { right: Some(border(at(next))), leaf: goal, ..nothing })
     }
 
@@ -76,34 +100,45 @@ impl Mapping {
             return Ok(Some(Walk::Found(Array { words, index: way.root, block: None })));
         }
         let mut next = pointer(self.volume.geometry(), words[way.root])?;
-        let mut seen = None;
+        let mut near = nearest_before(&words, way.root);
         for level in 0..way.levels {
             let Some(block) = next else {
                 let left = (level..way.levels).fold(0, |sum, at| {
                     sum + u64_from_usize(way.indexes[at]) * span(bits, way.levels - 1 - at)
                 });
-                return Ok(Some(Walk::Missing(span(bits, way.levels - level) - left, seen)));
+                let (hole, levels) = (span(bits, way.levels - level) - left, way.levels - level);
+                return Ok(Some(Walk::Missing(Missing { hole, levels, near })));
             };
             let buffer = self.volume.cache.read(block, BlockKind::Plain, |_| Ok(()))?;
-            seen = Some(block);
             let index = way.indexes[level];
             if level + 1 == way.levels {
                 let words = buffer.read(|bytes| pointers(bytes).iter().map(|word| word.get()).collect());
                 return Ok(Some(Walk::Found(Array { words, index, block: Some(block) })));
             }
-            next = pointer(self.volume.geometry(), buffer.read(|bytes| pointers(bytes)[index].get()))?;
+            let words: Vec<u32> =
+                buffer.read(|bytes| pointers(bytes).iter().map(|word| word.get()).collect());
+            next = pointer(self.volume.geometry(), words[index])?;
+            near = nearest_before(&words, index).or(Some(block));
         }
         Ok(None)
     }
 
+    /// Levels of indirect blocks that are missing above a block.
+    pub(super) fn missing_indirect(&self, core: &InodeCore, logical: u32) -> Result<usize> {
+        Ok(match self.walk(core, logical)? {
+            Some(Walk::Missing(missing)) => missing.levels,
+            Some(Walk::Found(_)) | None => 0,
+        })
+    }
+
     /// Maps a run of blocks in one array, making the missing indirect blocks first.
-    pub(crate) fn insert_indirect(
+    pub(super) fn insert_indirect(
         &self,
         ctx: &OpContext,
         handle: &Handle<'_>,
         inode: &Inode,
         core: &mut InodeCore,
-        run: &Extent,
+        Run { extent: run, branch }: Run<'_>,
     ) -> Result<()> {
         debug_assert!(run.len <= left_in_array(self.volume.geometry().block_bits(), run.logical), "{run:?}");
         let bits = self.volume.geometry().block_bits();
@@ -119,7 +154,8 @@ impl Mapping {
             return Ok(());
         }
         let root = pointer(self.volume.geometry(), words[way.root])?;
-        let (chain, fresh) = self.chain(ctx, handle, inode, root, &way.indexes[..way.levels])?;
+        let indexes = &way.indexes[..way.levels];
+        let (chain, fresh) = self.chain(ctx, handle, inode, Way { root, branch, indexes })?;
         for (level, pair) in chain.windows(2).enumerate() {
             put(&pair[0], way.indexes[level], low32(pair[1].block().raw()));
         }
@@ -141,9 +177,9 @@ impl Mapping {
         ctx: &OpContext,
         handle: &Handle<'_>,
         inode: &Inode,
-        root: Option<BlockNr>,
-        indexes: &[usize],
+        Way { root, branch, indexes }: Way<'_>,
     ) -> Result<(Vec<Arc<Buffer>>, usize)> {
+        let mut branch = branch.into_iter();
         let mut chain: Vec<Arc<Buffer>> = Vec::with_capacity(LEVELS_MAX);
         let mut fresh = 0;
         let mut next = root;
@@ -151,18 +187,14 @@ impl Mapping {
             let step = match next {
                 Some(block) => handle.read_for_write(block, BlockKind::Plain, |_| Ok(())),
                 None => {
-                    let goal = match chain.last() {
-                        Some(buffer) => buffer.block(),
-                        None => self.inode_goal(ctx, inode),
-                    };
-                    let pool = handle.pool();
-                    let wanted =
-                        Wanted { goal, indirect: true, pool, ..Wanted::new(inode, WantedFor::Metadata) };
                     fresh += 1;
-                    self.volume
-                        .space
-                        .new_metadata_block(ctx, handle, &wanted, &inode.space, BlockKind::Plain)
-                        .map(|(_, buffer)| buffer)
+                    let above = chain.last().map(|buffer| buffer.block());
+                    let claim =
+                        branch.next().map_or_else(|| self.claim_indirect(ctx, handle, inode, above), Ok);
+                    let made = claim.and_then(|claim| {
+                        self.volume.space.metadata_block_of(handle, claim, BlockKind::Plain)
+                    });
+                    made.map(|(_, buffer)| buffer)
                 }
             };
             match step {
@@ -185,6 +217,20 @@ impl Mapping {
         }
         debug_assert_eq!(chain.len(), indexes.len(), "a block for each level");
         Ok((chain, fresh))
+    }
+
+    /// Claims an indirect block that was not planned.
+    fn claim_indirect(
+        &self,
+        ctx: &OpContext,
+        handle: &Handle<'_>,
+        inode: &Inode,
+        above: Option<BlockNr>,
+    ) -> Result<Claim<'_>> {
+        let goal = above.unwrap_or_else(|| self.inode_goal(ctx, inode, 0));
+        let pool = handle.pool();
+        let wanted = Wanted { goal, indirect: true, pool, ..Wanted::new(inode, WantedFor::Metadata) };
+        self.volume.space.claim(ctx, &wanted, &inode.space)
     }
 
     /// Brings in the bitmaps for freeing the end of a range: at most [`REMOVAL_MAX`] blocks of it. Gives where that
@@ -337,6 +383,12 @@ impl Mapping {
 
 fn report(logical: u64, word: u32, freed: &mut dyn FnMut(Extent)) {
     freed(Extent { logical: u32_from_u64(logical), len: 1, physical: u64::from(word), unwritten: false });
+}
+
+/// What the nearest pointer before one has.
+fn nearest_before(words: &[u32], index: usize) -> Option<BlockNr> {
+    let near = words[..index].iter().rev().find(|word| **word != 0);
+    near.map(|word| BlockNr::new(u64::from(*word)))
 }
 
 fn put(buffer: &Buffer, index: usize, word: u32) {

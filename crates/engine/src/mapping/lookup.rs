@@ -1,5 +1,6 @@
 //! One view of a file's blocks, whichever way they are mapped.
 
+use super::indirect::Run;
 use super::removal::Gone;
 use super::store::ExtentStore;
 use crate::extents::{self, Extent, Lookup, Tree};
@@ -84,7 +85,9 @@ impl Mapping {
                 self.edit_tree(ctx, handle, inode, core, |tree| tree.insert_separately(extent))
             }
             InodeMap::Extents => self.edit_tree(ctx, handle, inode, core, |tree| tree.insert(extent)),
-            InodeMap::Indirect => self.insert_indirect(ctx, handle, inode, core, &extent),
+            InodeMap::Indirect => {
+                self.insert_indirect(ctx, handle, inode, core, Run { extent, branch: Vec::new() })
+            }
             _ => Err(Error::Invalid("this inode has no blocks")),
         }
     }

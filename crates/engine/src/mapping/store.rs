@@ -77,7 +77,7 @@ impl TreeStore for ExtentStore<'_> {
     fn allocate(&self, goal: Option<BlockNr>, exact: bool) -> Result<(BlockNr, Arc<Buffer>)> {
         let (ctx, handle) = self.change();
         let wanted = Wanted {
-            goal: goal.unwrap_or_else(|| self.mapping.inode_goal(ctx, self.inode)),
+            goal: goal.unwrap_or_else(|| self.mapping.inode_goal(ctx, self.inode, 0)),
             try_goal: exact,
             pool: handle.pool(),
             clusters: 1,

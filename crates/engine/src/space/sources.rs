@@ -3,7 +3,7 @@
 use super::Space;
 use crate::groups::Groups;
 use crate::options::OpenOptions;
-use crate::{Error, Result};
+use crate::{Error, Refusal, Result};
 use blockyard_alloc::inode::{
     BitmapLoad, FreeClusters, InodeAllocator, InodeConfig, InodeGroupFacts, InodeSource, RecentDeletion,
 };
@@ -76,6 +76,7 @@ impl fmt::Debug for Counts {
 impl Space {
     /// Opens both allocators over the groups as they are on disk.
     pub(crate) fn open(sb: &Superblock, groups: &Arc<Groups>, options: &OpenOptions) -> Result<Self> {
+        options.policy.serves(sb.features()).map_err(|refused| Error::Refused(Refusal::Policy(refused)))?;
         let geometry = *sb.geometry();
         let cpus = options.cpus.max(1);
         let config = AllocConfig {
@@ -121,12 +122,12 @@ fn open_inodes(
 ) -> Result<InodeAllocator> {
     let config = InodeConfig {
         placement: options.policy.inode,
+        switches: options.policy.orlov,
         cpus: options.cpus.max(1),
         first_inode: sb.first_inode().raw(),
         descriptor_checksums: sb.features().has_group_checksum(),
         without_journal: sb.journal_inode().is_none(),
         seed: options.seed,
-        ..InodeConfig::default()
     };
     let facts: Vec<InodeGroupFacts> = sb
         .geometry()

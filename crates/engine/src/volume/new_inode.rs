@@ -5,6 +5,7 @@ use crate::txn::Handle;
 use crate::volume::Volume;
 use crate::{Error, OpContext, Result};
 use blockyard_alloc::inode::{InodeRequest, top_name_hash};
+use blockyard_alloc::policy::slots::TopFlag;
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::dirhash::HashSeed;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap, InodeSlot, RawInode};
@@ -150,6 +151,9 @@ impl Volume {
         }
         let gid = if set_gid { from_parent.gid() } else { ctx.gid };
         let mut flags = parent.flags() & INHERITED;
+        if self.options().policy.top_flag == TopFlag::Inherited && new.kind == FileType::Directory {
+            flags |= parent.flags() & InodeFlags::TOPDIR;
+        }
         match new.kind {
             FileType::Directory => {}
             FileType::Regular => flags.remove(InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT),

@@ -1,0 +1,52 @@
+//! The placement of ext4's first releases: one rule for all inodes, flex group by flex group.
+//!
+//! Its fault is kept: the parent's flex group is looked at first and never again, so that the search may end with nothing
+//! although there are inodes in it.
+
+use blockyard_disk::num::low32;
+use blockyard_disk::{FlexNr, GroupNr};
+use blockyard_sync::Backend;
+
+use super::{Family, Search};
+
+/// Percent of a flex group that must be exceeded by what is free.
+const FREE_PERCENT: i32 = 10;
+
+impl<B: Backend> Search<'_, B> {
+    /// The parent's flex group, the one before it, the lowest that is good; else the one with most free blocks, if it has
+    /// inodes and blocks.
+    pub(in crate::inode) fn flex_2008(&self, family: &Family) -> Option<GroupNr> {
+        let parent = self.geometry.flex_of(family.group);
+        if self.is_good(parent) {
+            return self.first_group_with_inodes(parent);
+        }
+        let mut best = parent;
+        if let Some(before) = parent.raw().checked_sub(1) {
+            best = FlexNr::new(before);
+            if self.is_good(best) {
+                return self.first_group_with_inodes(best);
+            }
+        }
+        let tried = best;
+        for flex in (0..self.units()).map(FlexNr::new).filter(|flex| ![parent, tried].contains(flex)) {
+            if self.is_good(flex) {
+                return self.first_group_with_inodes(flex);
+            }
+            let has_more = self.clusters_in(flex) > self.clusters_in(best);
+            if self.counts.free_in_flex(best) == 0 || (has_more && self.counts.free_in_flex(flex) != 0) {
+                best = flex;
+            }
+        }
+        let usable = self.counts.free_in_flex(best) != 0 && self.clusters_in(best) != 0;
+        usable.then(|| self.first_group_with_inodes(best)).flatten()
+    }
+
+    /// Whether a flex group has inodes and more than a tenth of its blocks. A short last one is measured as if it were whole.
+    fn is_good(&self, flex: FlexNr) -> bool {
+        // In 32 bits with a sign, as it was.
+        let free = low32(self.clusters_in(flex)).cast_signed();
+        let whole = low32(self.geometry.blocks_per_group() * u64::from(self.geometry.flex_size()));
+        let percent = free.wrapping_mul(100) / whole.cast_signed().max(1);
+        self.counts.free_in_flex(flex) != 0 && percent > FREE_PERCENT
+    }
+}

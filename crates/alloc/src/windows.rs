@@ -1,0 +1,254 @@
+//! The search by windows (`search=windows`): ext3's, first fit from the goal on, with a window of blocks for each file that
+//! is written.
+//!
+//! A window keeps other files that are being written out of it, so that writers side by side do not interleave; it takes no
+//! space, and who finds nothing otherwise looks at all blocks whatever their windows. Windows are in clusters of the file
+//! system, counted from its first data block.
+//!
+//! A request of a regular file works on what is known of it ([`Reservation`]), which is away from the inode meanwhile: a second
+//! request of the same inode goes without a window.
+
+mod choose;
+
+use blockyard_disk::num::{u32_from_u64, u64_from_u32};
+use blockyard_disk::{Geometry, GroupNr};
+use blockyard_sync::Backend;
+
+use self::choose::{Range, choose};
+use crate::allocator::Allocator;
+use crate::error::Result;
+use crate::extent::Extent;
+use crate::group::GroupGuard;
+use crate::policy::slots::Search;
+use crate::prealloc::inode::InodeAlloc;
+use crate::prealloc::reservation::{LastBlock, Reservation, Window};
+use crate::prealloc::windows::Place;
+use crate::request::{Mapping, RequestFlags};
+use crate::search::context::Context;
+use crate::search::criteria::Criterion;
+
+/// Windows that one request tries in a group: a second one when there was nothing left in the first.
+const TRIES: u32 = 2;
+
+impl<B: Backend> Allocator<B> {
+    /// Looks for blocks from the goal on; what it finds is claimed in core and left in `context.outcome.find`.
+    ///
+    /// # Errors
+    /// When nothing was found and a group could not be loaded.
+    pub(crate) fn search_windows(&self, context: &mut Context<'_, B>) -> Result<()> {
+        context.search.start();
+        context.search.criterion = Criterion::Any.number();
+        let asked = context.asked;
+        let mut own = asked.inode.take_reservation();
+        if own.is_none() && asked.is_data() {
+            own = Some(Box::new(Reservation::new()));
+        }
+        // The blocks of a file's map are taken in turn with its data.
+        let is_of_file = asked.is_data() || asked.request.mapping == Mapping::Indirect;
+        let mut known = own.as_deref_mut().filter(|_| is_of_file);
+        if let Some(known) = &known {
+            point_behind_last(&self.table.geometry, context, known);
+        }
+        let start = context.search.goal.group;
+        self.search_all(context, known.as_deref_mut());
+        if context.outcome.find.is_none() && known.is_some() {
+            context.search.goal.group = start;
+            self.search_all(context, None);
+        }
+        if let Some(known) = known {
+            note_last(&self.table.geometry, context, known);
+        }
+        if let Some(own) = own
+            && let Some(other) = asked.inode.put_reservation(own)
+        {
+            self.give_up(&other);
+        }
+        context.outcome.result()
+    }
+
+    /// The group of the goal, from the goal on; then the groups after it.
+    fn search_all(&self, context: &mut Context<'_, B>, mut known: Option<&mut Reservation>) {
+        let groups = context.asked.groups;
+        let (first, goal) = match context.search.goal.group {
+            group if group.raw() < groups => (group, Some(context.search.goal.start)),
+            _ => (GroupNr::ZERO, None),
+        };
+        let free = self.table.group(first).free();
+        // Too little for a window, and there is none yet.
+        known = known.filter(|known| known.window.is_some() || free == 0 || free >= known.size());
+        let exact = context.asked.kind.contains(RequestFlags::GOAL_ONLY);
+        if free > 0 {
+            self.search_group(context, first, goal, known.as_deref_mut());
+        }
+        for step in 1..=groups {
+            if context.outcome.find.is_some() || exact {
+                return;
+            }
+            let nr = u32_from_u64((u64_from_u32(first.raw()) + u64_from_u32(step)) % u64_from_u32(groups));
+            let free = self.table.group(GroupNr::new(nr)).free();
+            let least = known.as_deref().map_or(0, |known| known.size() / 2);
+            if free > least {
+                self.search_group(context, GroupNr::new(nr), None, known.as_deref_mut());
+            }
+        }
+    }
+
+    /// Looks in one group and claims what it finds there.
+    fn search_group(
+        &self,
+        context: &mut Context<'_, B>,
+        nr: GroupNr,
+        goal: Option<u32>,
+        known: Option<&mut Reservation>,
+    ) {
+        let mut guard = match self.table.lock_loaded(nr, context.cpu(), &*self.source) {
+            Ok(guard) => guard,
+            Err(error) => return context.outcome.note_failure(error),
+        };
+        if guard.summary().corrupt() || guard.summary().free == 0 {
+            return;
+        }
+        context.search.scanned += 1;
+        let count = context.search.goal.len;
+        let found = match known {
+            Some(known) => self.choose_in_window(&guard, goal, count, known),
+            None => guard.buddy().and_then(|buddy| {
+                let range = Range { low: 0, high: buddy.clusters(), is_window: false };
+                choose(buddy, goal.filter(|&goal| goal < range.high), range, count)
+            }),
+        };
+        let exact = context.asked.kind.contains(RequestFlags::GOAL_ONLY);
+        let Some((start, len)) = found.filter(|(start, _)| !exact || goal == Some(*start)) else { return };
+        context.search.selection.take(Extent { group: nr, start, len, logical: context.search.goal.logical });
+        self.take_found(context, &mut guard);
+        context.outcome.stats.hits[Criterion::Any.index()] += 1;
+    }
+
+    /// Free clusters of the part of the file's window that lies in the group; it gets another window when that is needed.
+    fn choose_in_window(
+        &self,
+        guard: &GroupGuard<'_, B>,
+        goal: Option<u32>,
+        count: u32,
+        known: &mut Reservation,
+    ) -> Option<(u32, u32)> {
+        let buddy = guard.buddy()?;
+        let first = first_cluster(&self.table.geometry, guard.nr);
+        let group = Window { first, last: first + u64_from_u32(buddy.clusters()) - 1 };
+        let mut goal = goal.map(|goal| first + u64_from_u32(goal)).filter(|&goal| group.contains(goal));
+        for attempt in 0..TRIES {
+            match known.window {
+                Some(window) if attempt == 0 && is_usable(window, goal, group) => {
+                    let left = goal.map_or(u64::MAX, |goal| window.last + 1 - goal);
+                    if left < u64_from_u32(count) {
+                        known.window = Some(self.windows.extend(window, u64_from_u32(count) - left));
+                    }
+                }
+                _ => {
+                    self.move_window(guard, goal, count, known)?;
+                    goal = goal.filter(|&goal| known.window.is_some_and(|window| window.contains(goal)));
+                }
+            }
+            let window = known.window.filter(|window| window.meets(group))?;
+            let range = Range {
+                low: u32_from_u64(window.first.max(first) - first),
+                high: u32_from_u64(window.last.min(group.last) + 1 - first),
+                is_window: true,
+            };
+            let at = goal.map(|goal| u32_from_u64(goal - first));
+            if let Some((start, len)) = choose(buddy, at, range, count) {
+                known.note_hits(len);
+                return Some((start, len));
+            }
+        }
+        None
+    }
+
+    /// Gives the file a window in a group, from the goal on; `None` when there is no place for one, or nothing free.
+    fn move_window(
+        &self,
+        guard: &GroupGuard<'_, B>,
+        goal: Option<u64>,
+        count: u32,
+        known: &mut Reservation,
+    ) -> Option<()> {
+        let buddy = guard.buddy()?;
+        let first = first_cluster(&self.table.geometry, guard.nr);
+        let last = first + u64_from_u32(buddy.clusters()) - 1;
+        known.make_room_for(count);
+        let start = goal.unwrap_or(first);
+        if let Some(old) = known.window {
+            if old.contains(last) && old.last > last && start >= old.first {
+                // It goes on in the next group: there it is looked at again.
+                return None;
+            }
+            known.grow();
+        }
+        let next_free = |at: u64| {
+            let bit = u32_from_u64(at.checked_sub(first)?);
+            buddy.next_free(bit).map(|free| first + u64_from_u32(free))
+        };
+        let place = Place { start, end: last, size: u64_from_u32(known.size()) };
+        match self.windows.replace(known.window, place, next_free) {
+            Ok(window) => known.set_window(Some(window)),
+            Err(Some(_)) => return None,
+            Err(None) => {
+                known.set_window(None);
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// Gives the window of an inode up; what else is known of it stays.
+    pub(crate) fn drop_window(&self, inode: &InodeAlloc<B>) {
+        if self.policy.search != Search::Windows {
+            return;
+        }
+        let Some(mut known) = inode.take_reservation() else { return };
+        self.give_up(&known);
+        known.set_window(None);
+        if let Some(other) = inode.put_reservation(known) {
+            self.give_up(&other);
+        }
+    }
+
+    fn give_up(&self, known: &Reservation) {
+        known.window.into_iter().for_each(|window| self.windows.remove(window));
+    }
+}
+
+/// Whether a window is used as it is: the goal lies in it, or without a goal some of it in the group.
+fn is_usable(window: Window, goal: Option<u64>, group: Window) -> bool {
+    goal.map_or_else(|| window.meets(group), |goal| window.contains(goal))
+}
+
+/// Points the goal right behind the block that was allocated last, if the request goes on there.
+fn point_behind_last<B: Backend>(geometry: &Geometry, context: &mut Context<'_, B>, known: &Reservation) {
+    let Some(last) = known.last else { return };
+    let per_group = u64_from_u32(geometry.clusters_per_group());
+    let next = last.cluster + 1;
+    let goes_on = u64_from_u32(last.logical) + 1 == u64_from_u32(context.asked.extent.logical);
+    if goes_on && next < geometry.clusters_count().raw() {
+        context.search.goal.group = GroupNr::new(u32_from_u64(next / per_group));
+        context.search.goal.start = u32_from_u64(next % per_group);
+    }
+}
+
+/// Remembers where the request ended. A block of the map stands for none of the file.
+fn note_last<B: Backend>(geometry: &Geometry, context: &Context<'_, B>, known: &mut Reservation) {
+    let Some(find) = &context.outcome.find else { return };
+    let cluster =
+        first_cluster(geometry, find.served.group) + u64_from_u32(find.served.start + find.served.len - 1);
+    let blocks = find.served.len << geometry.cluster_ratio_bits();
+    known.last = if context.asked.is_data() {
+        Some(LastBlock { logical: context.asked.extent.logical + (blocks - 1), cluster })
+    } else {
+        known.last.map(|last| LastBlock { cluster, ..last })
+    };
+}
+
+/// The number of a group's first cluster in the file system.
+fn first_cluster(geometry: &Geometry, group: GroupNr) -> u64 {
+    u64_from_u32(group.raw()) * u64_from_u32(geometry.clusters_per_group())
+}
