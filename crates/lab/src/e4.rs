@@ -3,13 +3,15 @@
 //! A tree of the published shape (files, directories, symbolic and hard links, blocks and inodes used) is copied to a
 //! file system of each kind, directory by directory as rsync does, and e2fsck tells time and reads of each of its passes.
 //! What a layout decides is the amount read and how far it lies apart; the second shows on a device with seeks only, which is
-//! modelled ([`disk`]): strace sees e2fsck's reads, and a disk of the time says how long they take. The published middle column, the first allocator of ext4, is none of our policies.
+//! modelled ([`disk`]): strace sees e2fsck's reads, and a disk of the time says how long they take. Each published column has the
+//! policy of its time; the policy that is asked for stands beside them, with and without a linear prefix.
 
 pub mod disk;
 mod published;
 mod reads;
 pub mod table;
 mod tree;
+pub mod vitals;
 
 use std::process::Command;
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use blockyard_disk::InodeNr;
 use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::usize_from_u64;
-use blockyard_engine::{FileSystem, NewInode, OpenOptions, RenameMode, mkfs};
+use blockyard_engine::{FileSystem, NewInode, OpContext, OpenOptions, RenameMode, mkfs};
 use serde::{Deserialize, Serialize};
 
 use crate::folder::ledger::Ledger;
@@ -32,9 +34,32 @@ use crate::workload::{GIB, MIB};
 use disk::DiskPass;
 use reads::PassReads;
 use tree::{Directory, HomeTree};
+use vitals::Vital;
 
-/// Kinds of file system in the order of the columns.
-pub const KINDS: [&str; 2] = ["ext3", "ext4"];
+/// One file system that is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// Its name in rows.
+    pub name: &'static str,
+    /// What places on it; `None` is the policy that was asked for.
+    policy: Option<&'static str>,
+    /// Whether the allocator takes the device for one with seek times.
+    rotational: bool,
+}
+
+/// The published columns, and the policy that was asked for in both ways.
+const KINDS: [Kind; 5] = [
+    Kind { name: "ext3", policy: Some("ext3"), rotational: true },
+    Kind { name: "ext4-2008", policy: Some("ext4-2008"), rotational: true },
+    Kind { name: "ext4-2009", policy: Some("ext4-2009"), rotational: true },
+    Kind { name: "linear prefix", policy: None, rotational: true },
+    Kind { name: "no linear prefix", policy: None, rotational: false },
+];
+/// Process numbers of the two halves of rsync: one makes directories and links, the other files.
+const GENERATOR: u32 = 1;
+const RECEIVER: u32 = 2;
+/// MiB of the journal as it was.
+const JOURNAL_MIB: u32 = 128;
 /// Passes of e2fsck; the last row of figures is their sum.
 pub const PASSES: usize = 5;
 /// Inodes of the published file system.
@@ -53,8 +78,8 @@ pub struct PassPlan {
     pub scale: f64,
     /// Seed.
     pub seed: u64,
-    /// Whether the allocator takes the device for one with seek times.
-    pub rotational: bool,
+    /// Whether the allocator takes the device for one with seek times, under the policy that was asked for; `None`: once each.
+    pub rotational: Option<bool>,
 }
 
 /// One pass of e2fsck.
@@ -79,7 +104,7 @@ pub struct PassRow {
     pub workload: String,
     /// The policy.
     pub policy: String,
-    /// `ext3` or `ext4`.
+    /// Which of [`PassPlan::kinds`].
     pub kind: String,
     /// Seed.
     pub seed: u64,
@@ -89,6 +114,9 @@ pub struct PassRow {
     pub passes: Vec<Pass>,
     /// All of them.
     pub total: Pass,
+    /// What e2fsck counts: label and figure, in its order.
+    #[serde(default)]
+    pub vitals: Vec<Vital>,
     /// The five passes on a modelled disk; none where e2fsck's reads could not be seen.
     #[serde(default)]
     pub disk: Vec<DiskPass>,
@@ -131,9 +159,11 @@ impl PassPlan {
     }
 
     /// All that decides one file system.
-    fn decides(&self, name: &str) -> Result<serde_json::Value> {
-        let policy = format!("{:?}", Policy::parse(&self.policy)?);
-        Ok(serde_json::json!({"workload": "e4", "name": name, "policy": policy, "plan": self.identity()}))
+    fn decides(&self, kind: Kind) -> Result<serde_json::Value> {
+        let policy = format!("{:?}", self.policy_of(kind)?);
+        Ok(
+            serde_json::json!({"workload": "e4", "name": kind.name, "policy": policy, "plan": self.identity()}),
+        )
     }
 
     /// Refuses what cannot work, before anything runs.
@@ -149,6 +179,18 @@ impl PassPlan {
             self.scale
         );
         Ok(())
+    }
+
+    /// What is compared, in the order of the columns.
+    #[must_use]
+    pub fn kinds(&self) -> Vec<Kind> {
+        let wanted =
+            |kind: &Kind| kind.policy.is_some() || self.rotational.is_none_or(|it| it == kind.rotational);
+        KINDS.into_iter().filter(wanted).collect()
+    }
+
+    fn policy_of(&self, kind: Kind) -> Result<Policy> {
+        Ok(Policy::parse(kind.policy.unwrap_or(&self.policy))?)
     }
 
     fn image_bytes(&self) -> u64 {
@@ -181,8 +223,9 @@ pub fn run_kept(
     let program = e2fsck_program().context("e4: e2fsck tells the figures; install e2fsprogs")?;
     let (mut rows, mut verdict) = (Vec::<PassRow>::new(), Verdict::default());
     let mut reads = Vec::new();
-    for (index, kind) in KINDS.into_iter().enumerate() {
-        progress(index + 1, &format!("e4 on {kind}"));
+    for (index, kind) in plan.kinds().into_iter().enumerate() {
+        let name = kind.name;
+        progress(index + 1, &format!("e4: {name}"));
         let measured = ledger.cell(plan.decides(kind)?, || {
             let mut verdict = Verdict { e2fsck_clean: Some(true), ..Verdict::default() };
             let device = fill(plan, kind)?;
@@ -190,9 +233,9 @@ pub fn run_kept(
             let (row, reads) = judge(plan, kind, program, &device)?;
             Ok(Measured { rows: vec![row], reads, verdict })
         });
-        let measured = measured.with_context(|| format!("e4 on {kind}"))?;
+        let measured = measured.with_context(|| format!("e4: {name}"))?;
         rows.extend(measured.rows);
-        reads.extend(measured.reads.map(|reads| (kind.to_owned(), reads)));
+        reads.extend(measured.reads.map(|reads| (name.to_owned(), reads)));
         verdict.add(&measured.verdict);
     }
     // Calibrated on cells of both kinds: known when both are measured.
@@ -204,13 +247,14 @@ pub fn run_kept(
 }
 
 /// Makes a file system of a kind and copies the tree to it.
-fn fill(plan: &PassPlan, kind: &str) -> Result<Arc<MemoryDevice>> {
+fn fill(plan: &PassPlan, kind: Kind) -> Result<Arc<MemoryDevice>> {
     let device = Arc::new(MemoryDevice::new(plan.image_bytes()));
-    let mut options = profile(kind).block_size(4096).identity(plan.seed, 1_700_000_000);
+    let mut options =
+        profile(kind).block_size(4096).journal_mib(journal_mib(plan)).identity(plan.seed, 1_700_000_000);
     options.inodes = Some(u32::try_from(plan.scaled(INODES))?);
     mkfs::format(&*device, &options)?;
-    let rotational = plan.rotational;
-    let open = OpenOptions { cpus: 1, rotational, ..unjournaled(Policy::parse(&plan.policy)?, plan.seed) };
+    let rotational = kind.rotational;
+    let open = OpenOptions { cpus: 1, rotational, ..unjournaled(plan.policy_of(kind)?, plan.seed) };
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
     let mut copy = Copy {
         fs: FileSystem::open(shared, open, &context(0))?,
@@ -223,11 +267,21 @@ fn fill(plan: &PassPlan, kind: &str) -> Result<Arc<MemoryDevice>> {
 
 /// A kind of file system as it was made in 2009. With today's `metadata_csum` pass 2 would read the inode of every directory for
 /// the seed of its checksums.
-fn profile(kind: &str) -> mkfs::Options {
-    match kind {
+fn profile(kind: Kind) -> mkfs::Options {
+    match kind.name {
         "ext3" => mkfs::Options::ext3(),
         _ => mkfs::Options::ext4().features("^metadata_csum,^64bit,uninit_bg"),
     }
+}
+
+/// A scaled one has to fit.
+fn journal_mib(plan: &PassPlan) -> u32 {
+    u32::try_from(plan.scaled(u64::from(JOURNAL_MIB))).unwrap_or(JOURNAL_MIB).max(4)
+}
+
+/// What a process does.
+fn process(number: u32) -> OpContext {
+    OpContext { colour: number, ..context(0) }
 }
 
 /// The copying process.
@@ -250,13 +304,14 @@ impl Copy {
             // Made when its turn comes, before what is in it.
             waiting.extend(below.into_iter().map(|number| (number, inode)));
             if let Some((next, parent)) = waiting.pop() {
-                let made = self.make(parent, &tree.directories[next].name, FileType::Directory)?;
+                let name = &tree.directories[next].name;
+                let made = self.make(GENERATOR, parent, name, FileType::Directory)?;
                 waiting.push((next, made));
             }
         }
         let every = (files.len() / usize_from_u64(tree.hard_links)).max(1);
         for (name, (directory, file)) in (0..tree.hard_links).zip(files.iter().step_by(every)) {
-            self.fs.link(&context(0), *file, *directory, format!("hard{name}").as_bytes())?;
+            self.fs.link(&process(GENERATOR), *file, *directory, format!("hard{name}").as_bytes())?;
         }
         Ok(())
     }
@@ -267,25 +322,26 @@ impl Copy {
         }
         for (number, length) in of.symlinks.iter().enumerate() {
             let (name, target) = (format!("link{number:04}"), vec![b'x'; *length]);
-            self.fs.symlink(&context(0), directory, name.as_bytes(), &target)?;
+            self.fs.symlink(&process(GENERATOR), directory, name.as_bytes(), &target)?;
         }
         for (number, kind) in of.special.iter().enumerate() {
-            self.make(directory, &format!("special{number:02}"), *kind)?;
+            self.make(GENERATOR, directory, &format!("special{number:02}"), *kind)?;
         }
         Ok(())
     }
 
-    fn make(&self, parent: InodeNr, name: &str, kind: FileType) -> Result<InodeNr> {
+    fn make(&self, by: u32, parent: InodeNr, name: &str, kind: FileType) -> Result<InodeNr> {
         let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
         let device = is_device.then_some(DeviceNumber { major: 1, minor: 3 });
         let new = NewInode { kind, permissions: 0o755, device };
-        Ok(self.fs.create(&context(0), parent, name.as_bytes(), &new)?)
+        Ok(self.fs.create(&process(by), parent, name.as_bytes(), &new)?)
     }
 
     /// As rsync makes it: under another name until it is whole.
     fn file(&self, directory: InodeNr, name: &str, bytes: u64) -> Result<InodeNr> {
         let early = format!(".{name}.Xy12Zw");
-        let (ctx, inode) = (context(0), self.make(directory, &early, FileType::Regular)?);
+        let inode = self.make(RECEIVER, directory, &early, FileType::Regular)?;
+        let ctx = process(RECEIVER);
         self.fs.open_inode(inode, true)?;
         let mut at = 0;
         while at < bytes {
@@ -303,26 +359,28 @@ impl Copy {
 /// Has e2fsck tell its passes, and once more tell what it reads.
 fn judge(
     plan: &PassPlan,
-    kind: &str,
+    kind: Kind,
     program: &str,
     device: &MemoryDevice,
 ) -> Result<(PassRow, Option<PassReads>)> {
     let folder = Scratch::temporary("e4")?;
     let image = folder.path().join("image");
     device.save(&image)?;
-    let output = Command::new(program).args(["-fn", "-tt"]).arg(&image).output().context("run e2fsck")?;
+    let output =
+        Command::new(program).args(["-fn", "-v", "-tt"]).arg(&image).output().context("run e2fsck")?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "e2fsck found errors: {}", text.lines().last().unwrap_or_default());
     let (passes, total) = passes(&text)?;
     let reads = reads::of_e2fsck(program, &image, folder.path())?;
     let row = PassRow {
         workload: "e4".to_owned(),
-        policy: plan.policy.clone(),
-        kind: kind.to_owned(),
+        policy: plan.policy_of(kind)?.to_string(),
+        kind: kind.name.to_owned(),
         seed: plan.seed,
         scale: plan.scale,
         passes,
         total,
+        vitals: vitals::of_e2fsck(&text),
         disk: Vec::new(),
     };
     Ok((row, reads))
@@ -389,22 +447,36 @@ mod tests {
     /// ext3 has no note of unused inodes and maps blocks one by one: e2fsck reads more.
     #[test]
     fn ext4_needs_fewer_reads_than_ext3() {
-        let plan = PassPlan { policy: "linux-6.18".into(), scale: 0.01, seed: 1, rotational: false };
+        let plan = PassPlan { policy: "linux-6.18".into(), scale: 0.01, seed: 1, rotational: None };
         if e2fsck_program().is_none() {
             assert!(run(&plan, |_, _| ()).is_err());
             return;
         }
         let (rows, verdict) = run(&plan, |_, _| ()).unwrap();
-        assert!(verdict.is_clean() && verdict.images == 2);
-        assert!(rows[0].passes[0].read_mib > 2.0 * rows[1].passes[0].read_mib, "{rows:?}");
-        // Checksums of directories made pass 2 read every directory's inode on ext4: 28 and 36 MB at a fifth of the scale.
-        assert!((rows[0].passes[1].read_mib - rows[1].passes[1].read_mib).abs() <= 1.0, "{rows:?}");
+        assert!(verdict.is_clean() && verdict.images == 5);
+        for ext4 in &rows[1..] {
+            assert!(rows[0].passes[0].read_mib > 2.0 * ext4.passes[0].read_mib, "{rows:?}");
+            // Checksums of directories made pass 2 read every directory's inode on ext4: 28 and 36 MB at a fifth of the scale.
+            assert!((rows[0].passes[1].read_mib - ext4.passes[1].read_mib).abs() <= 1.0, "{rows:?}");
+        }
+        let policies: Vec<&str> = rows.iter().map(|row| row.policy.as_str()).collect();
+        assert_eq!(policies, ["ext3", "ext4-2008", "ext4-2009", "linux-6.18", "linux-6.18"]);
+        let count = |row: &PassRow, what: &str| {
+            row.vitals.iter().find(|vital| vital.what == what).map(|vital| vital.count.clone())
+        };
+        for row in &rows {
+            assert_eq!(count(row, "regular files"), count(&rows[0], "regular files"), "{row:?}");
+        }
+        assert_ne!(count(&rows[0], "ind/dind/tind blocks").as_deref(), Some("0/0/0"));
+        assert_eq!(count(&rows[1], "ind/dind/tind blocks").as_deref(), Some("0/0/0"));
+        let one = PassPlan { rotational: Some(false), ..plan.clone() };
+        assert_eq!(one.kinds().len(), 4, "the policy that was asked for, in one way");
         assert!(PassPlan { scale: 2.0, ..plan }.check().is_err());
     }
 
     #[test]
     fn small_trees_are_said_to_be_too_small() {
-        let said = |scale| PassPlan { policy: "yard".into(), scale, seed: 1, rotational: false }.too_small();
+        let said = |scale| PassPlan { policy: "yard".into(), scale, seed: 1, rotational: None }.too_small();
         assert!(said(0.09).unwrap().contains("--scale 0.09"));
         assert_eq!(said(0.1), None);
     }
@@ -412,8 +484,8 @@ mod tests {
     /// 0.005 of 2,097,152 are 10,485, rounded up to whole blocks of inodes in both groups.
     #[test]
     fn the_image_has_the_published_inodes_at_its_scale() {
-        let plan = PassPlan { policy: "linux-6.18".into(), scale: 0.005, seed: 1, rotational: false };
-        let device = fill(&plan, "ext4").unwrap();
+        let plan = PassPlan { policy: "linux-6.18".into(), scale: 0.005, seed: 1, rotational: None };
+        let device = fill(&plan, KINDS[3]).unwrap();
         let reader = blockyard_inspect::reader::Reader::open(device).unwrap();
         let geometry = *reader.superblock().geometry();
         let inodes = geometry.groups() * geometry.inodes_per_group();

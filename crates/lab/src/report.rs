@@ -117,6 +117,7 @@ impl Run {
         tables.extend(e3::table::table(&self.clusters));
         tables.extend(e4::table::table(&self.passes));
         tables.extend(e4::table::modelled(&self.passes));
+        tables.extend(e4::vitals::table(&self.passes));
         tables.extend(summary::tables(&self.rows));
         tables
     }

@@ -68,6 +68,11 @@ impl Driver {
         self.now += time;
     }
 
+    /// Hands a request over that is waited for later, with [`Self::wait_for`]; gives its number.
+    pub fn ask(&mut self, request: &Request) -> u64 {
+        self.submit(request, usize::MAX)
+    }
+
     /// As a caller makes it: reads and durable writes are waited for, a flush waits for all.
     pub fn carry_out(&mut self, request: &Request) {
         match request.kind {
@@ -120,7 +125,8 @@ impl Driver {
         id
     }
 
-    fn wait_for(&mut self, id: u64) {
+    /// Waits until a request has ended, if it has not.
+    pub fn wait_for(&mut self, id: u64) {
         while self.in_flight.contains_key(&id) {
             self.wait_for_one();
         }

@@ -195,8 +195,15 @@ impl Keys {
     }
 
     /// Megabytes (10^6) a second, as bytes a second.
+    /// Megabytes a second, with up to six decimals; gives bytes a second.
     fn rate(&mut self, key: &str) -> Result<u64, BadModel> {
-        Ok(self.number::<u64>(key, 1..=1_000_000)? * 1_000_000)
+        let value = self.take(key)?.replace('_', "");
+        let bytes = bytes_of_megabytes(&value).ok_or_else(|| bad(key, "takes a number of MB a second"))?;
+        if (1_000_000..=1_000_000_000_000).contains(&bytes) {
+            Ok(bytes)
+        } else {
+            Err(bad(key, "is out of range"))
+        }
     }
 
     fn hdd(&mut self) -> Result<hdd::Parameters, BadModel> {
@@ -257,6 +264,17 @@ impl Keys {
     }
 }
 
+/// `32.5` megabytes in bytes.
+fn bytes_of_megabytes(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !are_digits(whole) || !are_digits(part) || part.len() > 6 {
+        return None;
+    }
+    let whole: u64 = whole.parse().ok()?;
+    whole.checked_mul(1_000_000)?.checked_add(format!("{part:0<6}").parse().ok()?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,5 +324,15 @@ mod tests {
         let disk = ModelParameters::named("desktop-7200-2009").unwrap();
         assert!(matches!(disk.model(1 << 60), Err(BadModel::Size { .. })));
         assert!(disk.model(2_000_000_000_000).is_ok());
+    }
+
+    #[test]
+    fn rates_have_decimals() {
+        assert_eq!(bytes_of_megabytes("32.5"), Some(32_500_000));
+        assert_eq!(bytes_of_megabytes("1000"), Some(1_000_000_000));
+        assert_eq!(bytes_of_megabytes("0.000001"), Some(1));
+        for wrong in ["", ".", "-1", "1.0000001", "1e3", "many", "99999999999999999999"] {
+            assert_eq!(bytes_of_megabytes(wrong), None, "{wrong:?}");
+        }
     }
 }

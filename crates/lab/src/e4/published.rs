@@ -23,7 +23,7 @@ impl Published {
 pub(super) struct Layout {
     /// Which file system, in the heads of the table.
     pub name: &'static str,
-    /// Which of ours stands beside it; the first allocator of ext4 is none of our policies.
+    /// Which of ours stands beside it.
     pub kind: &'static str,
     /// Passes 1 to 5 and their sum.
     pub passes: [Published; 6],
@@ -59,7 +59,7 @@ pub(super) const LAYOUTS: [Layout; 3] = [
     ),
     layout(
         "ext4 old allocator",
-        "ext4 old allocator",
+        "ext4-2008",
         [
             [6.69, 4.06, 0.90, 82.0, 12.25],
             [13.34, 2.30, 3.78, 133.0, 9.97],
@@ -71,7 +71,7 @@ pub(super) const LAYOUTS: [Layout; 3] = [
     ),
     layout(
         "ext4 new allocator",
-        "ext4",
+        "ext4-2009",
         [
             [6.70, 3.63, 1.58, 82.0, 12.23],
             [4.24, 1.27, 2.46, 133.0, 31.36],

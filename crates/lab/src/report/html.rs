@@ -269,6 +269,7 @@ mod tests {
             scale: 0.5,
             passes: vec![crate::e4::Pass::default(); 5],
             total: crate::e4::Pass::default(),
+            vitals: Vec::new(),
             disk: Vec::new(),
         };
         let environment = Environment::of_this_machine("blockyard lab run".into(), "memory 1G".into());

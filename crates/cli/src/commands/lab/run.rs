@@ -8,7 +8,7 @@ use blockyard_device::ImagePath;
 use blockyard_lab::Interleave;
 use blockyard_lab::copy::{CopyPlan, Tree};
 use blockyard_lab::e3::{CLUSTERS, ClusterPlan};
-use blockyard_lab::e4::{KINDS, PassPlan};
+use blockyard_lab::e4::PassPlan;
 use blockyard_lab::experiment::Experiment;
 use blockyard_lab::folder::ledger::{Existing, Ledger};
 use blockyard_lab::folder::{Environment, command_line};
@@ -44,9 +44,9 @@ Published experiments, as the tables that were published with ours beside:
   e2           the three fio jobs, regular and round robin, with fio's preallocation and without
   e3           preallocated files on a full file server that is short of memory: metadata reads by cluster size; takes
                --policy (one), --ops (files truncated and allocated again), --scale (of an image of 1 TiB) and --seed
-  e4           e2fsck by pass on a copied tree of 312820 files, ext3 and ext4; takes --policy (one), --scale and --seed,
-               needs e2fsck, and strace for the seconds of I/O, which are modelled on a disk of the time (--rotational
-               off: the allocator takes it for an SSD all the same)
+  e4           e2fsck by pass on a copied tree of 312820 files, placed as by ext3, ext4-2008 and ext4-2009, and by --policy
+               (one) with and without a linear prefix (--rotational on or off: that one only); takes --scale and --seed,
+               needs e2fsck, and strace for the seconds of I/O, which are modelled on a disk of the time
 
 Keys of --json, one object a cell: workload, policy, workers, cpus, interleave, seed, ops, seconds, ops_per_s,
 ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99, lat_us_p9999, lat_us_max, extents_per_file,
@@ -57,7 +57,7 @@ overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_m
 extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score. For e3, one object a cluster size: workload,
 policy, cluster_kib, seed, files, fallocate and truncate (each with calls, mean_us, mean_reads, most_reads). For
 e4, one object a file system: workload, policy, kind, seed, scale, passes and total (each pass with real, user, system,
-read_mib, rate_mib_s), disk (by pass, where strace is there: reads, read_mb, seeks, runs, modelled_s, modelled_mb_s).
+read_mib, rate_mib_s), vitals (what e2fsck counts: what, count), disk (by pass, where strace is there: reads, read_mb, seeks, runs, modelled_s, modelled_mb_s).
 
 Exit codes: 0 every image passed the check, and e2fsck where that is installed; 2 wrong usage, nothing ran; 4 a judge
 found errors; 8 failed, or --out holds another run. An image given with --image is changed only by --in-place, after the judges passed the result.")]
@@ -381,8 +381,12 @@ impl Args {
 
     fn passes(&self) -> Result<PassPlan> {
         refuse("the other workloads", &[("--ops", self.ops.is_some())])?;
-        // Its disk is a model that turns.
-        let (policy, rotational) = (self.only_policy()?, self.rotational != Rotational::Off);
+        let rotational = match self.rotational {
+            Rotational::Auto => None,
+            Rotational::On => Some(true),
+            Rotational::Off => Some(false),
+        };
+        let policy = self.only_policy()?;
         let plan = PassPlan { policy, scale: self.scale, seed: self.seed, rotational };
         plan.check()?;
         Ok(plan)
@@ -588,7 +592,7 @@ fn run_passes(
 ) -> Result<(Run, Verdict)> {
     environment.device = "memory, one image a kind".to_owned();
     let mut ledger = begin(&environment, plan.identity())?;
-    let progress = Progress::parts(output, "lab run", KINDS.len());
+    let progress = Progress::parts(output, "lab run", plan.kinds().len());
     let (passes, verdict) =
         blockyard_lab::e4::run_kept(plan, &mut ledger, |part, name| progress.begin(part, name))?;
     Ok((Run { passes, ..Run::new(environment) }, verdict))

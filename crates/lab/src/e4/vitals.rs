@@ -1,0 +1,120 @@
+//! What e2fsck counts at the end of a check (`-v`): inodes, blocks, files of each kind.
+
+use serde::{Deserialize, Serialize};
+
+use super::PassRow;
+use crate::figures::Table;
+
+/// One line of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vital {
+    /// What is counted.
+    pub what: String,
+    /// The figure, as printed.
+    pub count: String,
+}
+
+/// The published counts, of the tree under ext4.
+const PUBLISHED: [(&str, &str); 18] = [
+    ("inodes used", "312214"),
+    ("non-contiguous files", "263"),
+    ("non-contiguous directories", "198"),
+    ("ind/dind/tind blocks", "0/0/0"),
+    ("extent depth", "292698/40"),
+    ("blocks used", "4388697"),
+    ("bad blocks", "0"),
+    ("large files", "1"),
+    ("regular files", "263549"),
+    ("directories", "28022"),
+    ("character device files", "5"),
+    ("block device files", "1"),
+    ("fifos", "5"),
+    ("links", "615"),
+    ("symbolic links", "20618"),
+    ("fast symbolic links", "19450"),
+    ("sockets", "5"),
+    ("files", "312820"),
+];
+
+/// The counts of what e2fsck printed, in its order.
+pub(super) fn of_e2fsck(text: &str) -> Vec<Vital> {
+    text.lines().flat_map(of_line).collect()
+}
+
+/// The counts of a line: two where a second one stands in brackets.
+fn of_line(line: &str) -> Vec<Vital> {
+    let vital = |what: &str, count: &str| Vital { what: what.to_owned(), count: count.to_owned() };
+    let line = line.trim();
+    for (label, what) in [
+        ("# of inodes with ind/dind/tind blocks: ", "ind/dind/tind blocks"),
+        ("Extent depth histogram: ", "extent depth"),
+    ] {
+        if let Some(count) = line.strip_prefix(label) {
+            return vec![vital(what, count)];
+        }
+    }
+    let Some((count, rest)) = line.split_once(' ') else { return Vec::new() };
+    if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Vec::new();
+    }
+    let (what, inside) = rest.split_once(" (").unwrap_or((rest, ""));
+    let one = |what: &str| PUBLISHED.iter().any(|(known, _)| *known == what);
+    // e2fsck has no plural of one.
+    let what = if one(what) { what.to_owned() } else { format!("{what}s") };
+    if !one(&what) {
+        return Vec::new();
+    }
+    let fast = inside.strip_suffix(" fast symbolic links)");
+    std::iter::once(vital(&what, count))
+        .chain(fast.map(|count| vital("fast symbolic links", count)))
+        .collect()
+}
+
+/// The published counts and ours; `None` where e2fsck's were not kept.
+#[must_use]
+pub fn table(rows: &[PassRow]) -> Option<Table> {
+    let first = rows.first()?;
+    if rows.iter().any(|row| row.vitals.is_empty()) {
+        return None;
+    }
+    let heads = ["e2fsck -v", "published"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(rows.iter().map(|row| row.kind.clone()));
+    let mut table = Table::new(format!("E4, what e2fsck counts; at scale {}", first.scale), heads);
+    for (what, published) in PUBLISHED {
+        let ours = rows.iter().map(|row| {
+            row.vitals
+                .iter()
+                .find(|vital| vital.what == what)
+                .map_or_else(|| "-".to_owned(), |vital| vital.count.clone())
+        });
+        table.push([what.to_owned(), published.to_owned()].into_iter().chain(ours));
+    }
+    table.note("Published of the tree under ext4 at full scale.");
+    Some(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_count_of_e2fsck_is_read() {
+        let text = "Pass 5: Checking group summary information\n\n\
+      312214 inodes used (14.89%, out of 2097152)\n         263 non-contiguous files (0.1%)\n\
+         198 non-contiguous directories (0.1%)\n             # of inodes with ind/dind/tind blocks: 7/8/9\n\
+             Extent depth histogram: 292698/40\n     4388697 blocks used (52.32%, out of 8388608)\n\
+           0 bad blocks\n           1 large file\n\n      263549 regular files\n       28022 directories\n\
+           5 character device files\n           1 block device file\n           5 fifos\n         615 links\n\
+       20618 symbolic links (19450 fast symbolic links)\n           5 sockets\n------------\n      312820 files\n\
+Memory used: 272k/0k (82k/191k), time:  7.00/ 2.00/ 1.00\n";
+        let found = of_e2fsck(text);
+        let whats: Vec<&str> = found.iter().map(|vital| vital.what.as_str()).collect();
+        assert_eq!(whats, PUBLISHED.map(|(what, _)| what));
+        for (vital, (what, published)) in found.iter().zip(PUBLISHED) {
+            let expected = if what == "ind/dind/tind blocks" { "7/8/9" } else { published };
+            assert_eq!(vital.count, expected, "{what}");
+        }
+    }
+}
