@@ -115,8 +115,11 @@ fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> Vec<Name> {
         let length = DirLayout::entry_len(usize::from(block[at + 6]));
         let own = if length <= left { name_at(ed, block, at) } else { None };
         if fits && length <= rec_len {
+            // An entry for `.` that is too long hides those behind it, as no deletion does.
+            let is_dot = own.as_ref().is_some_and(|own| own.bytes == b".");
+            let hides = is_dot && rec_len > length && is_chain(ed, block, at + length, at + rec_len);
             names.extend(own);
-            at += rec_len;
+            at += if hides { length } else { rec_len };
             continue;
         }
         *broken = true;
