@@ -67,6 +67,7 @@ pub(super) fn is_mended(finding: &Finding) -> bool {
     inode::is_to_be_mended(finding)
         || fields::is_worth_mending(finding.code)
         || resize::is_about_resize(finding.code)
+        || matches!(finding.code, Code::SUPERBLOCK_BACKUP | Code::DESCRIPTORS_BACKUP)
         || NOTES.contains(&finding.code)
 }
 
