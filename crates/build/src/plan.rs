@@ -141,6 +141,7 @@ impl Builder {
             Size::Auto(room) => self.smallest(&mut tree, &options, room)?,
         };
         let Found { blank, order, shape, directories, space, places, taken } = found;
+        tree.check_sizes(&order, &shape)?;
         tree.check_links(&order, blank.features().ro_compat.contains(RoCompat::DIR_NLINK))?;
         tree.check_attributes(&order, shape.block_size)?;
         let geometry = *blank.geometry();
@@ -279,6 +280,30 @@ impl Tree {
             newest = newest.max(node.modified.seconds);
         }
         newest
+    }
+
+    /// Refuses files that have more blocks than can be numbered, and targets of links that no block holds.
+    fn check_sizes(&self, order: &Order, shape: &Shape) -> Result<()> {
+        for &id in &order.inodes {
+            let node = self.node(id);
+            let reason = match node.kind {
+                FileType::Regular if shape.blocks(node.size) >= u64::from(u32::MAX) => {
+                    format!(
+                        "{} bytes are more than a file of blocks of {} bytes has",
+                        node.size, shape.block_size
+                    )
+                }
+                FileType::Symlink if u64::from(node.target.len) >= shape.block_size => {
+                    format!(
+                        "its target of {} bytes does not fit a block; ask for larger ones",
+                        node.target.len
+                    )
+                }
+                _ => continue,
+            };
+            return Err(Error::Refused { path: self.host_path_of(id), reason });
+        }
+        Ok(())
     }
 
     /// Refuses inodes with more names than can be counted; of directories that may go uncounted.

@@ -198,6 +198,10 @@ fn large_and_sparse_files_keep_their_shape() {
     sparse.set_len(200 * MIB).unwrap();
     fs::File::create(source.join("all hole")).unwrap().set_len(10 * MIB).unwrap();
     fs::write(source.join("whole"), vec![3; 20 << 20]).unwrap();
+    // Small files on both sides of one that is all hole.
+    for (name, byte) in [("aa", 1), ("az", 2), ("b", 3)] {
+        fs::write(source.join(name), [byte; 3000]).unwrap();
+    }
     for edit in [
         (|options| options) as Edit,
         |options| options.block_size(1024),
@@ -224,7 +228,11 @@ fn a_tree_that_changes_and_names_that_do_not_fit_are_refused() {
     fs::write(source.join("lost+found/x"), b"").unwrap();
     assert!(matches!(Tree::read(&source, 1), Err(Error::Refused { .. })));
     assert!(matches!(Tree::read(&source.join("absent"), 1), Err(Error::Source { .. })));
-    let no_extents = builder(|options| options.features("^extents"));
+    std::os::unix::fs::symlink("x".repeat(1024), source.join("long")).unwrap();
+    let small = builder(|options| options.block_size(1024));
     fs::remove_file(source.join("lost+found/x")).unwrap();
+    let refused = small.plan(Tree::read(&source, 1).unwrap()).err().unwrap();
+    assert!(matches!(&refused, Error::Refused { path, .. } if path.ends_with("long")), "{refused}");
+    let no_extents = builder(|options| options.features("^extents"));
     assert!(matches!(no_extents.plan(Tree::read(&source, 1).unwrap()), Err(Error::Mkfs(_))));
 }

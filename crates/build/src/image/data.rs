@@ -110,6 +110,7 @@ impl Worker<'_> {
                     let id = plan.order.inodes[inode];
                     let from = usize_from_u64((plan.places[inode + 1].max(row.start) - row.start) * block);
                     if !has_data(tree, id) {
+                        // Between files with data: it takes no block.
                         continue;
                     }
                     let len = self.fill(id, 0, from)?;
@@ -172,7 +173,9 @@ impl Worker<'_> {
 fn has_data(tree: &Tree, id: NodeId) -> bool {
     let node = tree.node(id);
     match node.kind {
-        FileType::Regular => node.size > 0,
+        FileType::Regular => {
+            node.size > 0 && tree.directory(id.directory).data(id.child).is_none_or(|data| !data.is_empty())
+        }
         FileType::Symlink => node.target.len >= 60,
         _ => false,
     }
