@@ -112,17 +112,25 @@ fn mount(line: &str) -> Option<Mount<'_>> {
     Some(Mount { device, place, is_writable: options.split(',').any(|option| option == "rw") })
 }
 
+/// Times that the list of locks is read: what others lock and unlock meanwhile may hide a line of it.
+const LOCKS_READ_MAX: usize = 8;
+
 /// Who holds the lock of an open file that we could not have, for an error.
 pub(crate) fn lock_holder(file: &File) -> String {
-    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
     let Ok(data) = file.metadata() else { return "another process uses it".to_owned() };
     let (major, minor) = (rustix::fs::major(data.dev()), rustix::fs::minor(data.dev()));
-    match locks.lines().filter_map(lock).find(|lock| lock.is_of(major, minor, data.ino())) {
-        Some(lock) if lock.process == std::process::id() => format!("this process {} it", lock.what()),
-        Some(lock) => format!("process {} {} it", lock.process, lock.what()),
-        // Another namespace, or a file system whose devices have other numbers there.
-        None => "another process is writing to it or reading it".to_owned(),
+    for _ in 0..LOCKS_READ_MAX {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+        match locks.lines().filter_map(lock).find(|lock| lock.is_of(major, minor, data.ino())) {
+            Some(lock) if lock.process == std::process::id() => {
+                return format!("this process {} it", lock.what());
+            }
+            Some(lock) => return format!("process {} {} it", lock.process, lock.what()),
+            None => std::thread::yield_now(),
+        }
     }
+    // Another namespace, or a file system whose devices have other numbers there.
+    "another process is writing to it or reading it".to_owned()
 }
 
 /// A lock on a whole file as `/proc/locks` lists it.

@@ -12,9 +12,10 @@ use blockyard_disk::inode::{InodeFlags, InodeSlot};
 use blockyard_disk::mmp::RawMmp;
 use blockyard_disk::orphan_file::OrphanBlock;
 use blockyard_disk::superblock::{MAGIC, RawSuperblock};
+use blockyard_disk::xattr::{Attribute, AttributeList, Value};
 use blockyard_disk::{
     BlockCount, BlockNr, Checksums, Corruption, CorruptionKind, Error, ExtentNode, GroupDescriptor, GroupNr,
-    Incompat, Inode, InodeNr, LogicalBlock, RoCompat, Superblock, indirect,
+    Incompat, Inode, InodeNr, LogicalBlock, RoCompat, Superblock, indirect, inline_data,
 };
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
@@ -297,7 +298,17 @@ fn other_kinds() -> Vec<Kind> {
     sb.checksums().seal_mmp(&mut mmp);
     assert!(sb.checksums().verify_mmp(RawMmp::parse(mmp.as_bytes()).unwrap()).is_ok());
     mmp.mmp_seq = U32::new(1);
+    let mut elsewhere = AttributeList::default();
+    let value = Value::Inode { inode: 12, size: 70, entry_hash: 1 };
+    elsewhere.set(Attribute {
+        index: inline_data::XATTR_INDEX,
+        name: inline_data::XATTR_NAME.to_vec(),
+        value,
+    });
+    let mut area = [0; 96];
+    assert!(elsewhere.write_inode_area(&mut area));
     agree(&[
+        (inline_data::tail_of(&area).unwrap_err(), Kind::InlineDataElsewhere),
         (kind(indirect::pointer(sb.geometry(), 16_385)), Kind::IndirectPhysical),
         (kind(OrphanBlock::parse(&[0; 1024])), Kind::OrphanBlockMagic),
         (kind(OrphanBlock::parse(&[])), Kind::OrphanBlockMagic),
