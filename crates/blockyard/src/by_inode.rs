@@ -2,11 +2,11 @@
 
 use blockyard_disk::{FileType, InodeNr};
 use blockyard_engine::{
-    DirEntry as RawEntry, Error as EngineError, FileSystem as Engine, InodeId, NewInode, OpContext,
-    RenameMode, SetAttributes, XattrMode,
+    AccessTimes, DirEntry as RawEntry, Error as EngineError, FileSystem as Engine, InodeId, NewInode,
+    OpContext, RenameMode, SetAttributes, XattrMode,
 };
 
-use crate::batch::read_batch;
+use crate::batch::{read_batch, read_batch_with_dots};
 use crate::error::{Error, Result};
 use crate::file::{Abilities, File};
 use crate::file_system::FileSystem;
@@ -124,6 +124,30 @@ impl<'a> ByInode<'a> {
         self.on(id.number, |engine, ctx| engine.set_attributes(ctx, id, changes))
     }
 
+    /// Notes that a file or directory was read: the time of its last access becomes now, where `rule` says so.
+    ///
+    /// # Errors
+    /// `ESTALE` when it was deleted.
+    pub fn note_access(self, id: InodeId, rule: AccessTimes) -> Result<()> {
+        self.on(id.number, |engine, ctx| engine.note_access(ctx, id, rule))
+    }
+
+    /// Makes a file or directory durable.
+    ///
+    /// # Errors
+    /// As [`File::sync_all`].
+    pub fn sync_all(self, id: InodeId) -> Result<()> {
+        self.on(id.number, |engine, ctx| engine.fsync(ctx, id))
+    }
+
+    /// Makes the content of a file durable, as [`File::sync_data`].
+    ///
+    /// # Errors
+    /// As [`File::sync_all`].
+    pub fn sync_data(self, id: InodeId) -> Result<()> {
+        self.on(id.number, |engine, ctx| engine.fdatasync(ctx, id))
+    }
+
     /// Sets the flags that users may set.
     ///
     /// # Errors
@@ -231,6 +255,19 @@ impl<'a> ByInode<'a> {
     /// As [`FileSystem::read_dir`].
     pub fn read_dir(self, id: InodeId, from: u64, most: usize) -> Result<(Vec<RawEntry>, Option<u64>)> {
         self.on(id.number, |engine, _| read_batch(engine, id.into(), from, most))
+    }
+
+    /// As [`ByInode::read_dir`], with `.` and `..`, which come first.
+    ///
+    /// # Errors
+    /// As [`FileSystem::read_dir`].
+    pub fn read_dir_with_dots(
+        self,
+        id: InodeId,
+        from: u64,
+        most: usize,
+    ) -> Result<(Vec<RawEntry>, Option<u64>)> {
+        self.on(id.number, |engine, _| read_batch_with_dots(engine, id.into(), from, most))
     }
 
     /// The value of an extended attribute.

@@ -64,13 +64,14 @@ pub struct Context {
     uid: u32,
     gid: u32,
     privileged: bool,
+    keeps_times: bool,
     clock: Clock,
     slot: Option<u32>,
 }
 
 impl Default for Context {
     fn default() -> Self {
-        Self { uid: 0, gid: 0, privileged: true, clock: Clock::System, slot: None }
+        Self { uid: 0, gid: 0, privileged: true, keeps_times: false, clock: Clock::System, slot: None }
     }
 }
 
@@ -95,6 +96,14 @@ impl Context {
         self
     }
 
+    /// Whether changes of content leave the times of files as they are: for who sets them himself, as a kernel does that caches what
+    /// programs write.
+    #[must_use]
+    pub const fn keeps_times(mut self, yes: bool) -> Self {
+        self.keeps_times = yes;
+        self
+    }
+
     /// Where times come from.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
@@ -116,6 +125,7 @@ impl Context {
             uid: self.uid,
             gid: self.gid,
             privileged: self.privileged,
+            keeps_times: self.keeps_times,
             ..OpContext::root_at(self.clock.now())
         }
     }

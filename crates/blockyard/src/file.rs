@@ -1,6 +1,7 @@
 //! An open file.
 
 mod io;
+mod ranges;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

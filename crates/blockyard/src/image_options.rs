@@ -3,6 +3,7 @@
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZero;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -159,6 +160,20 @@ impl ImageOptions {
     #[must_use]
     pub const fn cpus(mut self, slots: u32) -> Self {
         self.engine.cpus = slots;
+        self
+    }
+
+    /// Where the image is mounted, as its superblock tells from then on.
+    #[must_use]
+    pub fn last_mounted(mut self, place: impl AsRef<Path>) -> Self {
+        self.engine.last_mounted = Some(place.as_ref().as_os_str().as_bytes().to_vec());
+        self
+    }
+
+    /// Whether blocks are chosen when data is written back, which is better for their order; otherwise with each write.
+    #[must_use]
+    pub const fn delayed_allocation(mut self, yes: bool) -> Self {
+        self.engine.delayed_allocation = yes;
         self
     }
 

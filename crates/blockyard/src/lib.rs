@@ -75,7 +75,8 @@ pub use walk::Walk;
 pub use blockyard_disk::{FileType, InodeNr, Timestamp, device_number::DeviceNumber};
 #[doc(no_inline)]
 pub use blockyard_engine::{
-    DataMode, Fallocate, FileExtent, InodeId, RenameMode, SetAttributes, Statistics, XattrMode, mkfs,
+    AccessTimes, DataMode, Fallocate, FileExtent, InodeId, NewInode, RenameMode, SetAttributes, Statistics,
+    XattrMode, mkfs,
 };
 
 #[doc(no_inline)]

@@ -21,6 +21,7 @@ mod map;
 mod mkdir;
 mod mkfs;
 mod mode;
+mod mount;
 mod mounted;
 mod mv;
 mod names;
@@ -75,6 +76,7 @@ impl From<anyhow::Error> for UsageError {
 }
 
 pub(crate) use interrupt::Interrupted;
+pub(crate) use mount::of_helper;
 
 /// Options that every command takes.
 #[derive(clap::Args)]
@@ -127,6 +129,8 @@ pub(crate) enum Command {
     Mkdir(mkdir::Args),
     /// Make a file system: the layout of mke2fs 1.47 for the same parameters
     Mkfs(Box<mkfs::Args>),
+    /// Mount an image through FUSE
+    Mount(mount::Args),
     /// Rename and move inside an image
     Mv(mv::Args),
     /// List and show allocation policies
@@ -170,6 +174,7 @@ impl Command {
             Self::Mkdir(args) => args.run(output),
             Self::Mkfs(args) => args.run(output),
             Self::Lab(args) => args.run(output),
+            Self::Mount(args) => args.run(output),
             Self::Mv(args) => args.run(output),
             Self::Policy(args) => args.run(output),
             Self::Touch(args) => args.run(output),

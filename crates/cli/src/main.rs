@@ -29,9 +29,17 @@ struct Cli {
 
 fn main() -> ExitCode {
     let command = examples::command();
-    let parsed = command.clone().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let helper = commands::of_helper(std::env::args_os().collect());
+    let is_helper = helper.is_some();
+    let given = helper.unwrap_or_else(|| std::env::args_os().collect());
+    let parsed =
+        command.clone().try_get_matches_from(given).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
+        Err(error) if is_helper => {
+            eprintln!("blockyard: {error}");
+            return ExitCode::FAILURE;
+        }
         Err(error) => return usage::end(&error, &command),
     };
     terminal::holds_json(cli.output.json);

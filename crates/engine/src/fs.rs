@@ -12,7 +12,7 @@ mod names;
 mod open;
 mod xattrs;
 
-pub use attributes::{Attributes, SetAttributes};
+pub use attributes::{AccessTimes, Attributes, SetAttributes};
 pub use instrumented::Instrumented;
 
 use crate::file::Files;

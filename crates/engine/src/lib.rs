@@ -69,7 +69,7 @@ pub use file::Fallocate;
 pub use file::{FileExtent, Seek};
 #[doc(hidden)]
 pub use fs::Instrumented;
-pub use fs::{Attributes, FileSystem, SetAttributes, Statistics};
+pub use fs::{AccessTimes, Attributes, FileSystem, SetAttributes, Statistics};
 pub use inode_id::{Found, InodeId, InodeRef};
 pub use namespace::RenameMode;
 pub use options::{DataMode, DataNotice, Events, JournalUse, OpenOptions, Recovery};

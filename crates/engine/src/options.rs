@@ -85,6 +85,8 @@ pub struct OpenOptions {
     pub commit_interval_seconds: i64,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,
+    /// Where the file system is mounted, for the superblock (`s_last_mounted`: at most 63 bytes stay); `None` leaves what is there.
+    pub last_mounted: Option<Vec<u8>>,
     /// Seed of the allocation policy's random choices.
     pub seed: u64,
     /// Who is told of each decision of the block allocator.
@@ -141,6 +143,7 @@ impl Default for OpenOptions {
             commit_point_handles: 131_072,
             commit_interval_seconds: 5,
             delayed_allocation: true,
+            last_mounted: None,
             seed: 0,
             events: None,
             instruments: Instruments::default(),

@@ -228,8 +228,7 @@ impl LockedFile<'_> {
         if !keep && reached > core.size {
             core.set_size(reached);
         }
-        core.slot.set_modified(self.ctx.now);
-        core.slot.set_changed(self.ctx.now);
+        core.touch(self.ctx);
         Ok(Some(done))
     }
 
@@ -349,8 +348,7 @@ impl LockedFile<'_> {
         });
         self.files.volume.apply(shifted)?;
         core.set_size(size);
-        core.slot.set_modified(self.ctx.now);
-        core.slot.set_changed(self.ctx.now);
+        core.touch(self.ctx);
         drop(core);
         drop(handle);
         self.settle_reservations(&blocks);
@@ -394,8 +392,7 @@ impl LockedFile<'_> {
             tree.open_hole(blocks.start, blocks.end - blocks.start)
         })?;
         core.set_size(size + len);
-        core.slot.set_modified(self.ctx.now);
-        core.slot.set_changed(self.ctx.now);
+        core.touch(self.ctx);
         Ok(())
     }
 }

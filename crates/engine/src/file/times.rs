@@ -33,8 +33,7 @@ impl LockedFile<'_> {
             let size = core.size;
             core.slot.raw_mut().set_size(size);
         }
-        core.slot.set_modified(self.ctx.now);
-        core.slot.set_changed(self.ctx.now);
+        core.touch(self.ctx);
         Ok(())
     }
 }

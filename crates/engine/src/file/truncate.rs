@@ -47,8 +47,7 @@ impl Files {
     fn set_new_size(&self, ctx: &OpContext, inode: &Inode, core: &mut InodeCore, size: u64) {
         debug_assert!(core.slot.raw().size() <= core.size, "the disk knows a larger size than users");
         if size != core.size {
-            core.slot.set_modified(ctx.now);
-            core.slot.set_changed(ctx.now);
+            core.touch(ctx);
         }
         // The size on disk falls now, and rises over dirty blocks only when they are written.
         let dirty = inode

@@ -172,8 +172,7 @@ impl Files {
             core.set_size(size);
             inode.note_remapped(&handle);
         }
-        core.slot.set_modified(ctx.now);
-        core.slot.set_changed(ctx.now);
+        core.touch(ctx);
         Ok(())
     }
 

@@ -42,7 +42,7 @@ pub struct Attributes {
 }
 
 /// Which attributes to change; `None` keeps one.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
     /// The low 12 bits of the mode.
     pub permissions: Option<u16>,
@@ -54,7 +54,46 @@ pub struct SetAttributes {
     pub accessed: Option<Timestamp>,
     /// Time of the last change of content.
     pub modified: Option<Timestamp>,
+    /// Time of the last change of the inode, for who keeps times itself, as a write-back cache does; otherwise it is now.
+    pub changed: Option<Timestamp>,
 }
+
+/// When reading a file changes the time of its last access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum AccessTimes {
+    /// Never.
+    Never,
+    /// When it is not later than the last change, or a day old: as `relatime` mounts do.
+    #[default]
+    Relative,
+    /// Each time.
+    Always,
+}
+
+impl AccessTimes {
+    /// Whether a read at `now` changes the time.
+    fn asks_for_change(
+        self,
+        accessed: Timestamp,
+        modified: Timestamp,
+        changed: Timestamp,
+        now: Timestamp,
+    ) -> bool {
+        let order = |time: Timestamp| (time.seconds, time.nanoseconds);
+        match self {
+            Self::Never => false,
+            Self::Always => order(accessed) != order(now),
+            Self::Relative => {
+                order(modified) >= order(accessed)
+                    || order(changed) >= order(accessed)
+                    || now.seconds.saturating_sub(accessed.seconds) >= DAY
+            }
+        }
+    }
+}
+
+/// Seconds of a day.
+const DAY: i64 = 86_400;
 
 /// Nanoseconds of a second.
 const SECOND: u32 = 1_000_000_000;
@@ -119,7 +158,8 @@ impl FileSystem {
         changes: &SetAttributes,
     ) -> Result<()> {
         let _operation = self.volume.watch();
-        if [changes.accessed, changes.modified].into_iter().flatten().any(|time| time.nanoseconds >= SECOND) {
+        let times = [changes.accessed, changes.modified, changes.changed];
+        if times.into_iter().flatten().any(|time| time.nanoseconds >= SECOND) {
             return Err(Error::Invalid("nanoseconds of a second or more"));
         }
         let inode = self.volume.inodes.inode(inode)?;
@@ -152,7 +192,35 @@ impl FileSystem {
         if let Some(time) = changes.modified {
             core.slot.set_modified(time);
         }
-        core.slot.set_changed(ctx.now);
+        core.slot.set_changed(changes.changed.unwrap_or(ctx.now));
+        Ok(())
+    }
+
+    /// Notes that a file or directory was read: the time of its last access becomes now where `rule` says so. Files with the flag
+    /// `A` keep theirs, and so does everything of an instance that is read-only.
+    ///
+    /// # Errors
+    /// As [`FileSystem::attributes`].
+    pub fn note_access(&self, ctx: &OpContext, inode: impl Into<InodeRef>, rule: AccessTimes) -> Result<()> {
+        let _operation = self.volume.watch();
+        if rule == AccessTimes::Never || self.volume.is_read_only() {
+            return Ok(());
+        }
+        let inode = self.volume.inodes.inode(inode)?;
+        {
+            let core = inode.core();
+            let (accessed, modified, changed) =
+                (core.slot.accessed(), core.slot.modified(), core.slot.changed());
+            let stays = core.flags().contains(InodeFlags::NOATIME);
+            if core.deleted || stays || !rule.asks_for_change(accessed, modified, changed, ctx.now) {
+                return Ok(());
+            }
+        }
+        let handle = self.volume.begin(ctx, CREDITS)?;
+        let mut core = inode.core_mut();
+        core.check_alive(inode.number())?;
+        self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
+        core.slot.set_accessed(ctx.now);
         Ok(())
     }
 

@@ -104,6 +104,9 @@ impl Volume {
         self.journal.start()?;
         let journaled = self.journal.keeps_promises();
         let device = Arc::clone(&self.device);
+        if let Some(place) = &self.options.last_mounted {
+            self.super_block.get_mut().set_last_mounted(place);
+        }
         self.super_block.get_mut().write_opened(&*device, ctx.now, journaled)
     }
 }

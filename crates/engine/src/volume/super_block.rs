@@ -71,6 +71,14 @@ impl SuperBlock {
         self.raw.s_free_inodes_count.set(u32_from_u64(totals.free_inodes));
     }
 
+    /// Notes where it is mounted: zero-terminated, cut to what there is room for.
+    pub(super) fn set_last_mounted(&mut self, place: &[u8]) {
+        let field = &mut self.raw.s_last_mounted;
+        let len = place.len().min(field.len() - 1);
+        field.fill(0);
+        field[..len].copy_from_slice(&place[..len]);
+    }
+
     /// Marks the image as in use, durably, before anything else is written: with a journal as one that needs
     /// recovery, without as not clean.
     pub(super) fn write_opened(

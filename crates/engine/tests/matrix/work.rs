@@ -423,6 +423,7 @@ impl<'a> Worker<'a> {
             gid: (draw & 4 != 0).then_some(draw >> 16),
             accessed: (draw & 8 != 0).then_some(time),
             modified: (draw & 16 != 0).then_some(time),
+            changed: None,
         };
         self.plan.fs.set_attributes(&ctx, inode, &changes)
     }

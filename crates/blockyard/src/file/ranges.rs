@@ -1,0 +1,73 @@
+//! Ranges of files: past the cache, and from one file to another.
+
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+
+use super::{File, PIECE, check_offset};
+use crate::error::{Reason, Result};
+
+impl File {
+    /// Reads at byte `offset` from the device at once, after what waits of the range was written. Offset and length are whole
+    /// blocks; gives the number of bytes, fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// As [`File::read_at`]; `EINVAL` for parts of blocks.
+    pub fn read_direct_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        let read = check_offset(offset).and_then(|()| {
+            if !self.abilities.read {
+                return Err(Reason::NotOpenForThis);
+            }
+            self.run(|engine, ctx, id| engine.read_direct(ctx, id, offset, buf))
+        });
+        self.named(read)
+    }
+
+    /// Writes at byte `offset` to the device at once; gives the number of bytes, which are fewer only when space runs out. Offset
+    /// and length are whole blocks. The map of the file is durable after [`File::sync_data`] only.
+    ///
+    /// # Errors
+    /// As [`File::write_at`]; `EINVAL` for parts of blocks.
+    pub fn write_direct_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        let written = check_offset(offset)
+            .and_then(|()| self.check_written())
+            .and_then(|()| self.run(|engine, ctx, id| engine.write_direct(ctx, id, offset, buf)));
+        self.named(written)
+    }
+
+    /// Copies at most `len` bytes from byte `offset` of this file to byte `to` of another, or of this one where the ranges are apart;
+    /// gives the number of bytes, fewer at the end of this file and where space runs out. Holes are copied as zeroes.
+    ///
+    /// # Errors
+    /// As [`File::read_at`] and [`File::write_at`], when nothing was copied; `EINVAL` for ranges of one file that meet.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("from", b"0123456789")?;
+    /// let (from, to) = (fs.open("from")?, fs.create("to")?);
+    /// assert_eq!(from.copy_range(2, 100, &to, 0)?, 8);
+    /// assert_eq!(fs.read("to")?, b"23456789");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn copy_range(&self, offset: u64, len: u64, target: &Self, to: u64) -> Result<u64> {
+        let meet = offset < to.saturating_add(len) && to < offset.saturating_add(len);
+        if self.id() == target.id() && meet {
+            return Err(self.error(Reason::Invalid("the ranges meet")));
+        }
+        let mut buf = vec![0; usize_from_u64(len.min(PIECE))];
+        let mut done = 0;
+        while done < len {
+            let piece = usize_from_u64((len - done).min(PIECE));
+            let copied = self
+                .read_at(&mut buf[..piece], offset + done)
+                .and_then(|read| if read == 0 { Ok(0) } else { target.write_at(&buf[..read], to + done) });
+            match copied {
+                Ok(0) => break,
+                Ok(bytes) => done += u64_from_usize(bytes),
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}

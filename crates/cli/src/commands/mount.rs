@@ -1,0 +1,268 @@
+//! `blockyard mount`: an image as a file system of this machine, through FUSE.
+//!
+//! Without `--foreground` the program starts itself once more: what it started opens the image, mounts it and says so, and lives on
+//! in a session of its own. Errors are told by whichever of the two the user sees.
+
+mod log;
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use blockyard_device::ImagePath;
+use blockyard_fuse::{Handle, Mount, MountError, Options, Request, Serving, Unmounted};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use rustix::mount::MountFlags;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+
+use super::{EXIT_OPERATIONAL, Output, UsageError, image};
+
+/// What the server says to whoever started it, once it is mounted.
+const MOUNTED: &[u8] = b"mounted\n";
+/// The name by which mount(8) calls helpers of this type.
+const HELPER: &str = "mount.fuse.blockyard";
+
+/// Arguments of `blockyard mount`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 mounted (with --foreground: unmounted, and the image closed), 2 wrong usage, 8 the image cannot be \
+                  opened, mounted, or closed. Called as mount.fuse.blockyard: 1 and 32, as mount(8) has it.",
+    after_long_help = "Options are those of ext4 and FUSE: ro, noatime, relatime, strictatime, commit=SECONDS, policy=POLICY, \
+                       nodelalloc, mb_optimize_scan=0|1, data=ordered|writeback|journal, errors=continue|remount-ro, allow_other, \
+                       offset=BYTES, remount (ro, rw), nodev, nosuid, noexec, sync, dirsync. What ext4 has and this has not is \
+                       refused by name.\n\n\
+                       TERM and INT unmount; USR1 logs how many requests came and how long they took.\n\n\
+                       Examples:\n  blockyard mount disk.img mnt\n  blockyard mount -o ro,noatime disk.img?offset=1048576 mnt\n  \
+                       umount mnt\n\n\
+                       Exit codes: 0 mounted (with --foreground: unmounted, and the image closed), 2 wrong usage, 8 the image cannot \
+                       be opened, mounted, or closed. Called as mount.fuse.blockyard: 1 and 32, as mount(8) has it."
+)]
+pub(crate) struct Args {
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
+    /// The directory to mount on
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Mount options, a comma list; may be given several times
+    #[arg(short, long = "options", value_name = "OPTIONS", value_parser = text())]
+    options: Vec<String>,
+    /// Stay, and end when it is unmounted
+    #[arg(short, long)]
+    foreground: bool,
+    /// Where to log; by itself the terminal with --foreground, otherwise the system's log
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Started by another one of us, which waits to be told
+    #[arg(long, hide = true)]
+    started: bool,
+}
+
+fn text() -> impl TypedValueParser<Value = String> {
+    OsStringValueParser::new().try_map(|given: OsString| {
+        given.into_string().map_err(|given| format!("{}: not UTF-8", given.display()))
+    })
+}
+
+/// The arguments as they are when mount(8) calls us as a helper: `IMAGE DIR [-sfnv] [-o OPTIONS] [-t TYPE]`; nothing when it did not.
+pub(crate) fn of_helper(mut given: Vec<OsString>) -> Option<Vec<OsString>> {
+    let name = given.first()?.clone();
+    if std::path::Path::new(&name).file_name()? != HELPER {
+        return None;
+    }
+    let mut arguments: Vec<OsString> = vec![name, "mount".into()];
+    let mut rest = given.drain(1..);
+    while let Some(argument) = rest.next() {
+        match argument.to_str() {
+            Some("-t" | "-N") => drop(rest.next()),
+            Some("-n" | "-s" | "-v" | "-sn" | "-nv") => {}
+            _ => arguments.push(argument),
+        }
+    }
+    Some(arguments)
+}
+
+impl Args {
+    /// Mounts, and either serves or leaves that to another process.
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        let options = Options::parse(self.options.iter().map(String::as_str))
+            .map_err(|error| UsageError::new(error.to_string()))?;
+        if options.remount {
+            return self.remount(&options);
+        }
+        if options.offset.is_some() && self.image.offset() != 0 {
+            return Err(
+                UsageError::new("the offset is given twice: in IMAGE, and by -o offset".to_owned()).into()
+            );
+        }
+        if self.foreground || self.started { self.serve(options) } else { self.start(output) }
+    }
+
+    fn start(self, output: &Output) -> Result<ExitCode> {
+        let program = std::env::current_exe().context("the program's own file is not known")?;
+        let mut command = Command::new(program);
+        command.args(["mount", "--started"]);
+        if output.quiet {
+            command.arg("--quiet");
+        }
+        for options in &self.options {
+            command.arg("-o").arg(options);
+        }
+        if let Some(log) = &self.log {
+            command.arg("--log").arg(std::path::absolute(log)?);
+        }
+        command.arg("--").arg(self.image_argument()).arg(&self.directory);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut said = Vec::new();
+        if let Some(mut stdout) = child.stdout.take() {
+            stdout.read_to_end(&mut said)?;
+        }
+        if said == MOUNTED {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let status = child.wait()?;
+        let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(EXIT_OPERATIONAL);
+        if let Some(signal) = status.signal() {
+            bail!("{}: what should serve it was ended by signal {signal}", self.image.display());
+        }
+        Ok(ExitCode::from(code))
+    }
+
+    /// The image as it was given.
+    fn image_argument(&self) -> OsString {
+        let mut argument = self.image.file().as_os_str().to_owned();
+        if self.image.offset() != 0 {
+            argument.push(format!("?offset={}", self.image.offset()));
+        }
+        argument
+    }
+
+    fn serve(self, mut options: Options) -> Result<ExitCode> {
+        if self.started {
+            // A session of its own: signals of the terminal are not for it.
+            rustix::process::setsid().context("no session of its own")?;
+        }
+        log::begin(self.log.as_deref(), self.started)?;
+        let offset = options.offset.unwrap_or(self.image.offset());
+        let image = ImagePath::at(self.image.file(), offset);
+        // What can not be an image is told with what to do instead.
+        drop(image::device(&image, !options.read_only)?);
+        options.offset = Some(offset);
+        let request = Request { image: image.file().to_owned(), directory: self.directory.clone(), options };
+        let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])?;
+        let mount = Mount::new(&request).map_err(|error| named(error, &image))?;
+        let handle = mount.handle();
+        let serving = mount.spawn()?;
+        if self.started {
+            detach()?;
+        }
+        let ended = wait(serving, &handle, signals);
+        if let Err(error) = &ended {
+            log::error(&super::describe(error));
+        }
+        ended.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// What the kernel alone can change of a mount.
+    fn remount(&self, options: &Options) -> Result<ExitCode> {
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::RDONLY, options.read_only);
+        flags.set(MountFlags::NODEV, !options.devices);
+        flags.set(MountFlags::NOSUID, !options.set_id);
+        flags.set(MountFlags::NOEXEC, !options.execution);
+        flags.set(MountFlags::NOATIME, options.access_times == blockyard_fuse::AccessTimes::Never);
+        let plain = Options {
+            remount: true,
+            read_only: options.read_only,
+            devices: options.devices,
+            set_id: options.set_id,
+            execution: options.execution,
+            access_times: options.access_times,
+            ..Options::default()
+        };
+        if plain != *options {
+            bail!(
+                "{}: only ro, rw, noatime, nodev, nosuid and noexec can be changed while it is mounted: unmount it and mount it \
+                 again",
+                self.directory.display()
+            );
+        }
+        rustix::mount::mount_remount(&self.directory, flags, c"")
+            .with_context(|| self.directory.display().to_string())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// An error with the image before it, where it does not say what it is about.
+fn named(error: MountError, image: &ImagePath) -> anyhow::Error {
+    match error {
+        MountError::Image(error) if error.path().is_none() => {
+            anyhow::anyhow!("{}: {error}", image.display())
+        }
+        error => error.into(),
+    }
+}
+
+/// Tells whoever waits that it is mounted, and lets go of the terminal.
+fn detach() -> Result<()> {
+    let mut stdout = std::io::stdout();
+    // Who started it may have gone.
+    let _ = stdout.write_all(MOUNTED).and_then(|()| stdout.flush());
+    let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    rustix::stdio::dup2_stderr(&nothing)?;
+    std::env::set_current_dir("/")?;
+    Ok(())
+}
+
+/// What the serving process waits for.
+enum News {
+    Over(std::result::Result<(), MountError>),
+    Signal(i32),
+}
+
+fn wait(serving: Serving, handle: &Handle, mut signals: Signals) -> Result<()> {
+    let (tell, news) = mpsc::channel();
+    let ended = tell.clone();
+    thread::spawn(move || ended.send(News::Over(serving.wait())));
+    thread::spawn(move || signals.forever().try_for_each(|signal| tell.send(News::Signal(signal))));
+    loop {
+        match news.recv()? {
+            News::Over(ended) => return Ok(ended?),
+            News::Signal(SIGUSR1) => tracing::info!("{}", handle.report()),
+            News::Signal(_) => match handle.unmount() {
+                // What receives requests ends now, and closes the image.
+                Ok(Unmounted::Whole) => {}
+                Ok(Unmounted::InUse) => return Ok(handle.close()?),
+                Err(error) => tracing::error!(%error, "could not unmount"),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_helper;
+    use std::ffi::OsString;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn mount_8_calls_us_by_the_name_of_the_link() {
+        let given = words("/sbin/mount.fuse.blockyard /dev/x /mnt -n -o rw,noatime -t fuse.blockyard");
+        let expected = words("/sbin/mount.fuse.blockyard mount /dev/x /mnt -o rw,noatime");
+        assert_eq!(of_helper(given), Some(expected));
+        assert_eq!(of_helper(words("blockyard mount a b")), None);
+        assert_eq!(of_helper(Vec::new()), None);
+    }
+}

@@ -1,0 +1,835 @@
+//! FUSE as the crate fuser carries it: its requests become questions to the [`Server`], its answers what fuser sends.
+//!
+//! The only file that knows fuser. What fuser 0.18 does not carry is not here: `tmpfile`, `statx` (the time of creation), `syncfs`,
+//! io_uring.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use blockyard::disk::device_number::DeviceNumber;
+use blockyard::disk::num::{u32_from_usize, usize_from_u32};
+use blockyard::{FileType, Metadata, RenameMode, Timestamp};
+use fuser::{
+    Config, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, MountOption, Notifier, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL, TimeOrNow,
+    WriteFlags,
+};
+use rustix::fs::OFlags;
+
+use crate::crew::{self, Crew};
+use crate::figures::{Figures, Kind};
+use crate::server::{
+    Caller, Changes, Control, Creation, Errno, HandleNr, Listed, NodeNr, Server, TimeChange, Transfer,
+};
+
+/// How long the kernel may believe names and attributes: we are the only writer, so for ever.
+const FOR_EVER: Duration = Duration::from_secs(0xFFFF_FFFF);
+/// Bytes of the largest write.
+const WRITE_MAX: u32 = 1 << 20;
+/// Requests that the kernel may have under way of those nobody waits for.
+const BACKGROUND_MAX: u16 = 128;
+/// What is asked of the kernel, where it can.
+const CAPABILITIES: &[InitFlags] = &[
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_WRITEBACK_CACHE,
+    InitFlags::FUSE_POSIX_ACL,
+    InitFlags::FUSE_DONT_MASK,
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_HAS_IOCTL_DIR,
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+];
+
+thread_local! {
+    /// Where what is read is put together.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A session: the connection to the kernel, before it is served.
+pub(crate) type Connection = Session<Adapter>;
+
+/// Brings requests to the server.
+pub(crate) struct Adapter {
+    shared: Arc<Shared>,
+}
+
+/// What the threads of a session share.
+pub(crate) struct Shared {
+    server: Arc<Server>,
+    crew: Crew,
+    figures: Arc<Figures>,
+    /// What tells the kernel that it must ask again.
+    notifier: OnceLock<Notifier>,
+}
+
+impl Adapter {
+    /// For a session of so many receiving threads.
+    pub(crate) fn new(server: Arc<Server>, figures: Arc<Figures>, receivers: usize) -> Self {
+        let crew = Crew::new(receivers);
+        Self { shared: Arc::new(Shared { server, crew, figures, notifier: OnceLock::new() }) }
+    }
+
+    /// Connects through a file of `/dev/fuse` that is mounted already; the kernel decides who may use it.
+    pub(crate) fn connect(self, fuse: OwnedFd, receivers: usize) -> io::Result<Connection> {
+        let shared = Arc::clone(&self.shared);
+        let session = Session::from_fd(self, fuse, SessionACL::All, config(receivers, Vec::new()))?;
+        // Nobody else sets it.
+        let _ = shared.notifier.set(session.notifier());
+        Ok(session)
+    }
+
+    /// Has fusermount3 mount it, for who is not root.
+    pub(crate) fn mount(
+        self,
+        directory: &Path,
+        how: &Helped<'_>,
+        receivers: usize,
+    ) -> io::Result<Connection> {
+        let shared = Arc::clone(&self.shared);
+        let mut options = vec![
+            MountOption::FSName(how.source.to_owned()),
+            MountOption::Subtype("blockyard".to_owned()),
+            MountOption::DefaultPermissions,
+        ];
+        options.extend(how.read_only.then_some(MountOption::RO));
+        options.extend((!how.execution).then_some(MountOption::NoExec));
+        let mut config = config(receivers, options);
+        config.acl = if how.allow_other { SessionACL::All } else { SessionACL::Owner };
+        let session = Session::new(self, directory, &config)?;
+        let _ = shared.notifier.set(session.notifier());
+        Ok(session)
+    }
+}
+
+/// What fusermount3 is told.
+pub(crate) struct Helped<'a> {
+    /// What is shown as the source of the mount.
+    pub(crate) source: &'a str,
+    pub(crate) read_only: bool,
+    pub(crate) execution: bool,
+    pub(crate) allow_other: bool,
+}
+
+fn config(receivers: usize, options: Vec<MountOption>) -> Config {
+    let mut config = Config::default();
+    config.mount_options = options;
+    config.acl = SessionACL::All;
+    config.n_threads = Some(receivers);
+    config.clone_fd = true;
+    config
+}
+
+impl Adapter {
+    /// Answers a request: here, or by another thread where the receiving ones are busy.
+    fn answer(&self, kind: Kind, work: impl FnOnce(&Shared) + Send + 'static) {
+        let began = Instant::now();
+        if let Some(_busy) = self.shared.crew.busy() {
+            crew::run(|| work(&self.shared));
+            self.shared.figures.note(kind, began.elapsed());
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        self.shared.crew.hand_over(Box::new(move || {
+            work(&shared);
+            shared.figures.note(kind, began.elapsed());
+        }));
+    }
+}
+
+impl Shared {
+    /// Has the kernel ask for the attributes of an inode again.
+    fn attributes_changed(&self, node: INodeNo) {
+        if let Some(notifier) = self.notifier.get() {
+            // The kernel may have forgotten the inode.
+            let _ = notifier.inval_inode(node, -1, 0);
+        }
+    }
+}
+
+fn caller(request: &Request) -> Caller {
+    Caller { uid: request.uid(), gid: request.gid() }
+}
+
+fn node(inode: INodeNo) -> NodeNr {
+    NodeNr(inode.0)
+}
+
+fn handle(file: FileHandle) -> HandleNr {
+    HandleNr(file.0)
+}
+
+fn errno(error: Errno) -> fuser::Errno {
+    fuser::Errno::from_i32(error.raw())
+}
+
+const fn kind_of(kind: FileType) -> fuser::FileType {
+    match kind {
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::CharDevice => fuser::FileType::CharDevice,
+        FileType::Directory => fuser::FileType::Directory,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
+        FileType::Regular => fuser::FileType::RegularFile,
+        FileType::Symlink => fuser::FileType::Symlink,
+        FileType::Socket => fuser::FileType::Socket,
+    }
+}
+
+/// A device number as the protocol has it.
+const fn packed(device: DeviceNumber) -> u32 {
+    (device.minor & 0xFF) | ((device.major & 0xFFF) << 8) | ((device.minor & 0xF_FF00) << 12)
+}
+
+const fn unpacked(number: u32) -> DeviceNumber {
+    DeviceNumber { major: (number >> 8) & 0xFFF, minor: (number & 0xFF) | ((number >> 12) & 0xF_FF00) }
+}
+
+/// Attributes as the protocol has them. `INodeNo` is also what the kernel will call the inode by.
+fn attributes(found: &Metadata, inode: INodeNo, block_size: u32) -> FileAttr {
+    FileAttr {
+        ino: inode,
+        size: found.len(),
+        blocks: found.blocks(),
+        atime: found.accessed(),
+        mtime: found.modified(),
+        ctime: found.changed(),
+        crtime: found.created().unwrap_or(UNIX_EPOCH),
+        kind: kind_of(found.file_type()),
+        perm: found.mode(),
+        nlink: found.nlink(),
+        uid: found.uid(),
+        gid: found.gid(),
+        rdev: found.attributes().device.map_or(0, packed),
+        blksize: block_size,
+        flags: 0,
+    }
+}
+
+/// Attributes of an inode that the kernel is told of by a name.
+fn entry(found: &Metadata, block_size: u32) -> FileAttr {
+    attributes(found, INodeNo(NodeNr::of(found.ino()).0), block_size)
+}
+
+fn generation(found: &Metadata) -> Generation {
+    Generation(found.id().generation.into())
+}
+
+/// A time as the protocol brought it. fuser takes the nanoseconds of a time before 1970 away from its seconds, although they come to
+/// them.
+fn timestamp(time: SystemTime) -> Timestamp {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => Timestamp {
+            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            nanoseconds: since.subsec_nanos(),
+        },
+        Err(before) => Timestamp {
+            seconds: i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |seconds| -seconds),
+            nanoseconds: before.duration().subsec_nanos(),
+        },
+    }
+}
+
+fn time_change(time: TimeOrNow) -> TimeChange {
+    match time {
+        TimeOrNow::Now => TimeChange::Now,
+        TimeOrNow::SpecificTime(time) => TimeChange::At(timestamp(time)),
+    }
+}
+
+fn creation(parent: INodeNo, name: &OsStr, mode: u32, umask: u32) -> Creation {
+    let bits = |word: u32| blockyard::disk::num::low16(word & 0o7777);
+    Creation {
+        parent: node(parent),
+        name: name.as_bytes().to_vec(),
+        permissions: bits(mode),
+        umask: bits(umask),
+    }
+}
+
+fn flags_of(flags: OpenFlags) -> OFlags {
+    OFlags::from_bits_retain(flags.0.cast_unsigned())
+}
+
+fn send_entry(reply: ReplyEntry, shared: &Shared, found: Result<Metadata, Errno>) {
+    match found {
+        Ok(found) => reply.entry(&FOR_EVER, &entry(&found, shared.server.block_size()), generation(&found)),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn send_empty(reply: ReplyEmpty, done: Result<(), Errno>) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+/// An attribute as asked for: its size, or itself where it fits.
+fn send_xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>) {
+    const TOO_SMALL: i32 = 34;
+    match value {
+        Ok(value) if size == 0 => reply.size(u32_from_usize(value.len())),
+        Ok(value) if value.len() <= usize_from_u32(size) => reply.data(&value),
+        Ok(_) => reply.error(fuser::Errno::from_i32(TOO_SMALL)),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+/// A name that there is not, so that the kernel need not ask again.
+fn send_missing(reply: ReplyEntry) {
+    let nothing = FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: fuser::FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    };
+    reply.entry(&FOR_EVER, &nothing, Generation(0));
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for capability in CAPABILITIES {
+            if let Err(missing) = config.add_capabilities(*capability) {
+                tracing::debug!(?missing, "the kernel has not");
+            }
+        }
+        // What is too much is answered with what would do.
+        let _ = config.set_max_write(WRITE_MAX);
+        if let Err(most) = config.set_max_readahead(WRITE_MAX) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        const MISSING: i32 = 2;
+        let name = name.as_bytes().to_vec();
+        self.answer(Kind::Lookup, move |shared| match shared.server.lookup(node(parent), &name) {
+            Err(error) if error.raw() == MISSING => send_missing(reply),
+            found => send_entry(reply, shared, found),
+        });
+    }
+
+    fn forget(&self, _: &Request, inode: INodeNo, lookups: u64) {
+        self.answer(Kind::Forget, move |shared| shared.server.forget(node(inode), lookups));
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.answer(Kind::Attributes, move |shared| match shared.server.attributes(node(inode)) {
+            Ok(found) => reply.attr(&FOR_EVER, &told(&found, shared)),
+            Err(error) => reply.error(errno(error)),
+        });
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        changed: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let caller = caller(request);
+        let changes = Changes {
+            permissions: mode.map(|mode| blockyard::disk::num::low16(mode & 0o7777)),
+            uid,
+            gid,
+            size,
+            accessed: accessed.map(time_change),
+            modified: modified.map(time_change),
+            changed: changed.map(timestamp),
+        };
+        self.answer(Kind::SetAttributes, move |shared| {
+            match shared.server.set_attributes(caller, node(inode), &changes) {
+                Ok(found) => reply.attr(&FOR_EVER, &told(&found, shared)),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn readlink(&self, _: &Request, inode: INodeNo, reply: ReplyData) {
+        self.answer(Kind::ReadLink, move |shared| match shared.server.read_link(node(inode)) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno(error)),
+        });
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let (caller, new) = (caller(request), creation(parent, name, mode, umask));
+        self.answer(Kind::Make, move |shared| {
+            let kind = FileType::from_mode(blockyard::disk::num::low16(mode)).ok_or(Errno::INVAL);
+            let made = kind.and_then(|kind| {
+                let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
+                shared.server.make(caller, &new, kind, is_device.then(|| unpacked(device)))
+            });
+            send_entry(reply, shared, made);
+        });
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let (caller, new) = (caller(request), creation(parent, name, mode, umask));
+        self.answer(Kind::MakeDirectory, move |shared| {
+            send_entry(reply, shared, shared.server.make(caller, &new, FileType::Directory, None));
+        });
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.answer(Kind::Unlink, move |shared| send_empty(reply, shared.server.unlink(node(parent), &name)));
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.answer(Kind::RemoveDirectory, move |shared| {
+            send_empty(reply, shared.server.rmdir(node(parent), &name));
+        });
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let (caller, name) = (caller(request), name.as_bytes().to_vec());
+        let target = target.as_os_str().as_bytes().to_vec();
+        self.answer(Kind::Symlink, move |shared| {
+            send_entry(reply, shared, shared.server.symlink(caller, node(parent), &name, &target));
+        });
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
+        self.answer(Kind::Rename, move |shared| {
+            let mode = match flags {
+                flags if flags.is_empty() => RenameMode::Replace,
+                RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
+                RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+                _ => return reply.error(errno(Errno::INVAL)),
+            };
+            let (from, to) = ((node(parent), &*name), (node(new_parent), &*new_name));
+            send_empty(reply, shared.server.rename(from, to, mode));
+        });
+    }
+
+    fn link(&self, request: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (caller, name) = (caller(request), name.as_bytes().to_vec());
+        self.answer(Kind::Link, move |shared| {
+            send_entry(reply, shared, shared.server.link(caller, node(inode), node(parent), &name));
+        });
+    }
+
+    fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let caller = caller(request);
+        self.answer(Kind::Open, move |shared| {
+            match shared.server.open(caller, node(inode), flags_of(flags)) {
+                Ok(opened) => {
+                    let flags = if opened.is_uncached {
+                        FopenFlags::FOPEN_DIRECT_IO
+                    } else {
+                        FopenFlags::FOPEN_KEEP_CACHE
+                    };
+                    reply.opened(FileHandle(opened.handle.0), flags);
+                }
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _: i32,
+        reply: ReplyCreate,
+    ) {
+        let (caller, new) = (caller(request), creation(parent, name, mode, umask));
+        self.answer(Kind::Create, move |shared| match shared.server.create(caller, &new) {
+            Ok((found, opened)) => reply.created(
+                &FOR_EVER,
+                &entry(&found, shared.server.block_size()),
+                generation(&found),
+                FileHandle(opened.0),
+                FopenFlags::FOPEN_KEEP_CACHE,
+            ),
+            Err(error) => reply.error(errno(error)),
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        size: u32,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let how = Transfer { is_direct: flags_of(flags).contains(OFlags::DIRECT), ..Transfer::default() };
+        self.answer(Kind::Read, move |shared| {
+            BUFFER.with_borrow_mut(|buffer| {
+                match shared.server.read(handle(file), offset, size.min(READ_MAX), how, buffer) {
+                    Ok(()) => reply.data(buffer),
+                    Err(error) => reply.error(errno(error)),
+                }
+            });
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let is_cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let how = Transfer {
+            is_direct: !is_cached && flags_of(flags).contains(OFlags::DIRECT),
+            drops_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+        };
+        let work = move |shared: &Shared, data: &[u8], reply: ReplyWrite| {
+            match shared.server.write(handle(file), offset, data, how) {
+                Ok(written) => reply.written(written),
+                Err(error) => reply.error(errno(error)),
+            }
+            if how.drops_privileges {
+                shared.attributes_changed(inode);
+            }
+        };
+        let began = Instant::now();
+        // The bytes are copied only when another thread has to write them.
+        if let Some(_busy) = self.shared.crew.busy() {
+            crew::run(|| work(&self.shared, data, reply));
+            self.shared.figures.note(Kind::Write, began.elapsed());
+            return;
+        }
+        let (shared, data) = (Arc::clone(&self.shared), data.to_vec());
+        self.shared.crew.hand_over(Box::new(move || {
+            work(&shared, &data, reply);
+            shared.figures.note(Kind::Write, began.elapsed());
+        }));
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Closing a file promises nothing beyond what it wrote; the kernel has written its pages by now, and told of errors.
+        reply.error(errno(Errno::NOSYS));
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        file: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.answer(Kind::Release, move |shared| {
+            shared.server.release(handle(file));
+            reply.ok();
+        });
+    }
+
+    fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, only_data: bool, reply: ReplyEmpty) {
+        self.answer(Kind::Fsync, move |shared| {
+            send_empty(reply, shared.server.fsync(node(inode), only_data))
+        });
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // Listing needs no state: positions are the directory's own. The kernel does not ask again.
+        reply.error(errno(Errno::NOSYS));
+    }
+
+    fn readdir(&self, _: &Request, inode: INodeNo, _: FileHandle, from: u64, mut reply: ReplyDirectory) {
+        self.answer(Kind::List, move |shared| {
+            let add = |entry: &Listed<'_>| {
+                let name = OsStr::from_bytes(entry.name);
+                reply.add(INodeNo(entry.inode), entry.next, kind_of(entry.kind), name)
+            };
+            match shared.server.list(node(inode), from, add) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        from: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        self.answer(Kind::List, move |shared| {
+            let add = |listed: &Listed<'_>| {
+                let name = OsStr::from_bytes(listed.name);
+                let (told, generation) = match &listed.attributes {
+                    Some(found) => (entry(found, shared.server.block_size()), generation(found)),
+                    None => (dot(listed), Generation(0)),
+                };
+                reply.add(INodeNo(told.ino.0), listed.next, name, &FOR_EVER, &told, generation)
+            };
+            match shared.server.list_with_attributes(node(inode), from, add) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn fsyncdir(&self, _: &Request, inode: INodeNo, _: FileHandle, only_data: bool, reply: ReplyEmpty) {
+        self.answer(Kind::Fsync, move |shared| {
+            send_empty(reply, shared.server.fsync(node(inode), only_data))
+        });
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        self.answer(Kind::Statfs, move |shared| match shared.server.statfs() {
+            Ok(room) => reply.statfs(
+                room.blocks,
+                room.blocks_free,
+                room.blocks_available,
+                room.inodes,
+                room.inodes_free,
+                room.block_size,
+                room.name_max,
+                room.block_size,
+            ),
+            Err(error) => reply.error(errno(error)),
+        });
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let (caller, name, value) = (caller(request), name.as_bytes().to_vec(), value.to_vec());
+        self.answer(Kind::SetXattr, move |shared| {
+            let flags = flags.cast_unsigned();
+            send_empty(reply, shared.server.set_xattr(caller, node(inode), &name, &value, flags));
+        });
+    }
+
+    fn getxattr(&self, _: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let name = name.as_bytes().to_vec();
+        self.answer(Kind::Xattr, move |shared| {
+            send_xattr(reply, size, shared.server.xattr(node(inode), &name))
+        });
+    }
+
+    fn listxattr(&self, request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        let caller = caller(request);
+        self.answer(Kind::Xattr, move |shared| {
+            send_xattr(reply, size, shared.server.xattr_names(caller, node(inode)));
+        });
+    }
+
+    fn removexattr(&self, _: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.answer(Kind::SetXattr, move |shared| {
+            send_empty(reply, shared.server.remove_xattr(node(inode), &name));
+        });
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        argument: &[u8],
+        size: u32,
+        reply: ReplyIoctl,
+    ) {
+        let Some(what) = Control::of(command) else { return reply.error(errno(Errno::NOTTY)) };
+        let argument = argument.to_vec();
+        self.answer(Kind::Control, move |shared| {
+            match shared.server.control(node(inode), what, &argument) {
+                Ok(mut answer) => {
+                    answer.truncate(usize_from_u32(size));
+                    reply.ioctl(0, &answer);
+                }
+                Err(error) => reply.error(errno(error)),
+            }
+            shared.attributes_changed(inode);
+        });
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        file: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.answer(Kind::Fallocate, move |shared| {
+            send_empty(reply, shared.server.fallocate(handle(file), offset, length, mode.cast_unsigned()));
+            shared.attributes_changed(inode);
+        });
+    }
+
+    fn lseek(&self, _: &Request, _: INodeNo, file: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        self.answer(Kind::Seek, move |shared| {
+            let found = u64::try_from(offset)
+                .map_err(|_| Errno::NXIO)
+                .and_then(|offset| shared.server.seek(handle(file), offset, whence.cast_unsigned()));
+            match found {
+                Ok(found) => reply.offset(found.cast_signed()),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        from: FileHandle,
+        offset: u64,
+        inode: INodeNo,
+        to: FileHandle,
+        target: u64,
+        length: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        self.answer(Kind::Copy, move |shared| {
+            // The answer has 32 bits.
+            let length = length.min(1 << 30);
+            match shared.server.copy_range((handle(from), offset), (handle(to), target), length) {
+                Ok(copied) => reply.written(blockyard::disk::num::u32_from_u64(copied)),
+                Err(error) => reply.error(errno(error)),
+            }
+            shared.attributes_changed(inode);
+        });
+    }
+}
+
+/// Bytes that one request reads at most.
+const READ_MAX: u32 = 1 << 20;
+
+/// Attributes of an inode that the kernel knows: the number that people see is the inode's own, also that of the root.
+fn told(found: &Metadata, shared: &Shared) -> FileAttr {
+    attributes(found, INodeNo(found.ino().raw().into()), shared.server.block_size())
+}
+
+/// What stands beside `.` and `..`, which the kernel knows: only number and type count.
+fn dot(listed: &Listed<'_>) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(listed.inode),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: fuser::FileType::Directory,
+        perm: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{packed, timestamp, unpacked};
+    use blockyard::Timestamp;
+    use blockyard::disk::device_number::DeviceNumber;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn device_numbers_go_there_and_back() {
+        for (major, minor) in [(8, 1), (0, 0), (0xFFF, 0xF_FFFF), (259, 70_000)] {
+            let device = DeviceNumber { major, minor };
+            assert_eq!(unpacked(packed(device)), device);
+        }
+    }
+
+    /// What the protocol writes as -2 s and 0.75 s comes as 2.75 s before 1970.
+    #[test]
+    fn times_before_1970_get_their_nanoseconds_back() {
+        let time = UNIX_EPOCH - Duration::new(2, 750_000_000);
+        assert_eq!(timestamp(time), Timestamp { seconds: -2, nanoseconds: 750_000_000 });
+    }
+}

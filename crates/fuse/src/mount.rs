@@ -1,0 +1,322 @@
+//! Mounting an image, serving it, and taking it down in order.
+//!
+//! The image is opened first, so that what is wrong with it is told before anything is mounted. Root mounts by itself, a block
+//! device as `fuseblk`, for which the kernel waits at unmount until the image is closed; others are mounted by fusermount3. When the
+//! kernel has gone, what is remembered is given up and the image closed.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::num::NonZero;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use blockyard::{FileSystem, ImageOptions};
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::adapter::{Adapter, Connection, Helped};
+use crate::figures::Figures;
+use crate::options::Options;
+use crate::server::Server;
+
+/// Threads that receive requests.
+const RECEIVERS_MIN: usize = 4;
+/// As above.
+const RECEIVERS_MAX: usize = 16;
+
+/// Why nothing was mounted, or how it ended.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The image can not be opened, or not be closed in order.
+    #[error(transparent)]
+    Image(#[from] blockyard::Error),
+    /// The directory can not be mounted on.
+    #[error("{}: {source}", directory.display())]
+    Directory {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// FUSE can not be used.
+    #[error("cannot mount at {}: {source}", directory.display())]
+    Fuse {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The connection to the kernel broke.
+    #[error("the connection to the kernel ended: {0}")]
+    Connection(io::Error),
+}
+
+/// What is to be mounted, where and how.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// A file or block device.
+    pub image: PathBuf,
+    /// The directory.
+    pub directory: PathBuf,
+    /// How.
+    pub options: Options,
+}
+
+/// A mounted image.
+pub struct Mount {
+    connection: Connection,
+    handle: Handle,
+    receivers: usize,
+}
+
+/// What can be done with a mount from other threads.
+#[derive(Clone)]
+pub struct Handle {
+    server: Arc<Server>,
+    figures: Arc<Figures>,
+    directory: PathBuf,
+}
+
+/// A mount that is served by threads of its own.
+pub struct Serving {
+    thread: JoinHandle<io::Result<()>>,
+    handle: Handle,
+}
+
+impl Mount {
+    /// Opens the image and mounts it.
+    ///
+    /// # Errors
+    /// [`MountError`]; nothing is mounted then.
+    pub fn new(request: &Request) -> Result<Self, MountError> {
+        let wrong = |source| MountError::Directory { directory: request.directory.clone(), source };
+        let directory = request.directory.canonicalize().map_err(wrong)?;
+        let about = directory.metadata().map_err(wrong)?;
+        if !about.is_dir() {
+            return Err(wrong(io::Error::from_raw_os_error(rustix::io::Errno::NOTDIR.raw_os_error())));
+        }
+        let fs = open(request, &directory)?;
+        let figures = Arc::new(Figures::default());
+        let server = Arc::new(Server::new(fs, request.options.access_times)?);
+        let cpus = thread::available_parallelism().map_or(RECEIVERS_MIN, NonZero::get);
+        let receivers = (2 * cpus).clamp(RECEIVERS_MIN, RECEIVERS_MAX);
+        let adapter = Adapter::new(Arc::clone(&server), Arc::clone(&figures), receivers);
+        let handle = Handle { server, figures, directory };
+        let connected = connect(adapter, request, &handle, receivers);
+        match connected {
+            Ok(connection) => Ok(Self { connection, handle, receivers }),
+            Err(source) => {
+                let directory = handle.directory.clone();
+                handle.close()?;
+                Err(MountError::Fuse { directory, source })
+            }
+        }
+    }
+
+    /// What can be done with it while it is served.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Serves it in threads of its own.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn spawn(self) -> Result<Serving, MountError> {
+        let Self { connection, handle, receivers } = self;
+        tracing::info!(directory = %handle.directory.display(), receivers, "mounted");
+        let body = move || connection.run();
+        let thread = thread::Builder::new().name("blockyard-mount".to_owned()).spawn(body);
+        let thread = thread.map_err(MountError::Connection)?;
+        Ok(Serving { thread, handle })
+    }
+}
+
+impl Serving {
+    /// Whether nobody uses it any more: it was unmounted.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits until it is unmounted, and closes the image.
+    ///
+    /// # Errors
+    /// Of the connection, and of the device.
+    pub fn wait(self) -> Result<(), MountError> {
+        let Self { thread, handle } = self;
+        let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
+        let closed = handle.close();
+        ended.map_err(MountError::Connection)?;
+        Ok(closed?)
+    }
+}
+
+impl Handle {
+    /// Where it is mounted.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The server behind it.
+    #[must_use]
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Figures of the requests so far.
+    #[must_use]
+    pub fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    /// What people are told of it: requests, memory, commits, and what the allocator counts.
+    #[must_use]
+    pub fn report(&self) -> String {
+        let (nodes, files) = self.server.counts();
+        let commits = self.server.file_system().with_engine(|engine, _| Ok(engine.commits()));
+        let commits = commits.map_or_else(|_| "-".to_owned(), |commits| commits.to_string());
+        format!(
+            "{}: {nodes} inodes remembered, {files} files open, {commits} commits\n{}",
+            self.directory.display(),
+            self.figures.table()
+        )
+    }
+
+    /// Unmounts; what is still used there is detached, written back, and fails from then on.
+    ///
+    /// # Errors
+    /// When it is not mounted, or may not be unmounted. The second is whether somebody still used it: then nobody waits for them, and
+    /// [`Handle::close`] ends it.
+    pub fn unmount(&self) -> io::Result<Unmounted> {
+        let directory = &*self.directory;
+        match rustix::mount::unmount(directory, UnmountFlags::empty()) {
+            Ok(()) => return Ok(Unmounted::Whole),
+            Err(rustix::io::Errno::BUSY) => {}
+            Err(rustix::io::Errno::PERM) => return self.unmount_helped(),
+            Err(errno) => return Err(errno.into()),
+        }
+        let place = File::open(directory)?;
+        rustix::mount::unmount(directory, UnmountFlags::DETACH)?;
+        // What programs wrote is with the kernel still.
+        rustix::fs::syncfs(place.as_fd())?;
+        Ok(Unmounted::InUse)
+    }
+
+    /// For who is not root: fusermount3 is.
+    fn unmount_helped(&self) -> io::Result<Unmounted> {
+        let quiet = |arguments: &[&str]| {
+            let mut command = std::process::Command::new("fusermount3");
+            command.args(arguments).arg("--").arg(&self.directory);
+            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+            command.status().map(|status| status.success())
+        };
+        if quiet(&["-u", "-q"])? {
+            return Ok(Unmounted::Whole);
+        }
+        let place = File::open(&self.directory)?;
+        if !quiet(&["-u", "-q", "-z"])? {
+            return Err(io::Error::other("fusermount3 could not unmount it"));
+        }
+        rustix::fs::syncfs(place.as_fd())?;
+        Ok(Unmounted::InUse)
+    }
+
+    /// Closes the image: everything is durable, and it is clean. Requests fail from then on. Again it does nothing.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn close(&self) -> blockyard::Result<()> {
+        self.server.end();
+        match self.server.file_system().clone().close() {
+            Err(error) if matches!(error.reason(), blockyard::Reason::Closed) => Ok(()),
+            closed => closed,
+        }
+    }
+}
+
+/// How an unmount went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmounted {
+    /// Nobody used it.
+    Whole,
+    /// It is detached, but some still have files of it open.
+    InUse,
+}
+
+fn open(request: &Request, directory: &Path) -> Result<FileSystem, MountError> {
+    let options = &request.options;
+    let mut image = ImageOptions::new()
+        .read_only(options.read_only)
+        .offset(options.offset.unwrap_or(0))
+        .background(true)
+        .policy(options.policy)
+        .data_mode(options.data)
+        .delayed_allocation(options.delayed_allocation)
+        .commit_interval(options.commit);
+    if !options.read_only {
+        image = image.last_mounted(directory);
+    }
+    Ok(image.open(&request.image)?)
+}
+
+fn connect(adapter: Adapter, request: &Request, handle: &Handle, receivers: usize) -> io::Result<Connection> {
+    let options = &request.options;
+    let source = source_of(request);
+    if rustix::process::geteuid().is_root() {
+        let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse")?;
+        mount_as_root(&fuse, &source, handle, options)?;
+        return adapter.connect(OwnedFd::from(fuse), receivers).inspect_err(|_| {
+            // Best effort: the kernel ends a mount whose connection is closed anyhow.
+            let _ = rustix::mount::unmount(&*handle.directory, UnmountFlags::DETACH);
+        });
+    }
+    let how = Helped {
+        source: &source.to_string_lossy(),
+        read_only: options.read_only,
+        execution: options.execution,
+        allow_other: options.allow_other,
+    };
+    adapter.mount(&handle.directory, &how, receivers)
+}
+
+/// What `/proc/mounts` shows as the source: the absolute path.
+fn source_of(request: &Request) -> PathBuf {
+    request.image.canonicalize().unwrap_or_else(|_| request.image.clone())
+}
+
+fn mount_as_root(fuse: &File, source: &Path, handle: &Handle, options: &Options) -> io::Result<()> {
+    let mode = handle.directory.metadata()?.mode();
+    let mut data = format!(
+        "fd={},rootmode={mode:o},user_id={},group_id={},default_permissions",
+        fuse.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw()
+    );
+    if options.allow_other {
+        data += ",allow_other";
+    }
+    let data = CString::new(data).map_err(io::Error::other)?;
+    let flags = flags_of(options, handle.server.file_system().is_read_only().unwrap_or(true));
+    let name = CString::new(source.as_os_str().as_bytes()).map_err(io::Error::other)?;
+    Ok(rustix::mount::mount(&*name, &*handle.directory, c"fuse.blockyard", flags, Some(&*data))?)
+}
+
+/// The kernel's flags; it shows a mount as read-only also where the image can only be read.
+fn flags_of(options: &Options, is_read_only: bool) -> MountFlags {
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, options.read_only || is_read_only);
+    flags.set(MountFlags::NODEV, !options.devices);
+    flags.set(MountFlags::NOSUID, !options.set_id);
+    flags.set(MountFlags::NOEXEC, !options.execution);
+    flags.set(MountFlags::SYNCHRONOUS, options.synchronous);
+    flags.set(MountFlags::DIRSYNC, options.synchronous_directories);
+    flags.set(MountFlags::NOATIME, options.access_times == blockyard::AccessTimes::Never);
+    flags
+}

@@ -1,0 +1,143 @@
+//! The inodes that the kernel remembers.
+//!
+//! The kernel calls an inode by a number until it forgets it as often as it was told of it. Ours is the inode's number, but 1 for
+//! the root directory, as the protocol has it. Each inode that is remembered is held, so that its number belongs to nobody else
+//! meanwhile:
+//!
+//! a number is in the table <=> the kernel was told of it more often than it forgot it.
+
+use std::collections::HashMap;
+
+use blockyard::{ByInode, InodeId, InodeNr, Node};
+use blockyard_sync::{Mutex, rank};
+
+use crate::errno::{Answer, Errno};
+
+/// What the kernel calls an inode by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeNr(pub u64);
+
+impl NodeNr {
+    /// The root directory.
+    pub const ROOT: Self = Self(1);
+
+    /// What an inode is called by.
+    #[must_use]
+    pub fn of(inode: InodeNr) -> Self {
+        if inode == InodeNr::ROOT { Self::ROOT } else { Self(u64::from(inode.raw())) }
+    }
+
+    /// The inode's number.
+    fn inode(self) -> Option<InodeNr> {
+        match self {
+            Self::ROOT => Some(InodeNr::ROOT),
+            Self(number) => u32::try_from(number).ok().map(InodeNr::new),
+        }
+    }
+}
+
+/// An inode that the kernel was told of.
+struct Remembered {
+    node: Node,
+    /// How often, without what it forgot.
+    lookups: u64,
+}
+
+/// One part of the table.
+type Shard = Mutex<HashMap<u32, Remembered>>;
+
+/// Parts of the table: enough that threads rarely meet.
+const SHARDS: usize = 64;
+
+/// The table of the inodes that the kernel remembers.
+pub(crate) struct Nodes {
+    root: InodeId,
+    shards: Box<[Shard]>,
+}
+
+impl Nodes {
+    /// A table of nothing but the root directory, which is always remembered.
+    pub(crate) fn new(root: InodeId) -> Self {
+        let shard = |_| Mutex::new(rank::LEAF, HashMap::new());
+        Self { root, shards: (0..SHARDS).map(shard).collect() }
+    }
+
+    fn shard(&self, inode: InodeNr) -> &Shard {
+        &self.shards[blockyard::disk::num::usize_from_u32(inode.raw()) % SHARDS]
+    }
+
+    /// The inode that a number stands for.
+    pub(crate) fn id(&self, node: NodeNr) -> Answer<InodeId> {
+        let inode = node.inode().ok_or(Errno::STALE)?;
+        if inode == InodeNr::ROOT {
+            return Ok(self.root);
+        }
+        let shard = self.shard(inode).lock();
+        shard.get(&inode.raw()).map(|known| known.node.id()).ok_or(Errno::STALE)
+    }
+
+    /// Notes that the kernel is told of an inode.
+    pub(crate) fn remember(&self, inodes: ByInode<'_>, id: InodeId) -> Answer<()> {
+        if id == self.root || self.count(id) {
+            return Ok(());
+        }
+        // Held before the lock is taken: nothing is asked of the file system while it is.
+        let node = inodes.hold(id)?;
+        let spare = {
+            let mut shard = self.shard(id.number).lock();
+            match shard.get_mut(&id.number.raw()) {
+                Some(known) => {
+                    assert_eq!(known.node.id(), id, "a held inode keeps its number");
+                    known.lookups += 1;
+                    Some(node)
+                }
+                None => {
+                    shard.insert(id.number.raw(), Remembered { node, lookups: 1 });
+                    None
+                }
+            }
+        };
+        drop(spare);
+        Ok(())
+    }
+
+    /// Counts a look-up of an inode that is remembered already.
+    fn count(&self, id: InodeId) -> bool {
+        let mut shard = self.shard(id.number).lock();
+        let known = shard.get_mut(&id.number.raw()).filter(|known| known.node.id() == id);
+        if let Some(known) = known {
+            known.lookups += 1;
+            return true;
+        }
+        false
+    }
+
+    /// Forgets `lookups` of what the kernel was told; with the last of them the inode may go.
+    pub(crate) fn forget(&self, node: NodeNr, lookups: u64) {
+        let Some(inode) = node.inode().filter(|inode| *inode != InodeNr::ROOT) else { return };
+        let gone = {
+            let mut shard = self.shard(inode).lock();
+            let Some(known) = shard.get_mut(&inode.raw()) else { return };
+            known.lookups = known.lookups.saturating_sub(lookups);
+            if known.lookups > 0 {
+                return;
+            }
+            shard.remove(&inode.raw())
+        };
+        // Outside the lock: an inode without names is deleted now.
+        drop(gone);
+    }
+
+    /// Inodes that are remembered, the root directory not counted.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Forgets everything: the kernel is gone.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let all = std::mem::take(&mut *shard.lock());
+            drop(all);
+        }
+    }
+}

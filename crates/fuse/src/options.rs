@@ -1,0 +1,363 @@
+//! Mount options: what `-o` takes, in the words of ext4 and FUSE.
+//!
+//! What ext4 has and this mount has not is refused by its name: an option that is not kept would be a promise.
+
+use std::time::Duration;
+
+use blockyard::alloc::Policy;
+use blockyard::disk::superblock::ErrorPolicy;
+use blockyard::{AccessTimes, DataMode};
+
+/// An option that cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// ext4 has it, this mount has not.
+    #[error("option {name}: {why}")]
+    Unsupported {
+        /// The option.
+        name: String,
+        /// Why, or what to do.
+        why: &'static str,
+    },
+    /// Nobody has it.
+    #[error("unknown option {0}")]
+    Unknown(String),
+    /// Its value is none.
+    #[error("option {name}={value}: {why}")]
+    Value {
+        /// The option.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What it takes.
+        why: String,
+    },
+}
+
+/// How an image is mounted.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "mount options are independent")]
+pub struct Options {
+    /// Nothing is changed.
+    pub read_only: bool,
+    /// Change the options of what is mounted there.
+    pub remount: bool,
+    /// When reads change the times of access.
+    pub access_times: AccessTimes,
+    /// Age at which changes are committed.
+    pub commit: Duration,
+    /// How blocks and inodes are chosen.
+    pub policy: Policy,
+    /// Whether blocks are chosen when data is written back.
+    pub delayed_allocation: bool,
+    /// What the journal does about data.
+    pub data: DataMode,
+    /// What happens when damage is found; `None` as the superblock says.
+    pub errors: Option<ErrorPolicy>,
+    /// Others than who mounts may use it.
+    pub allow_other: bool,
+    /// Byte of the file at which the image begins.
+    pub offset: Option<u64>,
+    /// Device files can be opened.
+    pub devices: bool,
+    /// Set-id bits and capabilities mean something.
+    pub set_id: bool,
+    /// Programs can be run.
+    pub execution: bool,
+    /// Everything is written at once.
+    pub synchronous: bool,
+    /// Changes of directories are.
+    pub synchronous_directories: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            remount: false,
+            access_times: AccessTimes::Relative,
+            commit: Duration::from_secs(5),
+            policy: Policy::default(),
+            delayed_allocation: true,
+            data: DataMode::Ordered,
+            errors: None,
+            allow_other: false,
+            offset: None,
+            devices: true,
+            set_id: true,
+            execution: true,
+            synchronous: false,
+            synchronous_directories: false,
+        }
+    }
+}
+
+/// What ext4 has, and why not here.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("abort", "not supported"),
+    ("auto_da_alloc", "is always in force"),
+    ("noauto_da_alloc", "files that replace others are always written back first"),
+    ("bh", "not supported"),
+    ("block_validity", "blocks are always validated"),
+    ("noblock_validity", "blocks are always validated"),
+    ("bsddf", "is always in force"),
+    ("minixdf", "statfs leaves the file system's own blocks out"),
+    ("bsdgroups", "files belong to the group of who makes them, or of a set-group-ID directory"),
+    ("grpid", "files belong to the group of who makes them, or of a set-group-ID directory"),
+    ("dax", "FUSE maps no device memory here"),
+    ("debug", "not supported"),
+    ("debug_want_extra_isize", "not supported"),
+    ("dioread_lock", "not supported"),
+    ("dioread_nolock", "not supported"),
+    ("discard", "freed blocks are not discarded by themselves: use fstrim"),
+    ("grpquota", "quota is not supported"),
+    ("inlinecrypt", "encryption is not supported"),
+    ("init_itable", "inode tables are not zeroed in the background"),
+    ("inode_readahead_blks", "not supported"),
+    ("i_version", "not supported"),
+    ("journal_async_commit", "commits are always ordered"),
+    ("journal_checksum", "the journal has checksums where its superblock says so"),
+    ("journal_dev", "a journal on a device of its own is not supported"),
+    ("journal_ioprio", "not supported"),
+    ("journal_path", "a journal on a device of its own is not supported"),
+    ("jqfmt", "quota is not supported"),
+    ("lazytime", "not supported"),
+    ("max_batch_time", "commits share what comes together by themselves"),
+    ("max_dir_size_kb", "not supported"),
+    ("mblk_io_submit", "not supported"),
+    ("min_batch_time", "commits share what comes together by themselves"),
+    ("nobarrier", "the device is always flushed; that is what fsync promises"),
+    ("nobh", "not supported"),
+    ("noacl", "access control lists are always kept"),
+    ("nodiscard_on_free", "not supported"),
+    ("noinit_itable", "not supported"),
+    ("nojournal_checksum", "the journal has checksums where its superblock says so"),
+    ("noload", "the journal is always recovered: with ro in memory"),
+    ("nombcache", "not supported"),
+    ("norecovery", "the journal is always recovered: with ro in memory"),
+    ("nouid32", "not supported"),
+    ("nouser_xattr", "user attributes are always kept"),
+    ("oldalloc", "use policy=ext3"),
+    ("orlov", "is part of the policy"),
+    ("prjquota", "quota is not supported"),
+    ("quota", "quota is not supported"),
+    ("resgid", "reserved blocks are root's"),
+    ("resuid", "reserved blocks are root's"),
+    ("sb", "a backup of the superblock is not mounted: repair the image with blockyard check -b"),
+    ("stripe", "not supported"),
+    ("test_dummy_encryption", "encryption is not supported"),
+    ("usrjquota", "quota is not supported"),
+    ("grpjquota", "quota is not supported"),
+    ("usrquota", "quota is not supported"),
+    ("warn_on_error", "not supported"),
+];
+
+/// What changes nothing: as it is anyhow, or for mount(8) only.
+const NO_CHANGE: &[&str] = &[
+    "defaults",
+    "rw",
+    "default_permissions",
+    "acl",
+    "user_xattr",
+    "nodiscard",
+    "nogrpid",
+    "sysvgroups",
+    "noquota",
+    "nolazytime",
+    "async",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "nousers",
+    "owner",
+    "group",
+    "_netdev",
+    "nofail",
+    "silent",
+    "loud",
+    "nomand",
+    "diratime",
+    "noiversion",
+    "block_validity",
+    "auto_da_alloc",
+    "bsddf",
+    "removed",
+];
+
+impl Options {
+    /// Reads comma lists, each of which goes on where the one before ended; of contradictions the last counts.
+    ///
+    /// # Errors
+    /// Naming the option.
+    pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<Self, OptionError> {
+        let (mut options, mut scan) = (Self::default(), None);
+        for option in lists.into_iter().flat_map(|list| list.split(',')) {
+            let (name, value) = match option.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (option, None),
+            };
+            if name == "mb_optimize_scan" {
+                scan = Some(scan_of(value)?);
+                continue;
+            }
+            let is_known = match value {
+                None => options.set_word(name),
+                Some(value) => options.set_value(name, value)?,
+            };
+            if !is_known {
+                return Err(unknown(name, option));
+            }
+        }
+        if let Some(scan) = scan {
+            options.policy = with_scan(&options.policy, scan)?;
+        }
+        Ok(options)
+    }
+
+    /// Takes an option without a value; false when there is none of the name.
+    fn set_word(&mut self, name: &str) -> bool {
+        match name {
+            "" => {}
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "remount" => self.remount = true,
+            "noatime" => self.access_times = AccessTimes::Never,
+            "relatime" | "atime" => self.access_times = AccessTimes::Relative,
+            "strictatime" => self.access_times = AccessTimes::Always,
+            "delalloc" => self.delayed_allocation = true,
+            "nodelalloc" => self.delayed_allocation = false,
+            "allow_other" => self.allow_other = true,
+            "dev" => self.devices = true,
+            "nodev" => self.devices = false,
+            "suid" => self.set_id = true,
+            "nosuid" => self.set_id = false,
+            "exec" => self.execution = true,
+            "noexec" => self.execution = false,
+            "sync" => self.synchronous = true,
+            "async" => self.synchronous = false,
+            "dirsync" => self.synchronous_directories = true,
+            "barrier" => {}
+            name => return NO_CHANGE.contains(&name) || name.starts_with("x-"),
+        }
+        true
+    }
+
+    /// Takes an option with a value; false when there is none of the name.
+    fn set_value(&mut self, name: &str, value: &str) -> Result<bool, OptionError> {
+        let wrong =
+            |why: &str| OptionError::Value { name: name.into(), value: value.into(), why: why.into() };
+        match name {
+            "commit" => {
+                let seconds: u32 = value.parse().map_err(|_| wrong("a number of seconds"))?;
+                // 0 is the default, as in ext4.
+                self.commit = Duration::from_secs(if seconds == 0 { 5 } else { seconds.into() });
+            }
+            "policy" => self.policy = Policy::parse(value).map_err(|error| wrong(&error.to_string()))?,
+            "data" => {
+                self.data = match value {
+                    "ordered" => DataMode::Ordered,
+                    "writeback" => DataMode::Writeback,
+                    "journal" => DataMode::Journal,
+                    _ => return Err(wrong("ordered, writeback or journal")),
+                }
+            }
+            "errors" => {
+                self.errors = Some(match value {
+                    "continue" => ErrorPolicy::Continue,
+                    "remount-ro" => ErrorPolicy::RemountReadOnly,
+                    "panic" => {
+                        return Err(wrong("continue or remount-ro: a server in user space stops no machine"));
+                    }
+                    _ => return Err(wrong("continue or remount-ro")),
+                });
+            }
+            "offset" => {
+                self.offset = Some(value.parse().map_err(|_| wrong("a number of bytes"))?);
+            }
+            "barrier" if value == "1" => {}
+            "fsname" | "subtype" | "comment" => {}
+            name => return Ok(name.starts_with("x-")),
+        }
+        Ok(true)
+    }
+}
+
+fn unknown(name: &str, option: &str) -> OptionError {
+    match UNSUPPORTED.iter().find(|(known, _)| *known == name) {
+        Some((_, why)) => OptionError::Unsupported { name: option.to_owned(), why },
+        None if name == "barrier" => {
+            OptionError::Unsupported { name: option.to_owned(), why: "the device is always flushed" }
+        }
+        None => OptionError::Unknown(option.to_owned()),
+    }
+}
+
+/// What `mb_optimize_scan=` asks for, as a filling of the policy's slot `scan`.
+fn scan_of(value: Option<&str>) -> Result<&'static str, OptionError> {
+    match value {
+        None | Some("1") => Ok("optimized"),
+        Some("0") => Ok("linear"),
+        Some(value) => Err(OptionError::Value {
+            name: "mb_optimize_scan".to_owned(),
+            value: value.to_owned(),
+            why: "0 or 1".to_owned(),
+        }),
+    }
+}
+
+fn with_scan(policy: &Policy, scan: &str) -> Result<Policy, OptionError> {
+    let text = format!("{policy}:scan={scan}");
+    Policy::parse(&text).map_err(|error| OptionError::Value {
+        name: "mb_optimize_scan".to_owned(),
+        value: scan.to_owned(),
+        why: error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OptionError, Options};
+    use blockyard::{AccessTimes, DataMode};
+    use std::time::Duration;
+
+    fn parse(list: &str) -> Result<Options, OptionError> {
+        Options::parse([list])
+    }
+
+    #[test]
+    fn what_is_given_is_kept() {
+        let options =
+            parse("ro,noatime,commit=30,data=writeback,nodelalloc,allow_other,offset=1048576,nosuid")
+                .unwrap();
+        assert!(options.read_only && options.allow_other && !options.delayed_allocation && !options.set_id);
+        assert_eq!(options.access_times, AccessTimes::Never);
+        assert_eq!((options.commit, options.data), (Duration::from_secs(30), DataMode::Writeback));
+        assert_eq!(options.offset, Some(1 << 20));
+        assert_eq!(parse("").unwrap(), Options::default());
+        assert_eq!(parse("defaults,x-systemd.automount,nofail,,acl").unwrap(), Options::default());
+        assert!(!parse("ro,rw").unwrap().read_only, "the last counts");
+        assert_eq!(parse("commit=0").unwrap().commit, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_policy_takes_overrides_and_the_switch_of_linux() {
+        let options = parse("mb_optimize_scan=0,policy=linux-6.18:busy=wait").unwrap();
+        assert_eq!(options.policy.to_string(), "linux-6.18:scan=linear:busy=wait");
+        assert!(parse("policy=none-such").is_err());
+        assert!(parse("mb_optimize_scan=2").is_err());
+    }
+
+    #[test]
+    fn what_there_is_not_is_refused_by_name() {
+        let told = |list: &str| parse(list).unwrap_err().to_string();
+        assert_eq!(told("ro,usrquota"), "option usrquota: quota is not supported");
+        assert_eq!(told("jqfmt=vfsv0"), "option jqfmt=vfsv0: quota is not supported");
+        assert_eq!(told("barrier=0"), "option barrier=0: the device is always flushed");
+        assert_eq!(told("shiny"), "unknown option shiny");
+        assert_eq!(told("shiny=1"), "unknown option shiny=1");
+        assert_eq!(told("commit=soon"), "option commit=soon: a number of seconds");
+        assert!(told("errors=panic").contains("remount-ro"));
+    }
+}

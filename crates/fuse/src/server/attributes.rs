@@ -1,0 +1,153 @@
+//! Attributes: telling and changing them, and what goes with a change.
+
+use std::time::SystemTime;
+
+use blockyard::{FileType, InodeId, Metadata, SetAttributes, Timestamp};
+
+use super::{Caller, NodeNr, Server};
+use crate::errno::{Answer, Errno};
+
+/// The set-user-ID bit.
+const SET_UID: u16 = 0o4000;
+/// The set-group-ID bit.
+const SET_GID: u16 = 0o2000;
+/// Execution by the group: without it the set-group-ID bit means something else.
+const GROUP_EXECUTES: u16 = 0o010;
+/// The attribute that gives a program capabilities.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// What a time becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeChange {
+    /// Now.
+    Now,
+    /// This time.
+    At(Timestamp),
+}
+
+impl TimeChange {
+    fn resolve(self) -> Timestamp {
+        match self {
+            Self::At(time) => time,
+            Self::Now => now(),
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    Timestamp { seconds, nanoseconds: since.subsec_nanos() }
+}
+
+/// Attributes to change; `None` keeps one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The low 12 bits of the mode.
+    pub permissions: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes.
+    pub size: Option<u64>,
+    /// Time of the last access.
+    pub accessed: Option<TimeChange>,
+    /// Time of the last change of content.
+    pub modified: Option<TimeChange>,
+    /// Time of the last change of the inode, where the kernel keeps it.
+    pub changed: Option<Timestamp>,
+}
+
+/// Which set-id bits a change of content or owner takes away, as Linux does for whoever has no right to keep them.
+pub(super) const fn kept_permissions(permissions: u16) -> u16 {
+    let kept = permissions & !SET_UID;
+    if permissions & GROUP_EXECUTES == 0 { kept } else { kept & !SET_GID }
+}
+
+impl Server {
+    /// Attributes.
+    ///
+    /// # Errors
+    /// `ESTALE` when it was deleted.
+    pub fn attributes(&self, node: NodeNr) -> Answer<Metadata> {
+        Ok(self.inodes().metadata(self.id(node)?)?)
+    }
+
+    /// Changes attributes; gives what they are then. A change of owner or size takes set-id bits and capabilities away, as on Linux.
+    ///
+    /// # Errors
+    /// `EPERM` for immutable and append-only files, `EFBIG`, `ENOSPC`.
+    pub fn set_attributes(&self, caller: Caller, node: NodeNr, changes: &Changes) -> Answer<Metadata> {
+        let id = self.id(node)?;
+        let mut permissions = changes.permissions;
+        let changes_owner = changes.uid.is_some() || changes.gid.is_some();
+        if changes_owner || changes.size.is_some() {
+            let before = self.inodes().metadata(id)?;
+            let takes = changes_owner || !caller.is_privileged();
+            if takes && before.file_type() != FileType::Directory {
+                let kept = kept_permissions(permissions.unwrap_or_else(|| before.mode()));
+                if permissions.is_some() || kept != before.mode() {
+                    permissions = Some(kept);
+                }
+            }
+        }
+        if let Some(size) = changes.size {
+            self.as_caller(caller).by_inode().truncate(id, size)?;
+        }
+        if changes_owner || changes.size.is_some() {
+            self.remove_capability(id)?;
+        }
+        let wanted = SetAttributes {
+            permissions,
+            uid: changes.uid,
+            gid: changes.gid,
+            accessed: changes.accessed.map(TimeChange::resolve),
+            modified: changes.modified.map(TimeChange::resolve),
+            changed: changes.changed,
+        };
+        if wanted != SetAttributes::default() {
+            self.inodes().set_attributes(id, &wanted)?;
+        }
+        Ok(self.inodes().metadata(id)?)
+    }
+
+    /// Takes set-id bits and capabilities away: somebody without the right to keep them writes to the file.
+    pub(super) fn drop_privileges(&self, id: InodeId) -> Answer<()> {
+        let mode = self.inodes().metadata(id)?.mode();
+        let kept = kept_permissions(mode);
+        if kept != mode {
+            let changes = SetAttributes { permissions: Some(kept), ..SetAttributes::default() };
+            self.inodes().set_attributes(id, &changes)?;
+        }
+        self.remove_capability(id)
+    }
+
+    fn remove_capability(&self, id: InodeId) -> Answer<()> {
+        match self.inodes().remove_xattr(id, CAPABILITY).map_err(Errno::from) {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes that something was read, where the rules of the mount say so. What becomes of the note is nothing that a reader should
+    /// fail for.
+    pub(super) fn note_access(&self, id: InodeId) {
+        if let Err(error) = self.inodes().note_access(id, self.access_times) {
+            tracing::debug!(inode = %id.number, %error, "the time of an access was not noted");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kept_permissions;
+
+    #[test]
+    fn set_id_bits_go_as_on_linux() {
+        assert_eq!(kept_permissions(0o6755), 0o755);
+        assert_eq!(kept_permissions(0o4711), 0o711);
+        assert_eq!(kept_permissions(0o2745), 0o2745, "no group execution: a mark of mandatory locks");
+        assert_eq!(kept_permissions(0o1777), 0o1777);
+    }
+}

@@ -1,0 +1,101 @@
+//! Control requests (`ioctl`): flags of files, as chattr sets them, and what belongs to them.
+
+use blockyard::disk::inode::InodeFlags;
+
+use super::{NodeNr, Server};
+use crate::errno::{Answer, Errno};
+
+/// The control requests that are answered, by their numbers on 64-bit Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// `FS_IOC_GETFLAGS`.
+    Flags,
+    /// `FS_IOC_SETFLAGS`.
+    SetFlags,
+    /// `FS_IOC_GETVERSION`: the generation.
+    Version,
+    /// `FS_IOC_FSGETXATTR`: flags in the way of other file systems.
+    Extended,
+    /// `FS_IOC_FSSETXATTR`.
+    SetExtended,
+}
+
+impl Control {
+    /// The request of a number.
+    #[must_use]
+    pub const fn of(number: u32) -> Option<Self> {
+        Some(match number {
+            0x8008_6601 | 0x8004_6601 => Self::Flags,
+            0x4008_6602 | 0x4004_6602 => Self::SetFlags,
+            0x8008_7601 | 0x8004_7601 => Self::Version,
+            0x801C_581F => Self::Extended,
+            0x401C_5820 => Self::SetExtended,
+            _ => return None,
+        })
+    }
+}
+
+/// Flags of `struct fsxattr`, and those of inodes that they stand for.
+const EXTENDED_FLAGS: [(u32, InodeFlags); 6] = [
+    (0x0008, InodeFlags::IMMUTABLE),
+    (0x0010, InodeFlags::APPEND),
+    (0x0020, InodeFlags::SYNC),
+    (0x0040, InodeFlags::NOATIME),
+    (0x0080, InodeFlags::NODUMP),
+    (0x0200, InodeFlags::PROJINHERIT),
+];
+/// Bytes of `struct fsxattr`: flags, extent size, extents, project, and room.
+const EXTENDED_LEN: usize = 28;
+/// Where in it the project is told.
+const PROJECT_AT: usize = 12;
+
+impl Server {
+    /// Answers a control request; gives the bytes that go back.
+    ///
+    /// # Errors
+    /// `ENOTTY` for others, `EOPNOTSUPP` for flags that can not be set, `EINVAL` for an argument that is too short.
+    pub fn control(&self, node: NodeNr, what: Control, argument: &[u8]) -> Answer<Vec<u8>> {
+        let id = self.id(node)?;
+        let found = self.inodes().metadata(id)?;
+        match what {
+            Control::Flags => Ok(found.flags().bits().to_le_bytes().to_vec()),
+            Control::Version => Ok(found.id().generation.to_le_bytes().to_vec()),
+            Control::SetFlags => {
+                let flags = InodeFlags::from_bits_retain(word(argument, 0)?);
+                self.inodes().set_flags(id, flags)?;
+                Ok(Vec::new())
+            }
+            Control::Extended => {
+                let mut answer = vec![0; EXTENDED_LEN];
+                answer[..4].copy_from_slice(&extended(found.flags()).to_le_bytes());
+                Ok(answer)
+            }
+            Control::SetExtended => {
+                if argument.len() < EXTENDED_LEN {
+                    return Err(Errno::INVAL);
+                }
+                let wanted = word(argument, 0)?;
+                let known = EXTENDED_FLAGS.iter().fold(0, |all, (bit, _)| all | bit);
+                if wanted & !known != 0 || word(argument, PROJECT_AT)? != 0 {
+                    return Err(Errno::OPNOTSUPP);
+                }
+                let mut flags = found.flags();
+                for (bit, flag) in EXTENDED_FLAGS {
+                    flags.set(flag, wanted & bit != 0);
+                }
+                self.inodes().set_flags(id, flags)?;
+                Ok(Vec::new())
+            }
+        }
+    }
+}
+
+fn extended(flags: InodeFlags) -> u32 {
+    let told = EXTENDED_FLAGS.iter().filter(|(_, flag)| flags.contains(*flag));
+    told.fold(0, |all, (bit, _)| all | bit)
+}
+
+fn word(argument: &[u8], at: usize) -> Answer<u32> {
+    let bytes = argument.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::INVAL)?;
+    Ok(u32::from_le_bytes(bytes))
+}

@@ -1,0 +1,178 @@
+//! The content of files.
+
+use blockyard::disk::inode::InodeFlags;
+use blockyard::disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard::{Fallocate, File};
+use rustix::fs::OFlags;
+
+use super::{Caller, HandleNr, NodeNr, Server};
+use crate::errno::{Answer, Errno};
+
+/// An open file, and how the kernel is to treat it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// What the kernel calls it by.
+    pub handle: HandleNr,
+    /// The kernel must not keep what is written: it would write whole pages, and the file only takes bytes at its end.
+    pub is_uncached: bool,
+}
+
+/// How bytes are read or written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transfer {
+    /// Past the cache, where offset and length are whole blocks.
+    pub is_direct: bool,
+    /// Whoever writes has no right to keep set-id bits and capabilities.
+    pub drops_privileges: bool,
+}
+
+impl Server {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// `EPERM` where the file's flags forbid it.
+    pub fn open(&self, caller: Caller, node: NodeNr, flags: OFlags) -> Answer<Opened> {
+        let id = self.id(node)?;
+        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+        let mut is_uncached = false;
+        if writes {
+            let of_inode = self.inodes().metadata(id)?.flags();
+            if of_inode.contains(InodeFlags::IMMUTABLE) {
+                return Err(Errno::PERM);
+            }
+            if of_inode.contains(InodeFlags::APPEND) {
+                if !flags.contains(OFlags::APPEND) {
+                    return Err(Errno::PERM);
+                }
+                is_uncached = true;
+            }
+        }
+        // The kernel reads what surrounds a write through the same handle.
+        let fs = if is_uncached { self.as_caller(caller) } else { self.as_caching_caller(caller) };
+        let file = fs.by_inode().open(id, true, writes)?;
+        Ok(Opened { handle: self.handles.insert(file), is_uncached })
+    }
+
+    /// Closes a file.
+    pub fn release(&self, handle: HandleNr) {
+        drop(self.handles.remove(handle));
+    }
+
+    /// Reads at most `size` bytes into `into`, in place of what was there.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn read(
+        &self,
+        handle: HandleNr,
+        offset: u64,
+        size: u32,
+        how: Transfer,
+        into: &mut Vec<u8>,
+    ) -> Answer<()> {
+        let file = self.handles.get(handle)?;
+        into.resize(usize_from_u32(size), 0);
+        let read = if how.is_direct && self.is_whole_blocks(offset, into.len()) {
+            file.read_direct_at(into, offset)?
+        } else {
+            file.read_at(into, offset)?
+        };
+        into.truncate(read);
+        self.note_access(file.id());
+        Ok(())
+    }
+
+    /// Writes; gives the number of bytes, fewer only when space runs out.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EFBIG`, `EROFS`, and those of the device.
+    pub fn write(&self, handle: HandleNr, offset: u64, bytes: &[u8], how: Transfer) -> Answer<u32> {
+        let file = self.handles.get(handle)?;
+        if how.drops_privileges {
+            self.drop_privileges(file.id())?;
+        }
+        let written = if how.is_direct && self.is_whole_blocks(offset, bytes.len()) {
+            file.write_direct_at(bytes, offset)?
+        } else {
+            file.write_at(bytes, offset)?
+        };
+        Ok(blockyard::disk::num::u32_from_usize(written))
+    }
+
+    fn is_whole_blocks(&self, offset: u64, len: usize) -> bool {
+        let size = u64_from_u32(self.block_size);
+        len > 0 && offset.is_multiple_of(size) && u64_from_usize(len).is_multiple_of(size)
+    }
+
+    /// Makes a file or directory durable.
+    ///
+    /// # Errors
+    /// Of the device, also when data written earlier could not be stored.
+    pub fn fsync(&self, node: NodeNr, only_data: bool) -> Answer<()> {
+        let id = self.id(node)?;
+        if only_data {
+            self.inodes().sync_data(id)?
+        } else {
+            self.inodes().sync_all(id)?
+        }
+        Ok(())
+    }
+
+    /// Changes the allocation of a range; `mode` is that of `fallocate(2)`.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for modes that there are not, and those of `fallocate(2)`.
+    pub fn fallocate(&self, handle: HandleNr, offset: u64, len: u64, mode: u32) -> Answer<()> {
+        let what = fallocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
+        Ok(self.handles.get(handle)?.fallocate(what, offset, len)?)
+    }
+
+    /// The first byte at or behind `offset` that is data, or in a hole.
+    ///
+    /// # Errors
+    /// `ENXIO` when there is none, `EINVAL` for other ways of seeking.
+    pub fn seek(&self, handle: HandleNr, offset: u64, whence: u32) -> Answer<u64> {
+        const DATA: u32 = 3;
+        const HOLE: u32 = 4;
+        let file = self.handles.get(handle)?;
+        let found = match whence {
+            DATA => file.seek_data(offset)?,
+            HOLE => file.seek_hole(offset)?,
+            _ => return Err(Errno::INVAL),
+        };
+        found.ok_or(Errno::NXIO)
+    }
+
+    /// Copies a range from file to file; gives the number of bytes.
+    ///
+    /// # Errors
+    /// Those of reading and writing, when nothing was copied.
+    pub fn copy_range(
+        &self,
+        (from, offset): (HandleNr, u64),
+        (to, target): (HandleNr, u64),
+        len: u64,
+    ) -> Answer<u64> {
+        let (from, to): (_, std::sync::Arc<File>) = (self.handles.get(from)?, self.handles.get(to)?);
+        let copied = from.copy_range(offset, len, &to, target)?;
+        self.note_access(from.id());
+        Ok(copied)
+    }
+}
+
+/// What the mode of `fallocate(2)` asks for.
+fn fallocate_mode(mode: u32) -> Option<Fallocate> {
+    use rustix::fs::FallocateFlags as Flags;
+    let keep = Flags::KEEP_SIZE;
+    let flags = Flags::from_bits(mode)?;
+    Some(match flags {
+        _ if flags.is_empty() => Fallocate::Allocate,
+        _ if flags == keep => Fallocate::AllocateKeepSize,
+        _ if flags == keep | Flags::PUNCH_HOLE => Fallocate::PunchHole,
+        _ if flags == Flags::ZERO_RANGE => Fallocate::ZeroRange,
+        _ if flags == keep | Flags::ZERO_RANGE => Fallocate::ZeroRangeKeepSize,
+        _ if flags == Flags::COLLAPSE_RANGE => Fallocate::CollapseRange,
+        _ if flags == Flags::INSERT_RANGE => Fallocate::InsertRange,
+        _ => return None,
+    })
+}
