@@ -29,6 +29,7 @@ use crate::{Error, OpContext, Result};
 use blockyard_alloc::InodeAlloc;
 use blockyard_alloc::inode::InodeDirAlloc;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeMap, InodeSlot};
+use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::superblock::Superblock;
 use blockyard_disk::{Checksums, GroupNr, InodeNr};
 use blockyard_sync::{
@@ -392,6 +393,11 @@ impl InodeCore {
     fn owes_nothing(&self) -> bool {
         let is_told = self.size <= self.slot.raw().size();
         self.orphan.is_none() && !self.unfinished && (is_told && self.links() > 0 || self.deleted)
+    }
+
+    /// Whether nothing can lie behind the end: the size ends a block, and no truncation was left midway.
+    pub(crate) fn has_clear_end(&self, block_size: usize) -> bool {
+        !self.unfinished && self.size.is_multiple_of(u64_from_usize(block_size))
     }
 
     /// Whether a change of content at the caller's time changes the times.

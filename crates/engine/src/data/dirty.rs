@@ -146,6 +146,26 @@ impl DirtyBlocks {
         len
     }
 
+    /// Writes bytes that begin at byte `inside` of a block when one piece holds all their blocks; false, with nothing changed,
+    /// when none does.
+    pub(crate) fn overwrite(&mut self, logical: u32, inside: usize, bytes: &[u8]) -> bool {
+        let piece = self.pieces.range_mut(..=logical).next_back();
+        let Some((&first, piece)) = piece.filter(|(first, piece)| logical - **first < piece.len) else {
+            return false;
+        };
+        let span = piece.span(logical - first..piece.len);
+        let into = piece.buffer[span].get_mut(inside..inside + bytes.len());
+        into.is_some_and(|into| {
+            into.copy_from_slice(bytes);
+            true
+        })
+    }
+
+    /// Whether one piece holds all blocks of a range.
+    pub(crate) fn has_in_one_piece(&self, blocks: &Range<u32>) -> bool {
+        self.piece_of(blocks.start).is_some_and(|(first, piece)| blocks.end - first <= piece.len)
+    }
+
     /// Writes bytes that begin at byte `inside` of a block, where all blocks are dirty.
     pub(crate) fn fill(&mut self, logical: u32, inside: usize, bytes: &[u8]) {
         let (mut at, mut inside, mut left) = (logical, inside, bytes);
@@ -341,14 +361,20 @@ mod tests {
             for (number, op) in ops.into_iter().enumerate() {
                 match op {
                     Op::Write { at, len } => {
+                        let all = blocks(at, len);
+                        let bytes: Vec<u8> = (0..len).map(|n| (n * 7 + number as u64) as u8).collect();
+                        let in_one_piece = dirty.has_in_one_piece(&all);
+                        prop_assert_eq!(dirty.overwrite(all.start, at as usize % 1024, &bytes), in_one_piece);
+                        prop_assert!(!in_one_piece || all.clone().all(|block| model.contains_key(&block)));
                         let new: Vec<u32> = blocks(at, len).filter(|block| !model.contains_key(block)).collect();
                         prop_assert_eq!(dirty.add(blocks(at, len), &pool), new.len());
                         for block in new {
                             dirty.fill(block, 0, &[0; 1024]);
                             model.insert(block, vec![0; 1024]);
                         }
-                        let bytes: Vec<u8> = (0..len).map(|n| (n * 7 + number as u64) as u8).collect();
-                        dirty.fill((at >> 10) as u32, at as usize % 1024, &bytes);
+                        if !in_one_piece {
+                            dirty.fill(all.start, at as usize % 1024, &bytes);
+                        }
                         for (byte, at) in bytes.iter().zip(at..) {
                             model.get_mut(&((at >> 10) as u32)).unwrap()[at as usize % 1024] = *byte;
                         }

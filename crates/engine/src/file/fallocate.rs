@@ -144,8 +144,7 @@ impl LockedFile<'_> {
         let (first, end) = self.files.touched_blocks(&bytes);
         if !ahead.keep && bytes.end > self.inode.core().size {
             self.data.pages.note_edge(bytes.end, self.files.volume.geometry().block_bits());
-            self.finish_truncation()?;
-            self.zero_behind_end()?;
+            self.clear_behind_end()?;
         }
         let exact = end - first <= UNWRITTEN_MAX;
         let how = How { unwritten: true, pool: Pool::Ordinary, exact };
@@ -183,7 +182,8 @@ impl LockedFile<'_> {
         let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
         let mut core = self.inode.core_mut();
         let here = self.files.mapping.lookup_block(self.inode, &core, at)?;
-        let waits = here.found.is_none() && self.inode.waiting().dirty.block(at).is_some();
+        let some_wait = !delayed.is_empty();
+        let waits = some_wait && here.found.is_none() && self.inode.waiting().dirty.block(at).is_some();
         let pool = if waits { self.files.volume.rules.ahead_of_data } else { Pool::Ordinary };
         let how = How { pool, ..how };
         // What is mapped changes its state: that takes a node at most.
@@ -199,7 +199,8 @@ impl LockedFile<'_> {
             }
         };
         // The piece, what is left on both sides of it, and of every run of dirty blocks that it gives a place to.
-        let entries = 3 + 2 * self.inode.waiting().dirty.runs_in(at..most).len();
+        let runs = if some_wait { self.inode.waiting().dirty.runs_in(at..most).len() } else { 0 };
+        let entries = 3 + 2 * runs;
         if !self.promise_entries(&core, entries) {
             return Ok(None);
         }

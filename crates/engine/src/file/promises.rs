@@ -62,6 +62,12 @@ impl LockedFile<'_> {
     /// [`Error::NoSpace`]; those of write-back of this file.
     pub(crate) fn promise(&mut self, blocks: &Range<u32>) -> Result<()> {
         debug_assert!(!blocks.is_empty(), "a promise for no block");
+        if self.files.volume.rules.promises == Promises::DataAndMapping
+            && self.inode.waiting().dirty.has_in_one_piece(blocks)
+        {
+            // What is dirty was promised all that it needs when it became so.
+            return Ok(());
+        }
         match self.promise_at_once(blocks) {
             Err(Error::NoSpace) if self.files.volume.rules.promises == Promises::DataAndMapping => {}
             other => return other,

@@ -161,8 +161,7 @@ impl LockedFile<'_> {
         }
         if size > old_size {
             self.data.pages.note_edge(old_size, self.files.volume.geometry().block_bits());
-            self.finish_truncation()?;
-            self.zero_behind_end()?;
+            self.clear_behind_end()?;
             // As in Linux, what was allocated ahead behind the old end stays, and so do preallocations.
             let handle = self.files.volume.begin(self.ctx, RUN_CREDITS)?;
             let mut core = self.inode.core_mut();
@@ -189,12 +188,30 @@ impl LockedFile<'_> {
     /// Makes a file ready to grow over `bytes`: what an unfinished truncation left behind its end goes, and what lies in the
     /// block of its end behind it becomes zeroes, unless the bytes begin in that block: then it is read and written as a whole.
     pub(crate) fn prepare_growth(&mut self, bytes: Range<u64>) -> Result<()> {
-        let (size, bits) = (self.inode.core().size, self.files.volume.geometry().block_bits());
+        let bits = self.files.volume.geometry().block_bits();
+        let (size, unfinished) = {
+            let core = self.inode.core();
+            (core.size, core.unfinished)
+        };
         if bytes.end <= size {
+            Ok(())
+        } else if bytes.start >> bits > size >> bits {
+            self.clear_behind_end()
+        } else if unfinished {
+            self.finish_truncation()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Makes a file ready to grow beyond the block of its end: what an unfinished truncation left there goes, and the rest of that
+    /// block becomes zeroes.
+    pub(crate) fn clear_behind_end(&mut self) -> Result<()> {
+        if self.inode.core().has_clear_end(self.files.volume.block_size()) {
             return Ok(());
         }
         self.finish_truncation()?;
-        if bytes.start >> bits > size >> bits { self.zero_behind_end() } else { Ok(()) }
+        self.zero_behind_end()
     }
 
     /// Frees what a truncation that an error ended midway left behind the end of the file.

@@ -29,9 +29,7 @@ impl Files {
     pub(crate) fn write(&self, ctx: &OpContext, inode: InodeRef, offset: u64, bytes: &[u8]) -> Result<()> {
         let inode = self.writable_file(inode)?;
         let mut data = inode.write();
-        if inode.core().flags().contains(InodeFlags::APPEND) && offset != inode.core().size {
-            return Err(Error::NotPermitted);
-        }
+        check_place(&inode.core(), offset)?;
         self.locked(ctx, &inode, &mut data)
             .write_locked(offset, bytes)
             .and_then(|done| all_or_none(done, bytes))
@@ -47,10 +45,11 @@ impl Files {
     ) -> Result<usize> {
         let inode = self.writable_file(inode)?;
         let mut data = inode.write();
-        if inode.core().flags().contains(InodeFlags::APPEND) && offset != inode.core().size {
-            return Err(Error::NotPermitted);
-        }
-        let limit = self.size_limit(inode.core().map);
+        let limit = {
+            let core = inode.core();
+            check_place(&core, offset)?;
+            self.size_limit(core.map)
+        };
         let bytes = up_to_limit(offset, bytes, limit)?;
         match self.locked(ctx, &inode, &mut data).write_locked(offset, bytes) {
             Err(Error::NoSpace) if !self.writing.writes_short() => {}
@@ -109,7 +108,6 @@ impl Files {
     /// The clean blocks at the ends of a range of bytes that a write does not cover whole.
     fn read_edges(&self, inode: &Inode, bytes: Range<u64>) -> Result<Edges> {
         let bits = self.volume.geometry().block_bits();
-        let core = inode.core();
         let mut edges = Edges::new();
         for edge in [bytes.start, bytes.end - 1] {
             let logical = u32_from_u64(edge >> bits);
@@ -118,7 +116,7 @@ impl Files {
                 bytes.start <= start && start + u64_from_usize(self.volume.block_size()) <= bytes.end;
             let is_known = edges.iter().any(|(known, _)| *known == logical);
             if !covered && !is_known && inode.waiting().dirty.block(logical).is_none() {
-                edges.push((logical, self.read_block(inode, &core, logical)?));
+                edges.push((logical, self.read_block(inode, &inode.core(), logical)?));
             }
         }
         Ok(edges)
@@ -198,15 +196,21 @@ impl Files {
 impl LockedFile<'_> {
     /// Gives the number of bytes written.
     fn write_locked(&mut self, offset: u64, bytes: &[u8]) -> Result<usize> {
-        self.inode.core().check_alive(self.inode.number())?;
+        let map = {
+            let core = self.inode.core();
+            core.check_alive(self.inode.number())?;
+            core.map
+        };
         if bytes.is_empty() {
             return Ok(0);
         }
         let end = offset.checked_add(u64_from_usize(bytes.len())).ok_or(Error::FileTooLarge)?;
-        if end > self.files.size_limit(self.inode.core().map) {
+        if end > self.files.size_limit(map) {
             return Err(Error::FileTooLarge);
         }
-        self.leave_inline()?;
+        if map == InodeMap::Inline {
+            self.leave_inline()?;
+        }
         let all = Part { offset, bytes };
         self.files.writing.write(self, all)
     }
@@ -252,6 +256,10 @@ impl LockedFile<'_> {
     fn put(&self, piece: Part<'_>, edges: &Edges) {
         let blocks = piece.blocks(self.files.volume.geometry().block_bits());
         let inside = usize_from_u64(piece.offset) % self.files.volume.block_size();
+        if self.inode.waiting_mut().dirty.overwrite(blocks.start, inside, piece.bytes) {
+            debug_assert!(edges.is_empty(), "a dirty block of {blocks:?} was read");
+            return;
+        }
         self.change_dirty(blocks.clone(), |dirty| {
             for (logical, old) in edges {
                 dirty.fill(*logical, 0, old);
@@ -301,6 +309,12 @@ pub(super) fn up_to_limit(offset: u64, bytes: &[u8], limit: u64) -> Result<&[u8]
             Ok(&bytes[..usize_from_u64(room)])
         }
     }
+}
+
+/// Whether a write may begin at `offset`: what only grows is written at its end.
+fn check_place(core: &InodeCore, offset: u64) -> Result<()> {
+    let only_grows = core.flags().contains(InodeFlags::APPEND);
+    if only_grows && offset != core.size { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
 /// A write that must not be short.
