@@ -24,8 +24,8 @@ struct Totals {
     free_inodes: u64,
 }
 
-/// Compares all bitmaps and counters.
-pub(crate) fn check(volume: &Volume<'_>, map: &BlockMap, facts: &Facts, ledger: &mut Ledger) {
+/// Compares all bitmaps and counters; gives the blocks and the inodes that are free in truth.
+pub(crate) fn check(volume: &Volume<'_>, map: &BlockMap, facts: &Facts, ledger: &mut Ledger) -> (u64, u64) {
     let groups: Vec<GroupNr> = volume.geometry.all_groups().collect();
     let mut totals = Totals::default();
     let count = u64_from_usize(groups.len());
@@ -58,6 +58,7 @@ pub(crate) fn check(volume: &Volume<'_>, map: &BlockMap, facts: &Facts, ledger: 
         sink.add(Code::FREE_INODES_TOTAL, Site::NOWHERE, format!("{stored}, counted {}", totals.free_inodes));
     }
     ledger.absorb(sink);
+    (free_blocks, totals.free_inodes)
 }
 
 fn check_group(volume: &Volume<'_>, map: &BlockMap, facts: &GroupFacts, nr: GroupNr) -> (Totals, Sink) {

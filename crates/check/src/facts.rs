@@ -7,10 +7,11 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use blockyard_disk::num::{u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, Geometry, InodeNr};
 
 use crate::map::Run;
+use crate::vitals::Vitals;
 
 /// What is known about an inode, in one byte: type in the low bits (as directory entries number it), flags above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -173,6 +174,8 @@ pub(crate) struct GroupFacts {
     pub(crate) bad_blocks: BTreeSet<u64>,
     /// Encrypted inodes by their index in the group, ascending.
     pub(crate) policies: Vec<(usize, Policy)>,
+    /// What is counted for people to read.
+    pub(crate) vitals: Vitals,
 }
 
 impl GroupFacts {
@@ -233,6 +236,29 @@ impl Facts {
             debug_assert!(group.directories.is_sorted_by_key(|fact| fact.inode), "directories out of order");
             debug_assert!(group.policies.is_sorted_by_key(|entry| entry.0), "policies out of order");
         }
+    }
+
+    /// What all groups counted, and what only the whole shows: names, bad blocks, and what is in use. `free` are the blocks and
+    /// inodes that are free in truth.
+    pub(crate) fn vitals(&self, geometry: &Geometry, free: (u64, u64)) -> Vitals {
+        let (blocks, inodes) = (geometry.blocks_count().raw(), u64_from_u32(geometry.inodes_count()));
+        let mut all = Vitals {
+            inodes,
+            inodes_used: inodes.saturating_sub(free.1),
+            blocks,
+            blocks_used: blocks.saturating_sub(free.0),
+            ..Vitals::default()
+        };
+        for group in &self.groups {
+            all += &group.vitals;
+            all.bad_blocks += u64_from_usize(group.bad_blocks.len());
+            let named = group.kinds.iter().zip(&group.references);
+            let files = named.filter(|(kind, _)| kind.is_used() && !kind.is_directory());
+            all.links += files
+                .map(|(_, references)| u64_from_u32(references.load(Ordering::Relaxed).saturating_sub(1)))
+                .sum::<u64>();
+        }
+        all
     }
 
     /// References counted so far.

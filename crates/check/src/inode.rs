@@ -21,6 +21,7 @@ use crate::facts::{DirBody, DirFact, GroupFacts, Kind, ValueInode};
 use crate::finding::{Sink, Site};
 use crate::map::{Budget, Claims, Run};
 use crate::superblock::{is_hidden, is_used_by_name, quota_inodes};
+use crate::vitals::blocks_per_group;
 use crate::volume::Volume;
 
 /// What every unit of work looks at.
@@ -217,6 +218,14 @@ fn examine_used(
         facts.policies.push((usize_from_u32(index), attributes::policy(cx, raw, &attributes)));
     }
     let content = check_content(cx, slot, role, file_acl, &attributes);
+    let ordinary = matches!(role, Role::Ordinary | Role::Root);
+    if ordinary {
+        facts.vitals.note_type(raw, content.laid);
+    }
+    if role != Role::Resize {
+        facts.vitals.note_pieces(raw, content.laid, blocks_per_group(cx.scan.volume));
+    }
+    facts.vitals.note_map(raw, content.laid, ordinary);
     // A directory whose deletion is to be finished names nobody: its parent has lost the link already.
     let is_deleted = raw.i_links_count.get() == 0 && cx.scan.orphans.contains(&cx.inode.raw());
     if kind == Some(FileType::Directory) && !is_deleted {
@@ -265,7 +274,7 @@ fn check_content(
             }
         }
     }
-    content::Content { runs: Vec::new(), empty: false }
+    content::Content::default()
 }
 
 /// What the walk over the directories needs to know of one.

@@ -22,6 +22,7 @@ mod inode;
 mod inodes;
 mod journal;
 mod map;
+mod meter;
 mod orphans;
 mod paths;
 mod repair;
@@ -30,6 +31,7 @@ mod shared;
 mod superblock;
 mod tree;
 mod values;
+mod vitals;
 mod volume;
 mod xattr_blocks;
 
@@ -37,14 +39,17 @@ use blockyard_device::BlockDevice;
 
 pub use code::{Code, Severity};
 pub use finding::{Finding, Site};
+pub use meter::PassCost;
 pub use repair::{
     Action, Applied, Cost, Ending, Plan, Preening, RepairOptions, UndoError, Wish, claimed_bytes,
     is_marked_clean, mark_errors, plan, undo,
 };
+pub use vitals::Vitals;
 
 use block_map::BlockMap;
 use finding::{Ledger, Sink};
 use inode::Scan;
+use meter::{Meter, Metered, Passes};
 use replay::Replayed;
 use superblock::Opened;
 
@@ -140,6 +145,8 @@ pub struct Report {
     /// Whether the file system could be examined. If not, its superblock is unusable, and so are the backups that were
     /// tried, or its external journal is; e2fsck gives exit code 8 then.
     pub examined: bool,
+    /// What the file system holds; `None` when it could not be examined.
+    pub vitals: Option<Vitals>,
 }
 
 impl Report {
@@ -155,10 +162,7 @@ impl Report {
 /// # Errors
 /// [`Error`] when no verdict is possible; damage of any kind is a finding, not an error.
 pub fn check(device: &dyn BlockDevice, options: &Options) -> Result<Report, Error> {
-    check_devices(
-        Devices { image: device, journal: None, is_replayed: false, watch: &options.watch },
-        options,
-    )
+    measure(device, None, options).map(|(report, _)| report)
 }
 
 /// As [`check`], of a file system whose journal is on a device of its own.
@@ -170,10 +174,24 @@ pub fn check_with_journal(
     journal: &dyn BlockDevice,
     options: &Options,
 ) -> Result<Report, Error> {
-    check_devices(
-        Devices { image: device, journal: Some(journal), is_replayed: false, watch: &options.watch },
-        options,
-    )
+    measure(device, Some(journal), options).map(|(report, _)| report)
+}
+
+/// As [`check`], and says what each pass cost. A journal on a device of its own is given with it.
+///
+/// # Errors
+/// As [`check`].
+pub fn measure(
+    device: &dyn BlockDevice,
+    journal: Option<&dyn BlockDevice>,
+    options: &Options,
+) -> Result<(Report, Vec<PassCost>), Error> {
+    let meter = Meter::default();
+    let image = Metered { below: device, meter: &meter };
+    let devices = Devices { image: &image, journal, is_replayed: false, watch: &options.watch };
+    let mut passes = Passes::begin(&meter);
+    let report = check_devices(devices, options, &mut passes)?;
+    Ok((report, passes.costs))
 }
 
 /// What is checked: only read.
@@ -187,40 +205,49 @@ struct Devices<'a> {
     watch: &'a Watch,
 }
 
-fn check_devices(devices: Devices<'_>, options: &Options) -> Result<Report, Error> {
+fn check_devices(devices: Devices<'_>, options: &Options, passes: &mut Passes<'_>) -> Result<Report, Error> {
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(options.threads.unwrap_or(0))
         .build()
         .map_err(|error| Error::Threads(error.to_string()))?;
-    pool.install(|| run(devices, options.superblock))
+    pool.install(|| run(devices, options.superblock, passes))
 }
 
-fn run(devices: Devices<'_>, place: Option<Place>) -> Result<Report, Error> {
-    let mut ledger = Ledger::default();
+fn run(devices: Devices<'_>, place: Option<Place>, passes: &mut Passes<'_>) -> Result<Report, Error> {
+    let mut course = Course { ledger: Ledger::default(), passes, vitals: None };
     let mut sink = Sink::default();
     let examined = if let Some(place) = place {
         let Place { block, block_size } = place;
         let backup = backup::at(devices.image, place).ok_or(Error::NoSuperblock { block, block_size })?;
-        run_on_backup(devices, &backup, &mut sink, &mut ledger)?
+        run_on_backup(devices, &backup, &mut sink, &mut course)?
     } else {
         match replay::replayed(devices.image, devices.journal, &mut sink) {
             Some(Replayed { image, journal }) => {
                 let journal = journal.as_ref().map(|journal| -> &dyn BlockDevice { journal });
-                run_on(Devices { image: &image, journal, is_replayed: true, ..devices }, sink, &mut ledger)?
+                run_on(Devices { image: &image, journal, is_replayed: true, ..devices }, sink, &mut course)?
             }
-            None => run_on(devices, sink, &mut ledger)?,
+            None => run_on(devices, sink, &mut course)?,
         }
     };
+    let Course { ledger, vitals, .. } = course;
     if let Some(what) = ledger.no_verdict() {
         return Err(Error::Unsupported(format!("{what} (nothing else is wrong)")));
     }
     let examined = examined && !ledger.is_fatal();
     let (findings, errors, suppressed) = ledger.finish();
-    Ok(Report { findings, errors, suppressed, examined })
+    let vitals = vitals.filter(|_| examined);
+    Ok(Report { findings, errors, suppressed, examined, vitals })
+}
+
+/// What grows while a check goes on.
+struct Course<'a, 'm> {
+    ledger: Ledger,
+    passes: &'a mut Passes<'m>,
+    vitals: Option<Vitals>,
 }
 
 /// Examines a file system by its primary superblock, or by a backup when that is no use. False when neither is.
-fn run_on(devices: Devices<'_>, mut sink: Sink, ledger: &mut Ledger) -> Result<bool, Error> {
+fn run_on(devices: Devices<'_>, mut sink: Sink, course: &mut Course<'_, '_>) -> Result<bool, Error> {
     let mut found = Sink::default();
     let (volume, backup) = match superblock::open(devices.image, &mut found)? {
         Opened::Unusable => (None, None),
@@ -240,13 +267,13 @@ fn run_on(devices: Devices<'_>, mut sink: Sink, ledger: &mut Ledger) -> Result<b
         let why = first.map_or_else(String::new, |first| format!("{} {}; ", first.code.text(), first.detail));
         let site = first.map_or(Site::NOWHERE, |first| first.site);
         note.add(what, site, format!("{why}the one in block {} is used", backup.block));
-        if run_on_backup(devices, &backup, &mut note, ledger)? {
-            ledger.absorb(sink);
+        if run_on_backup(devices, &backup, &mut note, course)? {
+            course.ledger.absorb(sink);
             return Ok(true);
         }
     }
     sink.merge(found);
-    examine(volume.as_deref(), devices.journal, sink, ledger)
+    examine(volume.as_deref(), devices.journal, sink, course)
 }
 
 /// Examines a file system by a backup. False when that is no better than the primary.
@@ -254,7 +281,7 @@ fn run_on_backup(
     devices: Devices<'_>,
     backup: &backup::Backup,
     sink: &mut Sink,
-    ledger: &mut Ledger,
+    course: &mut Course<'_, '_>,
 ) -> Result<bool, Error> {
     let Some(overlay) = backup.laid_over(devices.image) else { return Ok(false) };
     let Opened::Volume(mut volume) = superblock::open(&overlay, sink)? else { return Ok(false) };
@@ -263,7 +290,7 @@ fn run_on_backup(
     volume.is_replayed = devices.is_replayed;
     volume.watch = devices.watch.clone();
     descriptors::load(&mut volume, sink);
-    examine(Some(&volume), devices.journal, std::mem::take(sink), ledger)
+    examine(Some(&volume), devices.journal, std::mem::take(sink), course)
 }
 
 /// Examines a file system as far as it could be opened; false when that is not far enough.
@@ -271,7 +298,7 @@ fn examine(
     volume: Option<&volume::Volume<'_>>,
     journal: Option<&dyn BlockDevice>,
     mut sink: Sink,
-    ledger: &mut Ledger,
+    course: &mut Course<'_, '_>,
 ) -> Result<bool, Error> {
     let volume = volume.filter(|volume| !volume.groups.is_empty());
     let usable = match volume {
@@ -280,16 +307,17 @@ fn examine(
     };
     if let Some(volume) = volume.filter(|_| usable) {
         journal::check(volume, journal, &mut sink);
-        ledger.absorb(sink);
-        passes(volume, ledger);
+        course.ledger.absorb(sink);
+        passes(volume, course);
     } else {
-        ledger.absorb(sink);
+        course.ledger.absorb(sink);
     }
     Ok(usable)
 }
 
 /// Everything after the superblock and the descriptors could be read.
-fn passes(volume: &volume::Volume<'_>, ledger: &mut Ledger) {
+fn passes(volume: &volume::Volume<'_>, course: &mut Course<'_, '_>) {
+    let Course { ledger, passes, vitals } = course;
     let groups = blockyard_disk::num::usize_from_u32(volume.geometry.groups());
     assert_eq!(volume.groups.len(), groups, "a descriptor of each group");
     let mut sink = Sink::default();
@@ -304,6 +332,7 @@ fn passes(volume: &volume::Volume<'_>, ledger: &mut Ledger) {
         let last = map.cluster(range.first + blockyard_disk::BlockCount::new(range.count.saturating_sub(1)));
         map.mark(first, last - first + 1);
     }
+    passes.end(0);
     let scan = Scan { volume, system: &system, map: &map, orphans: &orphans };
     let facts = inodes::gather(&scan, ledger);
     let xattr_references = xattr_blocks::references(&facts);
@@ -314,13 +343,19 @@ fn passes(volume: &volume::Volume<'_>, ledger: &mut Ledger) {
     if !volume.ro_compat.contains(blockyard_disk::RoCompat::SHARED_BLOCKS) {
         shared::report(&scan, &xattr_references, ledger);
     }
+    passes.end(1);
     let tree = directories::check(volume, &facts, ledger);
+    passes.end(2);
     tree::check_connectivity(volume, &facts, &tree, ledger);
     tree::check_bad_blocks(volume, &facts, ledger);
+    passes.end(3);
     tree::check_links(volume, &facts, &values, ledger);
-    bitmaps::check(volume, &map, &facts, ledger);
+    passes.end(4);
+    let free = bitmaps::check(volume, &map, &facts, ledger);
+    *vitals = Some(facts.vitals(&volume.geometry, free));
     paths::attach(volume, &facts, &tree, ledger);
     leave_unjudged(volume, &facts, ledger);
+    passes.end(5);
 }
 
 /// Names what e2fsck judges and this does not.

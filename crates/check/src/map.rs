@@ -77,6 +77,10 @@ pub(crate) struct Walk<'a, 'v> {
     pub(crate) end_written: u64,
     /// Whether the map is too damaged for its sums to mean anything.
     pub(crate) damaged: bool,
+    /// Whether the blocks do not follow one another, those of an indirect map among them.
+    pub(crate) split: bool,
+    /// The last block in their order.
+    last_block: Option<u64>,
     visited: HashSet<u64>,
     /// Logical and physical cluster that the last data run ended in.
     last_cluster: Option<(u64, u64)>,
@@ -108,6 +112,8 @@ impl<'a, 'v> Walk<'a, 'v> {
             end: 0,
             end_written: 0,
             damaged: false,
+            split: false,
+            last_block: None,
             visited: HashSet::new(),
             last_cluster: None,
         }
@@ -120,6 +126,12 @@ impl<'a, 'v> Walk<'a, 'v> {
 
     fn site(&self) -> Site {
         Site::inode(self.inode)
+    }
+
+    /// Notes the blocks that come next in the file's order.
+    fn follow(&mut self, first: u64, count: u64) {
+        self.split |= self.last_block.is_some_and(|last| last + 1 != first);
+        self.last_block = Some(first + count - 1);
     }
 
     fn fault(&mut self, code: Code, site: Site, detail: impl Into<String>) {
@@ -181,6 +193,7 @@ impl<'a, 'v> Walk<'a, 'v> {
             self.volume.contains_range(BlockNr::new(run.physical), run.length),
             "{run:?} leaves the file system"
         );
+        self.follow(run.physical, run.length);
         self.end = self.end.max(run.logical + run.length);
         if !run.unwritten {
             self.end_written = self.end_written.max(run.logical + run.length);

@@ -9,6 +9,7 @@ use super::attributes::InInode;
 use super::{Examination, Role, small};
 use crate::code::Code;
 use crate::map::{Run, Walk, walk_extents, walk_indirect};
+use crate::vitals::Laid;
 
 /// Bytes that fit in `i_block`.
 const FAST_SYMLINK_MAX: u64 = 60;
@@ -20,6 +21,8 @@ pub(super) struct Content {
     pub(super) runs: Vec<Run>,
     /// Whether there is none.
     pub(super) empty: bool,
+    /// How its blocks lie.
+    pub(super) laid: Laid,
 }
 
 /// The sums of a walk.
@@ -29,6 +32,7 @@ struct Sums {
     end: u64,
     end_written: u64,
     damaged: bool,
+    split: bool,
 }
 
 fn walk_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, role: Role, keep_runs: bool) -> Sums {
@@ -53,6 +57,7 @@ fn walk_map(cx: &mut Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>, role: Rol
         end: walk.end,
         end_written: walk.end_written,
         damaged: walk.damaged,
+        split: walk.split,
     }
 }
 
@@ -93,7 +98,8 @@ pub(super) fn check_mapped(
         }
     }
     let empty = sums.blocks == 0 && !sums.damaged;
-    Content { runs: if directory { sums.runs } else { Vec::new() }, empty }
+    let laid = Laid { mapped: true, split: sums.split, blocks: sums.blocks };
+    Content { runs: if directory { sums.runs } else { Vec::new() }, empty, laid }
 }
 
 /// `i_blocks` must be the allocated blocks in its unit.

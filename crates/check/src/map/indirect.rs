@@ -140,5 +140,6 @@ fn open_table(
         return if joiner.illegal(walk, logical, block.raw()) { Ok(None) } else { Err(GivenUp) };
     }
     joiner.flush(walk);
+    walk.follow(block.raw(), 1);
     Ok(walk.enter(block).map(|bytes| Table { bytes, next: 0, level, logical }))
 }

@@ -1,5 +1,6 @@
 //! `blockyard check`: verify an image without writing to it, or repair it.
 
+mod figures;
 mod lines;
 mod repair;
 
@@ -9,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use blockyard_check::{Finding, Options, Part, Place, Report, Watch};
-use blockyard_device::{FileDevice, ImagePath};
+use blockyard_device::{BlockDevice, FileDevice, ImagePath};
 use blockyard_inspect::units::counted;
 
 use super::progress::Progress;
@@ -29,7 +30,8 @@ const EXIT_USAGE: u8 = 16;
                   (true), clean, examined, errors, findings, suppressed. With -p, -y and --plan also one object a decision: \
                   action (true), code, message, what, cost (nothing, moved, doubtful, cut, removed), and where they apply \
                   group, inode, block, path; then one object: repair (true), actions, blocks (those written), complete, \
-                  written, undo.\n\nExit codes (those of e2fsck): 0 clean, 1 all errors corrected, 4 errors left, 8 the image \
+                  written, undo. With -v one object: vitals (true) and the counts; with -t one a pass and one of all: cost (true), \
+                  pass, reads, bytes, seeks, real_s, user_s, system_s.\n\nExit codes (those of e2fsck): 0 clean, 1 all errors corrected, 4 errors left, 8 the image \
                   cannot be checked, 16 wrong usage."
 )]
 pub(crate) struct Args {
@@ -80,6 +82,12 @@ pub(crate) struct Args {
     /// Write how far the check is to this file descriptor, in lines: pass, current, largest, image
     #[arg(short = 'C', long, value_name = "FD")]
     progress_fd: Option<u32>,
+    /// Count what the image holds, as e2fsck -v does; with a repair, what it leaves
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// Show the time and the reads of each pass, as e2fsck -tt does; not with a repair
+    #[arg(short = 't', long, action = clap::ArgAction::Count, conflicts_with_all = ["preen", "yes", "plan"])]
+    stats: u8,
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -138,19 +146,23 @@ impl Args {
         let lines = self.lines()?;
         let options =
             Options { threads: self.threads, superblock, watch: lines.unwrap_or_else(|| watch(&progress)) };
-        let checked = match &journal {
-            Some(journal) => blockyard_check::check_with_journal(&device, journal, &options),
-            None => blockyard_check::check(&device, &options),
-        };
+        let journal = journal.as_ref().map(|journal| -> &dyn BlockDevice { journal });
+        let checked = blockyard_check::measure(&device, journal, &options);
         drop(progress);
-        let report = match checked {
-            Ok(report) => report,
+        let (report, costs) = match checked {
+            Ok(checked) => checked,
             Err(error) => {
                 eprintln!("blockyard: {}: {error}", self.image.display());
                 return Ok(ExitCode::from(EXIT_OPERATIONAL));
             }
         };
+        if self.stats > 0 {
+            figures::print_costs(&costs, &self.image.display().to_string(), output);
+        }
         print(&report, output);
+        if let Some(vitals) = report.vitals.as_ref().filter(|_| self.verbose) {
+            figures::print_vitals(vitals, output);
+        }
         if !report.examined {
             return Ok(ExitCode::from(EXIT_OPERATIONAL));
         }

@@ -13,7 +13,7 @@ use blockyard_inspect::units::counted;
 use blockyard_recovery::OnDamage;
 
 use super::super::{EXIT_OPERATIONAL, Output, image, mounted, names};
-use super::{Args, EXIT_UNCORRECTED, Extended, print};
+use super::{Args, EXIT_UNCORRECTED, Extended, figures, print};
 
 /// Plans a repair, and carries it out unless only the plan is asked for.
 pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
@@ -76,7 +76,16 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     let done = carry_out(args, &plan, &device)?;
     write_lost(args, &plan.actions, output)?;
     summary(output, &plan, &done);
+    print_vitals(args, &plan, output);
     Ok(ExitCode::from(plan.ending().exit_code()))
+}
+
+/// With `-v`, what the repair leaves.
+fn print_vitals(args: &Args, plan: &Plan<'_>, output: &Output) {
+    let report = plan.after.as_ref().unwrap_or(&plan.before);
+    if let Some(vitals) = report.vitals.as_ref().filter(|_| args.verbose) {
+        figures::print_vitals(vitals, output);
+    }
 }
 
 /// A file that was cut short gets its length back first; what was behind the cut reads as zeroes.
@@ -183,6 +192,9 @@ fn preen(args: &Args, output: &Output, plan: &Plan<'_>, device: &FileDevice) -> 
             carry_out(args, plan, device)?;
             write_lost(args, &plan.actions, output)?;
         }
+    }
+    if !matches!(plan.preening(), Preening::Stops(_)) {
+        print_vitals(args, plan, output);
     }
     Ok(ExitCode::from(plan.preened_ending().exit_code()))
 }

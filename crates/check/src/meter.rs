@@ -1,0 +1,197 @@
+//! What a check costs: reads and time, pass by pass.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use blockyard_device::{BlockDevice, DeviceId, Result};
+use blockyard_disk::num::u64_from_usize;
+
+/// What one pass cost, or a whole check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PassCost {
+    /// The pass: 0 for superblock, descriptors and journal; those of e2fsck after it.
+    pub pass: u8,
+    /// Reads of the image.
+    pub reads: u64,
+    /// Bytes that they read.
+    pub bytes: u64,
+    /// Reads that do not begin where the one before them ended, whichever thread made it.
+    pub seeks: u64,
+    /// Time on the clock.
+    pub real: Duration,
+    /// Time of all threads in the program, to a hundredth of a second; zero where the system does not tell.
+    pub user: Duration,
+    /// Time of all threads in the system.
+    pub system: Duration,
+}
+
+impl PassCost {
+    /// The sum of some passes, as pass 0.
+    #[must_use]
+    pub fn total(passes: &[Self]) -> Self {
+        passes.iter().fold(Self::default(), |sum, one| Self {
+            pass: 0,
+            reads: sum.reads + one.reads,
+            bytes: sum.bytes + one.bytes,
+            seeks: sum.seeks + one.seeks,
+            real: sum.real + one.real,
+            user: sum.user + one.user,
+            system: sum.system + one.system,
+        })
+    }
+
+    /// What was spent from one reading to the next.
+    fn between(pass: u8, before: &Reading, after: &Reading) -> Self {
+        Self {
+            pass,
+            reads: after.reads - before.reads,
+            bytes: after.bytes - before.bytes,
+            seeks: after.seeks - before.seeks,
+            real: after.at - before.at,
+            user: after.user.saturating_sub(before.user),
+            system: after.system.saturating_sub(before.system),
+        }
+    }
+}
+
+/// The counters of a [`Meter`] at one moment.
+struct Reading {
+    at: Instant,
+    reads: u64,
+    bytes: u64,
+    seeks: u64,
+    user: Duration,
+    system: Duration,
+}
+
+/// Counts the reads of a check.
+#[derive(Default)]
+pub(crate) struct Meter {
+    reads: AtomicU64,
+    bytes: AtomicU64,
+    seeks: AtomicU64,
+    /// Where the last read ended.
+    end: AtomicU64,
+}
+
+impl Meter {
+    fn note_read(&self, offset: u64, length: u64) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(length, Ordering::Relaxed);
+        let last = self.end.swap(offset + length, Ordering::Relaxed);
+        self.seeks.fetch_add(u64::from(last != offset), Ordering::Relaxed);
+    }
+
+    fn reading(&self) -> Reading {
+        let (user, system) = cpu_times(&std::fs::read_to_string("/proc/self/stat").unwrap_or_default());
+        Reading {
+            at: Instant::now(),
+            reads: self.reads.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            seeks: self.seeks.load(Ordering::Relaxed),
+            user,
+            system,
+        }
+    }
+}
+
+/// User and system time of this process from the text of `/proc/self/stat`, which counts in hundredths of a second.
+fn cpu_times(text: &str) -> (Duration, Duration) {
+    // Fields 14 and 15; the second is in parentheses and may hold blanks.
+    let (_, fields) = text.rsplit_once(") ").unwrap_or_default();
+    let mut times = fields.split(' ').skip(11).map(|ticks| ticks.parse().unwrap_or(0));
+    let mut next = || Duration::from_millis(times.next().unwrap_or(0u64) * 10);
+    (next(), next())
+}
+
+/// The passes of a check, one after the other.
+pub(crate) struct Passes<'a> {
+    meter: &'a Meter,
+    begun: Reading,
+    /// Those that ended.
+    pub(crate) costs: Vec<PassCost>,
+}
+
+impl<'a> Passes<'a> {
+    pub(crate) fn begin(meter: &'a Meter) -> Self {
+        Self { meter, begun: meter.reading(), costs: Vec::new() }
+    }
+
+    /// Ends a pass, and begins the next.
+    pub(crate) fn end(&mut self, pass: u8) {
+        let now = self.meter.reading();
+        self.costs.push(PassCost::between(pass, &self.begun, &now));
+        self.begun = now;
+    }
+}
+
+/// A device whose reads are counted.
+pub(crate) struct Metered<'a> {
+    pub(crate) below: &'a dyn BlockDevice,
+    pub(crate) meter: &'a Meter,
+}
+
+impl BlockDevice for Metered<'_> {
+    fn size(&self) -> u64 {
+        self.below.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.below.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.meter.note_read(offset, u64_from_usize(buf.len()));
+        self.below.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.below.write_at(offset, data)
+    }
+
+    fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
+        self.below.write_zeroes(offset, length)
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<()> {
+        self.below.discard(offset, length)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.below.flush()
+    }
+
+    fn identity(&self) -> DeviceId {
+        self.below.identity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_bytes_and_seeks_are_counted() {
+        let meter = Meter::default();
+        let mut passes = Passes::begin(&meter);
+        for (offset, length) in [(0, 10), (10, 5), (20, 5), (20, 5)] {
+            meter.note_read(offset, length);
+        }
+        passes.end(1);
+        meter.note_read(25, 1);
+        passes.end(2);
+        let counts: Vec<_> =
+            passes.costs.iter().map(|cost| (cost.pass, cost.reads, cost.bytes, cost.seeks)).collect();
+        assert_eq!(counts, [(1, 4, 25, 2), (2, 1, 1, 0)]);
+        let total = PassCost::total(&passes.costs);
+        assert_eq!((total.pass, total.reads, total.bytes, total.seeks), (0, 5, 26, 2));
+        assert_eq!(total.real, passes.costs[0].real + passes.costs[1].real);
+    }
+
+    #[test]
+    fn times_are_fields_14_and_15_behind_the_name() {
+        let text = "1 (a ) b) S 1 1 1 0 -1 4194560 1 0 0 0 250 40 0 0 20";
+        assert_eq!(cpu_times(text), (Duration::from_millis(2500), Duration::from_millis(400)));
+        assert_eq!(cpu_times(""), (Duration::ZERO, Duration::ZERO));
+    }
+}
