@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use blockyard_alloc::Policy;
 use blockyard_device::{BlockDevice, FileDevice, ImagePath, MemoryDevice};
-use blockyard_engine::{DataMode, FileSystem as Engine, OpenOptions as EngineOptions, mkfs};
+use blockyard_engine::{DataMode, FileSystem as Engine, OnDamage, OpenOptions as EngineOptions, mkfs};
 
 use crate::background::Alarm;
 use crate::context::Context;
@@ -160,6 +160,13 @@ impl ImageOptions {
     #[must_use]
     pub const fn cpus(mut self, slots: u32) -> Self {
         self.engine.cpus = slots;
+        self
+    }
+
+    /// What happens when an operation finds that the image contradicts the format.
+    #[must_use]
+    pub const fn on_damage(mut self, what: OnDamage) -> Self {
+        self.engine.on_damage = what;
         self
     }
 

@@ -75,8 +75,8 @@ pub use walk::Walk;
 pub use blockyard_disk::{FileType, InodeNr, Timestamp, device_number::DeviceNumber};
 #[doc(no_inline)]
 pub use blockyard_engine::{
-    AccessTimes, DataMode, Fallocate, FileExtent, InodeId, NewInode, RenameMode, SetAttributes, Statistics,
-    XattrMode, mkfs,
+    AccessTimes, DataMode, Fallocate, FileExtent, InodeId, NewInode, OnDamage, RenameMode, SetAttributes,
+    Statistics, XattrMode, mkfs,
 };
 
 #[doc(no_inline)]

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use blockyard_engine::{FileSystem as Engine, OpContext};
+use blockyard_engine::{Error as EngineError, FileSystem as Engine, OpContext};
 use blockyard_sync::{CachePadded, RwLock, rank};
 
 use crate::error::{Bare, Reason};
@@ -36,7 +36,11 @@ impl SharedEngine {
     ) -> Bare<T> {
         let shard = self.shards[ctx.cpu.index(self.shards.len())].read();
         let engine = shard.as_ref().ok_or(Reason::Closed)?;
-        operation(engine).map_err(Into::into)
+        let done = operation(engine).map_err(Into::into);
+        if let Err(Reason::FileSystem(EngineError::Corrupt(_))) = &done {
+            engine.note_damage(ctx);
+        }
+        done
     }
 
     /// Takes the engine away from everybody; nothing when somebody has.

@@ -15,6 +15,7 @@ mod xattrs;
 pub use attributes::{AccessTimes, Attributes, SetAttributes};
 pub use instrumented::Instrumented;
 
+use crate::OpContext;
 use crate::file::Files;
 use crate::namespace::Namespace;
 use crate::options::OpenOptions;
@@ -80,6 +81,12 @@ impl FileSystem {
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.volume.has_failed()
+    }
+
+    /// What is done when an operation found that the image contradicts the format ([`Error::Corrupt`](crate::Error::Corrupt)): as
+    /// [`OpenOptions::on_damage`] says. To be called after the operation.
+    pub fn note_damage(&self, ctx: &OpContext) {
+        self.volume.note_damage(ctx);
     }
 
     /// The options it was opened with.

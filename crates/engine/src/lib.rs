@@ -72,7 +72,7 @@ pub use fs::Instrumented;
 pub use fs::{AccessTimes, Attributes, FileSystem, SetAttributes, Statistics};
 pub use inode_id::{Found, InodeId, InodeRef};
 pub use namespace::RenameMode;
-pub use options::{DataMode, DataNotice, Events, JournalUse, OpenOptions, Recovery};
+pub use options::{DataMode, DataNotice, Events, JournalUse, OnDamage, OpenOptions, Recovery};
 pub use refusal::Refusal;
 pub use volume::NewInode;
 #[doc(hidden)]

@@ -3,6 +3,7 @@
 use crate::instruments::Instruments;
 use blockyard_alloc::policy::slots::When;
 use blockyard_alloc::{EventSink, Policy};
+use blockyard_disk::superblock::ErrorPolicy;
 use std::fmt;
 use std::sync::Arc;
 
@@ -39,6 +40,18 @@ pub enum DataMode {
     Writeback,
     /// Data goes through the log, like metadata. Inodes with the flag `j` have it so in every mode.
     Journal,
+}
+
+/// What happens when an operation finds that the image contradicts the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnDamage {
+    /// The caller is told, and nothing else.
+    #[default]
+    Tell,
+    /// What the superblock says (`s_errors`, as tune2fs sets it), as a mount does.
+    AsSuperblock,
+    /// This, whatever the superblock says. Nothing here stops a machine: `Panic` is as turning read-only.
+    Do(ErrorPolicy),
 }
 
 /// How to open an image.
@@ -85,6 +98,8 @@ pub struct OpenOptions {
     pub commit_interval_seconds: i64,
     /// Delay the choice of blocks until write-back.
     pub delayed_allocation: bool,
+    /// What happens when damage is found.
+    pub on_damage: OnDamage,
     /// Where the file system is mounted, for the superblock (`s_last_mounted`: at most 63 bytes stay); `None` leaves what is there.
     pub last_mounted: Option<Vec<u8>>,
     /// Seed of the allocation policy's random choices.
@@ -143,6 +158,7 @@ impl Default for OpenOptions {
             commit_point_handles: 131_072,
             commit_interval_seconds: 5,
             delayed_allocation: true,
+            on_damage: OnDamage::Tell,
             last_mounted: None,
             seed: 0,
             events: None,

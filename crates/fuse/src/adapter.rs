@@ -26,6 +26,7 @@ use rustix::fs::OFlags;
 
 use crate::crew::{self, Crew};
 use crate::figures::{Figures, Kind};
+use crate::record::{Event, Recorder};
 use crate::server::{
     Caller, Changes, Control, Creation, Errno, HandleNr, Listed, NodeNr, Server, TimeChange, Transfer,
 };
@@ -70,15 +71,21 @@ pub(crate) struct Shared {
     server: Arc<Server>,
     crew: Crew,
     figures: Arc<Figures>,
+    recorder: Option<Recorder>,
     /// What tells the kernel that it must ask again.
     notifier: OnceLock<Notifier>,
 }
 
 impl Adapter {
     /// For a session of so many receiving threads.
-    pub(crate) fn new(server: Arc<Server>, figures: Arc<Figures>, receivers: usize) -> Self {
+    pub(crate) fn new(
+        server: Arc<Server>,
+        figures: Arc<Figures>,
+        recorder: Option<Recorder>,
+        receivers: usize,
+    ) -> Self {
         let crew = Crew::new(receivers);
-        Self { shared: Arc::new(Shared { server, crew, figures, notifier: OnceLock::new() }) }
+        Self { shared: Arc::new(Shared { server, crew, figures, recorder, notifier: OnceLock::new() }) }
     }
 
     /// Connects through a file of `/dev/fuse` that is mounted already; the kernel decides who may use it.
@@ -133,22 +140,34 @@ fn config(receivers: usize, options: Vec<MountOption>) -> Config {
 
 impl Adapter {
     /// Answers a request: here, or by another thread where the receiving ones are busy.
-    fn answer(&self, kind: Kind, work: impl FnOnce(&Shared) + Send + 'static) {
+    fn answer(&self, kind: Kind, work: impl FnOnce(&Shared, Instant) + Send + 'static) {
         let began = Instant::now();
         if let Some(_busy) = self.shared.crew.busy() {
-            crew::run(|| work(&self.shared));
+            crew::run(|| work(&self.shared, began));
             self.shared.figures.note(kind, began.elapsed());
             return;
         }
         let shared = Arc::clone(&self.shared);
         self.shared.crew.hand_over(Box::new(move || {
-            work(&shared);
+            work(&shared, began);
             shared.figures.note(kind, began.elapsed());
         }));
     }
 }
 
 impl Shared {
+    /// Records what was asked, where that is wanted.
+    fn record<T>(&self, came: Instant, done: &Result<T, Errno>, event: impl FnOnce(Option<&T>) -> Event) {
+        if let Some(recorder) = &self.recorder {
+            recorder.note(came, event(done.as_ref().ok()), done.as_ref().err().map(|error| error.raw()));
+        }
+    }
+
+    /// As [`Shared::record`], for what has no line of its own.
+    fn record_note<T>(&self, came: Instant, done: &Result<T, Errno>, call: &'static str, inode: INodeNo) {
+        self.record(came, done, |_| Event::Note { call, inode: Some(inode.0), range: None });
+    }
+
     /// Has the kernel ask for the attributes of an inode again.
     fn attributes_changed(&self, node: INodeNo) {
         if let Some(notifier) = self.notifier.get() {
@@ -327,20 +346,33 @@ impl Filesystem for Adapter {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         const MISSING: i32 = 2;
         let name = name.as_bytes().to_vec();
-        self.answer(Kind::Lookup, move |shared| match shared.server.lookup(node(parent), &name) {
-            Err(error) if error.raw() == MISSING => send_missing(reply),
-            found => send_entry(reply, shared, found),
+        self.answer(Kind::Lookup, move |shared, came| {
+            let found = shared.server.lookup(node(parent), &name);
+            shared.record(came, &found, |found| Event::Lookup {
+                parent: parent.0,
+                name,
+                inode: found.map(number),
+            });
+            match found {
+                Err(error) if error.raw() == MISSING => send_missing(reply),
+                found => send_entry(reply, shared, found),
+            }
         });
     }
 
     fn forget(&self, _: &Request, inode: INodeNo, lookups: u64) {
-        self.answer(Kind::Forget, move |shared| shared.server.forget(node(inode), lookups));
+        self.answer(Kind::Forget, move |shared, came| {
+            if shared.server.forget(node(inode), lookups) {
+                shared.record(came, &Ok(()), |_| Event::Forgotten { inode: inode.0 });
+            }
+        });
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.answer(Kind::Attributes, move |shared| match shared.server.attributes(node(inode)) {
-            Ok(found) => reply.attr(&FOR_EVER, &told(&found, shared)),
-            Err(error) => reply.error(errno(error)),
+        self.answer(Kind::Attributes, move |shared, came| {
+            let found = shared.server.attributes(node(inode));
+            shared.record_note(came, &found, "getattr", inode);
+            reply_attributes(reply, shared, found);
         });
     }
 
@@ -355,7 +387,7 @@ impl Filesystem for Adapter {
         accessed: Option<TimeOrNow>,
         modified: Option<TimeOrNow>,
         changed: Option<SystemTime>,
-        _: Option<FileHandle>,
+        file: Option<FileHandle>,
         _: Option<SystemTime>,
         _: Option<SystemTime>,
         _: Option<SystemTime>,
@@ -372,18 +404,24 @@ impl Filesystem for Adapter {
             modified: modified.map(time_change),
             changed: changed.map(timestamp),
         };
-        self.answer(Kind::SetAttributes, move |shared| {
-            match shared.server.set_attributes(caller, node(inode), &changes) {
-                Ok(found) => reply.attr(&FOR_EVER, &told(&found, shared)),
-                Err(error) => reply.error(errno(error)),
-            }
+        self.answer(Kind::SetAttributes, move |shared, came| {
+            let done = shared.server.set_attributes(caller, node(inode), &changes);
+            shared.record(came, &done, |_| match changes.size {
+                Some(len) => Event::Truncate { inode: inode.0, handle: file.map(|file| file.0), len },
+                None => Event::Note { call: "setattr", inode: Some(inode.0), range: None },
+            });
+            reply_attributes(reply, shared, done);
         });
     }
 
     fn readlink(&self, _: &Request, inode: INodeNo, reply: ReplyData) {
-        self.answer(Kind::ReadLink, move |shared| match shared.server.read_link(node(inode)) {
-            Ok(target) => reply.data(&target),
-            Err(error) => reply.error(errno(error)),
+        self.answer(Kind::ReadLink, move |shared, came| {
+            let target = shared.server.read_link(node(inode));
+            shared.record_note(came, &target, "readlink", inode);
+            match target {
+                Ok(target) => reply.data(&target),
+                Err(error) => reply.error(errno(error)),
+            }
         });
     }
 
@@ -398,12 +436,14 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let (caller, new) = (caller(request), creation(parent, name, mode, umask));
-        self.answer(Kind::Make, move |shared| {
-            let kind = FileType::from_mode(blockyard::disk::num::low16(mode)).ok_or(Errno::INVAL);
-            let made = kind.and_then(|kind| {
-                let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
-                shared.server.make(caller, &new, kind, is_device.then(|| unpacked(device)))
-            });
+        self.answer(Kind::Make, move |shared, came| {
+            let Some(kind) = FileType::from_mode(blockyard::disk::num::low16(mode)) else {
+                return reply.error(errno(Errno::INVAL));
+            };
+            let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
+            let device = is_device.then(|| unpacked(device));
+            let made = shared.server.make(caller, &new, kind, device);
+            shared.record(came, &made, |made| made_event(new, kind, device, made));
             send_entry(reply, shared, made);
         });
     }
@@ -418,28 +458,44 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let (caller, new) = (caller(request), creation(parent, name, mode, umask));
-        self.answer(Kind::MakeDirectory, move |shared| {
-            send_entry(reply, shared, shared.server.make(caller, &new, FileType::Directory, None));
+        self.answer(Kind::MakeDirectory, move |shared, came| {
+            let made = shared.server.make(caller, &new, FileType::Directory, None);
+            shared.record(came, &made, |made| made_event(new, FileType::Directory, None, made));
+            send_entry(reply, shared, made);
         });
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.answer(Kind::Unlink, move |shared| send_empty(reply, shared.server.unlink(node(parent), &name)));
+        self.answer(Kind::Unlink, move |shared, came| {
+            let done = shared.server.unlink(node(parent), &name);
+            shared.record(came, &done, |_| Event::Unlink { parent: parent.0, name });
+            send_empty(reply, done);
+        });
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.answer(Kind::RemoveDirectory, move |shared| {
-            send_empty(reply, shared.server.rmdir(node(parent), &name));
+        self.answer(Kind::RemoveDirectory, move |shared, came| {
+            let done = shared.server.rmdir(node(parent), &name);
+            shared.record(came, &done, |_| Event::RemoveDirectory { parent: parent.0, name });
+            send_empty(reply, done);
         });
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let (caller, name) = (caller(request), name.as_bytes().to_vec());
         let target = target.as_os_str().as_bytes().to_vec();
-        self.answer(Kind::Symlink, move |shared| {
-            send_entry(reply, shared, shared.server.symlink(caller, node(parent), &name, &target));
+        self.answer(Kind::Symlink, move |shared, came| {
+            let made = shared.server.symlink(caller, node(parent), &name, &target);
+            let parent = parent.0;
+            shared.record(came, &made, |made| Event::Symlink {
+                parent,
+                name,
+                target,
+                inode: made.map(number),
+            });
+            send_entry(reply, shared, made);
         });
     }
 
@@ -454,7 +510,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
-        self.answer(Kind::Rename, move |shared| {
+        self.answer(Kind::Rename, move |shared, came| {
             let mode = match flags {
                 flags if flags.is_empty() => RenameMode::Replace,
                 RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
@@ -462,21 +518,36 @@ impl Filesystem for Adapter {
                 _ => return reply.error(errno(Errno::INVAL)),
             };
             let (from, to) = ((node(parent), &*name), (node(new_parent), &*new_name));
-            send_empty(reply, shared.server.rename(from, to, mode));
+            let done = shared.server.rename(from, to, mode);
+            shared.record(came, &done, |_| Event::Rename {
+                from: (parent.0, name),
+                to: (new_parent.0, new_name),
+            });
+            send_empty(reply, done);
         });
     }
 
     fn link(&self, request: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (caller, name) = (caller(request), name.as_bytes().to_vec());
-        self.answer(Kind::Link, move |shared| {
-            send_entry(reply, shared, shared.server.link(caller, node(inode), node(parent), &name));
+        self.answer(Kind::Link, move |shared, came| {
+            let done = shared.server.link(caller, node(inode), node(parent), &name);
+            shared.record(came, &done, |_| Event::Link { inode: inode.0, parent: parent.0, name });
+            send_entry(reply, shared, done);
         });
     }
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let caller = caller(request);
-        self.answer(Kind::Open, move |shared| {
-            match shared.server.open(caller, node(inode), flags_of(flags)) {
+        let flags = flags_of(flags);
+        self.answer(Kind::Open, move |shared, came| {
+            let opened = shared.server.open(caller, node(inode), flags);
+            shared.record(came, &opened, |opened| Event::Open {
+                inode: inode.0,
+                writes: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
+                direct: flags.contains(OFlags::DIRECT),
+                handle: opened.map(|opened| opened.handle.0),
+            });
+            match opened {
                 Ok(opened) => {
                     let flags = if opened.is_uncached {
                         FopenFlags::FOPEN_DIRECT_IO
@@ -501,22 +572,30 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let (caller, new) = (caller(request), creation(parent, name, mode, umask));
-        self.answer(Kind::Create, move |shared| match shared.server.create(caller, &new) {
-            Ok((found, opened)) => reply.created(
-                &FOR_EVER,
-                &entry(&found, shared.server.block_size()),
-                generation(&found),
-                FileHandle(opened.0),
-                FopenFlags::FOPEN_KEEP_CACHE,
-            ),
-            Err(error) => reply.error(errno(error)),
+        self.answer(Kind::Create, move |shared, came| {
+            let made = shared.server.create(caller, &new);
+            shared.record(came, &made, |made| Event::Create {
+                parent: parent.0,
+                name: new.name,
+                made: made.map(|(found, opened)| (number(found), opened.0)),
+            });
+            match made {
+                Ok((found, opened)) => reply.created(
+                    &FOR_EVER,
+                    &entry(&found, shared.server.block_size()),
+                    generation(&found),
+                    FileHandle(opened.0),
+                    FopenFlags::FOPEN_KEEP_CACHE,
+                ),
+                Err(error) => reply.error(errno(error)),
+            }
         });
     }
 
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
+        inode: INodeNo,
         file: FileHandle,
         offset: u64,
         size: u32,
@@ -525,9 +604,12 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let how = Transfer { is_direct: flags_of(flags).contains(OFlags::DIRECT), ..Transfer::default() };
-        self.answer(Kind::Read, move |shared| {
+        self.answer(Kind::Read, move |shared, came| {
             BUFFER.with_borrow_mut(|buffer| {
-                match shared.server.read(handle(file), offset, size.min(READ_MAX), how, buffer) {
+                let read = shared.server.read(handle(file), offset, size.min(READ_MAX), how, buffer);
+                let range = Some((offset, size.into()));
+                shared.record(came, &read, |_| Event::Note { call: "read", inode: Some(inode.0), range });
+                match read {
                     Ok(()) => reply.data(buffer),
                     Err(error) => reply.error(errno(error)),
                 }
@@ -552,8 +634,15 @@ impl Filesystem for Adapter {
             is_direct: !is_cached && flags_of(flags).contains(OFlags::DIRECT),
             drops_privileges: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
+        let came = Instant::now();
         let work = move |shared: &Shared, data: &[u8], reply: ReplyWrite| {
-            match shared.server.write(handle(file), offset, data, how) {
+            let written = shared.server.write(handle(file), offset, data, how);
+            shared.record(came, &written, |_| Event::Write {
+                handle: file.0,
+                offset,
+                len: blockyard::disk::num::u64_from_usize(data.len()),
+            });
+            match written {
                 Ok(written) => reply.written(written),
                 Err(error) => reply.error(errno(error)),
             }
@@ -561,17 +650,16 @@ impl Filesystem for Adapter {
                 shared.attributes_changed(inode);
             }
         };
-        let began = Instant::now();
         // The bytes are copied only when another thread has to write them.
         if let Some(_busy) = self.shared.crew.busy() {
             crew::run(|| work(&self.shared, data, reply));
-            self.shared.figures.note(Kind::Write, began.elapsed());
+            self.shared.figures.note(Kind::Write, came.elapsed());
             return;
         }
         let (shared, data) = (Arc::clone(&self.shared), data.to_vec());
         self.shared.crew.hand_over(Box::new(move || {
             work(&shared, &data, reply);
-            shared.figures.note(Kind::Write, began.elapsed());
+            shared.figures.note(Kind::Write, came.elapsed());
         }));
     }
 
@@ -590,15 +678,18 @@ impl Filesystem for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.answer(Kind::Release, move |shared| {
+        self.answer(Kind::Release, move |shared, came| {
             shared.server.release(handle(file));
+            shared.record(came, &Ok(()), |_| Event::Close { handle: file.0 });
             reply.ok();
         });
     }
 
-    fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, only_data: bool, reply: ReplyEmpty) {
-        self.answer(Kind::Fsync, move |shared| {
-            send_empty(reply, shared.server.fsync(node(inode), only_data))
+    fn fsync(&self, _: &Request, inode: INodeNo, file: FileHandle, only_data: bool, reply: ReplyEmpty) {
+        self.answer(Kind::Fsync, move |shared, came| {
+            let done = shared.server.fsync(node(inode), only_data);
+            shared.record(came, &done, |_| Event::Fsync { handle: file.0, only_data });
+            send_empty(reply, done);
         });
     }
 
@@ -608,12 +699,14 @@ impl Filesystem for Adapter {
     }
 
     fn readdir(&self, _: &Request, inode: INodeNo, _: FileHandle, from: u64, mut reply: ReplyDirectory) {
-        self.answer(Kind::List, move |shared| {
+        self.answer(Kind::List, move |shared, came| {
             let add = |entry: &Listed<'_>| {
                 let name = OsStr::from_bytes(entry.name);
                 reply.add(INodeNo(entry.inode), entry.next, kind_of(entry.kind), name)
             };
-            match shared.server.list(node(inode), from, add) {
+            let done = shared.server.list(node(inode), from, add);
+            shared.record_note(came, &done, "readdir", inode);
+            match done {
                 Ok(()) => reply.ok(),
                 Err(error) => reply.error(errno(error)),
             }
@@ -628,7 +721,7 @@ impl Filesystem for Adapter {
         from: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        self.answer(Kind::List, move |shared| {
+        self.answer(Kind::List, move |shared, came| {
             let add = |listed: &Listed<'_>| {
                 let name = OsStr::from_bytes(listed.name);
                 let (told, generation) = match &listed.attributes {
@@ -637,7 +730,9 @@ impl Filesystem for Adapter {
                 };
                 reply.add(INodeNo(told.ino.0), listed.next, name, &FOR_EVER, &told, generation)
             };
-            match shared.server.list_with_attributes(node(inode), from, add) {
+            let done = shared.server.list_with_attributes(node(inode), from, add);
+            shared.record_note(came, &done, "readdirplus", inode);
+            match done {
                 Ok(()) => reply.ok(),
                 Err(error) => reply.error(errno(error)),
             }
@@ -645,13 +740,15 @@ impl Filesystem for Adapter {
     }
 
     fn fsyncdir(&self, _: &Request, inode: INodeNo, _: FileHandle, only_data: bool, reply: ReplyEmpty) {
-        self.answer(Kind::Fsync, move |shared| {
-            send_empty(reply, shared.server.fsync(node(inode), only_data))
+        self.answer(Kind::Fsync, move |shared, came| {
+            let done = shared.server.fsync(node(inode), only_data);
+            shared.record_note(came, &done, "fsyncdir", inode);
+            send_empty(reply, done);
         });
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        self.answer(Kind::Statfs, move |shared| match shared.server.statfs() {
+        self.answer(Kind::Statfs, move |shared, _| match shared.server.statfs() {
             Ok(room) => reply.statfs(
                 room.blocks,
                 room.blocks_free,
@@ -677,30 +774,38 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (caller, name, value) = (caller(request), name.as_bytes().to_vec(), value.to_vec());
-        self.answer(Kind::SetXattr, move |shared| {
-            let flags = flags.cast_unsigned();
-            send_empty(reply, shared.server.set_xattr(caller, node(inode), &name, &value, flags));
+        self.answer(Kind::SetXattr, move |shared, came| {
+            let done = shared.server.set_xattr(caller, node(inode), &name, &value, flags.cast_unsigned());
+            let len = blockyard::disk::num::u64_from_usize(value.len());
+            shared.record(came, &done, |_| Event::SetXattr { inode: inode.0, name, len });
+            send_empty(reply, done);
         });
     }
 
     fn getxattr(&self, _: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.as_bytes().to_vec();
-        self.answer(Kind::Xattr, move |shared| {
-            send_xattr(reply, size, shared.server.xattr(node(inode), &name))
+        self.answer(Kind::Xattr, move |shared, came| {
+            let value = shared.server.xattr(node(inode), &name);
+            shared.record_note(came, &value, "getxattr", inode);
+            send_xattr(reply, size, value);
         });
     }
 
     fn listxattr(&self, request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
         let caller = caller(request);
-        self.answer(Kind::Xattr, move |shared| {
-            send_xattr(reply, size, shared.server.xattr_names(caller, node(inode)));
+        self.answer(Kind::Xattr, move |shared, came| {
+            let names = shared.server.xattr_names(caller, node(inode));
+            shared.record_note(came, &names, "listxattr", inode);
+            send_xattr(reply, size, names);
         });
     }
 
     fn removexattr(&self, _: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.answer(Kind::SetXattr, move |shared| {
-            send_empty(reply, shared.server.remove_xattr(node(inode), &name));
+        self.answer(Kind::SetXattr, move |shared, came| {
+            let done = shared.server.remove_xattr(node(inode), &name);
+            shared.record_note(came, &done, "removexattr", inode);
+            send_empty(reply, done);
         });
     }
 
@@ -717,8 +822,10 @@ impl Filesystem for Adapter {
     ) {
         let Some(what) = Control::of(command) else { return reply.error(errno(Errno::NOTTY)) };
         let argument = argument.to_vec();
-        self.answer(Kind::Control, move |shared| {
-            match shared.server.control(node(inode), what, &argument) {
+        self.answer(Kind::Control, move |shared, came| {
+            let done = shared.server.control(node(inode), what, &argument);
+            shared.record_note(came, &done, "ioctl", inode);
+            match done {
                 Ok(mut answer) => {
                     answer.truncate(usize_from_u32(size));
                     reply.ioctl(0, &answer);
@@ -739,17 +846,29 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.answer(Kind::Fallocate, move |shared| {
-            send_empty(reply, shared.server.fallocate(handle(file), offset, length, mode.cast_unsigned()));
+        let mode = mode.cast_unsigned();
+        self.answer(Kind::Fallocate, move |shared, came| {
+            let done = shared.server.fallocate(handle(file), offset, length, mode);
+            shared.record(came, &done, |_| Event::Fallocate { handle: file.0, mode, offset, len: length });
+            send_empty(reply, done);
             shared.attributes_changed(inode);
         });
     }
 
-    fn lseek(&self, _: &Request, _: INodeNo, file: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        self.answer(Kind::Seek, move |shared| {
+    fn lseek(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        file: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        self.answer(Kind::Seek, move |shared, came| {
             let found = u64::try_from(offset)
                 .map_err(|_| Errno::NXIO)
                 .and_then(|offset| shared.server.seek(handle(file), offset, whence.cast_unsigned()));
+            shared.record_note(came, &found, "lseek", inode);
             match found {
                 Ok(found) => reply.offset(found.cast_signed()),
                 Err(error) => reply.error(errno(error)),
@@ -770,15 +889,45 @@ impl Filesystem for Adapter {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        self.answer(Kind::Copy, move |shared| {
+        self.answer(Kind::Copy, move |shared, came| {
             // The answer has 32 bits.
             let length = length.min(1 << 30);
-            match shared.server.copy_range((handle(from), offset), (handle(to), target), length) {
+            let copied = shared.server.copy_range((handle(from), offset), (handle(to), target), length);
+            let range = Some((target, length));
+            shared.record(came, &copied, |_| Event::Note {
+                call: "copy_file_range",
+                inode: Some(inode.0),
+                range,
+            });
+            match copied {
                 Ok(copied) => reply.written(blockyard::disk::num::u32_from_u64(copied)),
                 Err(error) => reply.error(errno(error)),
             }
             shared.attributes_changed(inode);
         });
+    }
+}
+
+/// What the kernel calls an inode by that it is told of.
+fn number(found: &Metadata) -> u64 {
+    NodeNr::of(found.ino()).0
+}
+
+fn made_event(new: Creation, kind: FileType, device: Option<DeviceNumber>, made: Option<&Metadata>) -> Event {
+    Event::Make {
+        parent: new.parent.0,
+        permissions: new.permissions & !new.umask,
+        name: new.name,
+        kind,
+        device,
+        inode: made.map(number),
+    }
+}
+
+fn reply_attributes(reply: ReplyAttr, shared: &Shared, found: Result<Metadata, Errno>) {
+    match found {
+        Ok(found) => reply.attr(&FOR_EVER, &told(&found, shared)),
+        Err(error) => reply.error(errno(error)),
     }
 }
 

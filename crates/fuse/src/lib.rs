@@ -23,6 +23,7 @@ mod handles;
 mod mount;
 mod nodes;
 mod options;
+mod record;
 pub mod server;
 
 pub use blockyard::AccessTimes;

@@ -15,12 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use blockyard::{FileSystem, ImageOptions};
+use blockyard::{FileSystem, ImageOptions, OnDamage};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::adapter::{Adapter, Connection, Helped};
 use crate::figures::Figures;
 use crate::options::Options;
+use crate::record::Recorder;
 use crate::server::Server;
 
 /// Threads that receive requests.
@@ -50,6 +51,14 @@ pub enum MountError {
         /// Why.
         source: io::Error,
     },
+    /// The trace can not be written.
+    #[error("{}: {source}", path.display())]
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The connection to the kernel broke.
     #[error("the connection to the kernel ended: {0}")]
     Connection(io::Error),
@@ -64,6 +73,8 @@ pub struct Request {
     pub directory: PathBuf,
     /// How.
     pub options: Options,
+    /// Where everything that is asked is recorded, as a trace.
+    pub record: Option<PathBuf>,
 }
 
 /// A mounted image.
@@ -104,7 +115,11 @@ impl Mount {
         let server = Arc::new(Server::new(fs, request.options.access_times)?);
         let cpus = thread::available_parallelism().map_or(RECEIVERS_MIN, NonZero::get);
         let receivers = (2 * cpus).clamp(RECEIVERS_MIN, RECEIVERS_MAX);
-        let adapter = Adapter::new(Arc::clone(&server), Arc::clone(&figures), receivers);
+        let recorder = request.record.as_deref().map(|path| {
+            Recorder::new(path).map_err(|source| MountError::Trace { path: path.to_owned(), source })
+        });
+        let recorder = recorder.transpose()?;
+        let adapter = Adapter::new(Arc::clone(&server), Arc::clone(&figures), recorder, receivers);
         let handle = Handle { server, figures, directory };
         let connected = connect(adapter, request, &handle, receivers);
         match connected {
@@ -176,14 +191,31 @@ impl Handle {
         &self.figures
     }
 
+    /// Whether a failure turned the file system read-only. Whoever looks after the mount asks from time to time.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        // One that is closed has not failed.
+        self.server.file_system().with_engine(|engine, _| Ok(engine.has_failed())).unwrap_or(false)
+    }
+
+    /// Has the kernel show the mount as read-only.
+    ///
+    /// # Errors
+    /// `EBUSY` while files are open for writing, `EPERM` for who is not root.
+    pub fn show_read_only(&self) -> io::Result<()> {
+        Ok(rustix::mount::mount_remount(&*self.directory, MountFlags::RDONLY, c"")?)
+    }
+
     /// What people are told of it: requests, memory, commits, and what the allocator counts.
     #[must_use]
     pub fn report(&self) -> String {
         let (nodes, files) = self.server.counts();
-        let commits = self.server.file_system().with_engine(|engine, _| Ok(engine.commits()));
-        let commits = commits.map_or_else(|_| "-".to_owned(), |commits| commits.to_string());
+        let of_engine = self.server.file_system().with_engine(|engine, _| {
+            Ok(format!("{} commits\n{}", engine.commits(), engine.allocator().mb_stats()))
+        });
+        let of_engine = of_engine.unwrap_or_else(|error| format!("{error}\n"));
         format!(
-            "{}: {nodes} inodes remembered, {files} files open, {commits} commits\n{}",
+            "{}: {nodes} inodes remembered, {files} files open, {of_engine}{}",
             self.directory.display(),
             self.figures.table()
         )
@@ -259,6 +291,7 @@ fn open(request: &Request, directory: &Path) -> Result<FileSystem, MountError> {
         .policy(options.policy)
         .data_mode(options.data)
         .delayed_allocation(options.delayed_allocation)
+        .on_damage(options.errors.map_or(OnDamage::AsSuperblock, OnDamage::Do))
         .commit_interval(options.commit);
     if !options.read_only {
         image = image.last_mounted(directory);

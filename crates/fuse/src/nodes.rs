@@ -112,20 +112,21 @@ impl Nodes {
         false
     }
 
-    /// Forgets `lookups` of what the kernel was told; with the last of them the inode may go.
-    pub(crate) fn forget(&self, node: NodeNr, lookups: u64) {
-        let Some(inode) = node.inode().filter(|inode| *inode != InodeNr::ROOT) else { return };
+    /// Forgets `lookups` of what the kernel was told; with the last of them, which it tells, the inode may go.
+    pub(crate) fn forget(&self, node: NodeNr, lookups: u64) -> bool {
+        let Some(inode) = node.inode().filter(|inode| *inode != InodeNr::ROOT) else { return false };
         let gone = {
             let mut shard = self.shard(inode).lock();
-            let Some(known) = shard.get_mut(&inode.raw()) else { return };
+            let Some(known) = shard.get_mut(&inode.raw()) else { return false };
             known.lookups = known.lookups.saturating_sub(lookups);
             if known.lookups > 0 {
-                return;
+                return false;
             }
             shard.remove(&inode.raw())
         };
         // Outside the lock: an inode without names is deleted now.
         drop(gone);
+        true
     }
 
     /// Inodes that are remembered, the root directory not counted.

@@ -91,9 +91,9 @@ impl Server {
         Ok(found)
     }
 
-    /// Forgets an inode as often as the kernel does.
-    pub fn forget(&self, node: NodeNr, lookups: u64) {
-        self.nodes.forget(node, lookups);
+    /// Forgets an inode as often as the kernel does; gives whether that was the last time.
+    pub fn forget(&self, node: NodeNr, lookups: u64) -> bool {
+        self.nodes.forget(node, lookups)
     }
 
     /// Sizes and counts.

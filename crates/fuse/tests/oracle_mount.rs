@@ -18,7 +18,8 @@ struct Mounted {
 impl Mounted {
     fn new(image: &Path, directory: &Path, options: &str) -> Self {
         let options = Options::parse([options]).unwrap();
-        let request = Request { image: image.to_owned(), directory: directory.to_owned(), options };
+        let request =
+            Request { image: image.to_owned(), directory: directory.to_owned(), options, record: None };
         let mount = Mount::new(&request).unwrap();
         let handle = mount.handle();
         Self { serving: Some(mount.spawn().unwrap()), handle }

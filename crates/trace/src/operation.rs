@@ -14,6 +14,12 @@ pub struct Line {
     /// Virtual time in seconds since the start of the trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<u64>,
+    /// Microseconds since the start, where the trace was recorded from a mount: when the operation came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub us: Option<u64>,
+    /// The errno that it failed with there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errno: Option<i32>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
@@ -150,6 +156,20 @@ pub enum Op {
         /// Bytes of the value.
         len: u64,
     },
+    /// What was asked of a mount and changes nothing that a trace plays: who plays goes past it.
+    Note {
+        /// The call: `getattr`, `read`, `chmod` ...
+        call: String,
+        /// Of which file, where its name is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+        /// First byte.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        off: Option<u64>,
+        /// Bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        len: Option<u64>,
+    },
     /// Writes everything and commits: the trace's commit point.
     Sync,
     /// Forgets clean caches.
@@ -176,6 +196,6 @@ impl Op {
 
 impl From<Op> for Line {
     fn from(op: Op) -> Self {
-        Self { op, worker: 0, at: None }
+        Self { op, worker: 0, at: None, us: None, errno: None }
     }
 }

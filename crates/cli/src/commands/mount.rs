@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use blockyard_device::ImagePath;
@@ -60,6 +61,9 @@ pub(crate) struct Args {
     /// Where to log; by itself the terminal with --foreground, otherwise the system's log
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Record every request in FILE, as a trace: JSON Lines, as `lab agree --trace` plays them
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Started by another one of us, which waits to be told
     #[arg(long, hide = true)]
     started: bool,
@@ -118,6 +122,9 @@ impl Args {
         if let Some(log) = &self.log {
             command.arg("--log").arg(std::path::absolute(log)?);
         }
+        if let Some(record) = &self.record {
+            command.arg("--record").arg(std::path::absolute(record)?);
+        }
         command.arg("--").arg(self.image_argument()).arg(&self.directory);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut said = Vec::new();
@@ -155,7 +162,12 @@ impl Args {
         // What can not be an image is told with what to do instead.
         drop(image::device(&image, !options.read_only)?);
         options.offset = Some(offset);
-        let request = Request { image: image.file().to_owned(), directory: self.directory.clone(), options };
+        let request = Request {
+            image: image.file().to_owned(),
+            directory: self.directory.clone(),
+            options,
+            record: self.record,
+        };
         let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])?;
         let mount = Mount::new(&request).map_err(|error| named(error, &image))?;
         let handle = mount.handle();
@@ -229,13 +241,50 @@ enum News {
     Signal(i32),
 }
 
+/// Time between two looks at whether the file system has failed.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What is known of a failure, and whether the kernel shows it.
+#[derive(Clone, Copy)]
+enum Failure {
+    Nothing,
+    Logged,
+    Shown,
+}
+
+impl Failure {
+    /// Looks whether the file system has turned read-only, and tells it: in the log, and as a mount that is read-only.
+    fn look(self, handle: &Handle) -> Self {
+        match self {
+            Self::Shown => return self,
+            Self::Nothing if !handle.has_failed() => return self,
+            Self::Nothing => tracing::error!(
+                directory = %handle.directory().display(),
+                "an error turned the file system read-only: unmount it and run a check"
+            ),
+            Self::Logged => {}
+        }
+        // While files are open for writing the kernel refuses.
+        if handle.show_read_only().is_ok() { Self::Shown } else { Self::Logged }
+    }
+}
+
 fn wait(serving: Serving, handle: &Handle, mut signals: Signals) -> Result<()> {
     let (tell, news) = mpsc::channel();
     let ended = tell.clone();
     thread::spawn(move || ended.send(News::Over(serving.wait())));
     thread::spawn(move || signals.forever().try_for_each(|signal| tell.send(News::Signal(signal))));
+    let mut failure = Failure::Nothing;
     loop {
-        match news.recv()? {
+        let came = match news.recv_timeout(LOOK) {
+            Ok(came) => came,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                failure = failure.look(handle);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match came {
             News::Over(ended) => return Ok(ended?),
             News::Signal(SIGUSR1) => tracing::info!("{}", handle.report()),
             News::Signal(_) => match handle.unmount() {

@@ -1,10 +1,11 @@
 //! An instance that failed says so on the device: whoever opens the image next knows that it must be checked.
 
 use super::Volume;
+use crate::options::OnDamage;
 use crate::{OpContext, Result};
 use blockyard_disk::Checksums;
 use blockyard_disk::num::low32;
-use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::superblock::{ErrorPolicy, FsState, PRIMARY_OFFSET, RawSuperblock};
 use blockyard_sync::Ordering;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -21,20 +22,56 @@ impl Volume {
         let _ = self.note_in_superblock(ctx);
     }
 
+    /// Does what is to be done when an operation found damage: the superblock says so from now on, and where asked for the instance
+    /// turns read-only. To be called without locks above that of inodes.
+    pub(crate) fn note_damage(&self, ctx: &OpContext) {
+        if self.read_only || self.options().on_damage == OnDamage::Tell {
+            return;
+        }
+        let policy = match self.options().on_damage {
+            OnDamage::Do(policy) => policy,
+            OnDamage::Tell | OnDamage::AsSuperblock => {
+                let raw = self.superblock().raw().s_errors.get();
+                ErrorPolicy::from_raw(raw).unwrap_or(ErrorPolicy::Continue)
+            }
+        };
+        if policy != ErrorPolicy::Continue {
+            self.fail();
+            self.note_failure(ctx);
+            return;
+        }
+        let is_first = {
+            let mut super_block = self.super_block.lock();
+            let raw = super_block.raw_mut();
+            let is_first = !raw.state().contains(FsState::ERROR);
+            count_error(raw, ctx);
+            is_first
+        };
+        if is_first {
+            // In the next commit it comes again; best effort until then.
+            let _ = self.note_in_superblock(ctx);
+        }
+    }
+
     /// The superblock as it is on the device: what is in memory may be ahead of the last commit.
     fn note_in_superblock(&self, ctx: &OpContext) -> Result<()> {
         let mut bytes = [0; RawSuperblock::SIZE];
         self.device.read_at(PRIMARY_OFFSET, &mut bytes)?;
         let raw = RawSuperblock::mut_from_bytes(&mut bytes).expect("the array has the size of a superblock");
-        raw.set_state(raw.state() | FsState::ERROR);
-        let now = low32(ctx.now.seconds.max(0).cast_unsigned());
-        let count = raw.s_error_count.get();
-        if count == 0 {
-            raw.s_first_error_time.set(now);
-        }
-        raw.s_error_count.set(count.saturating_add(1));
-        raw.s_last_error_time.set(now);
+        count_error(raw, ctx);
         Checksums::of(raw).seal_superblock(raw);
         Ok(self.device.write_durable_at(PRIMARY_OFFSET, raw.as_bytes())?)
     }
+}
+
+/// One more error was found.
+fn count_error(raw: &mut RawSuperblock, ctx: &OpContext) {
+    raw.set_state(raw.state() | FsState::ERROR);
+    let now = low32(ctx.now.seconds.max(0).cast_unsigned());
+    let count = raw.s_error_count.get();
+    if count == 0 {
+        raw.s_first_error_time.set(now);
+    }
+    raw.s_error_count.set(count.saturating_add(1));
+    raw.s_last_error_time.set(now);
 }

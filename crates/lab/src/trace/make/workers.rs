@@ -20,7 +20,7 @@ pub(super) fn interleave(traces: Vec<Vec<Line>>, seed: u64) -> Vec<Line> {
         let (worker, rest) = &mut waiting[turn];
         let worker = *worker;
         let own = rest.by_ref().take(rng.random_range(1..=TURN_MAX));
-        lines.extend(own.map(|line| Line { op: moved(line.op, worker, workers), worker, at: line.at }));
+        lines.extend(own.map(|line| Line { op: moved(line.op, worker, workers), worker, ..line }));
         if rest.as_slice().is_empty() {
             waiting.remove(turn);
         }
@@ -30,7 +30,7 @@ pub(super) fn interleave(traces: Vec<Vec<Line>>, seed: u64) -> Vec<Line> {
 
 fn own_directory(worker: u32) -> Line {
     let op = Op::Mkdir { path: format!("/w{worker}"), mode: 0o755 };
-    Line { op, worker, at: None }
+    Line { worker, ..Line::from(op) }
 }
 
 /// An operation as a worker does it: in its own directory, with its own numbers of open files.
@@ -62,7 +62,7 @@ fn moved(mut op: Op, worker: u32, workers: u32) -> Op {
             below(target);
             below(path);
         }
-        Op::Sync | Op::DropCaches | Op::Remount => {}
+        Op::Note { .. } | Op::Sync | Op::DropCaches | Op::Remount => {}
     }
     op
 }

@@ -275,6 +275,7 @@ impl Player for EnginePlayer {
                 let ctx = self.context(0);
                 outcome(self.file_system()?.sync(&ctx))
             }
+            Op::Note { .. } => Ok(()),
             // Its inodes and bitmaps stay.
             Op::DropCaches => {
                 self.file_system()?.instrumented().drop_caches();

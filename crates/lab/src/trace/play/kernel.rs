@@ -175,6 +175,7 @@ impl Player for KernelPlayer {
             Op::Mknod { path, mode, major, minor } => self.mknod(path, *mode, *major, *minor),
             Op::Setxattr { path, name, len } => self.setxattr(path, name, *len),
             Op::Sync => self.sync()?,
+            Op::Note { .. } => Ok(()),
             Op::DropCaches => outcome(fs::write("/proc/sys/vm/drop_caches", "3")),
             Op::Remount => self.remount()?,
         })
