@@ -146,6 +146,19 @@ pub(crate) struct SystemRange {
     pub(crate) conflict: Code,
 }
 
+impl SystemRange {
+    /// Whether moving this object costs less than moving another: a bitmap is counted anew, a table holds the inodes, and
+    /// superblocks and descriptors have set places.
+    fn is_cheaper_than(&self, other: &Self) -> bool {
+        let cost = |range: &Self| match range.conflict {
+            Code::METADATA_CONFLICT => 2,
+            Code::INODE_TABLE_CONFLICT => 1,
+            _ => 0,
+        };
+        cost(self) < cost(other)
+    }
+}
+
 /// All static metadata, ascending; overlaps between objects are findings.
 pub(crate) fn system_ranges(volume: &Volume<'_>, sink: &mut Sink) -> Vec<SystemRange> {
     let mut ranges = static_ranges(volume);
@@ -216,11 +229,7 @@ fn report_overlaps(ranges: &[SystemRange], sink: &mut Sink) {
     let mut owner: Option<&SystemRange> = None;
     for range in ranges {
         if range.first.raw() < end {
-            // Backups sort first at equal places; blame the object with a code of its own.
-            let blamed = match owner {
-                Some(owner) if range.conflict == Code::METADATA_CONFLICT => owner,
-                _ => range,
-            };
+            let blamed = owner.filter(|owner| owner.is_cheaper_than(range)).unwrap_or(range);
             sink.add(blamed.conflict, Site::group(blamed.group).at_block(range.first), "");
         }
         let range_end = range.first.raw() + range.count;

@@ -27,10 +27,19 @@ pub(crate) fn replayed<'a>(
         return None;
     }
     let replayed = Replayed { image: OverlayDevice::new(image), journal: journal.map(OverlayDevice::new) };
+    replay_over(&replayed.image, replayed.journal.as_ref(), sink).then_some(replayed)
+}
+
+/// Replays the journal of an image in its overlay; false, with anything written, when it cannot be done.
+pub(crate) fn replay_over(
+    image: &OverlayDevice<&dyn BlockDevice>,
+    journal: Option<&OverlayDevice<&dyn BlockDevice>>,
+    sink: &mut Sink,
+) -> bool {
     let options = Options { on_damage: OnDamage::ReplayGood, ..Options::default() };
-    let session = match &replayed.journal {
-        Some(journal) => Session::open_with_journal(&replayed.image, journal),
-        None => Session::open(&replayed.image),
+    let session = match journal {
+        Some(journal) => Session::open_with_journal(image, journal),
+        None => Session::open(image),
     };
     match session.and_then(|session| session.replay(&options)) {
         Ok(report) => {
@@ -39,16 +48,17 @@ pub(crate) fn replayed<'a>(
             }
             let detail = format!("{} transactions, {} blocks", report.transactions, report.written);
             sink.add(Code::JOURNAL_REPLAYED, Site::NOWHERE, detail);
-            Some(replayed)
+            true
         }
         Err(error) => {
             sink.add(Code::NOT_REPLAYED, Site::NOWHERE, error.to_string());
-            None
+            false
         }
     }
 }
 
-fn asks_for_recovery(device: &dyn BlockDevice) -> bool {
+/// Whether the superblock says that the journal holds what is to be replayed.
+pub(crate) fn asks_for_recovery(device: &dyn BlockDevice) -> bool {
     let mut bytes = [0; RawSuperblock::SIZE];
     device.read_at(PRIMARY_OFFSET, &mut bytes).is_ok_and(|()| {
         let sb = RawSuperblock::read_from_bytes(&bytes).expect("1024 bytes are a superblock");

@@ -79,3 +79,109 @@ fn a_superblock_is_inferred_where_no_copy_is_left() {
         assert!(debugfs(&image, "ls -p one").contains("/two/"), "{options:?}");
     }
 }
+
+/// A bitmap at the first block of its group's inode table: the bitmap moves, for it can be counted anew.
+#[test]
+fn a_bitmap_on_a_table_moves() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext2", "-b", "4096"]);
+    let table =
+        debugfs(&image, "imap <1>").split("at block ").nth(1).unwrap().split(',').next().unwrap().to_owned();
+    debugfs(&image, &format!("set_block_group 0 inode_bitmap {table}"));
+    repair(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
+}
+
+/// Revision 0 in the superblock of a file system with inodes of 256 bytes: nothing can be read by it.
+#[test]
+fn a_lost_revision_comes_back() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for options in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^metadata_csum"]] {
+        let image = made(folder.path(), options);
+        debugfs(&image, "set_super_value rev_level 0");
+        repair(&image);
+        assert!(debugfs(&image, "ls -p one").contains("/two/"), "{options:?}");
+    }
+}
+
+/// An empty file without a name whose attributes could not be kept: there was something, so it gets a name.
+#[test]
+fn a_file_that_lost_its_attributes_is_not_empty() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-I", "128"]);
+    let empty = folder.path().join("empty");
+    std::fs::write(&empty, b"").unwrap();
+    debugfs(&image, &format!("write {} file", empty.display()));
+    debugfs(&image, "ea_set file user.name value");
+    let stat = debugfs(&image, "stat file");
+    let number = |key: &str| -> u64 {
+        let rest = stat.split(key).nth(1).unwrap().trim_start();
+        rest.split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let (inode, block) = (number("Inode:"), number("File ACL:"));
+    assert!(block > 0, "{stat}");
+    debugfs(&image, "unlink file");
+    debugfs(&image, &format!("set_inode_field <{inode}> links_count 1"));
+    let device = FileDevice::open(&image).unwrap();
+    device.write_at(block << 10, &[0xA7; 1024]).unwrap();
+    drop(device);
+    repair(&image);
+    assert!(debugfs(&image, "ls -p lost+found").contains(&format!("/#{inode}/")), "{stat}");
+}
+
+/// No descriptor and no copy of them is left: where the first table lies says where the others of its flex group do.
+#[test]
+fn tables_of_a_flex_group_are_found_behind_the_first() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
+    let device = FileDevice::open(&image).unwrap();
+    for block in [2, 8194, 24578] {
+        device.write_at(block << 10, &[0xA7; 1024]).unwrap();
+    }
+    for block in [8193, 24577] {
+        device.write_at(block << 10, &[0; 1024]).unwrap();
+    }
+    drop(device);
+    let device = FileDevice::open(&image).unwrap();
+    let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
+    let plan = plan(&device, &how).unwrap();
+    assert!(plan.is_complete(), "{:?}", plan.after);
+    let tables: Vec<&str> = plan
+        .actions
+        .iter()
+        .map(|action| action.what.as_str())
+        .filter(|what| what.starts_with("inode table"))
+        .collect();
+    assert_eq!(tables.len(), 4, "{tables:?}");
+    assert!(tables.iter().all(|what| what.starts_with("inode table found")), "{tables:?}");
+    plan.apply(&device).unwrap();
+    e2fsck_clean(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
+}
+
+/// Garbage in the inode of the bad blocks, with the flag of an extent tree that is none: it is no list.
+#[test]
+fn garbage_is_no_list_of_bad_blocks() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
+    for request in ["uid 7", "flags 0x80000", "block[0] 30000"] {
+        debugfs(&image, &format!("set_inode_field <1> {request}"));
+    }
+    repair(&image);
+    assert!(debugfs(&image, "testb 30000").contains("not in use"));
+}

@@ -40,7 +40,8 @@ fn every_command_has_a_page_and_help() {
         // Each option of the help stands in the page, and says what it is for.
         for line in help.lines().map(str::trim).filter(|line| line.starts_with("--") || line.starts_with("-"))
         {
-            let Some(option) = line.split([' ', ',', '=', '[', '.']).find(|word| word.starts_with("--")) else {
+            let Some(option) = line.split([' ', ',', '=', '[', '.']).find(|word| word.starts_with("--"))
+            else {
                 continue;
             };
             let shown = option.replace('-', "\\-");

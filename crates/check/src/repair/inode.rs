@@ -303,7 +303,9 @@ fn looks_like_directory(ed: &Editor<'_, '_>, inode: InodeNr, runs: &[Run]) -> bo
 fn mend_bad_blocks(ed: &mut Editor<'_, '_>, slot: &mut Slot) {
     let before = slot.bytes().to_vec();
     let raw = slot.raw_mut();
-    if raw.flags().contains(InodeFlags::INLINE_DATA) {
+    let no_map = raw.flags().contains(InodeFlags::EXTENTS) && raw.i_block[..2] != extent::MAGIC.to_le_bytes();
+    if raw.flags().contains(InodeFlags::INLINE_DATA) || no_map {
+        // It is no list.
         slot.bytes_mut().fill(0);
     } else {
         for field in [&mut raw.i_mode, &mut raw.i_uid, &mut raw.i_gid, &mut raw.i_links_count] {

@@ -1,5 +1,7 @@
 //! Pass 4: link counts are what names add up to, and what has no name gets one.
 
+use std::collections::BTreeSet;
+
 use blockyard_device::DeviceError;
 use blockyard_disk::{InodeNr, RoCompat};
 use zerocopy::little_endian::{U16, U32};
@@ -21,10 +23,20 @@ pub(crate) fn repair(
     findings: &[Finding],
 ) -> Result<(), DeviceError> {
     let mut lost = Vec::new();
+    // What lost something in this repair was not empty.
+    let cut: BTreeSet<InodeNr> = ed
+        .log
+        .actions
+        .iter()
+        .filter(|action| action.cost == Cost::Cut)
+        .filter_map(|action| action.site.inode)
+        .collect();
     for finding in findings {
         let Some(number) = finding.site.inode else { continue };
         match finding.code {
-            Code::UNATTACHED_EMPTY if has_nothing(ed, number)? => inode::clear(ed, number, finding.code)?,
+            Code::UNATTACHED_EMPTY if !cut.contains(&number) && has_nothing(ed, number)? => {
+                inode::clear(ed, number, finding.code)?;
+            }
             Code::UNATTACHED_EMPTY => lost.push(number.raw()),
             Code::UNATTACHED => lost.push(number.raw()),
             Code::DIR_NLINK_NEEDED => {

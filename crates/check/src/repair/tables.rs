@@ -4,6 +4,8 @@
 //! mke2fs puts them. Copies of table blocks lie in journals, and stale ones anywhere. So every candidate is rated by how
 //! many inodes in it are what they should be at their places, and the best is taken.
 
+use std::collections::BTreeMap;
+
 use blockyard_device::DeviceError;
 use blockyard_disk::extent;
 use blockyard_disk::group_desc::GroupFlags;
@@ -44,10 +46,10 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
             return Ok(true);
         }
     }
-    let mut placed = false;
+    let mut placed = BTreeMap::new();
     for group in groups {
         let tries = ed.log.try_again(Tried::Table, InodeNr::new(group.raw()));
-        let found = if tries == 0 { find(ed, group) } else { None };
+        let found = if tries == 0 { find(ed, group, &placed) } else { None };
         let place = match found {
             Some(place) => Some(place),
             None if tries <= 1 => free_run(ed, ed.volume().geometry.inode_table_blocks()),
@@ -59,9 +61,9 @@ pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Resul
             if found.is_some() { (Cost::Nothing, "found") } else { (Cost::Removed, "made empty") };
         let what = format!("inode table {what} at block {place}");
         ed.add(Code::INODE_TABLE_PLACE, Site::group(group), cost, what);
-        placed = true;
+        placed.insert(group, place);
     }
-    Ok(placed)
+    Ok(!placed.is_empty())
 }
 
 /// Whether the first table begins without a root, and hardly anything in it is an inode.
@@ -81,27 +83,29 @@ fn put_table(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> Result<(), 
     put_descriptor(ed, group, &desc)
 }
 
-/// Where the table of a group lies: the best of the places where it could be.
-fn find(ed: &Editor<'_, '_>, group: GroupNr) -> Option<BlockNr> {
+/// Where the table of a group lies: the best of the places where it could be. `placed` are those that were found before it.
+fn find(ed: &Editor<'_, '_>, group: GroupNr, placed: &BTreeMap<GroupNr, BlockNr>) -> Option<BlockNr> {
     if group == FIRST {
         return find_first(ed);
     }
     let volume = ed.volume();
     let geometry = &volume.geometry;
     let table = geometry.inode_table_blocks();
-    let first = &volume.groups[0];
-    let before = volume.group_of(GroupNr::new(group.raw() - 1));
+    let known = |group: GroupNr| {
+        let desc = volume.group_of(group);
+        placed.get(&group).copied().or_else(|| desc.inode_table_ok.then(|| desc.desc.inode_table()))
+    };
     let start = geometry.group_first_block(group).raw();
     let mut candidates = Vec::new();
-    if first.inode_table_ok {
+    if let Some(first) = known(FIRST) {
         let flex = geometry.flex_size().max(1);
         let leader = geometry.group_first_block(GroupNr::new(group.raw() - group.raw() % flex)).raw();
         let shift = leader - geometry.group_first_block(FIRST).raw();
         let inside = u64_from_u32(group.raw() % flex);
-        candidates.push(first.desc.inode_table().raw() + shift + inside * table);
+        candidates.push(first.raw() + shift + inside * table);
     }
-    if before.inode_table_ok {
-        candidates.push(before.desc.inode_table().raw() + table);
+    if let Some(before) = known(GroupNr::new(group.raw() - 1)) {
+        candidates.push(before.raw() + table);
     }
     // Behind two bitmaps, with or without superblock and descriptors before them.
     candidates.push(start + 2);
