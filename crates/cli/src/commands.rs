@@ -76,7 +76,7 @@ impl From<anyhow::Error> for UsageError {
 }
 
 pub(crate) use interrupt::Interrupted;
-pub(crate) use mount::of_helper;
+pub(crate) use mount::{EXIT_HELPER_FAILED, EXIT_HELPER_USAGE, of_helper};
 
 /// Options that every command takes.
 #[derive(clap::Args)]

@@ -38,13 +38,22 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) if is_helper => {
             eprintln!("blockyard: {error}");
-            return ExitCode::FAILURE;
+            return ExitCode::from(commands::EXIT_HELPER_USAGE);
         }
         Err(error) => return usage::end(&error, &command),
     };
     terminal::holds_json(cli.output.json);
     let code = cli.command.run(&cli.output).unwrap_or_else(|error| {
         let told = commands::describe(&error);
+        if is_helper {
+            eprintln!("blockyard: {told}");
+            let is_usage = error.is::<commands::UsageError>();
+            return ExitCode::from(if is_usage {
+                commands::EXIT_HELPER_USAGE
+            } else {
+                commands::EXIT_HELPER_FAILED
+            });
+        }
         if error.is::<commands::UsageError>() {
             return usage::refuse(&told, &command);
         }

@@ -20,6 +20,8 @@ impl Errno {
     pub const BADF: Self = Self(9);
     /// Invalid argument.
     pub const INVAL: Self = Self(22);
+    /// No space left.
+    pub const NOSPC: Self = Self(28);
     /// Inappropriate ioctl.
     pub const NOTTY: Self = Self(25);
     /// Not implemented: the kernel does not ask again.

@@ -24,6 +24,7 @@ mod mount;
 mod nodes;
 mod options;
 mod record;
+mod removals;
 pub mod server;
 
 pub use blockyard::AccessTimes;

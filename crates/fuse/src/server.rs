@@ -14,6 +14,7 @@ use blockyard::{AccessTimes, ByInode, Context, FileSystem, InodeId, Metadata, St
 
 use crate::handles::Handles;
 use crate::nodes::Nodes;
+use crate::removals::Removals;
 
 pub use crate::errno::{Answer, Errno};
 pub use crate::handles::HandleNr;
@@ -49,6 +50,7 @@ pub struct Server {
     fs: FileSystem,
     nodes: Nodes,
     handles: Handles,
+    removals: Removals,
     access_times: AccessTimes,
     block_size: u32,
 }
@@ -62,7 +64,8 @@ impl Server {
         let fs = fs.with_context(Context::new());
         let root = fs.by_inode().root()?;
         let block_size = fs.statfs()?.block_size;
-        Ok(Self { fs, nodes: Nodes::new(root), handles: Handles::new(), access_times, block_size })
+        let (nodes, handles, removals) = (Nodes::new(root), Handles::new(), Removals::new());
+        Ok(Self { fs, nodes, handles, removals, access_times, block_size })
     }
 
     fn inodes(&self) -> ByInode<'_> {

@@ -167,3 +167,132 @@ fn names_come_and_go_and_open_files_outlive_them() {
     mounted.unmount();
     e2fsck_clean(&place.image);
 }
+
+/// The journal is shared: threads that wait for the same commit leave together.
+#[test]
+fn threads_that_fsync_together_share_commits() {
+    const THREADS: usize = 64;
+    const ROUNDS: u64 = 4;
+    if !can_mount() {
+        return;
+    }
+    let place = place(&["-t", "ext4"], "128M");
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    let commits = || {
+        let fs = mounted.handle.server().file_system();
+        fs.with_engine(|engine, _| Ok(engine.commits())).unwrap()
+    };
+    let files: Vec<_> = (0..THREADS)
+        .map(|thread| std::fs::File::create(place.directory.join(format!("f{thread}"))).unwrap())
+        .collect();
+    let before = commits();
+    std::thread::scope(|scope| {
+        for file in &files {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    file.write_all_at(&[7; 4096], round * 4096).unwrap();
+                    file.sync_all().unwrap();
+                }
+            });
+        }
+    });
+    let taken = commits() - before;
+    let asked = u64::try_from(THREADS).unwrap() * ROUNDS;
+    assert!(taken * 4 < asked, "{taken} commits for {asked} fsyncs");
+    drop(files);
+    mounted.unmount();
+    e2fsck_clean(&place.image);
+}
+
+/// Whoever mounts next finds what the one before left.
+#[test]
+fn the_kernel_and_we_mount_in_turns() {
+    if !can_mount() {
+        return;
+    }
+    let place = place(&["-t", "ext4"], "64M");
+    let turns = if blockyard_testkit::full_matrix() { 100 } else { 6 };
+    for turn in 0..turns {
+        let change = |root: &Path| {
+            for earlier in 0..turn {
+                let found = std::fs::read(root.join(format!("d{earlier}/file"))).unwrap();
+                assert_eq!(found, fill::pattern(earlier, 20_000), "turn {turn}");
+            }
+            let folder = root.join(format!("d{turn}"));
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::write(folder.join("file"), fill::pattern(turn, 20_000)).unwrap();
+            std::fs::write(root.join("same"), fill::pattern(turn, 100_000)).unwrap();
+        };
+        if turn % 2 == 0 {
+            let mounted = Mounted::new(&place.image, &place.directory, "");
+            change(&place.directory);
+            mounted.unmount();
+        } else {
+            change(LoopMount::new(&place.image, "").unwrap().path());
+        }
+    }
+    e2fsck_clean(&place.image);
+    let header = blockyard_testkit::run("dumpe2fs", &["-h", place.image.to_str().unwrap()]);
+    let header = String::from_utf8_lossy(&header.stdout).into_owned();
+    let line = header.lines().find(|line| line.starts_with("Mount count:")).unwrap();
+    assert!(line.ends_with(&format!(" {turns}")), "{line}");
+}
+
+/// Without room somebody is told, at the latest by fsync; what is removed then can be used again.
+#[test]
+fn a_full_image_says_so_and_goes_on() {
+    if !can_mount() {
+        return;
+    }
+    let place = place(&["-t", "ext4"], "16M");
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    let fill_it = || -> std::io::Result<()> {
+        let file = std::fs::File::create(place.directory.join("large"))?;
+        for piece in 0..40 {
+            file.write_all_at(&[1; 1 << 20], piece << 20)?;
+        }
+        file.sync_all()
+    };
+    assert_eq!(fill_it().unwrap_err().raw_os_error(), Some(28));
+    std::fs::remove_file(place.directory.join("large")).unwrap();
+    let file = std::fs::File::create(place.directory.join("small")).unwrap();
+    file.write_all_at(&[2; 1 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    mounted.unmount();
+    e2fsck_clean(&place.image);
+}
+
+/// What the superblock says about errors, and what the option says instead.
+#[test]
+fn damage_is_met_as_asked() {
+    if !can_mount() || !require(&["debugfs", "dumpe2fs"]) {
+        return;
+    }
+    for (of_image, option, turns_read_only) in
+        [("continue", "", false), ("remount-ro", "", true), ("continue", "errors=remount-ro", true)]
+    {
+        let place = place(&["-t", "ext4", "-e", of_image], "32M");
+        let mounted = Mounted::new(&place.image, &place.directory, "");
+        std::fs::write(place.directory.join("file"), [1; 10_000]).unwrap();
+        mounted.unmount();
+        let image = place.image.to_str().unwrap();
+        let done = blockyard_testkit::run("debugfs", &["-w", "-R", "sif /file block[0] 0", image]);
+        assert!(done.status.success());
+        let mounted = Mounted::new(&place.image, &place.directory, option);
+        let failed = std::fs::read(place.directory.join("file")).unwrap_err();
+        assert_eq!(failed.raw_os_error(), Some(117), "{option}: {failed}");
+        let written = std::fs::write(place.directory.join("other"), "x");
+        assert_eq!(written.is_err(), turns_read_only, "{of_image} {option}: {written:?}");
+        assert_eq!(mounted.handle.has_failed(), turns_read_only);
+        let handle = mounted.handle.clone();
+        handle.unmount().unwrap();
+        let mut mounted = mounted;
+        // A failed one can not be closed clean, and says so.
+        assert_eq!(mounted.serving.take().unwrap().wait().is_err(), turns_read_only);
+        let header = blockyard_testkit::run("dumpe2fs", &["-h", image]);
+        let header = String::from_utf8_lossy(&header.stdout).into_owned();
+        let state = header.lines().find(|line| line.starts_with("Filesystem state:")).unwrap();
+        assert!(state.ends_with("with errors"), "{of_image} {option}: {state}");
+    }
+}

@@ -67,7 +67,15 @@ pub(crate) struct Args {
     /// Started by another one of us, which waits to be told
     #[arg(long, hide = true)]
     started: bool,
+    /// Called by mount(8), which has exit codes of its own
+    #[arg(long, hide = true)]
+    helper: bool,
 }
+
+/// Exit code of mount(8) for wrong usage.
+pub(crate) const EXIT_HELPER_USAGE: u8 = 1;
+/// Exit code of mount(8) when nothing was mounted.
+pub(crate) const EXIT_HELPER_FAILED: u8 = 32;
 
 fn text() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new().try_map(|given: OsString| {
@@ -81,7 +89,7 @@ pub(crate) fn of_helper(mut given: Vec<OsString>) -> Option<Vec<OsString>> {
     if std::path::Path::new(&name).file_name()? != HELPER {
         return None;
     }
-    let mut arguments: Vec<OsString> = vec![name, "mount".into()];
+    let mut arguments: Vec<OsString> = vec![name, "mount".into(), "--helper".into()];
     let mut rest = given.drain(1..);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
@@ -136,6 +144,7 @@ impl Args {
         }
         let status = child.wait()?;
         let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(EXIT_OPERATIONAL);
+        let code = if self.helper { EXIT_HELPER_FAILED } else { code };
         if let Some(signal) = status.signal() {
             bail!("{}: what should serve it was ended by signal {signal}", self.image.display());
         }
@@ -309,7 +318,7 @@ mod tests {
     #[test]
     fn mount_8_calls_us_by_the_name_of_the_link() {
         let given = words("/sbin/mount.fuse.blockyard /dev/x /mnt -n -o rw,noatime -t fuse.blockyard");
-        let expected = words("/sbin/mount.fuse.blockyard mount /dev/x /mnt -o rw,noatime");
+        let expected = words("/sbin/mount.fuse.blockyard mount --helper /dev/x /mnt -o rw,noatime");
         assert_eq!(of_helper(given), Some(expected));
         assert_eq!(of_helper(words("blockyard mount a b")), None);
         assert_eq!(of_helper(Vec::new()), None);

@@ -91,11 +91,10 @@ impl Server {
         if how.drops_privileges {
             self.drop_privileges(file.id())?;
         }
-        let written = if how.is_direct && self.is_whole_blocks(offset, bytes.len()) {
-            file.write_direct_at(bytes, offset)?
-        } else {
-            file.write_at(bytes, offset)?
-        };
+        let is_direct = how.is_direct && self.is_whole_blocks(offset, bytes.len());
+        let written = self.removals.with_space(|| {
+            Ok(if is_direct { file.write_direct_at(bytes, offset)? } else { file.write_at(bytes, offset)? })
+        })?;
         Ok(blockyard::disk::num::u32_from_usize(written))
     }
 
@@ -124,7 +123,8 @@ impl Server {
     /// `EOPNOTSUPP` for modes that there are not, and those of `fallocate(2)`.
     pub fn fallocate(&self, handle: HandleNr, offset: u64, len: u64, mode: u32) -> Answer<()> {
         let what = fallocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
-        Ok(self.handles.get(handle)?.fallocate(what, offset, len)?)
+        let file = self.handles.get(handle)?;
+        self.removals.with_space(|| Ok(file.fallocate(what, offset, len)?))
     }
 
     /// The first byte at or behind `offset` that is data, or in a hole.

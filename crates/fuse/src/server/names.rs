@@ -65,7 +65,8 @@ impl Server {
     ) -> Answer<Metadata> {
         let what = NewInode { kind, permissions: self.permissions(new)?, device };
         let fs = self.as_caller(caller);
-        let node = fs.by_inode().make_node(self.id(new.parent)?, &new.name, &what)?;
+        let parent = self.id(new.parent)?;
+        let node = self.removals.with_space(|| Ok(fs.by_inode().make_node(parent, &new.name, &what)?))?;
         self.remembered(node.id())
     }
 
@@ -76,7 +77,9 @@ impl Server {
     pub fn create(&self, caller: Caller, new: &Creation) -> Answer<(Metadata, HandleNr)> {
         let permissions = self.permissions(new)?;
         let fs = self.as_caching_caller(caller);
-        let (id, file) = fs.by_inode().create(self.id(new.parent)?, &new.name, permissions)?;
+        let parent = self.id(new.parent)?;
+        let create = || Ok(fs.by_inode().create(parent, &new.name, permissions)?);
+        let (id, file) = self.removals.with_space(create)?;
         let found = self.remembered(id)?;
         Ok((found, self.handles.insert(file)))
     }
@@ -87,7 +90,8 @@ impl Server {
     /// As [`Server::make`]; `ENAMETOOLONG` for a target that no block holds.
     pub fn symlink(&self, caller: Caller, parent: NodeNr, name: &[u8], target: &[u8]) -> Answer<Metadata> {
         let fs = self.as_caller(caller);
-        let id = fs.by_inode().symlink(self.id(parent)?, name, target)?;
+        let parent = self.id(parent)?;
+        let id = self.removals.with_space(|| Ok(fs.by_inode().symlink(parent, name, target)?))?;
         self.remembered(id)
     }
 
@@ -117,6 +121,7 @@ impl Server {
     /// # Errors
     /// `ENOENT`, `EISDIR`, `EPERM`.
     pub fn unlink(&self, parent: NodeNr, name: &[u8]) -> Answer<()> {
+        self.removals.note();
         Ok(self.inodes().unlink(self.id(parent)?, name)?)
     }
 
@@ -125,6 +130,7 @@ impl Server {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, `EPERM`.
     pub fn rmdir(&self, parent: NodeNr, name: &[u8]) -> Answer<()> {
+        self.removals.note();
         Ok(self.inodes().rmdir(self.id(parent)?, name)?)
     }
 
@@ -134,6 +140,7 @@ impl Server {
     /// Those of `renameat2(2)`.
     pub fn rename(&self, from: (NodeNr, &[u8]), to: (NodeNr, &[u8]), mode: RenameMode) -> Answer<()> {
         let (old, new) = (self.id(from.0)?, self.id(to.0)?);
+        self.removals.note();
         Ok(self.inodes().rename((old, from.1), (new, to.1), mode)?)
     }
 }

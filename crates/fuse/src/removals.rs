@@ -1,0 +1,77 @@
+//! Space that is on its way back.
+//!
+//! What a program removes is freed here only once the kernel forgets the inode, and it tells that later, when nobody waits for it. So
+//! who finds no space shortly after something was removed looks again, a few times.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use blockyard_sync::{Atomic, AtomicU64, Ordering};
+
+use crate::errno::{Answer, Errno};
+
+/// How long after a removal its space may still be on its way.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
+/// Times between two looks, in milliseconds.
+const PAUSES_MS: [u64; 5] = [1, 4, 16, 64, 250];
+
+/// When something was removed last.
+pub(crate) struct Removals {
+    began: Instant,
+    /// Milliseconds since `began`, and 1; 0 before the first removal. Relaxed: a hint.
+    last: AtomicU64,
+}
+
+impl Removals {
+    pub(crate) fn new() -> Self {
+        Self { began: Instant::now(), last: Atomic::new(0) }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
+    }
+
+    /// Something was removed, or a file closed that may have had no name.
+    pub(crate) fn note(&self) {
+        self.last.store(self.now(), Ordering::Relaxed);
+    }
+
+    fn is_recent(&self) -> bool {
+        let last = self.last.load(Ordering::Relaxed);
+        last > 0 && u128::from(self.now() - last) < ON_ITS_WAY.as_millis()
+    }
+
+    /// Does what needs space, again where there was none and some may come.
+    pub(crate) fn with_space<T>(&self, mut attempt: impl FnMut() -> Answer<T>) -> Answer<T> {
+        let mut done = attempt();
+        for pause in PAUSES_MS {
+            if !matches!(done, Err(Errno::NOSPC)) || !self.is_recent() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(pause));
+            done = attempt();
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Removals;
+    use crate::errno::Errno;
+
+    #[test]
+    fn who_finds_no_space_looks_again_after_a_removal_only() {
+        let removals = Removals::new();
+        let mut looks = 0;
+        let full = |looks: &mut u32| {
+            *looks += 1;
+            if *looks < 3 { Err(Errno::NOSPC) } else { Ok(()) }
+        };
+        assert_eq!(removals.with_space(|| full(&mut looks)), Err(Errno::NOSPC));
+        assert_eq!(looks, 1, "nothing was removed");
+        removals.note();
+        looks = 0;
+        assert_eq!(removals.with_space(|| full(&mut looks)), Ok(()));
+    }
+}
