@@ -133,6 +133,11 @@ fn copy_at(offset: u64, bytes: &[u8]) -> Option<Backup> {
 }
 
 impl Backup {
+    /// The superblock that it holds.
+    pub(crate) const fn superblock(&self) -> &RawSuperblock {
+        &self.sb
+    }
+
     /// The device with the backup in the place of the superblock; `None` when that cannot be read.
     pub(crate) fn laid_over<'a>(
         &self,

@@ -16,6 +16,7 @@ mod connect;
 mod constants;
 mod directory;
 mod editor;
+mod head;
 mod infer;
 mod inode;
 mod links;
@@ -46,7 +47,7 @@ pub use preen::{Ending, Preening};
 pub use undo::{UndoError, undo};
 pub use wish::Wish;
 
-use crate::{Code, Error, Options, Report, Site, replay};
+use crate::{Code, Error, Options, Report, replay};
 use log::Log;
 use round::Round;
 
@@ -160,12 +161,12 @@ fn decide<'a>(
     let mut log = Log::default();
     log.declined.clone_from(&options.declined);
     log.wishes.clone_from(&options.wishes);
-    let mut overlay = overlay_of(device, &mut log)?;
+    let mut overlay = head::overlay(device, &before, &mut log)?;
     let is_replayed = replay::asks_for_recovery(&overlay) && replay::replay_over(&overlay, None, &mut sink);
     if !is_replayed {
         // Without what was replayed before it failed.
         log.actions.clear();
-        overlay = overlay_of(device, &mut log)?;
+        overlay = head::overlay(device, &before, &mut log)?;
     }
     let settled = !is_replayed && options.wishes.is_empty() && options.check.superblock.is_none();
     if settled && before.examined && !before.findings.iter().any(round::is_mended) {
@@ -200,20 +201,6 @@ fn decide<'a>(
     };
     name_inodes(&mut plan);
     Ok(plan)
-}
-
-/// An overlay of the image, whose superblock has its revision back where inodes are too large for the one that it names: until
-/// then nothing can be read, the journal included.
-fn overlay_of<'a>(
-    device: &'a dyn BlockDevice,
-    log: &mut Log,
-) -> Result<OverlayDevice<&'a dyn BlockDevice>, Error> {
-    let overlay = OverlayDevice::new(device);
-    if log.accepts(Code::REVISION_LOW) && superblock::has_lost_revision(&overlay) {
-        editor::change_superblock(&overlay, |sb| sb.s_rev_level.set(1))?;
-        log.add(Code::REVISION_LOW, Site::NOWHERE, Cost::Nothing, "revision 1, as the size of inodes needs");
-    }
-    Ok(overlay)
 }
 
 /// Gives actions the paths that the findings before had.

@@ -185,3 +185,57 @@ fn garbage_is_no_list_of_bad_blocks() {
     repair(&image);
     assert!(debugfs(&image, "testb 30000").contains("not in use"));
 }
+
+/// Fields of the superblock that make sound files look reserved: an inode number without its feature, and a first ordinary
+/// inode that no backup knows.
+#[test]
+fn files_that_the_superblock_takes_for_its_own_stay() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for field in ["grp_quota_inum 12", "orphan_file_inum 12", "prj_quota_inum 12", "first_ino 100"] {
+        let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
+        debugfs(&image, &format!("set_super_value {field}"));
+        repair(&image);
+        assert!(debugfs(&image, "ls -p one").contains("/two/"), "{field}");
+    }
+}
+
+/// A descriptor is wrong, and so is the backup that would say better: the descriptor is mended without it.
+#[test]
+fn a_damaged_backup_takes_no_place() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
+    debugfs(&image, "set_block_group 1 inode_table 4294967000");
+    let device = FileDevice::open(&image).unwrap();
+    // s_inodes_per_group of the first backup.
+    device.write_at((8193 << 10) + 0x28, &2050u32.to_le_bytes()).unwrap();
+    drop(device);
+    repair(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
+}
+
+/// The zero behind the target of a link in a block is gone: it comes back, and the target stays.
+#[test]
+fn a_target_ends_where_its_size_says() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
+    let target = "t".repeat(80);
+    debugfs(&image, &format!("symlink link {target}"));
+    let block: u64 = debugfs(&image, "blocks link").split_whitespace().last().unwrap().parse().unwrap();
+    let device = FileDevice::open(&image).unwrap();
+    device.write_at((block << 10) + 80, b"x").unwrap();
+    drop(device);
+    repair(&image);
+    let mut bytes = [0; 82];
+    FileDevice::open_read_only(&image).unwrap().read_at(block << 10, &mut bytes).unwrap();
+    assert_eq!(bytes, *[target.as_bytes(), &[0, 0]].concat());
+    assert!(debugfs(&image, "stat link").contains("Size: 80"));
+}

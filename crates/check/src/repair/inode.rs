@@ -8,7 +8,7 @@ use blockyard_disk::checksum::verify_dir_leaf;
 use blockyard_disk::dirblock::{DirLayout, Entries};
 use blockyard_disk::extent;
 use blockyard_disk::inode::{FileType, InodeFlags, RawInode};
-use blockyard_disk::num::{low16, low32, u32_from_usize, u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{low16, low32, u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, Incompat, InodeNr};
 use zerocopy::little_endian::{U16, U32};
 
@@ -149,6 +149,9 @@ fn mend(
             ed.add(code, site, Cost::Nothing, format!("i_blocks set to {units}"));
         }
         Code::SIZE_WRONG if trim_directory(ed, inode, slot)? => return Ok(Outcome::Rewritten),
+        Code::SYMLINK if end_target(ed, inode, slot, expected.size)? => {
+            ed.add(code, site, Cost::Doubtful, format!("target ended after {} bytes", slot.raw().size()));
+        }
         Code::SIZE_WRONG | Code::INLINE_SIZE | Code::SYMLINK => {
             let Some(size) = expected.size else { return Ok(Outcome::Lost) };
             if slot.raw().size() == size {
@@ -246,6 +249,31 @@ fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<bool, 
         _ => return Ok(false),
     }
     slot.raw_mut().set_flags(flags);
+    Ok(true)
+}
+
+/// Puts back the zero behind the target of a link that is one byte longer than its size, and no more; false for others. Where
+/// a damaged size is too small, more of the target stands behind it.
+fn end_target(
+    ed: &mut Editor<'_, '_>,
+    inode: InodeNr,
+    slot: &mut Slot,
+    found: Option<u64>,
+) -> Result<bool, DeviceError> {
+    let size = slot.raw().size();
+    if size == 0 || slot.raw().flags().contains(InodeFlags::ENCRYPT) || found != Some(size + 1) {
+        return Ok(false);
+    }
+    let end = usize_from_u64(size);
+    let map = maps::read(ed, inode, slot.raw());
+    if slot.raw().i_blocks_lo.get() == 0 {
+        slot.raw_mut().i_block[end] = 0;
+    } else if let Some(run) = map.runs.first() {
+        let place = BlockNr::new(run.physical);
+        let mut block = ed.volume().block(place)?;
+        block[end] = 0;
+        ed.put_block(place, &block)?;
+    }
     Ok(true)
 }
 

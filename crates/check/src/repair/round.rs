@@ -80,8 +80,11 @@ impl Round<'_> {
             _ => return self.take_any_backup(log),
         };
         let sound = descriptors::load(&mut volume, &mut sink);
-        if !sound && let Some(backup) = backup::of(&volume).filter(|_| log.rewrite_all == RewriteAll::No) {
-            return self.take(&backup, log, Code::DESCRIPTORS_BACKUP);
+        if !sound
+            && let Some(backup) = backup::of(&volume).filter(|_| log.rewrite_all == RewriteAll::No)
+            && self.take(&backup, log, Code::DESCRIPTORS_BACKUP)?
+        {
+            return Ok(true);
         }
         if volume.groups.is_empty() || !superblock::check_values(&volume, &mut sink)? {
             return self.take_any_backup(log);
@@ -214,7 +217,12 @@ impl Round<'_> {
     /// Puts a backup in the place of superblock and descriptors. Its flags are of the day when it was written: whole
     /// tables are read.
     fn take(&self, backup: &Backup, log: &mut Log, code: Code) -> Result<bool, Error> {
-        if !backup.write_over(self.device) {
+        let is_usable = |device: &dyn BlockDevice| {
+            matches!(superblock::open(device, &mut Sink::default()), Ok(Opened::Volume(_)))
+        };
+        // A backup that is damaged itself must not take the place of anything.
+        let trial = backup.laid_over(self.device);
+        if !trial.is_some_and(|trial| is_usable(&trial)) || !backup.write_over(self.device) {
             return Ok(false);
         }
         let mut sink = Sink::default();

@@ -1,11 +1,11 @@
 //! Pass 0: fields of the superblock, the MMP block, the journal's superblock and inode, the orphan file.
 
-use blockyard_device::{BlockDevice, DeviceError};
+use blockyard_device::DeviceError;
 use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::jbd2::RawJournalSuperblock;
 use blockyard_disk::mmp::{self, RawMmp};
 use blockyard_disk::num::{u32_from_u64, u64_from_u32, u64_from_usize};
-use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::superblock::RawSuperblock;
 use blockyard_disk::{BlockNr, Compat, Incompat, InodeNr, RoCompat};
 use blockyard_recovery::{OnDamage, Session, Unflagged};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -20,22 +20,6 @@ use crate::finding::{Finding, Site};
 
 /// Smallest journal in blocks.
 const JOURNAL_MIN: u64 = 1024;
-
-/// Whether a superblock says revision 0, whose inodes have 128 bytes, and has the features and the inode size of a later one.
-pub(crate) fn has_lost_revision(device: &dyn BlockDevice) -> bool {
-    let mut bytes = [0; RawSuperblock::SIZE];
-    if device.read_at(PRIMARY_OFFSET, &mut bytes).is_err() {
-        return false;
-    }
-    let Ok(sb) = RawSuperblock::read_from_bytes(&bytes) else { return false };
-    let inode_size = u64::from(sb.s_inode_size.get());
-    let block_size = 1024u64.checked_shl(sb.s_log_block_size.get()).unwrap_or(0);
-    sb.s_magic.get() == MAGIC
-        && sb.s_rev_level.get() == 0
-        && !(sb.compat().is_empty() && sb.incompat().is_empty() && sb.ro_compat().is_empty())
-        && inode_size.is_power_of_two()
-        && (129..=block_size).contains(&inode_size)
-}
 
 /// Mends one finding.
 pub(crate) fn repair(ed: &mut Editor<'_, '_>, finding: &Finding) -> Result<(), DeviceError> {

@@ -1,0 +1,92 @@
+//! Fields of the superblock that are set right before anything is read by it: one that is wrong there makes sound files look
+//! wrong, and their repair would lose them. e2fsck takes these fields at their word.
+
+use blockyard_device::{BlockDevice, OverlayDevice};
+use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::{Compat, RoCompat};
+use zerocopy::FromBytes;
+
+use super::editor;
+use super::log::{Cost, Log};
+use crate::code::Code;
+use crate::finding::Site;
+use crate::{Error, Report, backup};
+
+/// An overlay of an image in which something is wrong, with what of its superblock is set right first.
+pub(super) fn overlay<'a>(
+    device: &'a dyn BlockDevice,
+    before: &Report,
+    log: &mut Log,
+) -> Result<OverlayDevice<&'a dyn BlockDevice>, Error> {
+    let overlay = OverlayDevice::new(device);
+    if before.is_clean() {
+        return Ok(overlay);
+    }
+    let Some(sb) = superblock(&overlay) else { return Ok(overlay) };
+    if log.accepts(Code::REVISION_LOW) && has_lost_revision(&sb) {
+        editor::change_superblock(&overlay, |sb| sb.s_rev_level.set(1))?;
+        log.add(Code::REVISION_LOW, Site::NOWHERE, Cost::Nothing, "revision 1, as the size of inodes needs");
+    }
+    if !log.accepts(Code::SUPERBLOCK_CONSTANT) {
+        return Ok(overlay);
+    }
+    if let Some(first) = first_inode_of_backups(device, &sb) {
+        editor::change_superblock(&overlay, |sb| sb.s_first_ino.set(first))?;
+        let what = format!("first ordinary inode {first}, as the backups say");
+        log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
+    }
+    if names_files(&sb) {
+        editor::change_superblock(&overlay, clear_names)?;
+        let what = "inode numbers that no feature gives a meaning cleared";
+        log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
+    }
+    Ok(overlay)
+}
+
+fn superblock(device: &dyn BlockDevice) -> Option<RawSuperblock> {
+    let mut bytes = [0; RawSuperblock::SIZE];
+    device.read_at(PRIMARY_OFFSET, &mut bytes).ok()?;
+    RawSuperblock::read_from_bytes(&bytes).ok().filter(|sb| sb.s_magic.get() == MAGIC)
+}
+
+/// Whether a superblock says revision 0, whose inodes have 128 bytes, and has the features and the inode size of a later one.
+fn has_lost_revision(sb: &RawSuperblock) -> bool {
+    let inode_size = u64::from(sb.s_inode_size.get());
+    let block_size = 1024u64.checked_shl(sb.s_log_block_size.get()).unwrap_or(0);
+    sb.s_rev_level.get() == 0
+        && !(sb.compat().is_empty() && sb.incompat().is_empty() && sb.ro_compat().is_empty())
+        && inode_size.is_power_of_two()
+        && (129..=block_size).contains(&inode_size)
+}
+
+/// The first ordinary inode as a backup of this very file system knows it, when it is a lower one: the files between would be
+/// taken for reserved inodes. Nothing changes the number after mkfs.
+fn first_inode_of_backups(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<u32> {
+    let backups = backup::all(device);
+    let same = backups.iter().map(backup::Backup::superblock).find(|copy| copy.s_uuid == sb.s_uuid)?;
+    let first = same.s_first_ino.get();
+    (sb.s_rev_level.get() > 0 && same.s_rev_level.get() > 0 && first < sb.s_first_ino.get()).then_some(first)
+}
+
+/// The inodes of the orphan file and of quota files, those of features that are off.
+fn meaningless(sb: &mut RawSuperblock) -> impl Iterator<Item = &mut zerocopy::little_endian::U32> {
+    let orphan_file = sb.compat().contains(Compat::ORPHAN_FILE);
+    let quota = sb.ro_compat().contains(RoCompat::QUOTA);
+    let fields = [
+        (orphan_file, &mut sb.s_orphan_file_inum),
+        (quota, &mut sb.s_usr_quota_inum),
+        (quota, &mut sb.s_grp_quota_inum),
+        (quota, &mut sb.s_prj_quota_inum),
+    ];
+    fields.into_iter().filter(|(meant, _)| !meant).map(|(_, field)| field)
+}
+
+/// Whether a field without a feature names an inode, which no directory may name then.
+fn names_files(sb: &RawSuperblock) -> bool {
+    let mut sb = *sb;
+    meaningless(&mut sb).any(|field| field.get() != 0)
+}
+
+fn clear_names(sb: &mut RawSuperblock) {
+    meaningless(sb).for_each(|field| field.set(0));
+}
