@@ -4,7 +4,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use blockyard_testkit::images::{Profile, make_filled, profile_named};
 use blockyard_testkit::mutate::Inventory;
@@ -83,4 +85,26 @@ fn preening_ends_as_that_of_e2fsck() {
     // Known to differ: what e2fsck -p does about a broken index depends on more than the finding, and about a superblock
     // of the journal that names another version.
     assert!(differing <= 1 + wanted / 20, "{differing} of {wanted} differ");
+}
+
+/// Without `-f` the mark of a clean file system counts, but not where the descriptors are broken: nothing could be mounted.
+#[test]
+fn the_mark_of_being_clean_does_not_hide_broken_descriptors() {
+    if !require(&["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let requests = ["stats", "set_block_group 1 inode_table 999999", "set_block_group 1 free_inodes_count 7"];
+    for options in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^metadata_csum,uninit_bg"], &["-t", "ext2"]] {
+        for request in requests {
+            let (ours, theirs) = (folder.path().join("ours"), folder.path().join("theirs"));
+            blockyard_testkit::mke2fs(&ours, &[options, &["-b", "1024"]].concat(), "32M");
+            run("debugfs", &["-w", "-R", request, ours.to_str().unwrap()]);
+            fs::copy(&ours, &theirs).unwrap();
+            let wanted = run("e2fsck", &["-p", theirs.to_str().unwrap()]).status.code();
+            let arguments = ["check", "-p", ours.to_str().unwrap()];
+            let output = Command::new(env!("CARGO_BIN_EXE_blockyard")).args(arguments).output().unwrap();
+            assert_eq!(output.status.code(), wanted, "{options:?}: {request}");
+        }
+    }
 }

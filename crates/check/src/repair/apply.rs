@@ -17,8 +17,10 @@ use zerocopy::FromBytes;
 
 use super::Plan;
 use super::editor::change_superblock;
-use crate::descriptors;
+use crate::code::Code;
+use crate::finding::Sink;
 use crate::superblock::{self, Opened};
+use crate::{descriptors, journal};
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +120,8 @@ impl Plan<'_> {
     }
 }
 
-/// Whether the superblock says that nothing has to be checked: closed cleanly, no errors noted, no journal to replay.
+/// Whether nothing has to be checked: the superblock says that the file system was closed cleanly, no errors are noted, no
+/// journal is to be replayed; and the descriptors and the journal's head, which e2fsck looks at all the same, are sound.
 #[must_use]
 pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
     let Some(sb) = sound_superblock(device) else { return false };
@@ -128,6 +131,22 @@ pub fn is_marked_clean(device: &dyn BlockDevice) -> bool {
         && !sb.incompat().contains(blockyard_disk::Incompat::RECOVER)
         && !sb.ro_compat().contains(present)
         && sb.s_last_orphan.get() == 0
+        && has_sound_head(device)
+}
+
+/// Whether nothing is wrong with superblock, descriptors and the journal's head.
+fn has_sound_head(device: &dyn BlockDevice) -> bool {
+    let mut sink = Sink::default();
+    let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return false };
+    let loaded = descriptors::load(&mut volume, &mut sink) && !volume.groups.is_empty();
+    if !loaded || !superblock::check_values(&volume, &mut sink).unwrap_or(false) {
+        return false;
+    }
+    // An external journal is looked at when it is named.
+    if volume.sb.s_journal_uuid == [0; 16] {
+        journal::check(&volume, None, &mut sink);
+    }
+    sink.into_findings().iter().all(|finding| !finding.is_error() && finding.code != Code::GROUP_CHECKSUM)
 }
 
 /// Notes in the superblock that there are errors.
