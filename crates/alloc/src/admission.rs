@@ -73,8 +73,10 @@ impl<B: Backend> Admission<B> {
             free: LaggedCounter::new(free.cast_signed(), cpus, batch),
             dirty: LaggedCounter::new(0, cpus, batch).erring(Errs::High),
             exact: Mutex::new(rank::LEAF, ()),
-            reserved: B::AtomicU64::new(config.reserved.unwrap_or_else(|| config.default_reserved())),
-            root: B::AtomicU64::new(config.root_reserved),
+            reserved: B::on_line("reserves", || {
+                B::AtomicU64::new(config.reserved.unwrap_or_else(|| config.default_reserved()))
+            }),
+            root: B::on_line("reserves", || B::AtomicU64::new(config.root_reserved)),
             watermark: 4 * batch * u64_from_u32(config.cpus),
         }
     }

@@ -82,7 +82,11 @@ impl<B: Backend> Allocator<B> {
         let indexes = Indexes::new(&policy, orders, groups, config.cpus, optimised);
         let free = facts.iter().map(|facts| u64::from(facts.free)).sum();
         let md = Arc::new(Md::new(config.cpus));
-        let locality = || CachePadded::new(Mutex::new(rank::PREALLOC_LOCALITY, LocalityGroup::default()));
+        let locality = || {
+            CachePadded::new(B::on_line("locality group", || {
+                Mutex::new(rank::PREALLOC_LOCALITY, LocalityGroup::default())
+            }))
+        };
         let allocator = Self {
             policy,
             table: GroupTable::new(config, facts, indexes),
@@ -262,6 +266,15 @@ impl<B: Backend> Allocator<B> {
     #[must_use]
     pub fn lock_of(&self, group: GroupNr) -> GroupNr {
         self.table.lock_of(group)
+    }
+
+    /// Runs `f` while the group is locked, as Linux marks a claim in the on-disk bitmap: for models of the engine around
+    /// the allocator. `f` must take no lock.
+    #[doc(hidden)]
+    pub fn with_group_locked(&self, group: GroupNr, cpu: CpuSlot, f: impl FnOnce()) {
+        let guard = self.table.lock(group, cpu);
+        f();
+        drop(guard);
     }
 
     pub(crate) fn note_change(&self, cpu: CpuSlot) {

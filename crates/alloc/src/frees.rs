@@ -67,7 +67,7 @@ impl<B: Backend> Frees<B> {
             merge,
             counting: policy.free_pending,
             md,
-            pending: CachePadded::new(B::AtomicU64::new(0)),
+            pending: CachePadded::new(B::on_line("pending count", || B::AtomicU64::new(0))),
             pending_sharded: ShardedCounter::new(blockyard_disk::num::usize_from_u32(cpus)),
             groups: (merge == FreedMerge::ByGroup).then(|| OrderedSets::new(2, groups)),
         }

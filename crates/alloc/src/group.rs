@@ -108,24 +108,24 @@ impl Summary {
 
 impl<B: Backend> Group<B> {
     pub(crate) fn new(free: u32, block_uninit: bool) -> Self {
-        Self {
+        let state = GroupState {
+            loaded: None,
+            pending: None,
+            preallocs: Vec::new(),
+            generation: 0,
+            acquisitions: 0,
+            waits: 0,
+        };
+        // Linux keeps the locks apart from what searches read of a group.
+        let state = B::on_line("group lock", || Mutex::new(rank::GROUP, state));
+        B::on_line("group summary", || Self {
             free: B::AtomicU32::new(free),
             fragments: B::AtomicU32::new(0),
             shape: B::AtomicU32::new(if block_uninit { BLOCK_UNINIT } else { 0 }),
             residency: B::AtomicU32::new(0),
             preallocs: B::AtomicU32::new(0),
-            state: Mutex::new(
-                rank::GROUP,
-                GroupState {
-                    loaded: None,
-                    pending: None,
-                    preallocs: Vec::new(),
-                    generation: 0,
-                    acquisitions: 0,
-                    waits: 0,
-                },
-            ),
-        }
+            state,
+        })
     }
 
     #[inline]

@@ -36,7 +36,7 @@ impl<B: Backend> Md<B> {
     pub(crate) fn new(cpus: u32) -> Self {
         let state = MdState { lists: [Vec::new(), Vec::new()], pending: 0 };
         Self {
-            state: CachePadded::new(Mutex::new(rank::PENDING_FREES, state)),
+            state: CachePadded::new(B::on_line("md lock", || Mutex::new(rank::PENDING_FREES, state))),
             class: LockClass::new("md", usize_from_u32(cpus)),
         }
     }

@@ -88,13 +88,14 @@ impl<B: Backend> PendingTree<B> {
     fn link(&mut self, group: GroupNr, txn: TxnId, start: u32, count: u32) -> Arc<Record<B>> {
         assert!(count > 0, "a record of no clusters in group {group}");
         self.linked += 1;
-        let record = Arc::new(Record {
+        let linked = self.linked;
+        let record = Arc::new(B::on_line("freed record", || Record {
             group,
             txn,
             start: B::AtomicU32::new(start),
             count: B::AtomicU32::new(count),
-            linked: self.linked,
-        });
+            linked,
+        }));
         let replaced = self.records.insert(start, Arc::clone(&record));
         assert!(replaced.is_none(), "two records of group {group} at cluster {start}");
         debug_assert!(self.stands_apart(&record), "the record at {start} overlaps another");

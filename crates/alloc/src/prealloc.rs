@@ -88,7 +88,7 @@ impl<B: Backend> Prealloc<B> {
         assert!(len > 0, "a preallocation of nothing in group {group}");
         let bits = if owner == Owner::Locality { 0 } else { len };
         let state = State { front: start, free: len, users: 1, deleted: false };
-        Self {
+        B::on_line("preallocation", || Self {
             owner,
             group,
             start,
@@ -96,7 +96,7 @@ impl<B: Backend> Prealloc<B> {
             word: B::AtomicU64::new(state.pack()),
             taken: (0..bits.div_ceil(64)).map(|_| B::AtomicU64::new(0)).collect(),
             place: B::AtomicU32::new(u32::MAX),
-        }
+        })
     }
 
     /// The state of some moment.

@@ -34,7 +34,7 @@ macro_rules! counters {
 
         impl<B: Backend> Shard<B> {
             fn new() -> Self {
-                Self { $($name: core::array::from_fn(|_| B::AtomicU64::new(0)),)+ }
+                B::on_line("statistics", || Self { $($name: core::array::from_fn(|_| B::AtomicU64::new(0)),)+ })
             }
 
             // Relaxed: statistics.

@@ -120,7 +120,9 @@ impl<B: Backend> Tunables<B> {
         let values = Tunable::ALL.iter().map(|&tunable| B::AtomicU32::new(default(tunable)));
         let mut values = values;
         let tunables = Self {
-            values: core::array::from_fn(|_| values.next().unwrap_or_else(|| B::AtomicU32::new(0))),
+            values: B::on_line("tunables", || {
+                core::array::from_fn(|_| values.next().unwrap_or_else(|| B::AtomicU32::new(0)))
+            }),
             clusters_per_group,
         };
         for &tunable in Tunable::ALL {

@@ -13,6 +13,7 @@ pub mod figures;
 pub mod folder;
 mod held_locks;
 pub mod journal;
+pub mod machine;
 pub mod overlap;
 pub mod pairs;
 pub mod report;

@@ -8,6 +8,7 @@ mod image;
 mod judge;
 mod kernel;
 mod setup;
+mod virtual_time;
 
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_alloc::Policy;
@@ -19,6 +20,7 @@ use blockyard_inspect::scan::ImageScan;
 use crate::figures::row::{Interleave, Row};
 use crate::figures::spread::abba;
 use crate::folder::ledger::{self, Ledger};
+use crate::machine::Machine;
 use crate::runner::Limit;
 use crate::workload::{MIB, Workload};
 use cell::Cell;
@@ -62,6 +64,8 @@ pub struct Plan {
     pub rotational: bool,
     /// Bytes of written data that may wait, in the engine and in the running kernel; `None`: as they have it.
     pub dirty_limit: Option<u64>,
+    /// The machine of [`Interleave::Virtual`].
+    pub machine: Option<Machine>,
 }
 
 /// What came out of a plan.
@@ -209,6 +213,9 @@ impl Plan {
                 self.interleave.name()
             );
         }
+        if self.interleave == Interleave::Virtual {
+            self.check_virtual()?;
+        }
         if self.image.is_in_place() && self.cells() != 1 {
             bail!(
                 "--in-place: one cell only, because each changes the image; give one --policy, one number of \
@@ -278,6 +285,7 @@ impl Plan {
             "workers": workers,
             "cpus": self.cpus,
             "interleave": self.interleave.name(),
+            "machine": self.machine.as_ref().map(|machine| format!("{machine:?}")),
             "image": self.image.identity()?,
             "rotational": self.rotational,
             "dirty_limit": self.dirty_limit,
@@ -385,6 +393,7 @@ mod tests {
             journal: vec![false],
             rotational: false,
             dirty_limit: None,
+            machine: None,
         }
     }
 

@@ -39,7 +39,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { ops: 0, bytes: 0, seconds: 0.0, latency_ns: histogram() }
     }
 
@@ -68,7 +68,9 @@ pub fn run<'t, T: Target + 't>(
 ) -> Result<(Measured, Workers<'t, T>)> {
     match interleave {
         Interleave::Threads => run_threads(target, workers, cpus, limit),
-        Interleave::Lockstep | Interleave::Overlap => run_rounds(target, workers, cpus, limit),
+        Interleave::Lockstep | Interleave::Overlap | Interleave::Virtual => {
+            run_rounds(target, workers, cpus, limit)
+        }
     }
 }
 
@@ -142,7 +144,7 @@ pub fn finish<'t, T: Target + 't>(
                 .collect();
             ended.into_iter().collect()
         })?,
-        Interleave::Lockstep | Interleave::Overlap => {
+        Interleave::Lockstep | Interleave::Overlap | Interleave::Virtual => {
             let mut is_filling = true;
             while is_filling {
                 is_filling = false;

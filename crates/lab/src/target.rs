@@ -5,6 +5,7 @@
 
 pub mod engine;
 pub mod kernel;
+pub(crate) mod modelled;
 
 use anyhow::Result;
 

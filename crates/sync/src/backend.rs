@@ -42,6 +42,14 @@ pub trait Backend: Copy + Debug + Default + Send + Sync + 'static {
     /// A memory fence.
     fn fence(order: Ordering);
 
+    /// Says that all locks and atomics that `make` makes lie on one cache line, and what that line is called: for a
+    /// backend that counts what moving it costs. Nothing elsewhere.
+    #[inline]
+    fn on_line<R>(name: &'static str, make: impl FnOnce() -> R) -> R {
+        let _ = name;
+        make()
+    }
+
     /// Runs `f` on the calling thread's set of held locks.
     #[doc(hidden)]
     fn with_held<R>(f: impl FnOnce(&mut HeldSet) -> R) -> R;

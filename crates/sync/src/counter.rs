@@ -20,7 +20,8 @@ impl<B: Backend> ShardedCounter<B> {
     /// A counter at 0 with `shards` shards (at least one is made).
     #[must_use]
     pub fn new(shards: usize) -> Self {
-        Self { shards: (0..shards.max(1)).map(|_| CachePadded::new(B::AtomicU64::new(0))).collect() }
+        let shard = |_| CachePadded::new(B::on_line("counter shard", || B::AtomicU64::new(0)));
+        Self { shards: (0..shards.max(1)).map(shard).collect() }
     }
 
     /// Adds a signed amount.
@@ -71,9 +72,11 @@ impl<B: Backend> LaggedCounter<B> {
     /// A counter at `initial`, exact at first, for `slots` CPU slots (at least one is made).
     #[must_use]
     pub fn new(initial: i64, slots: usize, batch: u64) -> Self {
+        let central = || B::AtomicU64::new(initial.cast_unsigned());
+        let delta = |_| CachePadded::new(B::on_line("counter shard", || B::AtomicU64::new(0)));
         Self {
-            central: CachePadded::new(B::AtomicU64::new(initial.cast_unsigned())),
-            deltas: (0..slots.max(1)).map(|_| CachePadded::new(B::AtomicU64::new(0))).collect(),
+            central: CachePadded::new(B::on_line("free counter", central)),
+            deltas: (0..slots.max(1)).map(delta).collect(),
             batch: batch.max(1),
             errs: Errs::Low,
         }

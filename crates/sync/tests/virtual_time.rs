@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use blockyard_sync::virtual_time::{Costs, Program, Report, simulate};
+use blockyard_sync::virtual_time::{Costs, Level, Program, Report, Section, Tick, simulate};
 use blockyard_sync::{
     Atomic, AtomicInt, Backend, CachePadded, Condvar, CpuSlot, Mutex, Ordering, RwLock, ShardedCounter,
     Virtual, rank,
@@ -12,7 +12,16 @@ use blockyard_sync::{
 
 type SharedU64 = CachePadded<<Virtual as Backend>::AtomicU64>;
 
-const COSTS: Costs = Costs { hit_ns: 1, miss_ns: 100, move_ns: 50, hand_over_ns: 10, slack_ns: 0 };
+const COSTS: Costs = Costs {
+    hit_ns: 1,
+    miss_ns: 100,
+    levels: Vec::new(),
+    move_ns: 50,
+    hand_over_ns: 10,
+    slack_ns: 0,
+    sections: Vec::new(),
+    tick: None,
+};
 
 fn shared() -> SharedU64 {
     CachePadded::new(Atomic::new(0))
@@ -78,6 +87,44 @@ fn one_shared_counter_serialises_and_a_sharded_one_does_not() {
     // Every addition but the first has to move the line.
     assert_eq!(together.total().lines_moved, 799);
     assert!(together.elapsed_ns() >= 799 * 50, "{}", together.elapsed_ns());
+}
+
+/// CPUs 0 and 1 share a cluster, 2 is elsewhere: a move costs by the distance, and what lies on a line by its name.
+#[test]
+fn distance_sections_and_ticks_cost_what_they_say() {
+    let costs = Costs {
+        levels: vec![Level { cpus: 2, move_ns: 20 }],
+        sections: vec![Section { name: "table", work_ns: 300, lines: 2 }],
+        tick: Some(Tick { every_ns: 1_000_000, costs_ns: 5000 }),
+        ..COSTS
+    };
+    let lock = Virtual::on_line("table", || Mutex::<u64, Virtual>::new(rank::GROUP, 0));
+    let program = |start: u64| -> Program<'_> {
+        let lock = &lock;
+        Box::new(move || {
+            Virtual::work(start);
+            *lock.lock() += 1;
+        })
+    };
+    let report = simulate(&costs, vec![program(10_000), program(20_000), program(30_000)]);
+    let ns: Vec<u64> = report.cpus.iter().map(|cpu| cpu.finished_ns).collect();
+    // From memory: the line and two more. From the neighbour at 20, from the other cluster at 50. The first CPU's clock
+    // ticks at 0, the others' not yet.
+    assert_eq!(ns, [10_000 + 5000 + 3 * 100 + 300 + 1, 20_000 + 3 * 20 + 300 + 1, 30_000 + 3 * 50 + 300 + 1]);
+    let table = report.lines.iter().find(|line| line.name == "table").unwrap();
+    assert_eq!((table.taken, table.waits, table.moved), (3, 0, 2));
+    assert_eq!(table.section_ns, 500 + 340 + 400);
+}
+
+#[test]
+fn what_is_made_together_lies_on_one_line() {
+    let together = Virtual::on_line("pair", || [0, 0].map(<Virtual as Backend>::AtomicU64::new));
+    let apart = [0, 0].map(<Virtual as Backend>::AtomicU64::new);
+    let read = |pair: &[<Virtual as Backend>::AtomicU64; 2]| {
+        on_each(1, |_| pair.iter().for_each(|value| assert_eq!(value.load(Ordering::Relaxed), 0)))
+            .elapsed_ns()
+    };
+    assert_eq!((read(&together), read(&apart)), (101, 200));
 }
 
 #[test]

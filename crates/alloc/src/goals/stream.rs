@@ -54,7 +54,10 @@ impl<B: Backend> StreamGoals<B> {
             kind: policy.slots,
             lock: (policy.slot_lock == SlotLock::Md).then_some(md),
             slots: (0..count)
-                .map(|slot| CachePadded::new(B::AtomicU64::new(join32(first(slot), 0))))
+                .map(|slot| {
+                    let word = join32(first(slot), 0);
+                    CachePadded::new(B::on_line("stream goal", || B::AtomicU64::new(word)))
+                })
                 .collect(),
         }
     }

@@ -47,8 +47,8 @@ impl<B: Backend> GroupTable<B> {
     pub(crate) fn new(config: &AllocConfig, facts: &[GroupFacts], indexes: Indexes<B>) -> Self {
         let geometry = config.geometry;
         assert_eq!(facts.len(), usize_from_u32(geometry.groups()), "facts of each group");
-        let shared = (config.policy.locks == Locks::Hashed)
-            .then(|| (0..HASHED_LOCKS).map(|_| CachePadded::new(Mutex::new(rank::GROUP, ()))).collect());
+        let lock = |_| CachePadded::new(B::on_line("hashed lock", || Mutex::new(rank::GROUP, ())));
+        let shared = (config.policy.locks == Locks::Hashed).then(|| (0..HASHED_LOCKS).map(lock).collect());
         // Bitmap, as much again for the orders above, and the fixed part.
         let group_bytes = 2 * blockyard_disk::num::u64_from_usize(geometry.block_size()) + 512;
         let loaded_max = (config.memory_max / group_bytes).clamp(2, u64::from(u32::MAX));
@@ -58,7 +58,7 @@ impl<B: Backend> GroupTable<B> {
             indexes,
             shared_locks: shared,
             modelled: ModelledLocks::none(),
-            contention: CachePadded::new(B::AtomicU32::new(0)),
+            contention: CachePadded::new(B::on_line("contention counter", || B::AtomicU32::new(0))),
             loaded: CachePadded::new(B::AtomicU32::new(0)),
             built: CachePadded::new(B::AtomicU64::new(0)),
             hand: CachePadded::new(B::AtomicU32::new(0)),

@@ -15,6 +15,9 @@ use blockyard_disk::GroupNr;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use blockyard_sync::{Atomic, AtomicInt, Backend, Ordering};
 
+/// Words of a cache line.
+const LINE_WORDS: usize = 8;
+
 /// One ordered set of groups for each order.
 pub(crate) struct OrderedSets<B: Backend> {
     sets: Box<[OrderedSet<B>]>,
@@ -33,7 +36,8 @@ impl<B: Backend> OrderedSets<B> {
     /// `orders` empty sets for `groups` groups; at most 64 orders.
     pub(crate) fn new(orders: u32, groups: u32) -> Self {
         assert!(orders <= u64::BITS, "{orders} orders do not fit one word");
-        Self { sets: (0..orders).map(|_| OrderedSet::new(groups)).collect(), held: B::AtomicU64::new(0) }
+        let held = B::on_line("order sets held", || B::AtomicU64::new(0));
+        Self { sets: (0..orders).map(|_| OrderedSet::new(groups)).collect(), held }
     }
 
     /// Adds a group; the caller holds its lock.
@@ -92,7 +96,12 @@ impl<B: Backend> OrderedSets<B> {
 impl<B: Backend> OrderedSet<B> {
     fn new(groups: u32) -> Self {
         let words = |bits: usize| -> Box<[B::AtomicU64]> {
-            (0..bits.div_ceil(64).max(1)).map(|_| B::AtomicU64::new(0)).collect()
+            let count = bits.div_ceil(64).max(1);
+            let line = |first: usize| -> Vec<B::AtomicU64> {
+                let made = || (first..count.min(first + LINE_WORDS)).map(|_| B::AtomicU64::new(0)).collect();
+                B::on_line("order set", made)
+            };
+            (0..count).step_by(LINE_WORDS).flat_map(line).collect()
         };
         let bits = words(usize_from_u32(groups));
         let summary = words(bits.len());

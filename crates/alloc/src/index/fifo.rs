@@ -39,16 +39,18 @@ struct Link<B: Backend> {
 
 impl<B: Backend> FifoLists<B> {
     pub(crate) fn new(name: &'static str, orders: u32, groups: u32, cpus: u32) -> Self {
-        let list = |_| CachePadded::new(RwLock::new(rank::GROUP_INDEX, Ends { head: NONE, tail: NONE }));
-        let link = |_| Link {
+        let ends = || RwLock::new(rank::GROUP_INDEX, Ends { head: NONE, tail: NONE });
+        let list = |_| CachePadded::new(B::on_line("order list lock", ends));
+        let length = |_| CachePadded::new(B::on_line("order list length", || B::AtomicU32::new(0)));
+        let link = || Link {
             previous: B::AtomicU32::new(NONE),
             next: B::AtomicU32::new(NONE),
             list: B::AtomicU32::new(NONE),
         };
         Self {
             lists: (0..orders).map(list).collect(),
-            lengths: (0..orders).map(|_| CachePadded::new(B::AtomicU32::new(0))).collect(),
-            links: (0..groups).map(link).collect(),
+            lengths: (0..orders).map(length).collect(),
+            links: (0..groups).map(|_| B::on_line("order list link", link)).collect(),
             locks: LockClass::new(name, usize_from_u32(cpus)),
         }
     }

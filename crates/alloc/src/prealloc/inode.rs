@@ -30,12 +30,12 @@ pub struct InodeAlloc<B: Backend = Native> {
 
 impl<B: Backend> Default for InodeAlloc<B> {
     fn default() -> Self {
-        Self {
+        B::on_line("inode", || Self {
             preallocs: Mutex::new(rank::PREALLOC_INODE, Vec::new()),
             count: B::AtomicU32::new(0),
             reservation: Mutex::new(rank::PREALLOC_INODE, None),
             cursor: B::AtomicU32::new(NO_CURSOR),
-        }
+        })
     }
 }
 

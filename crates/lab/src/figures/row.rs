@@ -18,6 +18,8 @@ pub enum Interleave {
     /// All workers of a round are in the middle of an operation at once, each keeping its group's lock until the
     /// round ends: repeatable, and shows what contention does to placement.
     Overlap,
+    /// Every worker on a CPU of a modelled machine, in virtual time: repeatable, and rates are predictions.
+    Virtual,
 }
 
 impl Interleave {
@@ -28,6 +30,7 @@ impl Interleave {
             Self::Threads => "threads",
             Self::Lockstep => "lockstep",
             Self::Overlap => "overlap",
+            Self::Virtual => "virtual",
         }
     }
 }
@@ -87,6 +90,31 @@ pub struct Row {
     pub hits: BTreeMap<String, u64>,
     /// Fragmentation score (e4defrag -c); none without files.
     pub score: Option<f64>,
+    /// The modelled machine; only in virtual time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// What was waited for, by lock and line; only in virtual time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<Waits>,
+}
+
+/// What all CPUs of a modelled machine spent on the locks and lines of one name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// The name.
+    pub name: String,
+    /// Locks taken.
+    pub taken: u64,
+    /// Locks waited for.
+    pub waits: u64,
+    /// Nanoseconds of waiting for them.
+    pub wait_ns: u64,
+    /// Nanoseconds of work under them.
+    pub section_ns: u64,
+    /// Lines moved.
+    pub moved: u64,
+    /// Nanoseconds of moving them, queueing included.
+    pub moved_ns: u64,
 }
 
 impl Row {

@@ -292,6 +292,8 @@ pub(crate) mod tests {
             groups_skipped_busy: Some(7),
             hits: [("p2_aligned".to_owned(), 10)].into_iter().collect(),
             score: None,
+            machine: None,
+            waits: Vec::new(),
         }
     }
 

@@ -27,6 +27,9 @@ pub(super) struct Cell<'a> {
 impl Cell<'_> {
     pub(super) fn run(&self, judged: &mut Judged, is_last: bool) -> Result<Row> {
         let plan = self.plan;
+        if plan.interleave == Interleave::Virtual {
+            return self.run_virtual();
+        }
         let cpus = plan.cpus.unwrap_or(self.workers);
         let device = plan.image.device()?;
         let target = self.target(device.shared(), cpus)?;
@@ -112,12 +115,14 @@ pub(super) fn figures(
         groups_skipped_busy: None,
         hits: std::collections::BTreeMap::new(),
         score: scan.defrag.score().map(f64::from),
+        machine: None,
+        waits: Vec::new(),
     }
 }
 
 impl Row {
     /// Adds what the allocator counted between two moments.
-    fn count(&mut self, measured: &Measured, before: &Census, after: &Census) {
+    pub(super) fn count(&mut self, measured: &Measured, before: &Census, after: &Census) {
         let per_op = |count: u64| Some(count_as_f64(count) / count_as_f64(measured.ops.max(1)));
         self.lock_acquisitions = per_op(after.acquisitions - before.acquisitions);
         self.lock_waits = per_op(after.waits - before.waits);
@@ -128,14 +133,14 @@ impl Row {
 }
 
 /// Counters of the allocator at one moment.
-struct Census {
+pub(super) struct Census {
     stats: MbStats,
     acquisitions: u64,
     waits: u64,
 }
 
 impl Census {
-    fn new(stats: MbStats, locks: &LockCensus) -> Self {
+    pub(super) fn new(stats: MbStats, locks: &LockCensus) -> Self {
         Self {
             stats,
             acquisitions: locks.shared_acquisitions(),

@@ -109,6 +109,17 @@ impl ImageSource {
     ///
     /// # Errors
     /// As [`Self::check`].
+    pub(crate) fn memory_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Memory { bytes, .. } => Some(*bytes),
+            Self::File { .. } => None,
+        }
+    }
+
+    /// Whether files have extents.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
     pub(crate) fn has_extents(&self) -> Result<bool> {
         let incompat = match self {
             Self::Memory { bytes, mkfs, .. } => mkfs::plan(*bytes, mkfs)?.features.incompat,

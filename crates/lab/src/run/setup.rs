@@ -55,6 +55,7 @@ impl Setup {
             journal: vec![false],
             rotational: self.rotational,
             dirty_limit: None,
+            machine: None,
         }
     }
 }

@@ -2,25 +2,26 @@
 //!
 //! [`simulate`] runs one program a CPU as coroutines. Each CPU has a clock; the CPU that is furthest behind runs, and
 //! every access to a lock or an atomic adds what [`Costs`] says. Who holds which lock and which CPU's cache has which
-//! line is kept in a side table by address, so the values themselves look as they do natively, and code under test is
-//! the code that ships, with [`Virtual`] as its backend.
+//! line is kept in a side table, so code under test is the code that ships, with [`Virtual`] as its backend.
 //!
 //! The model, and what it leaves out:
 //! - A line is in the caches that read it since it was last written, or in the writer's alone. Reading it elsewhere, or
-//!   writing it when another cache has it, moves it. Moves of one line queue up behind each other; moves of different
-//!   lines do not meet. There is no capacity, no prefetching, and one distance between all CPUs.
+//!   writing it when another cache has it, moves it, at the cost of the distance between the two CPUs. Moves of one line
+//!   queue up behind each other; moves of different lines do not meet. There is no capacity and no prefetching.
+//! - Each lock and atomic has a line of its own, unless it was made inside [`Backend::on_line`].
 //! - A contended lock is handed over in order of arrival; the hand-over moves the line. Nobody sleeps.
-//! - Plain memory and computation cost nothing, except what a program states with [`Virtual::work`].
+//! - Plain memory and computation cost nothing, except what a program states with [`Virtual::work`] and what
+//!   [`Section`] says of a lock's holder.
 //! - CPUs may run ahead of each other by [`Costs::slack_ns`]; with 0 every access happens in the order of virtual time.
 //!
-//! Nothing depends on the real clock or the real scheduler: the same programs and costs give the same figures, to the
-//! extent that values lie in memory alike. Which values share a line, and whether a line was used before by a value
-//! that is gone, is decided by addresses, so a second run in one process may differ by a few misses where values come
-//! from the heap.
+//! Nothing depends on the real clock, the real scheduler or on addresses: the same programs and costs give the same
+//! figures.
 
 mod atomics;
+mod costs;
 mod lines;
 mod locks;
+mod place;
 mod scheduler;
 
 use std::rc::Rc;
@@ -34,34 +35,14 @@ use crate::held_set::HeldSet;
 use crate::slot::CpuSlot;
 use scheduler::Scheduler;
 
+pub use costs::{Costs, Level, Section, Tick};
+
 /// Words of stack for each CPU.
 const STACK_WORDS: usize = 1 << 15;
 
 /// Logical CPUs of a [`simulate`] call. Outside of one, operations work as natively and cost nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Virtual;
-
-/// What accesses cost, in nanoseconds of virtual time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Costs {
-    /// An access to a line that is in the CPU's own cache.
-    pub hit_ns: u64,
-    /// Bringing a line that no cache has.
-    pub miss_ns: u64,
-    /// Moving a line from another CPU's cache.
-    pub move_ns: u64,
-    /// From the release of a contended lock to the next holder's continuing, beside the move of its line.
-    pub hand_over_ns: u64,
-    /// How far a CPU may run ahead of the slowest before it lets that one run.
-    pub slack_ns: u64,
-}
-
-impl Default for Costs {
-    /// Orders of magnitude of a two-socket server: 1 ns, 90 ns from memory, 60 ns between caches, exact order.
-    fn default() -> Self {
-        Self { hit_ns: 1, miss_ns: 90, move_ns: 60, hand_over_ns: 10, slack_ns: 0 }
-    }
-}
 
 /// What one logical CPU did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,11 +59,32 @@ pub struct CpuFigures {
     pub lock_wait_ns: u64,
 }
 
+/// What happened on all lines of one name, and to the locks that lie on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineFigures {
+    /// The name.
+    pub name: &'static str,
+    /// Locks taken.
+    pub taken: u64,
+    /// Locks waited for.
+    pub waits: u64,
+    /// Time spent waiting for them.
+    pub wait_ns: u64,
+    /// Time of the sections under these locks, as [`Section`] says.
+    pub section_ns: u64,
+    /// Lines moved from another CPU's cache, without those handed over with a lock.
+    pub moved: u64,
+    /// Time spent on that, queueing included.
+    pub moved_ns: u64,
+}
+
 /// What a simulation cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Each CPU, in order.
     pub cpus: Vec<CpuFigures>,
+    /// What was waited for, by name.
+    pub lines: Vec<LineFigures>,
 }
 
 impl Report {
@@ -111,11 +113,11 @@ pub type Program<'a> = Box<dyn FnOnce() + Send + 'a>;
 /// Runs each program on a logical CPU of its own, all from time 0, to their ends.
 ///
 /// # Panics
-/// When a program panics, when programs wait for each other in a circle, for more than 256 programs, and inside
+/// When a program panics, when programs wait for each other in a circle, for more than 1,088 programs, and inside
 /// another simulation.
 #[must_use]
 pub fn simulate(costs: &Costs, programs: Vec<Program<'_>>) -> Report {
-    let scheduler = Rc::new(Scheduler::new(*costs, programs.len()));
+    let scheduler = Rc::new(Scheduler::new(costs.clone(), programs.len()));
     let _installed = scheduler::install(&scheduler);
     let mut coroutines: Vec<_> =
         programs.into_iter().map(|program| Gn::<()>::new_opt(STACK_WORDS, program)).collect();
@@ -174,6 +176,10 @@ impl Backend for Virtual {
     }
 
     fn fence(_order: Ordering) {}
+
+    fn on_line<R>(name: &'static str, make: impl FnOnce() -> R) -> R {
+        place::on_line(name, make)
+    }
 
     fn with_held<R>(f: impl FnOnce(&mut HeldSet) -> R) -> R {
         match scheduler::current() {

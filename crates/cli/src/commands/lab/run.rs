@@ -12,6 +12,7 @@ use blockyard_lab::e4::PassPlan;
 use blockyard_lab::experiment::Experiment;
 use blockyard_lab::folder::ledger::{Existing, Ledger};
 use blockyard_lab::folder::{Environment, command_line};
+use blockyard_lab::machine::Machine;
 use blockyard_lab::report::Run;
 use blockyard_lab::run::Setup;
 use blockyard_lab::run::{CAVEAT, Held, ImageSource, KERNEL_ARM, Plan, Verdict, default_mkfs};
@@ -77,8 +78,13 @@ pub(crate) struct Args {
     /// How workers share time: threads (fast, not repeatable), lockstep (in turn) or overlap (in turn, but each keeps
     /// the lock of its group until all have had their turn); the last two repeat to the byte
     /// [default: threads, and overlap beside for where blocks go, which threads leave to chance]
+    /// and virtual: each worker on a CPU of a modelled machine (--machine), in virtual time, 1 to 1024 of them; rates are
+    /// predictions and repeat to the byte; fallocate2 and append64 only
     #[arg(long)]
     interleave: Option<String>,
+    /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine) [default: kunpeng-920]
+    #[arg(long, value_name = "NAME")]
+    machine: Option<String>,
     /// Size of the image in memory, with a suffix K, M, G or T [default: that of the published experiment]
     #[arg(long, conflicts_with = "image")]
     memory: Option<String>,
@@ -286,12 +292,18 @@ impl Args {
             );
         };
         let interleave = self.interleave()?;
+        let machine = self.machine(interleave)?;
+        let workers = match (&self.workers, &machine) {
+            (Some(workers), _) => workers.clone(),
+            (None, Some(machine)) => vec![self.cpus.unwrap_or(machine.cpus)],
+            (None, None) => vec![1, 2, 8, 64],
+        };
         Ok(Plan {
             image: self.image(workload.published_device())?,
             limit: self.limit(workload.ends_by_itself(), interleave)?,
             workload,
             policies: self.policies(&["linux-6.16", "linux-6.18", "rralloc-v2", "yard"]),
-            workers: self.workers.clone().unwrap_or(vec![1, 2, 8, 64]),
+            workers,
             cpus: self.cpus,
             interleave,
             repeat: self.repeat,
@@ -300,7 +312,17 @@ impl Args {
             journal: self.journal(),
             rotational: self.rotational(),
             dirty_limit: self.dirty_limit()?,
+            machine,
         })
+    }
+
+    /// The modelled machine; only in virtual time.
+    fn machine(&self, interleave: Interleave) -> Result<Option<Machine>> {
+        if interleave != Interleave::Virtual {
+            refuse("--interleave virtual", &[("--machine", self.machine.is_some())])?;
+            return Ok(None);
+        }
+        Machine::open(self.machine.as_deref().unwrap_or(Machine::NAMES[0])).map(Some)
     }
 
     fn dirty_limit(&self) -> Result<Option<u64>> {
@@ -314,6 +336,7 @@ impl Args {
         let given = [
             ("--policy", self.policy.is_some()),
             ("--interleave", self.interleave.is_some()),
+            ("--machine", self.machine.is_some()),
             ("--cpus", self.cpus.is_some()),
             ("--beside", self.beside.is_some()),
             ("--in-place", self.in_place),
@@ -434,7 +457,8 @@ impl Args {
             None | Some("threads") => Interleave::Threads,
             Some("lockstep") => Interleave::Lockstep,
             Some("overlap") => Interleave::Overlap,
-            Some(other) => bail!("--interleave {other:?}: use threads, lockstep or overlap"),
+            Some("virtual") => Interleave::Virtual,
+            Some(other) => bail!("--interleave {other:?}: use threads, lockstep, overlap or virtual"),
         })
     }
 

@@ -3,14 +3,15 @@
 use std::sync::atomic;
 
 use super::lines::Access;
+use super::place::LineId;
 use super::scheduler;
 use crate::atomic::{Atomic, AtomicInt, Ordering};
 
-/// Charges one access to the line of `value`.
+/// Charges one access to a line.
 #[inline]
-fn charge<T>(value: &T, access: Access) {
+fn charge(line: LineId, access: Access) {
     if let Some(scheduler) = scheduler::current() {
-        scheduler.access(core::ptr::from_ref(value).addr(), access);
+        scheduler.access(line, access);
     }
 }
 
@@ -18,22 +19,22 @@ macro_rules! virtual_atomic {
     ($(#[$doc:meta])* $name:ident($plain:ty, $value:ty)) => {
         $(#[$doc])*
         #[derive(Debug)]
-        pub struct $name($plain);
+        pub struct $name($plain, LineId);
 
         impl Atomic<$value> for $name {
             fn new(value: $value) -> Self {
-                Self(<$plain>::new(value))
+                Self(<$plain>::new(value), LineId::of_new())
             }
             fn load(&self, order: Ordering) -> $value {
-                charge(self, Access::Read);
+                charge(self.1, Access::Read);
                 self.0.load(order)
             }
             fn store(&self, value: $value, order: Ordering) {
-                charge(self, Access::Write);
+                charge(self.1, Access::Write);
                 self.0.store(value, order);
             }
             fn swap(&self, value: $value, order: Ordering) -> $value {
-                charge(self, Access::Write);
+                charge(self.1, Access::Write);
                 self.0.swap(value, order)
             }
             fn compare_exchange(
@@ -43,7 +44,7 @@ macro_rules! virtual_atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                charge(self, Access::Write);
+                charge(self.1, Access::Write);
                 self.0.compare_exchange(current, new, success, failure)
             }
         }
@@ -54,7 +55,7 @@ macro_rules! virtual_int {
     ($name:ident, $value:ty, [$($operation:ident),*]) => {
         impl AtomicInt<$value> for $name {
             $(fn $operation(&self, value: $value, order: Ordering) -> $value {
-                charge(self, Access::Write);
+                charge(self.1, Access::Write);
                 self.0.$operation(value, order)
             })*
         }

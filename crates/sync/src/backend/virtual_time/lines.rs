@@ -1,13 +1,13 @@
-//! Which CPU's cache has which line, by address.
+//! Which CPU's cache has which line, and what moving it costs.
 
 use std::collections::HashMap;
 
-use super::{Costs, CpuFigures};
+use super::place::{ByNumber, LineId};
+use super::{Costs, CpuFigures, LineFigures};
 
-/// log2 of the bytes of a cache line.
-const LINE_BITS: u32 = 6;
 /// CPUs a line's record has room for.
-pub(super) const CPUS_MAX: usize = 256;
+pub(super) const CPUS_MAX: usize = 1088;
+const WORDS: usize = CPUS_MAX / 64;
 
 /// How a line is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,80 +17,152 @@ pub(super) enum Access {
     Write,
 }
 
+/// Where a line is.
+#[derive(Clone, Debug)]
+enum Holders {
+    /// In no cache yet.
+    Nobody,
+    /// In one cache.
+    One(usize),
+    /// In several, one bit a CPU.
+    Many(Box<[u64; WORDS]>),
+}
+
 /// One line.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 struct Line {
-    /// The caches that have it, one bit a CPU.
-    present: [u64; CPUS_MAX / 64],
+    holders: Holders,
     /// When the last move that writes it ends.
     busy_until: u64,
+    /// Its name's place among the figures.
+    name: usize,
 }
 
 impl Line {
-    fn is_only_in(&self, cpu: usize) -> bool {
-        let mut only = [0; CPUS_MAX / 64];
-        only[cpu / 64] = 1 << (cpu % 64);
-        self.present == only
-    }
-
     fn is_in(&self, cpu: usize) -> bool {
-        self.present[cpu / 64] & 1 << (cpu % 64) != 0
+        match &self.holders {
+            Holders::Nobody => false,
+            Holders::One(holder) => *holder == cpu,
+            Holders::Many(bits) => bits[cpu / 64] & 1 << (cpu % 64) != 0,
+        }
     }
 
     fn add(&mut self, cpu: usize) {
-        self.present[cpu / 64] |= 1 << (cpu % 64);
+        match &mut self.holders {
+            Holders::Nobody => self.holders = Holders::One(cpu),
+            Holders::One(holder) if *holder == cpu => {}
+            Holders::One(holder) => {
+                let mut bits = Box::new([0; WORDS]);
+                bits[*holder / 64] |= 1 << (*holder % 64);
+                bits[cpu / 64] |= 1 << (cpu % 64);
+                self.holders = Holders::Many(bits);
+            }
+            Holders::Many(bits) => bits[cpu / 64] |= 1 << (cpu % 64),
+        }
     }
 
-    fn take(&mut self, cpu: usize) {
-        self.present = [0; CPUS_MAX / 64];
-        self.add(cpu);
+    /// What it takes to bring the line: a reader is served by the nearest cache, a writer waits for the farthest.
+    fn move_ns(&self, costs: &Costs, access: Access, cpu: usize) -> u64 {
+        match &self.holders {
+            Holders::Nobody => costs.miss_ns,
+            Holders::One(holder) => costs.distance(*holder, cpu),
+            Holders::Many(bits) => {
+                let distances = members(bits).filter(|&holder| holder != cpu);
+                let distances = distances.map(|holder| costs.distance(holder, cpu));
+                let ns = if access == Access::Read { distances.min() } else { distances.max() };
+                ns.unwrap_or(costs.hit_ns)
+            }
+        }
     }
+}
+
+fn members(bits: &[u64; WORDS]) -> impl Iterator<Item = usize> {
+    bits.iter().enumerate().flat_map(|(word, &bits)| {
+        (0..64).skip(zeros(bits)).filter(move |bit| bits & 1 << bit != 0).map(move |bit| word * 64 + bit)
+    })
+}
+
+fn zeros(bits: u64) -> usize {
+    usize::try_from(bits.trailing_zeros()).unwrap_or(64)
 }
 
 /// All lines that were used.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    lines: HashMap<usize, Line>,
+    lines: HashMap<u64, Line, ByNumber>,
+    /// By name.
+    figures: Vec<LineFigures>,
 }
 
 impl Lines {
+    fn line(&mut self, id: LineId) -> &mut Line {
+        let figures = &mut self.figures;
+        self.lines.entry(id.number).or_insert_with(|| Line {
+            holders: Holders::Nobody,
+            busy_until: 0,
+            name: place_of(figures, id.name),
+        })
+    }
+
     /// One access at `now`; gives the time after it.
     pub(super) fn access(
         &mut self,
         costs: &Costs,
-        address: usize,
+        id: LineId,
         access: Access,
-        cpu: usize,
-        now: u64,
+        (cpu, now): (usize, u64),
         figures: &mut CpuFigures,
     ) -> u64 {
-        let line = self.lines.entry(address >> LINE_BITS).or_default();
-        let nowhere = line.present == [0; CPUS_MAX / 64];
+        let line = self.line(id);
         let hit = match access {
             Access::Read => line.is_in(cpu),
-            Access::Write => line.is_only_in(cpu),
+            Access::Write => matches!(line.holders, Holders::One(holder) if holder == cpu),
         };
         if hit {
             return now + costs.hit_ns;
         }
-        let start = now.max(line.busy_until);
-        let end = start + if nowhere { costs.miss_ns } else { costs.move_ns };
-        if !nowhere {
-            figures.lines_moved += 1;
-            figures.lines_moved_ns += end - now;
-        }
+        let end = now.max(line.busy_until) + line.move_ns(costs, access, cpu);
+        let moved = !matches!(line.holders, Holders::Nobody);
         match access {
             Access::Read => line.add(cpu),
             Access::Write => {
-                line.take(cpu);
+                line.holders = Holders::One(cpu);
                 line.busy_until = end;
             }
+        }
+        if moved {
+            figures.lines_moved += 1;
+            figures.lines_moved_ns += end - now;
+            let name = line.name;
+            self.figures[name].moved += 1;
+            self.figures[name].moved_ns += end - now;
         }
         end
     }
 
     /// A lock's line goes to its next holder with the hand-over.
-    pub(super) fn hand_over(&mut self, address: usize, cpu: usize) {
-        self.lines.entry(address >> LINE_BITS).or_default().take(cpu);
+    pub(super) fn hand_over(&mut self, id: LineId, cpu: usize) {
+        self.line(id).holders = Holders::One(cpu);
     }
+
+    /// The figures of what lies on a line.
+    pub(super) fn figures_of(&mut self, name: &'static str) -> &mut LineFigures {
+        let place = place_of(&mut self.figures, name);
+        &mut self.figures[place]
+    }
+
+    /// All figures, by name.
+    pub(super) fn all_figures(&self) -> Vec<LineFigures> {
+        let mut all = self.figures.clone();
+        all.sort_by_key(|figures| figures.name);
+        all
+    }
+}
+
+fn place_of(figures: &mut Vec<LineFigures>, name: &'static str) -> usize {
+    if let Some(place) = figures.iter().position(|known| known.name == name) {
+        return place;
+    }
+    figures.push(LineFigures { name, ..LineFigures::default() });
+    figures.len() - 1
 }

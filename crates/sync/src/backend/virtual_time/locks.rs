@@ -8,36 +8,48 @@ use core::time::Duration;
 
 use super::Virtual;
 use super::lines::Access;
+use super::place::{LineId, fresh_number};
 use super::scheduler;
 use crate::backend::{RawCondvar, RawMutex, RawMutexGuard, RawRwLock};
 
+/// One lock, and the line it lies on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LockId {
+    pub(super) number: u64,
+    pub(super) line: LineId,
+}
+
+impl LockId {
+    fn of_new() -> Self {
+        Self { number: fresh_number(), line: LineId::of_new() }
+    }
+}
+
 /// Releases the place in the side table when dropped.
 struct Hold {
-    address: usize,
+    lock: LockId,
     access: Access,
     /// Taken inside a simulation.
     counted: bool,
 }
 
 impl Hold {
-    fn acquire<T>(lock: &T, access: Access) -> Self {
-        let address = core::ptr::from_ref(lock).addr();
+    fn acquire(lock: LockId, access: Access) -> Self {
         let scheduler = scheduler::current();
         if let Some(scheduler) = &scheduler {
-            scheduler.acquire(address, access);
+            scheduler.acquire(lock, access);
         }
-        Self { address, access, counted: scheduler.is_some() }
+        Self { lock, access, counted: scheduler.is_some() }
     }
 
-    fn try_acquire<T>(lock: &T, access: Access) -> Option<Self> {
-        let address = core::ptr::from_ref(lock).addr();
+    fn try_acquire(lock: LockId, access: Access) -> Option<Self> {
         let scheduler = scheduler::current();
         if let Some(scheduler) = &scheduler
-            && !scheduler.try_acquire(address, access)
+            && !scheduler.try_acquire(lock, access)
         {
             return None;
         }
-        Some(Self { address, access, counted: scheduler.is_some() })
+        Some(Self { lock, access, counted: scheduler.is_some() })
     }
 }
 
@@ -46,14 +58,14 @@ impl Drop for Hold {
         if self.counted
             && let Some(scheduler) = scheduler::current()
         {
-            scheduler.release(self.address, self.access);
+            scheduler.release(self.lock, self.access);
         }
     }
 }
 
 /// A mutex in virtual time.
 #[derive(Debug)]
-pub struct VirtualMutex<T>(parking_lot::Mutex<T>);
+pub struct VirtualMutex<T>(parking_lot::Mutex<T>, LockId);
 
 /// Access to the value of a [`VirtualMutex`].
 pub struct VirtualMutexGuard<'a, T> {
@@ -76,18 +88,18 @@ impl<T: Send> RawMutex<T> for VirtualMutex<T> {
         T: 'a;
 
     fn new(value: T) -> Self {
-        Self(parking_lot::Mutex::new(value))
+        Self(parking_lot::Mutex::new(value), LockId::of_new())
     }
     fn lock(&self) -> Self::Guard<'_> {
-        self.guard(Hold::acquire(self, Access::Write))
+        self.guard(Hold::acquire(self.1, Access::Write))
     }
     fn try_lock(&self) -> Option<Self::Guard<'_>> {
-        let hold = Hold::try_acquire(self, Access::Write)?;
+        let hold = Hold::try_acquire(self.1, Access::Write)?;
         Some(VirtualMutexGuard { real: self.0.try_lock()?, _hold: hold, lock: self })
     }
     fn is_locked(&self) -> bool {
         match scheduler::current() {
-            Some(scheduler) => scheduler.is_held(core::ptr::from_ref(self).addr()),
+            Some(scheduler) => scheduler.is_held(self.1),
             None => self.0.is_locked(),
         }
     }
@@ -114,7 +126,7 @@ impl<T> DerefMut for VirtualMutexGuard<'_, T> {
 
 /// A reader-writer lock in virtual time; fair, in order of arrival.
 #[derive(Debug)]
-pub struct VirtualRwLock<T>(parking_lot::RwLock<T>);
+pub struct VirtualRwLock<T>(parking_lot::RwLock<T>, LockId);
 
 /// Shared access to the value of a [`VirtualRwLock`].
 pub struct VirtualReadGuard<'a, T> {
@@ -139,22 +151,22 @@ impl<T: Send + Sync> RawRwLock<T> for VirtualRwLock<T> {
         T: 'a;
 
     fn new(value: T) -> Self {
-        Self(parking_lot::RwLock::new(value))
+        Self(parking_lot::RwLock::new(value), LockId::of_new())
     }
     fn read(&self) -> Self::ReadGuard<'_> {
-        let hold = Hold::acquire(self, Access::Read);
+        let hold = Hold::acquire(self.1, Access::Read);
         VirtualReadGuard { real: self.0.read(), _hold: hold }
     }
     fn write(&self) -> Self::WriteGuard<'_> {
-        let hold = Hold::acquire(self, Access::Write);
+        let hold = Hold::acquire(self.1, Access::Write);
         VirtualWriteGuard { real: self.0.write(), _hold: hold }
     }
     fn try_read(&self) -> Option<Self::ReadGuard<'_>> {
-        let hold = Hold::try_acquire(self, Access::Read)?;
+        let hold = Hold::try_acquire(self.1, Access::Read)?;
         Some(VirtualReadGuard { real: self.0.try_read()?, _hold: hold })
     }
     fn try_write(&self) -> Option<Self::WriteGuard<'_>> {
-        let hold = Hold::try_acquire(self, Access::Write)?;
+        let hold = Hold::try_acquire(self.1, Access::Write)?;
         Some(VirtualWriteGuard { real: self.0.try_write()?, _hold: hold })
     }
     fn get_mut(&mut self) -> &mut T {
@@ -189,8 +201,7 @@ impl<T> DerefMut for VirtualWriteGuard<'_, T> {
 #[derive(Debug)]
 pub struct VirtualCondvar {
     real: parking_lot::Condvar,
-    /// Gives each condition variable a line of its own to be charged for; a zero-sized one would share an address.
-    _place: u64,
+    id: LockId,
 }
 
 impl VirtualCondvar {
@@ -211,14 +222,13 @@ impl VirtualCondvar {
         };
         let lock = guard.lock;
         let limit = limit.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX / 2));
-        let address = core::ptr::from_ref(self).addr();
-        let timed_out = scheduler.wait_for_condition(address, limit, || drop(guard));
+        let timed_out = scheduler.wait_for_condition(self.id, limit, || drop(guard));
         (RawMutex::lock(lock), timed_out)
     }
 
     fn notify(&self, count: usize) {
         match scheduler::current() {
-            Some(scheduler) => scheduler.notify(core::ptr::from_ref(self).addr(), count),
+            Some(scheduler) => scheduler.notify(self.id, count),
             None if count == 1 => drop(self.real.notify_one()),
             None => drop(self.real.notify_all()),
         }
@@ -227,7 +237,7 @@ impl VirtualCondvar {
 
 impl RawCondvar<Virtual> for VirtualCondvar {
     fn new() -> Self {
-        Self { real: parking_lot::Condvar::new(), _place: 0 }
+        Self { real: parking_lot::Condvar::new(), id: LockId::of_new() }
     }
     fn wait<'a, T: Send>(&self, guard: RawMutexGuard<'a, T, Virtual>) -> RawMutexGuard<'a, T, Virtual>
     where

@@ -8,6 +8,8 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::lines::{Access, CPUS_MAX, Lines};
+use super::locks::LockId;
+use super::place::{ByNumber, LineId};
 use super::{Costs, CpuFigures, Report};
 use crate::held_set::HeldSet;
 
@@ -53,6 +55,8 @@ struct Lock {
     writer: bool,
     readers: u32,
     queue: VecDeque<(usize, Access)>,
+    /// Who had it last: plain data under it is in that CPU's cache.
+    last: Option<usize>,
 }
 
 impl Lock {
@@ -82,6 +86,8 @@ struct Cpu {
     done: bool,
     held: HeldSet,
     figures: CpuFigures,
+    /// When the clock interrupts it next.
+    next_tick: u64,
 }
 
 #[derive(Debug, Default)]
@@ -89,8 +95,8 @@ struct State {
     cpus: Vec<Cpu>,
     ready: BinaryHeap<Reverse<(u64, usize, u64)>>,
     lines: Lines,
-    locks: HashMap<usize, Lock>,
-    conditions: HashMap<usize, VecDeque<usize>>,
+    locks: HashMap<u64, Lock, ByNumber>,
+    conditions: HashMap<u64, VecDeque<usize>, ByNumber>,
 }
 
 impl State {
@@ -114,9 +120,33 @@ impl State {
         None
     }
 
-    fn access(&mut self, costs: &Costs, cpu: usize, address: usize, access: Access) {
+    fn access(&mut self, costs: &Costs, cpu: usize, line: LineId, access: Access) {
         let record = &mut self.cpus[cpu];
-        record.clock = self.lines.access(costs, address, access, cpu, record.clock, &mut record.figures);
+        if let Some(tick) = costs.tick
+            && record.clock >= record.next_tick
+        {
+            record.clock += tick.costs_ns;
+            record.next_tick += tick.every_ns;
+        }
+        record.clock = self.lines.access(costs, line, access, (cpu, record.clock), &mut record.figures);
+    }
+
+    /// A lock was taken: what it guards comes along, and is worked on.
+    fn begin_section(&mut self, costs: &Costs, cpu: usize, lock: LockId) {
+        let figures = self.lines.figures_of(lock.line.name);
+        figures.taken += 1;
+        let last = self.locks.entry(lock.number).or_default().last.replace(cpu);
+        let Some(section) = costs.sections.iter().find(|section| section.name == lock.line.name) else {
+            return;
+        };
+        let line_ns = match last {
+            Some(last) if last == cpu => 0,
+            Some(last) => costs.distance(last, cpu),
+            None => costs.miss_ns,
+        };
+        let ns = section.work_ns + section.lines * line_ns;
+        figures.section_ns += ns;
+        self.cpus[cpu].clock += ns;
     }
 }
 
@@ -142,6 +172,8 @@ impl Scheduler {
                 done: false,
                 held: HeldSet::new(),
                 figures: CpuFigures::default(),
+                // Spread over the period, as kernels do: not all CPUs at once.
+                next_tick: costs.tick.map_or(0, |tick| tick.every_ns * u64_of(cpu) / u64_of(cpus).max(1)),
             });
             state.make_ready(cpu, 0);
         }
@@ -175,7 +207,8 @@ impl Scheduler {
     }
 
     pub(super) fn report(&self) -> Report {
-        Report { cpus: self.state.borrow().cpus.iter().map(|cpu| cpu.figures).collect() }
+        let state = self.state.borrow();
+        Report { cpus: state.cpus.iter().map(|cpu| cpu.figures).collect(), lines: state.lines.all_figures() }
     }
 
     pub(super) fn cpu(&self) -> usize {
@@ -221,19 +254,20 @@ impl Scheduler {
     }
 
     /// One access to a line, in its turn.
-    pub(super) fn access(&self, address: usize, access: Access) {
+    pub(super) fn access(&self, line: LineId, access: Access) {
         self.take_turn();
-        self.state.borrow_mut().access(&self.costs, self.cpu(), address, access);
+        self.state.borrow_mut().access(&self.costs, self.cpu(), line, access);
     }
 
     /// Takes a lock, waiting for it.
-    pub(super) fn acquire(&self, address: usize, access: Access) {
-        self.access(address, Access::Write);
+    pub(super) fn acquire(&self, id: LockId, access: Access) {
+        self.access(id.line, Access::Write);
         let cpu = self.cpu();
         let mut state = self.state.borrow_mut();
-        let lock = state.locks.entry(address).or_default();
+        let lock = state.locks.entry(id.number).or_default();
         if lock.admits(access) {
             lock.enter(access);
+            state.begin_section(&self.costs, cpu, id);
             return;
         }
         lock.queue.push_back((cpu, access));
@@ -241,35 +275,47 @@ impl Scheduler {
         self.wait(state);
         let mut state = self.state.borrow_mut();
         let record = &mut state.cpus[cpu];
+        let waited = record.clock - before;
         record.figures.lock_waits += 1;
-        record.figures.lock_wait_ns += record.clock - before;
+        record.figures.lock_wait_ns += waited;
+        let figures = state.lines.figures_of(id.line.name);
+        figures.waits += 1;
+        figures.wait_ns += waited;
+        state.begin_section(&self.costs, cpu, id);
     }
 
-    /// Takes a lock if that needs no waiting.
-    pub(super) fn try_acquire(&self, address: usize, access: Access) -> bool {
-        self.access(address, Access::Write);
+    /// Takes a lock if that needs no waiting. A try looks first, and leaves the line where it is when the lock is held.
+    pub(super) fn try_acquire(&self, id: LockId, access: Access) -> bool {
+        self.access(id.line, Access::Read);
+        if !self.state.borrow_mut().locks.entry(id.number).or_default().admits(access) {
+            return false;
+        }
+        self.access(id.line, Access::Write);
+        let cpu = self.cpu();
         let mut state = self.state.borrow_mut();
-        let lock = state.locks.entry(address).or_default();
+        let lock = state.locks.entry(id.number).or_default();
         let admitted = lock.admits(access);
         if admitted {
             lock.enter(access);
+            state.begin_section(&self.costs, cpu, id);
         }
         admitted
     }
 
     /// Whether anybody holds a lock.
-    pub(super) fn is_held(&self, address: usize) -> bool {
-        self.access(address, Access::Read);
+    pub(super) fn is_held(&self, id: LockId) -> bool {
+        self.access(id.line, Access::Read);
         let state = self.state.borrow();
-        state.locks.get(&address).is_some_and(|lock| lock.writer || lock.readers > 0)
+        state.locks.get(&id.number).is_some_and(|lock| lock.writer || lock.readers > 0)
     }
 
     /// Releases a lock and hands it to who comes next.
-    pub(super) fn release(&self, address: usize, access: Access) {
-        self.access(address, Access::Write);
+    pub(super) fn release(&self, id: LockId, access: Access) {
+        self.access(id.line, Access::Write);
+        let from = self.cpu();
         let mut state = self.state.borrow_mut();
-        let after = state.cpus[self.cpu()].clock + self.costs.hand_over_ns + self.costs.move_ns;
-        let Some(lock) = state.locks.get_mut(&address) else { return };
+        let after = state.cpus[from].clock + self.costs.hand_over_ns;
+        let Some(lock) = state.locks.get_mut(&id.number) else { return };
         match access {
             Access::Read => lock.readers -= 1,
             Access::Write => lock.writer = false,
@@ -288,16 +334,16 @@ impl Scheduler {
             admitted.push(cpu);
         }
         for cpu in admitted {
-            state.lines.hand_over(address, cpu);
+            state.lines.hand_over(id.line, cpu);
             state.cpus[cpu].figures.lines_moved += 1;
-            state.make_ready(cpu, after);
+            state.make_ready(cpu, after + self.costs.distance(from, cpu));
         }
     }
 
     /// Waits for a condition variable, having released a lock with `release`; true when `limit_ns` ran out.
     pub(super) fn wait_for_condition(
         &self,
-        address: usize,
+        id: LockId,
         limit_ns: Option<u64>,
         release: impl FnOnce(),
     ) -> bool {
@@ -305,7 +351,7 @@ impl Scheduler {
         {
             let mut state = self.state.borrow_mut();
             state.cpus[cpu].notified = false;
-            state.conditions.entry(address).or_default().push_back(cpu);
+            state.conditions.entry(id.number).or_default().push_back(cpu);
         }
         release();
         let mut state = self.state.borrow_mut();
@@ -320,19 +366,21 @@ impl Scheduler {
             state = self.state.borrow_mut();
         }
         let timed_out = !state.cpus[cpu].notified;
-        if timed_out && let Some(queue) = state.conditions.get_mut(&address) {
+        if timed_out && let Some(queue) = state.conditions.get_mut(&id.number) {
             queue.retain(|&other| other != cpu);
         }
         timed_out
     }
 
     /// Wakes waiters of a condition variable.
-    pub(super) fn notify(&self, address: usize, count: usize) {
-        self.access(address, Access::Write);
+    pub(super) fn notify(&self, id: LockId, count: usize) {
+        self.access(id.line, Access::Write);
         let mut state = self.state.borrow_mut();
         let after = state.cpus[self.cpu()].clock + self.costs.hand_over_ns;
         for _ in 0..count {
-            let Some(cpu) = state.conditions.get_mut(&address).and_then(VecDeque::pop_front) else { return };
+            let Some(cpu) = state.conditions.get_mut(&id.number).and_then(VecDeque::pop_front) else {
+                return;
+            };
             state.cpus[cpu].notified = true;
             if state.cpus[cpu].waiting {
                 state.make_ready(cpu, after);
@@ -346,6 +394,10 @@ impl Scheduler {
         drop(state);
         switch();
     }
+}
+
+fn u64_of(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 /// Back to the loop in `simulate`, until it resumes this CPU.

@@ -1,0 +1,99 @@
+//! What moving a line and handing a lock over cost on the machine it runs on.
+//!
+//! Two threads on two CPUs add to one counter in turn: each turn moves its line once. The same under one spinning lock:
+//! what a turn takes more is the hand-over. Medians over repetitions; a busy machine gives wrong figures.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use blockyard_disk::num::{count_as_f64, u32_from_usize};
+
+use super::{Held, Machine};
+use crate::cpus;
+use crate::workload::scale::scaled;
+
+/// Turns of one measurement.
+const TURNS: u64 = 200_000;
+const REPETITIONS: usize = 5;
+
+/// Measures this machine: every CPU is taken to be as far from every other as the first two are.
+///
+/// # Errors
+/// With fewer than two CPUs.
+pub fn this_machine() -> Result<Machine> {
+    let allowed = cpus::allowed();
+    ensure!(allowed.len() >= 2, "lab machine measure needs two CPUs, this process may use {}", allowed.len());
+    let move_ns = median(|| turns(&allowed, 0));
+    let with_lock = median(|| turns(&allowed, 1));
+    let hit_ns = median(alone).max(1);
+    Ok(Machine {
+        name: "this-machine".to_owned(),
+        about: format!("Measured on this machine, {} CPUs, by blockyard lab machine measure.", allowed.len()),
+        cpus: u32_from_usize(allowed.len()),
+        sources: vec![
+            "across_ns, hit_ns: measured: turns of two threads on one atomic, one thread alone".to_owned(),
+            "hand_over_ns: measured: what a turn takes more with a second line in it".to_owned(),
+            "memory_ns, tick, sections, operation_ns: assumed; set operation_ns so that one worker comes out"
+                .to_owned(),
+        ],
+        hit_ns,
+        memory_ns: 90,
+        levels: Vec::new(),
+        across_ns: move_ns,
+        hand_over_ns: with_lock.saturating_sub(2 * move_ns),
+        tick_every_ns: 4_000_000,
+        tick_costs_ns: 3000,
+        sections: vec![Held { name: "group lock".to_owned(), work_ns: 60, lines: 4 }],
+        operation_ns: 0,
+        operation_varies_percent: 20,
+        shared_accesses: 0,
+        commit_every_ns: 5_000_000_000,
+        switch_ns: 1500,
+        quantum_ns: 3_000_000,
+    })
+}
+
+fn median(measure: impl Fn() -> f64) -> u64 {
+    let mut all: Vec<f64> = (0..REPETITIONS).map(|_| measure()).collect();
+    all.sort_by(f64::total_cmp);
+    scaled(1, all[REPETITIONS / 2].round())
+}
+
+/// One line to itself, written on its own.
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// Nanoseconds of a turn in which the counter, and so many other lines, go to the other CPU.
+fn turns(allowed: &[usize], others: usize) -> f64 {
+    let (turn, other) = (Line(AtomicU64::new(0)), [Line(AtomicU64::new(0)), Line(AtomicU64::new(0))]);
+    let play = |me: u64| {
+        let _ = cpus::stay_on(allowed, usize::from(me == 1));
+        for round in 0..TURNS {
+            // Acquire and release pair with each other: each thread sees the other's turn.
+            while turn.0.load(Ordering::Acquire) != 2 * round + me {
+                core::hint::spin_loop();
+            }
+            for line in &other[..others] {
+                line.0.fetch_add(1, Ordering::Relaxed);
+            }
+            turn.0.store(2 * round + me + 1, Ordering::Release);
+        }
+    };
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| play(0));
+        scope.spawn(|| play(1));
+    });
+    start.elapsed().as_secs_f64() * 1e9 / count_as_f64(2 * TURNS)
+}
+
+/// Nanoseconds of a change of a counter that no other CPU uses.
+fn alone() -> f64 {
+    let line = Line(AtomicU64::new(0));
+    let start = Instant::now();
+    for _ in 0..TURNS {
+        line.0.fetch_add(1, Ordering::Relaxed);
+    }
+    start.elapsed().as_secs_f64() * 1e9 / count_as_f64(TURNS)
+}

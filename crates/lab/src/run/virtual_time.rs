@@ -1,0 +1,354 @@
+//! A cell in virtual time: every worker on a CPU of a modelled machine.
+//!
+//! A CPU with several workers runs one for a quantum and then the next, switching between operations, as a kernel
+//! without preemption does. The journal's thread has a CPU of its own. Rates begin after each worker's first cycle.
+
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result, ensure};
+use blockyard_disk::num::{count_as_f64, u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_inspect::frag::defrag::DefragTotals;
+use blockyard_inspect::frag::file::Record;
+use blockyard_sync::Virtual;
+use blockyard_sync::virtual_time::{Program, Report, simulate};
+
+use super::Plan;
+use super::cell::{CRITERION_NAMES, Cell, Census};
+use crate::figures::row::{Row, Waits};
+use crate::machine::{CPUS_MAX, Machine};
+use crate::runner::Measured;
+use crate::target::modelled::ModelledTarget;
+use crate::workload::{MIB, Step, Worker, Workers, Workload};
+
+/// A group of 32,768 blocks of 4 KiB.
+const GROUP_BYTES: u64 = 128 * MIB;
+
+impl Plan {
+    /// What virtual time cannot do.
+    pub(super) fn check_virtual(&self) -> Result<()> {
+        ensure!(
+            matches!(self.workload, Workload::Fallocate2 { .. } | Workload::Append64 { .. }),
+            "--interleave virtual takes workloads that allocate only: fallocate2, append64"
+        );
+        ensure!(self.machine.is_some(), "--interleave virtual: name a --machine");
+        ensure!(
+            self.workers.iter().all(|&workers| self.cpus.unwrap_or(workers) <= CPUS_MAX),
+            "--interleave virtual: at most {CPUS_MAX} CPUs"
+        );
+        ensure!(
+            self.image.memory_bytes().is_some() && !self.beside_kernel && self.journal == [false],
+            "--interleave virtual runs on a modelled file system: leave out --image, --beside and --journal"
+        );
+        Ok(())
+    }
+}
+
+/// What the CPUs did so far.
+struct Tally {
+    measured: Measured,
+    /// Operations a second of each worker, summed.
+    ops_per_s: f64,
+    failed: Option<anyhow::Error>,
+    running: u32,
+}
+
+impl Cell<'_> {
+    /// The cell on the plan's machine.
+    ///
+    /// # Errors
+    /// Of a worker.
+    pub(super) fn run_virtual(&self) -> Result<Row> {
+        let plan = self.plan;
+        let machine = plan.machine.as_ref().context("a plan in virtual time has a machine")?;
+        let cpus = plan.cpus.unwrap_or(self.workers).min(self.workers);
+        let bytes = plan.image.memory_bytes().context("a plan in virtual time has a size")?;
+        let groups = u32::try_from(bytes / GROUP_BYTES).context("at most 2^32 groups")?.max(1);
+        let target = ModelledTarget::new(self.policy, machine, groups, (cpus, plan.seed))?;
+        let workers = plan.workload.workers(&target, self.workers, cpus)?;
+        let before = Census::new(target.allocator.stats(), &target.allocator.lock_census());
+        let (tally, report) = run(plan, machine, &target, workers, cpus);
+        if let Some(error) = tally.failed {
+            return Err(error);
+        }
+        let after = Census::new(target.allocator.stats(), &target.allocator.lock_census());
+        let mut row = self.figures_virtual(cpus, &tally, &target);
+        row.machine = Some(machine.name.clone());
+        row.count(&tally.measured, &before, &after);
+        row.waits = report.lines.iter().map(waits).collect();
+        Ok(row)
+    }
+
+    fn figures_virtual(&self, cpus: u32, tally: &Tally, target: &ModelledTarget) -> Row {
+        let plan = self.plan;
+        let measured = &tally.measured;
+        let places = Places::of(target);
+        let ops = count_as_f64(measured.ops.max(1));
+        let seconds = ops / tally.ops_per_s.max(1e-9);
+        Row {
+            workload: plan.workload.name(),
+            policy: self.name.to_owned(),
+            workers: self.workers,
+            cpus,
+            interleave: plan.interleave,
+            seed: plan.seed,
+            ops: measured.ops,
+            seconds,
+            ops_per_s: tally.ops_per_s,
+            ops_per_s_per_worker: tally.ops_per_s / f64::from(self.workers),
+            bw_mib_s: count_as_f64(measured.bytes) / count_as_f64(MIB) / seconds,
+            lat_us_mean: measured.latency_ns.mean() / 1e3,
+            lat_us_p50: measured.latency_us(0.5),
+            lat_us_p99: measured.latency_us(0.99),
+            lat_us_p9999: measured.latency_us(0.9999),
+            lat_us_max: count_as_f64(measured.latency_ns.max()) / 1e3,
+            extents_per_file: places.extents_per_file,
+            mean_extent_kb: places.mean_extent_kb,
+            free_extents: places.free_extents,
+            avg_free_extent_kb: places.avg_free_extent_kb,
+            groups_touched: places.groups_touched,
+            lock_acquisitions: None,
+            lock_waits: None,
+            groups_skipped_busy: None,
+            hits: CRITERION_NAMES.into_iter().map(|name| (name.to_owned(), 0)).collect(),
+            score: places.score,
+            machine: None,
+            waits: Vec::new(),
+        }
+    }
+}
+
+/// Where the files of a target lie.
+struct Places {
+    extents_per_file: f64,
+    mean_extent_kb: f64,
+    free_extents: u64,
+    avg_free_extent_kb: u64,
+    groups_touched: u64,
+    score: Option<f64>,
+}
+
+impl Places {
+    fn of(target: &ModelledTarget) -> Self {
+        let geometry = target.allocator.geometry();
+        let mut defrag = DefragTotals::new(4096, u64_from_u32(geometry.clusters_per_group()), 16);
+        let (mut extents, mut blocks) = (0u64, 0u64);
+        let mut groups = std::collections::BTreeSet::new();
+        let files = target.extents();
+        for file in &files {
+            let mut logical = 0;
+            let mut records = Vec::with_capacity(file.len());
+            for &(first, count) in file {
+                let length = u64_from_u32(count);
+                records.push(Record { logical, physical: first.raw(), length, unwritten: true });
+                logical += length;
+                groups.insert(first.raw() / u64_from_u32(geometry.clusters_per_group()));
+            }
+            defrag.add(b"", &records);
+            extents += u64_from_usize(file.len());
+            blocks += logical;
+        }
+        let (free_extents, free) = target.allocator.free_runs();
+        let count = u64_from_usize(files.len()).max(1);
+        Self {
+            extents_per_file: count_as_f64(extents) / count_as_f64(count),
+            mean_extent_kb: count_as_f64(4 * blocks) / count_as_f64(extents.max(1)),
+            free_extents,
+            avg_free_extent_kb: 4 * free / free_extents.max(1),
+            groups_touched: u64_from_usize(groups.len()),
+            score: defrag.score().map(f64::from),
+        }
+    }
+}
+
+fn waits(line: &blockyard_sync::virtual_time::LineFigures) -> Waits {
+    Waits {
+        name: line.name.to_owned(),
+        taken: line.taken,
+        waits: line.waits,
+        wait_ns: line.wait_ns,
+        section_ns: line.section_ns,
+        moved: line.moved,
+        moved_ns: line.moved_ns,
+    }
+}
+
+fn run<'t>(
+    plan: &Plan,
+    machine: &Machine,
+    target: &'t ModelledTarget,
+    workers: Workers<'t, ModelledTarget>,
+    cpus: u32,
+) -> (Tally, Report) {
+    let mut of_cpus: Vec<Workers<'t, ModelledTarget>> = (0..cpus).map(|_| Vec::new()).collect();
+    for (index, worker) in workers.into_iter().enumerate() {
+        of_cpus[index % usize_from_u32(cpus)].push(worker);
+    }
+    let tally = Mutex::new(Tally { measured: Measured::new(), ops_per_s: 0.0, failed: None, running: cpus });
+    let warm_up = match plan.workload {
+        Workload::Fallocate2 { size, step } => size / step + 1,
+        _ => 0,
+    };
+    let most = plan.limit.ops_per_worker.unwrap_or(u64::MAX);
+    let tally_of = &tally;
+    let mut programs: Vec<Program<'_>> = Vec::new();
+    for workers in of_cpus {
+        programs.push(Box::new(move || {
+            let mut shift = Shift::new(machine, target, tally_of, workers);
+            shift.run(warm_up, most);
+            locked(tally_of).running -= 1;
+        }));
+    }
+    programs.push(Box::new(move || {
+        loop {
+            Virtual::work(machine.commit_every_ns);
+            <Virtual as blockyard_sync::Backend>::yield_now();
+            if locked(tally_of).running == 0 {
+                break;
+            }
+            target.commit(cpus);
+        }
+    }));
+    let report = simulate(&machine.costs(), programs);
+    (tally.into_inner().unwrap_or_else(PoisonError::into_inner), report)
+}
+
+fn locked<'a>(tally: &'a Mutex<Tally>) -> std::sync::MutexGuard<'a, Tally> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One worker of a CPU and how far it is.
+struct Turn<'t> {
+    worker: Box<dyn Worker<ModelledTarget> + 't>,
+    steps: u64,
+    began_ns: u64,
+}
+
+/// The workers of one CPU.
+struct Shift<'a, 't> {
+    machine: &'a Machine,
+    target: &'t ModelledTarget,
+    tally: &'a Mutex<Tally>,
+    turns: std::collections::VecDeque<Turn<'t>>,
+}
+
+impl<'a, 't> Shift<'a, 't> {
+    fn new(
+        machine: &'a Machine,
+        target: &'t ModelledTarget,
+        tally: &'a Mutex<Tally>,
+        workers: Workers<'t, ModelledTarget>,
+    ) -> Self {
+        let turns = workers.into_iter().map(|worker| Turn { worker, steps: 0, began_ns: 0 }).collect();
+        Self { machine, target, tally, turns }
+    }
+
+    fn run(&mut self, warm_up: u64, most: u64) {
+        let several = self.turns.len() > 1;
+        while let Some(mut turn) = self.turns.pop_front() {
+            let until = Virtual::now_ns().saturating_add(self.machine.quantum_ns);
+            let is_over = loop {
+                if self.step(&mut turn, warm_up, most) {
+                    break true;
+                }
+                if several && Virtual::now_ns() >= until {
+                    break false;
+                }
+            };
+            if !is_over {
+                self.turns.push_back(turn);
+                Virtual::work(self.machine.switch_ns);
+            }
+        }
+    }
+
+    /// One operation; gives whether it was the worker's last.
+    fn step(&self, turn: &mut Turn<'t>, warm_up: u64, most: u64) -> bool {
+        let before = Virtual::now_ns();
+        if turn.steps == warm_up {
+            turn.began_ns = before;
+        }
+        let stepped = turn.worker.step(self.target);
+        let now = Virtual::now_ns();
+        let mut tally = locked(self.tally);
+        let measured_steps = turn.steps.saturating_sub(warm_up);
+        let ended = |tally: &mut Tally, steps: u64| {
+            let seconds = count_as_f64(now.saturating_sub(turn.began_ns)).max(1.0) / 1e9;
+            tally.ops_per_s += count_as_f64(steps) / seconds;
+            true
+        };
+        match stepped {
+            Ok(Step::Done { bytes }) => {
+                turn.steps += 1;
+                if turn.steps <= warm_up {
+                    return tally.failed.is_some();
+                }
+                tally.measured.ops += 1;
+                tally.measured.bytes += bytes;
+                tally.measured.latency_ns.saturating_record((now - before).max(1));
+                if measured_steps + 1 >= most {
+                    ended(&mut tally, measured_steps + 1)
+                } else {
+                    tally.failed.is_some()
+                }
+            }
+            Ok(Step::Finished) => ended(&mut tally, measured_steps),
+            Err(error) => {
+                tally.failed = Some(error);
+                true
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::row::Interleave;
+
+    fn rows(policies: &[&str], workers: &[u32], ops: u64) -> Vec<Row> {
+        let plan = Plan {
+            policies: policies.iter().map(|&name| name.to_owned()).collect(),
+            workers: workers.to_vec(),
+            machine: Some(Machine::open("kunpeng-920").unwrap()),
+            image: crate::run::ImageSource::memory(200 << 30, 1),
+            ..crate::run::tests::plan("fallocate2", Interleave::Virtual, ops)
+        };
+        crate::run::run(&plan, |_, _| ()).unwrap().rows
+    }
+
+    /// Rates, places and waits: everything is what it was at the first run.
+    #[test]
+    fn runs_repeat_to_the_byte() {
+        let run = || rows(&["linux-6.16", "linux-6.18", "rralloc-v2", "yard"], &[1, 6], 200);
+        let first = run();
+        assert_eq!(serde_json::to_string(&first).unwrap(), serde_json::to_string(&run()).unwrap());
+        assert!(first.iter().all(|row| row.ops == 200 * u64::from(row.workers)));
+    }
+
+    #[test]
+    fn the_series_helps_many_workers_and_not_one() {
+        let rows = rows(&["linux-6.16", "linux-6.18"], &[1, 16], 300);
+        let rate = |at: usize| rows[at].ops_per_s_per_worker;
+        assert!((rate(2) / rate(0) - 1.0).abs() < 0.1, "{} {}", rate(0), rate(2));
+        assert!(rate(3) > 2.0 * rate(1), "{} {}", rate(1), rate(3));
+        let waited = |row: &Row| row.waits.iter().map(|waits| waits.wait_ns).max();
+        assert!(waited(&rows[1]) > waited(&rows[3]));
+    }
+
+    #[test]
+    fn more_workers_than_cpus_take_turns() {
+        let plan = Plan {
+            policies: vec!["linux-6.18".to_owned()],
+            workers: vec![6],
+            cpus: Some(2),
+            machine: Some(Machine::open("kunpeng-920").unwrap()),
+            image: crate::run::ImageSource::memory(16 << 30, 1),
+            ..crate::run::tests::plan("append64", Interleave::Virtual, 1)
+        };
+        let plan = Plan { limit: crate::runner::Limit { ops_per_worker: None, ..plan.limit }, ..plan };
+        let rows = crate::run::run(&plan, |_, _| ()).unwrap().rows;
+        assert_eq!((rows[0].cpus, rows[0].workers), (2, 6));
+        assert_eq!(rows[0].ops % 6, 0);
+        assert!(rows[0].ops > 0);
+    }
+}

@@ -1,0 +1,274 @@
+//! Files as an allocator in virtual time sees them: what surrounds an allocation is a constant and one shared line.
+//!
+//! The allocator is the one that ships, under the policy of the cell, with every lock, goal, index, free and commit of
+//! it. Around it stand the machine's constants: computation of an operation, and changes of one line that all operations
+//! of a file system share, as handles of a journal do. What an allocation got is marked in the on-disk bitmap under its
+//! group's lock, as Linux does; what is freed waits for the commit.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use blockyard_alloc::goals::{inode_goal, neighbour_goal};
+use blockyard_alloc::memory::MemoryBitmaps;
+use blockyard_alloc::{
+    AllocConfig, Allocator, BlockRequest, FreeContext, InitMode, InodeAlloc, Neighbour, Policy, RequestFlags,
+    Tunable,
+};
+use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_u32, usize_from_u32};
+use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock, TxnId};
+use blockyard_sync::{Atomic, AtomicInt, Backend, CachePadded, CpuSlot, Ordering, Virtual};
+
+use super::{Cpu, Target};
+use crate::machine::Machine;
+
+const BLOCK_BITS: u32 = 12;
+/// Groups of a flex group.
+const FLEX: u32 = 16;
+/// Blocks of metadata of each group, all in the first group of its flex group: two bitmaps and 512 of inodes.
+const METADATA: u32 = 514;
+/// Blocks of a copy of the superblock and of the descriptors, with room for more of these.
+const COPY: u32 = 1100;
+
+/// A file system whose allocator runs in virtual time.
+pub(crate) struct ModelledTarget {
+    pub(crate) allocator: Allocator<Virtual>,
+    disk: Arc<MemoryBitmaps>,
+    machine: Machine,
+    seed: u64,
+    /// What handles of all operations change.
+    handles: CachePadded<<Virtual as Backend>::AtomicU64>,
+    /// The running transaction; changed by whoever commits.
+    txn: std::sync::atomic::AtomicU32,
+    files: Mutex<Vec<Arc<ModelledFile>>>,
+}
+
+/// A file: where its blocks are.
+pub(crate) struct ModelledFile {
+    inode: InodeNr,
+    state: InodeAlloc<Virtual>,
+    map: Mutex<Map>,
+    /// The state of its random numbers. Relaxed: one CPU at a time works on a file.
+    random: std::sync::atomic::AtomicU64,
+}
+
+/// Blocks of a file from its first on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Map {
+    blocks: u32,
+    /// First block and count of each extent, in the order of the file.
+    extents: Vec<(BlockNr, u32)>,
+}
+
+impl Map {
+    fn append(&mut self, first: BlockNr, count: u32) {
+        match self.extents.last_mut() {
+            Some((start, length)) if start.raw() + u64_from_u32(*length) == first.raw() => *length += count,
+            _ => self.extents.push((first, count)),
+        }
+        self.blocks += count;
+    }
+
+    fn last(&self) -> Option<Neighbour> {
+        let (first, count) = *self.extents.last()?;
+        Some(Neighbour {
+            logical: LogicalBlock::new(self.blocks - 1),
+            physical: BlockNr::new(first.raw() + u64_from_u32(count) - 1),
+        })
+    }
+}
+
+impl ModelledTarget {
+    /// An empty file system of so many groups of 128 MiB.
+    ///
+    /// # Errors
+    /// Of the allocator.
+    pub(crate) fn new(
+        policy: Policy,
+        machine: &Machine,
+        groups: u32,
+        (cpus, seed): (u32, u64),
+    ) -> Result<Self> {
+        let geometry = MemoryBitmaps::plain_geometry(groups, 4);
+        let disk = MemoryBitmaps::new(geometry, 0);
+        place_metadata(&disk, groups);
+        let config = AllocConfig {
+            policy,
+            cpus,
+            init: InitMode::AtOpen,
+            memory_max: u64::MAX,
+            ..AllocConfig::new(geometry)
+        };
+        let facts = disk.facts();
+        let allocator = Allocator::open(&config, Arc::<MemoryBitmaps>::clone(&disk), &facts)?;
+        allocator.set_tunable(Tunable::Stats, 1)?;
+        Ok(Self {
+            allocator,
+            disk,
+            machine: machine.clone(),
+            seed,
+            handles: CachePadded::new(Virtual::on_line("journal handles", || Atomic::new(0))),
+            txn: std::sync::atomic::AtomicU32::new(1),
+            files: Mutex::default(),
+        })
+    }
+
+    /// The extents of each file, in the order in which the files were made.
+    pub(crate) fn extents(&self) -> Vec<Vec<(BlockNr, u32)>> {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.iter().map(|file| file.map().extents.clone()).collect()
+    }
+
+    fn txn(&self) -> TxnId {
+        TxnId::new(self.txn.load(Ordering::Relaxed))
+    }
+
+    /// Commits the running transaction: what it freed may be used again.
+    pub(crate) fn commit(&self, cpu: Cpu) {
+        let txn = self.txn();
+        self.txn.fetch_add(1, Ordering::Relaxed);
+        self.allocator.commit(txn, CpuSlot::new(cpu));
+    }
+
+    /// One operation: what surrounds `inner`, and `inner` between its halves. Its time varies evenly around the machine's
+    /// constant: workers that took exactly as long as each other would fall into step and never meet at a lock.
+    fn operation<R>(&self, file: &ModelledFile, inner: impl FnOnce() -> R) -> R {
+        let half = |part: u64, shared: u32| {
+            Virtual::work(part);
+            for _ in 0..shared {
+                self.handles.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let (mean, shared) = (self.machine.operation_ns, self.machine.shared_accesses);
+        let most = mean / 100 * u64_from_u32(self.machine.operation_varies_percent);
+        let ns = mean - most + file.draw() % (2 * most + 1);
+        half(ns / 2, shared - shared / 2);
+        let done = inner();
+        half(ns - ns / 2, shared / 2);
+        done
+    }
+
+    fn append(&self, cpu: Cpu, file: &ModelledFile, offset: u64, length: u64) -> Result<()> {
+        let geometry = self.allocator.geometry();
+        // Nobody else has the file: the lock is free, and is not held over a switch of CPUs.
+        let mut map = core::mem::take(&mut *file.map());
+        let end = u32_from_u64((offset + length) >> BLOCK_BITS);
+        while map.blocks < end {
+            let logical = LogicalBlock::new(map.blocks);
+            let left = map.last();
+            let goal = match left {
+                Some(last) => neighbour_goal(logical, last.logical, last.physical),
+                None => inode_goal(geometry, GroupNr::ZERO, true, None),
+            };
+            let request = BlockRequest {
+                goal,
+                left,
+                file_size: offset,
+                writer_open: true,
+                cpu: CpuSlot::new(cpu),
+                flags: RequestFlags::DATA | RequestFlags::NO_NORMALIZE,
+                ..BlockRequest::data(file.inode, GroupNr::ZERO, logical, end - map.blocks)
+            };
+            let claim = self.allocator.allocate(&request, &file.state).context("fallocate")?;
+            let (group, start, count) = (claim.group(), claim.offset().raw(), claim.clusters());
+            self.allocator.with_group_locked(group, request.cpu, || {
+                self.disk.write(group, start, count, true);
+            });
+            map.append(claim.first_block(), count);
+            claim.commit();
+        }
+        *file.map() = map;
+        Ok(())
+    }
+
+    fn cut(&self, cpu: Cpu, file: &ModelledFile) -> Result<()> {
+        let map = core::mem::take(&mut *file.map());
+        let geometry = self.allocator.geometry();
+        let context = FreeContext { txn: Some(self.txn()), cpu: CpuSlot::new(cpu), ..FreeContext::default() };
+        for (first, count) in map.extents {
+            self.allocator.free(first, u64_from_u32(count), context)?;
+            let per_group = u64_from_u32(geometry.clusters_per_group());
+            let mut at = first.raw();
+            let end = at + u64_from_u32(count);
+            while at < end {
+                let stop = ((at / per_group + 1) * per_group).min(end);
+                let group = GroupNr::new(u32_from_u64(at / per_group));
+                self.disk.write(group, u32_from_u64(at % per_group), u32_from_u64(stop - at), false);
+                at = stop;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Marks what mkfs puts on a file system: the metadata of a flex group in its first group, copies of the superblock in
+/// group 1 and the powers of 3, 5 and 7.
+fn place_metadata(disk: &MemoryBitmaps, groups: u32) {
+    let copies = (0..groups).filter(|&group| {
+        let power_of = |base: u32| core::iter::successors(Some(1u32), move |power| power.checked_mul(base));
+        group == 0 || [3, 5, 7].into_iter().any(|base| power_of(base).any(|power| power == group))
+    });
+    copies.for_each(|group| disk.write(GroupNr::new(group), 0, COPY, true));
+    for first in (0..groups).step_by(usize_from_u32(FLEX)) {
+        let start = if first == 0 { COPY } else { 0 };
+        disk.write(GroupNr::new(first), start, METADATA * FLEX.min(groups - first), true);
+    }
+}
+
+impl ModelledFile {
+    /// The next number of the file's own sequence (splitmix64).
+    fn draw(&self) -> u64 {
+        let state = self.random.load(Ordering::Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.store(state, Ordering::Relaxed);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    fn map(&self) -> std::sync::MutexGuard<'_, Map> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Target for ModelledTarget {
+    type File = Arc<ModelledFile>;
+
+    fn create(&self, _: Cpu, _: &str) -> Result<Option<Self::File>> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let inode = InodeNr::new(12 + u32_from_usize(files.len()));
+        let file = Arc::new(ModelledFile {
+            inode,
+            state: InodeAlloc::new(),
+            map: Mutex::default(),
+            random: std::sync::atomic::AtomicU64::new(self.seed << 32 | u64_from_u32(inode.raw())),
+        });
+        files.push(Arc::clone(&file));
+        Ok(Some(file))
+    }
+
+    fn fallocate(&self, cpu: Cpu, file: &Self::File, offset: u64, length: u64) -> Result<()> {
+        self.operation(file, || self.append(cpu, file, offset, length))
+    }
+
+    fn truncate(&self, cpu: Cpu, file: &Self::File, size: u64) -> Result<()> {
+        if size != 0 {
+            bail!("--interleave virtual cuts files to nothing only");
+        }
+        self.operation(file, || self.cut(cpu, file))
+    }
+
+    fn write(&self, _: Cpu, _: &Self::File, _: u64, _: &[u8]) -> Result<()> {
+        bail!("--interleave virtual takes workloads that allocate only: fallocate2, append64")
+    }
+
+    fn read(&self, _: Cpu, _: &Self::File, _: u64, _: &mut [u8]) -> Result<()> {
+        bail!("--interleave virtual takes workloads that allocate only: fallocate2, append64")
+    }
+
+    fn fsync(&self, _: Cpu, _: &Self::File) -> Result<()> {
+        Ok(())
+    }
+
+    fn close(&self, _: Cpu, _: Self::File) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! What accesses cost, and how far CPUs are from each other.
+
+/// CPUs that are close to each other: the numbers from a multiple of `cpus` on, up to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// CPUs in one such set.
+    pub cpus: usize,
+    /// Moving a line between two of them, in nanoseconds.
+    pub move_ns: u64,
+}
+
+/// What holding a lock costs that the model does not see: computation, and plain data that moves with the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// The line the lock lies on (see [`crate::Backend::on_line`]).
+    pub name: &'static str,
+    /// Computation each time the lock is held, in nanoseconds.
+    pub work_ns: u64,
+    /// Lines of plain data that follow the lock when another CPU takes it, each moved after the other.
+    pub lines: u64,
+}
+
+/// Interrupts of the clock: a CPU loses time at each, whatever it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick {
+    /// From one to the next, in nanoseconds.
+    pub every_ns: u64,
+    /// What is lost at each, in nanoseconds.
+    pub costs_ns: u64,
+}
+
+/// What accesses cost, in nanoseconds of virtual time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// An access to a line that is in the CPU's own cache.
+    pub hit_ns: u64,
+    /// Bringing a line that no cache has.
+    pub miss_ns: u64,
+    /// From the nearest to the widest set of CPUs; each size divides the next.
+    pub levels: Vec<Level>,
+    /// Moving a line between CPUs that are in no common set.
+    pub move_ns: u64,
+    /// From the release of a contended lock to the next holder's continuing, beside the move of its line.
+    pub hand_over_ns: u64,
+    /// How far a CPU may run ahead of the slowest before it lets that one run.
+    pub slack_ns: u64,
+    /// What holding a lock costs, by the line it lies on; locks on other lines cost nothing more.
+    pub sections: Vec<Section>,
+    /// Interrupts of the clock, if there are any.
+    pub tick: Option<Tick>,
+}
+
+impl Default for Costs {
+    /// Orders of magnitude of a two-socket server: 1 ns, 90 ns from memory, 60 ns between caches, exact order.
+    fn default() -> Self {
+        Self {
+            hit_ns: 1,
+            miss_ns: 90,
+            levels: Vec::new(),
+            move_ns: 60,
+            hand_over_ns: 10,
+            slack_ns: 0,
+            sections: Vec::new(),
+            tick: None,
+        }
+    }
+}
+
+impl Costs {
+    /// Moving a line from one CPU's cache to another's.
+    pub(super) fn distance(&self, from: usize, to: usize) -> u64 {
+        let near = self.levels.iter().find(|level| from / level.cpus == to / level.cpus);
+        near.map_or(self.move_ns, |level| level.move_ns)
+    }
+}

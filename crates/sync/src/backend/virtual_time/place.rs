@@ -1,0 +1,66 @@
+//! Which cache line a primitive lies on, decided when it is made and not by its address, so that a run does not depend
+//! on where the heap puts things.
+
+use std::cell::Cell;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The source of numbers. Relaxed: they only have to differ, and nothing depends on their order.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static SHARED: Cell<Option<LineId>> = const { Cell::new(None) };
+}
+
+/// A cache line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LineId {
+    pub(super) number: u64,
+    /// What lies on it, for reports.
+    pub(super) name: &'static str,
+}
+
+impl LineId {
+    /// The line that the caller is placing things on, else one of its own.
+    pub(super) fn of_new() -> Self {
+        SHARED.get().unwrap_or_else(|| Self::fresh("other"))
+    }
+
+    fn fresh(name: &'static str) -> Self {
+        Self { number: fresh_number(), name }
+    }
+}
+
+/// A number that no other primitive has.
+pub(super) fn fresh_number() -> u64 {
+    MADE.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Everything that `f` makes lies on one line.
+pub(super) fn on_line<R>(name: &'static str, f: impl FnOnce() -> R) -> R {
+    let before = SHARED.replace(Some(LineId::fresh(name)));
+    let made = f();
+    SHARED.set(before);
+    made
+}
+
+/// Spreads numbers that follow each other; they need no more.
+#[derive(Debug, Default)]
+pub(super) struct NumberHasher(u64);
+
+/// Maps keyed by the numbers of lines and locks.
+pub(super) type ByNumber = BuildHasherDefault<NumberHasher>;
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+}
