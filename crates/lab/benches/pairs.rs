@@ -46,7 +46,7 @@ fn pairs(criterion: &mut Criterion) {
     group.warm_up_time(Duration::from_millis(300)).sampling_mode(SamplingMode::Flat);
     for policy in ["linux-6.16", "linux-6.18", "yard"] {
         for threads in [1, 2, 8, 64] {
-            let allocator = open(Policy::parse(policy).unwrap(), 64).unwrap();
+            let allocator: Allocator = open(Policy::parse(policy).unwrap(), 64).unwrap();
             group.bench_with_input(BenchmarkId::new(policy, threads), &threads, |bencher, &threads| {
                 bencher.iter_custom(|pairs| timed(&allocator, threads, pairs));
             });

@@ -1,5 +1,7 @@
 //! E1: `fallocate2` over workers, and `append64`, before and after the series, with both scan modes.
 
+pub(crate) mod patches;
+mod predicted;
 mod published;
 
 use blockyard_disk::num::count_as_f64;
@@ -23,11 +25,13 @@ const APPENDERS: u32 = 64;
 pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
     let published: Vec<u32> = FALLOCATE2_BASE.iter().map(|(workers, _)| *workers).collect();
     let workers = setup.workers.clone().unwrap_or(published);
-    vec![
+    let mut plans = vec![
         setup.plan("fallocate2", &ARMS, &workers, Interleave::Threads),
         setup.plan("append64", &ARMS, &[APPENDERS], Interleave::Threads),
         setup.plan("append64", &ARMS, &[APPENDERS], Interleave::Overlap),
-    ]
+    ];
+    plans.extend(predicted::plans(setup));
+    plans
 }
 
 pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
@@ -37,7 +41,9 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
     let fallocate2 = of("fallocate2", Interleave::Threads);
     let running = of("append64", Interleave::Threads);
     let overlapping = of("append64", Interleave::Overlap);
-    vec![contention(&fallocate2), series(&fallocate2), append64(&running, &overlapping)]
+    let mut tables = vec![contention(&fallocate2), series(&fallocate2), append64(&running, &overlapping)];
+    tables.extend(predicted::tables(rows));
+    tables
 }
 
 /// Rates over workers, each with its share of the rate of one worker: the shape.

@@ -14,19 +14,22 @@ use crate::{e1, e2};
 pub enum Experiment {
     /// E1: the scalability series of Linux 6.17 (July 2025).
     Series,
+    /// E1 patch by patch, in virtual time.
+    Patches,
     /// E2: round-robin allocation (February 2026), its three fio jobs. Its maps are `lab run copy`.
     Rotation,
 }
 
 impl Experiment {
     /// Names on the command line.
-    pub const NAMES: [&str; 2] = ["e1", "e2"];
+    pub const NAMES: [&str; 3] = ["e1", "e1-patches", "e2"];
 
     /// By its name.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
             "e1" => Some(Self::Series),
+            "e1-patches" => Some(Self::Patches),
             "e2" => Some(Self::Rotation),
             _ => None,
         }
@@ -37,6 +40,7 @@ impl Experiment {
     pub fn name(self) -> &'static str {
         match self {
             Self::Series => "e1",
+            Self::Patches => "e1-patches",
             Self::Rotation => "e2",
         }
     }
@@ -46,6 +50,7 @@ impl Experiment {
     pub fn plans(self, setup: &Setup) -> Vec<Plan> {
         match self {
             Self::Series => e1::plans(setup),
+            Self::Patches => e1::patches::plans(setup),
             Self::Rotation => e2::plans(setup),
         }
     }
@@ -55,6 +60,7 @@ impl Experiment {
     pub fn tables(self, rows: &[Row]) -> Vec<Table> {
         match self {
             Self::Series => e1::tables(rows),
+            Self::Patches => e1::patches::tables(rows),
             Self::Rotation => e2::tables(rows),
         }
     }
@@ -64,6 +70,7 @@ impl Experiment {
     pub fn charts(self, rows: &[Row]) -> Vec<Chart> {
         match self {
             Self::Series => vec![e1::chart(rows)],
+            Self::Patches => vec![e1::patches::chart(rows)],
             Self::Rotation => Vec::new(),
         }
     }
@@ -101,7 +108,13 @@ mod tests {
     #[test]
     fn e1_has_the_published_rows_and_columns() {
         let tables = Experiment::Series.tables(&rows(Experiment::Series));
-        let [contention, series, append] = &tables[..] else { panic!("three tables") };
+        let [contention, series, append, predicted @ ..] = &tables[..] else { panic!("three tables") };
+        assert_eq!(predicted.len(), 5);
+        // Of two workers: nothing published on one CPU fewer than all, so no ratio.
+        assert_eq!(predicted[0].heads, ["workers", "1", "2"]);
+        assert!(predicted[0].rows[9][1..].iter().all(|cell| cell.parse::<f64>().is_ok()));
+        assert_eq!(predicted[1].rows[2][..4], ["2 x AMD 9654, 96 workers", "0", "3450", "-"]);
+        assert_eq!(cell(&predicted[2], 3, "base linear: published"), "261967");
         assert_eq!(contention.heads, ["workers", "1", "2", "4", "8", "16", "32", "64"]);
         assert_eq!(
             contention.rows[0],
@@ -136,6 +149,18 @@ mod tests {
         assert!(
             append.title.contains("published") && append.notes.iter().any(|note| note.contains("overlap"))
         );
+    }
+
+    #[test]
+    fn each_patch_is_turned_on_the_base_and_left_out_of_the_whole() {
+        let setup = Setup { workers: Some(vec![4]), ..small() };
+        let plans = Experiment::Patches.plans(&setup);
+        let rows: Vec<Row> = plans.iter().flat_map(|plan| run(plan, |_, _| ()).unwrap().rows).collect();
+        let tables = Experiment::Patches.tables(&rows);
+        assert_eq!(tables[0].rows.len(), 30);
+        assert_eq!(cell(&tables[0], 0, "of base"), "1.00");
+        assert_eq!(cell(&tables[0], 15, "of whole"), "1.00");
+        assert!(!Experiment::Patches.charts(&rows)[0].series.is_empty());
     }
 
     #[test]

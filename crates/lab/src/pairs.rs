@@ -6,14 +6,18 @@
 
 pub mod worker;
 
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use blockyard_alloc::{Allocator, LockCensus, Policy};
 use blockyard_disk::num::{count_as_f64, u32_from_usize};
 use blockyard_inspect::units::counted;
+use blockyard_sync::Virtual;
+use blockyard_sync::virtual_time::{Program, simulate};
 use serde::Serialize;
+
+use crate::machine::{CPUS_MAX, Machine};
 
 use self::worker::{PairWorker, open};
 
@@ -76,11 +80,89 @@ pub fn run(
     for (name, policy) in policies.iter().zip(parsed) {
         for &count in threads {
             progress(rows.len() + 1, &format!("{name}, {}", counted(count.into(), "thread")));
-            let allocator = open(policy, CPUS)?;
+            let allocator: Allocator = open(policy, CPUS)?;
             rows.push(measure(&allocator, name, count, time)?);
         }
     }
     Ok(rows)
+}
+
+/// As [`run`], with each thread on a CPU of a modelled machine in virtual time, `pairs` of each after as many to warm up. A
+/// pair costs the machine's `operation_ns` beside its locks and lines. CPU time is the time of all CPUs.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_virtual(
+    policies: &[String],
+    threads: &[u32],
+    machine: &Machine,
+    pairs: u64,
+    mut progress: impl FnMut(usize, &str),
+) -> Result<Vec<PairsRow>> {
+    ensure!(
+        !threads.is_empty() && threads.iter().all(|&count| (1..=CPUS_MAX).contains(&count)),
+        "--workers takes numbers from 1 to {CPUS_MAX} in virtual time"
+    );
+    ensure!(pairs > 0, "--pairs takes numbers from 1 up");
+    let mut rows = Vec::new();
+    for name in policies {
+        let policy = Policy::parse(name).with_context(|| format!("--policy {name}"))?;
+        for &count in threads {
+            progress(rows.len() + 1, &format!("{name}, {}", counted(count.into(), "virtual CPU")));
+            let allocator: Allocator<Virtual> = open(policy, count)?;
+            rows.push(predict(&allocator, name, count, (machine, pairs))?);
+        }
+    }
+    Ok(rows)
+}
+
+fn predict(
+    allocator: &Allocator<Virtual>,
+    policy: &str,
+    threads: u32,
+    (machine, pairs): (&Machine, u64),
+) -> Result<PairsRow> {
+    let before = allocator.lock_census();
+    // For each CPU: when it began to count and when it ended, and what failed.
+    let ended = Mutex::new(Vec::new());
+    let work = |cpu| {
+        let mut worker = PairWorker::new(allocator, cpu);
+        let mut began = 0;
+        let mut run = || -> Result<()> {
+            for pair in 0..2 * pairs {
+                if pair == pairs {
+                    began = Virtual::now_ns();
+                }
+                Virtual::work(machine.operation_ns);
+                worker.run(1)?;
+            }
+            Ok(())
+        };
+        let result = run().map(|()| (began, Virtual::now_ns()));
+        ended.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+    };
+    let work = &work;
+    let programs = (0..threads).map(|cpu| -> Program<'_> { Box::new(move || work(cpu)) }).collect();
+    let report = simulate(&machine.costs(), programs);
+    drop(report);
+    let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let spans: Vec<(u64, u64)> = ended.into_iter().collect::<Result<_>>()?;
+    let start = spans.iter().map(|span| span.0).min().unwrap_or(0);
+    let end = spans.iter().map(|span| span.1).max().unwrap_or(0);
+    let all = pairs * u64::from(threads);
+    let each = |total: u64| count_as_f64(total) / count_as_f64(all);
+    let after = allocator.lock_census();
+    Ok(PairsRow {
+        policy: policy.to_owned(),
+        threads,
+        pairs: all,
+        pairs_per_s: 1e9 / each((end - start).max(1)),
+        wall_ns: each(end - start),
+        cpu_ns: Some(each(spans.iter().map(|span| span.1 - span.0).sum())),
+        // Those of the warm-up are counted too, and as many.
+        waits: each(after.groups.waits - before.groups.waits) / 2.0,
+        shared_locks: each(after.shared_acquisitions() - before.shared_acquisitions()) / 2.0,
+    })
 }
 
 fn measure(allocator: &Allocator, policy: &str, threads: u32, time: Duration) -> Result<PairsRow> {
@@ -158,6 +240,19 @@ mod tests {
         assert_eq!(rows.len(), 4);
         assert!(rows.iter().all(|row| row.pairs >= 1000 && row.wall_ns > 0.0));
         assert!(rows[0].shared_locks >= 2.0 && rows[3].shared_locks == 0.0, "{rows:?}");
+    }
+
+    #[test]
+    fn virtual_pairs_repeat_and_show_what_is_shared() {
+        let arms =
+            ["linux-6.16".to_owned(), "linux-6.18".to_owned(), "rralloc-v2".to_owned(), "yard".to_owned()];
+        let machine = Machine::open("kunpeng-920").unwrap();
+        let run = || run_virtual(&arms, &[1, 8], &machine, 100, |_, _| ()).unwrap();
+        let rows = run();
+        assert_eq!(rows, run());
+        let gain = |at: usize| rows[at + 1].pairs_per_s / rows[at].pairs_per_s;
+        assert!(gain(6) > 4.0 && gain(0) < gain(6), "{rows:?}");
+        assert!(run_virtual(&arms, &[1025], &machine, 100, |_, _| ()).is_err());
     }
 
     #[test]

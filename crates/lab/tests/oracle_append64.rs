@@ -24,6 +24,7 @@ fn append64(policy: &str, interleave: Interleave, scale: f64) -> Row {
         seed: 1,
         beside_kernel: false,
         dirty_limit: None,
+        machine: None,
         journal: vec![false],
         rotational: false,
     };
@@ -106,6 +107,7 @@ fn in_turn_the_kernel_gives_one_extent_a_block() {
         seed: 1,
         beside_kernel: true,
         dirty_limit: None,
+        machine: None,
         journal: vec![false],
         rotational: false,
     };

@@ -112,6 +112,7 @@ fn measured() -> Run {
         seed: 7,
         beside_kernel: false,
         dirty_limit: None,
+        machine: None,
         journal: vec![false],
         rotational: false,
     };

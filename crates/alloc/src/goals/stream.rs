@@ -30,7 +30,10 @@ pub(crate) struct StreamGoals<B: Backend> {
     kind: Slots,
     /// The lock that guards them under `slot_lock=md`.
     lock: Option<Arc<Md<B>>>,
-    /// Group in the high half, start in the low. Relaxed: readers may see an older goal.
+    /// Whether goals are loaded with acquire and stored with release, which pair with each other and order nothing more
+    /// that anybody relies on: they are there to be compared.
+    ordered: bool,
+    /// Group in the high half, start in the low. Relaxed unless `ordered`: readers may see an older goal.
     slots: Box<[CachePadded<B::AtomicU64>]>,
 }
 
@@ -39,7 +42,9 @@ impl<B: Backend> StreamGoals<B> {
         let (groups, flex) = (geometry.groups(), geometry.flex_size());
         let count = match policy.slots {
             Slots::One | Slots::Inode | Slots::None => 1,
+            Slots::Hashed if policy.stream_goals > 0 => policy.stream_goals,
             Slots::Hashed => cpus.min(groups.div_ceil(4)).max(1),
+            Slots::Cpus => cpus.max(1),
         };
         let first = |slot: u32| match policy.slot_start {
             SlotStart::Zero => 0,
@@ -53,6 +58,7 @@ impl<B: Backend> StreamGoals<B> {
             groups,
             kind: policy.slots,
             lock: (policy.slot_lock == SlotLock::Md).then_some(md),
+            ordered: policy.slot_lock == SlotLock::AcquireRelease,
             slots: (0..count)
                 .map(|slot| {
                     let word = join32(first(slot), 0);
@@ -74,10 +80,11 @@ impl<B: Backend> StreamGoals<B> {
             Slots::Inode => {
                 return Some(StreamPlace { group: own.cursor().unwrap_or(GroupNr::ZERO), start: 0 });
             }
-            Slots::One | Slots::Hashed => {}
+            Slots::One | Slots::Hashed | Slots::Cpus => {}
         }
         let guard = self.lock.as_ref().map(|md| md.lock(cpu));
-        let word = self.slot(inode).load(Ordering::Relaxed);
+        let slot = self.slot(inode);
+        let word = if self.ordered { slot.load(Ordering::Acquire) } else { slot.load(Ordering::Relaxed) };
         drop(guard);
         Some(StreamPlace { group: GroupNr::new(blockyard_disk::num::high32(word)), start: low32(word) })
     }
@@ -89,13 +96,17 @@ impl<B: Backend> StreamGoals<B> {
         match self.kind {
             Slots::None => {}
             Slots::Inode => own.set_cursor(place.group),
-            Slots::One | Slots::Hashed => {
+            Slots::One | Slots::Hashed | Slots::Cpus => {
                 let guard = self.lock.as_ref().map(|md| md.lock(cpu));
                 let slot = self.slot(inode);
                 let word = join32(place.group.raw(), place.start);
                 // A goal that stays where it is costs no write to the shared line.
                 if guard.is_some() || slot.load(Ordering::Relaxed) != word {
-                    slot.store(word, Ordering::Relaxed);
+                    if self.ordered {
+                        slot.store(word, Ordering::Release);
+                    } else {
+                        slot.store(word, Ordering::Relaxed);
+                    }
                 }
                 drop(guard);
             }

@@ -23,6 +23,8 @@ pub struct Policy {
     pub window: u32,
     /// How many stream goals.
     pub slots: Slots,
+    /// How many under [`Slots::Hashed`]; 0: as many as Linux has.
+    pub stream_goals: u32,
     /// What guards them.
     pub slot_lock: SlotLock,
     /// Where they stand at open.

@@ -34,6 +34,7 @@ pub(super) const POLICY: Policy = Policy {
     normalise: Normalise::Linux,
     window: 0,
     slots: Slots::Hashed,
+    stream_goals: 0,
     slot_lock: SlotLock::None,
     slot_start: SlotStart::Zero,
     lanes: Lanes::None,

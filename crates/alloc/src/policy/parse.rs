@@ -14,6 +14,9 @@ use super::slots::{
 };
 use crate::tunables::Tunable;
 
+/// Most stream goals that can be asked for.
+const STREAM_GOALS_MAX: u32 = 65_536;
+
 /// Why a policy text was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
@@ -117,6 +120,7 @@ const SLOTS: &[SlotText] = &[
     slot_text!("normalise", Normalise, normalise),
     number_text!("window", window, "Clusters of a window under normalise=window."),
     slot_text!("slots", Slots, slots),
+    number_text!("stream_goals", stream_goals, "Goals under slots=hashed; 0: min(CPUs, groups / 4)."),
     slot_text!("slot_lock", SlotLock, slot_lock),
     slot_text!("slot_start", SlotStart, slot_start),
     slot_text!("lanes", Lanes, lanes),
@@ -323,6 +327,10 @@ impl Policy {
         rule(
             self.visit == Visit::Choose || self.order_index == OrderIndex::ByGroup,
             "visit=scan needs order_index=by-group: a list cannot be walked while groups move in it",
+        )?;
+        rule(
+            self.stream_goals <= STREAM_GOALS_MAX,
+            "stream_goals is at most 65536: more goals than that are more than any machine has writers",
         )?;
         rule(
             self.normalise != Normalise::Window || self.window > 0,

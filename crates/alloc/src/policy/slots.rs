@@ -68,8 +68,10 @@ slot! {
     Slots {
         /// One for the file system.
         One = "one",
-        /// `min(CPUs, groups / 4)`, chosen by inode number.
+        /// `min(CPUs, groups / 4)`, or as many as `stream_goals` says, chosen by inode number.
         Hashed = "hashed",
+        /// One for each CPU, chosen by inode number, however few groups there are.
+        Cpus = "cpus",
         /// None: a stream starts where its inode remembers, group 0 at first (rralloc V3's regular policy).
         Inode = "inode",
         /// None: a stream keeps the goal of its inode.
@@ -81,6 +83,8 @@ slot! {
     SlotLock {
         /// The file-system-wide lock that freeing also takes.
         Md = "md",
+        /// Nothing, with the orders acquire and release: the earlier form of the patch.
+        AcquireRelease = "acquire-release",
         /// Nothing: plain loads and stores.
         None = "none",
     }

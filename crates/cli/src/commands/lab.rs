@@ -4,6 +4,7 @@ mod agree;
 mod census;
 mod crash;
 mod journal;
+mod machine;
 mod pairs;
 mod report;
 mod run;
@@ -31,6 +32,8 @@ enum Command {
     Crash(crash::Args),
     /// Measure what the journal costs, and how many fsyncs share a commit
     Journal(journal::Args),
+    /// Print the machines of virtual time, or measure this one
+    Machine(machine::Args),
     /// Allocate and free in memory, in one or many threads: how far a policy scales
     Pairs(pairs::Args),
     /// Run a workload under several policies and numbers of workers, and print what came out
@@ -49,6 +52,7 @@ impl Args {
             Command::Census(args) => args.run(output),
             Command::Crash(args) => supervise::supervised(|| args.run(output)),
             Command::Journal(args) => args.run(output),
+            Command::Machine(args) => args.run(output),
             Command::Pairs(args) => args.run(output),
             Command::Run(args) => supervise::supervised(|| args.run(output)),
             Command::Report(args) => args.run(output),

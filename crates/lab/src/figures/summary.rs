@@ -47,6 +47,9 @@ pub fn by_workload(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     for row in rows {
         let name = match row.interleave {
             Interleave::Threads => row.workload.clone(),
+            Interleave::Virtual => {
+                format!("{}, virtual, {}", row.workload, row.machine.as_deref().unwrap_or("-"))
+            }
             other => format!("{}, {}", row.workload, other.name()),
         };
         match parts.iter_mut().find(|(known, _)| *known == name) {

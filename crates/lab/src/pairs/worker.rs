@@ -10,7 +10,7 @@ use blockyard_alloc::{
     Neighbour, Policy, RequestFlags,
 };
 use blockyard_disk::{BlockNr, GroupNr, InodeNr, LogicalBlock};
-use blockyard_sync::{CpuSlot, Native};
+use blockyard_sync::{Backend, CpuSlot, Native};
 
 /// Blocks a file holds when its pair is made: past the small-file limit.
 const SIZE: u32 = 64;
@@ -27,27 +27,27 @@ const EVENTS: u32 = 256;
 ///
 /// # Errors
 /// [`AllocError::BadConfig`] for no CPU or a policy that cannot work.
-pub fn open(policy: Policy, cpus: u32) -> Result<Allocator, AllocError> {
+pub fn open<B: Backend>(policy: Policy, cpus: u32) -> Result<Allocator<B>, AllocError> {
     let geometry = MemoryBitmaps::plain_geometry(GROUPS, 4);
     let disk = MemoryBitmaps::new(geometry, OVERHEAD);
     let facts = disk.facts();
     let config = AllocConfig { policy, cpus, init: InitMode::AtOpen, ..AllocConfig::new(geometry) };
-    Ok(Allocator::open(&config, disk, &facts)?.with_events(EventRings::<Native>::new(cpus, EVENTS)))
+    Ok(Allocator::open(&config, disk, &facts)?.with_events(EventRings::<B>::new(cpus, EVENTS)))
 }
 
 /// One file and the CPU slot that works on it.
 #[derive(Debug)]
-pub struct PairWorker<'a> {
-    allocator: &'a Allocator,
-    inode: InodeAlloc<Native>,
+pub struct PairWorker<'a, B: Backend = Native> {
+    allocator: &'a Allocator<B>,
+    inode: InodeAlloc<B>,
     cpu: u32,
     left: Option<Neighbour>,
 }
 
-impl<'a> PairWorker<'a> {
+impl<'a, B: Backend> PairWorker<'a, B> {
     /// The worker of a CPU slot.
     #[must_use]
-    pub fn new(allocator: &'a Allocator, cpu: u32) -> Self {
+    pub fn new(allocator: &'a Allocator<B>, cpu: u32) -> Self {
         Self { allocator, inode: InodeAlloc::new(), cpu, left: None }
     }
 
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn pairs_leave_nothing_behind() {
         for policy in ["linux-6.16", "linux-6.18", "yard"] {
-            let allocator = open(Policy::parse(policy).unwrap(), 2).unwrap();
+            let allocator: Allocator = open(Policy::parse(policy).unwrap(), 2).unwrap();
             let before = allocator.free_clusters();
             for cpu in [0, 1] {
                 PairWorker::new(&allocator, cpu).run(100).unwrap();

@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use blockyard_inspect::units;
 use blockyard_lab::figures::Table;
 use blockyard_lab::figures::table::figure;
+use blockyard_lab::machine::Machine;
 use blockyard_lab::pairs::{self, PairsRow};
 
 use crate::commands::Output;
@@ -29,16 +30,28 @@ pub(crate) struct Args {
     /// Seconds of each row
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
+    /// How the threads share time: threads, or virtual (each on a CPU of --machine in virtual time, which repeats)
+    #[arg(long, value_parser = ["threads", "virtual"], default_value = "threads")]
+    interleave: String,
+    /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine)
+    #[arg(long, value_name = "NAME", default_value = "kunpeng-920")]
+    machine: String,
+    /// Pairs of each thread in virtual time
+    #[arg(long, default_value_t = 1000)]
+    pairs: u64,
 }
 
 impl Args {
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         ensure!((0.0..=86_400.0).contains(&self.seconds), "--seconds takes 0 to 86400");
         let progress = Progress::parts(output, "lab pairs", self.policy.len() * self.workers.len());
-        let rows =
-            pairs::run(&self.policy, &self.workers, Duration::from_secs_f64(self.seconds), |part, name| {
-                progress.begin(part, name);
-            })?;
+        let begin = |part: usize, name: &str| progress.begin(part, name);
+        let rows = if self.interleave == "virtual" {
+            let machine = Machine::open(&self.machine)?;
+            pairs::run_virtual(&self.policy, &self.workers, &machine, self.pairs, begin)?
+        } else {
+            pairs::run(&self.policy, &self.workers, Duration::from_secs_f64(self.seconds), begin)?
+        };
         drop(progress);
         if output.json {
             for row in &rows {

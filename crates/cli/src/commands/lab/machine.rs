@@ -1,0 +1,49 @@
+//! `blockyard lab machine`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use blockyard_lab::machine::{Machine, measure};
+
+use crate::commands::Output;
+
+/// The machines of --interleave virtual: topology, costs, and where each number comes from.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Print a machine's file
+    Show {
+        /// kunpeng-920, amd-9654-x2, or a file
+        name: String,
+    },
+    /// Measure line transfer and lock hand-over on this machine, which should be idle, and write its file
+    Measure {
+        /// Write here instead of to the terminal
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+}
+
+impl Args {
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        let (machine, out) = match self.command {
+            Command::Show { name } => (Machine::open(&name)?, None),
+            Command::Measure { out } => (measure::this_machine()?, out),
+        };
+        let text = serde_json::to_string_pretty(&machine)?;
+        match out {
+            Some(path) => {
+                std::fs::write(&path, text + "\n").with_context(|| format!("write {}", path.display()))?
+            }
+            None if output.quiet => {}
+            None => println!("{text}"),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,170 @@
+//! The scalability series patch by patch in virtual time: each alone on the base, each left out of the whole, and what
+//! is waited for when there are more CPUs.
+
+use blockyard_disk::num::count_as_f64;
+
+use super::predicted;
+use crate::figures::Table;
+use crate::figures::plot::{Chart, Series};
+use crate::figures::row::Row;
+use crate::machine::Machine;
+use crate::run::{Plan, Setup};
+
+const MACHINE: &str = Machine::NAMES[1];
+const CPUS: u32 = 96;
+/// Numbers of CPUs at which the next bottleneck is looked for.
+const MORE_CPUS: [u32; 3] = [96, 256, 1024];
+const BASE: &str = "linux-6.16:scan=optimized";
+const WHOLE: &str = "linux-6.18:scan=optimized";
+
+/// What is turned on the base, with the patches' numbers. 15 to 17 build on each other; 5 without 4 was never a kernel.
+const ALONE: [(&str, &str); 14] = [
+    ("1", "busy=skip"),
+    ("2", "stream_goal=group-only"),
+    ("4", "slot_lock=none"),
+    ("4, earlier form", "slot_lock=acquire-release"),
+    ("5", "slots=hashed"),
+    ("4 and 5", "slot_lock=none:slots=hashed"),
+    ("1, 4 and 5", "busy=skip:slot_lock=none:slots=hashed"),
+    ("8", "free_pending=atomic"),
+    ("9", "freed_merge=before"),
+    ("10", "full_groups=drop"),
+    ("11", "scan_toggle=prune"),
+    ("15", "order_index=by-group"),
+    ("15 and 16", "order_index=by-group:visit=scan"),
+    ("15 to 17", "order_index=by-group:visit=scan:sweep=per-range"),
+];
+
+/// What is turned back in the whole.
+const LEFT_OUT: [(&str, &str); 14] = [
+    ("1", "busy=wait"),
+    ("2", "stream_goal=offset"),
+    ("4", "slot_lock=md"),
+    ("4, earlier form instead", "slot_lock=acquire-release"),
+    ("5", "slots=one"),
+    ("5, a goal for each CPU instead", "slots=cpus"),
+    ("5, 8 goals instead", "stream_goals=8"),
+    ("8", "free_pending=md"),
+    ("9", "freed_merge=after"),
+    ("10", "full_groups=keep"),
+    ("11", "scan_toggle=freeze"),
+    ("17", "sweep=per-set"),
+    ("16 and 17", "visit=choose:sweep=per-set"),
+    ("15 to 17", "order_index=fifo:visit=choose:sweep=per-set"),
+];
+
+pub(crate) fn plans(setup: &Setup) -> Vec<Plan> {
+    let arms: Vec<String> = [BASE.to_owned(), WHOLE.to_owned()]
+        .into_iter()
+        .chain(ALONE.iter().map(|(_, turned)| format!("{BASE}:{turned}")))
+        .chain(LEFT_OUT.iter().map(|(_, turned)| format!("{WHOLE}:{turned}")))
+        .collect();
+    let arms: Vec<&str> = arms.iter().map(String::as_str).collect();
+    let cpus = setup.workers.clone().unwrap_or(vec![CPUS]);
+    let more = setup.workers.clone().unwrap_or(MORE_CPUS[1..].to_vec());
+    vec![
+        predicted::plan(setup, MACHINE, "fallocate2", &arms, &cpus),
+        predicted::plan(setup, MACHINE, "fallocate2", &[WHOLE], &more),
+    ]
+}
+
+pub(crate) fn tables(rows: &[Row]) -> Vec<Table> {
+    let Some(workers) = rows.iter().find(|row| row.policy == BASE).map(|row| row.workers) else {
+        return Vec::new();
+    };
+    let find = |arm: &str| rows.iter().find(|row| row.policy == arm && row.workers == workers);
+    let (Some(base), Some(whole)) = (find(BASE), find(WHOLE)) else { return Vec::new() };
+    let mut table = Table::new(
+        format!("fallocate2 in virtual time, {MACHINE}, {workers} workers: the series patch by patch"),
+        [
+            "patch",
+            "turned",
+            "ops/s each",
+            "of base",
+            "of whole",
+            "extents/file",
+            "busy skips/op",
+            "waited for most",
+        ],
+    );
+    let mut push = |name: String, turned: &str, row: &Row| {
+        let rate = row.ops_per_s_per_worker;
+        let skips = row.groups_skipped_busy.map_or(0.0, count_as_f64) / count_as_f64(row.ops.max(1));
+        let most = predicted::by_weight(row).first().map_or("-".to_owned(), |waits| waits.name.clone());
+        table.push([
+            name,
+            turned.to_owned(),
+            format!("{rate:.0}"),
+            format!("{:.2}", rate / base.ops_per_s_per_worker),
+            format!("{:.2}", rate / whole.ops_per_s_per_worker),
+            format!("{:.1}", row.extents_per_file),
+            format!("{skips:.2}"),
+            most,
+        ]);
+    };
+    push("base".to_owned(), BASE, base);
+    for (patch, turned) in ALONE {
+        if let Some(row) = find(&format!("{BASE}:{turned}")) {
+            push(format!("base with {patch}"), turned, row);
+        }
+    }
+    push("whole".to_owned(), WHOLE, whole);
+    for (patch, turned) in LEFT_OUT {
+        if let Some(row) = find(&format!("{WHOLE}:{turned}")) {
+            push(format!("whole without {patch}"), turned, row);
+        }
+    }
+    table.note(
+        "15, 16 and 17 build on each other and are turned as a group. 3, 6, 7 and 12 to 14 change no behaviour. 11 acts only when \
+         scanning is switched while the file system is in use, which fallocate2 does not. The orders of memory that 4 gave up \
+         cost nothing in the model.",
+    );
+    vec![table, bottlenecks(rows)]
+}
+
+/// Microseconds an operation by lock and line, for more and more CPUs.
+fn bottlenecks(rows: &[Row]) -> Table {
+    let whole: Vec<&Row> = rows.iter().filter(|row| row.policy == WHOLE).collect();
+    let heads = std::iter::once("lock or line, us/op".to_owned())
+        .chain(whole.iter().map(|row| format!("{} CPUs", row.workers)));
+    let mut table = Table::new(format!("{WHOLE} in virtual time, {MACHINE}: what is waited for"), heads);
+    let rates = whole.iter().map(|row| format!("{:.0}", row.ops_per_s_per_worker));
+    table.push(std::iter::once("ops/s each".to_owned()).chain(rates));
+    for line in lines(&whole) {
+        table.push(std::iter::once(line.name).chain(line.points.iter().map(|(_, us)| format!("{us:.2}"))));
+    }
+    table.note("More CPUs than the machine has are further sockets of the same kind.");
+    table
+}
+
+pub(crate) fn chart(rows: &[Row]) -> Chart {
+    let whole: Vec<&Row> = rows.iter().filter(|row| row.policy == WHOLE).collect();
+    Chart {
+        title: format!("{WHOLE}, fallocate2 in virtual time, {MACHINE}: waits by lock and line"),
+        x_label: "CPUs",
+        y_label: "microseconds an operation",
+        series: lines(&whole),
+    }
+}
+
+/// The names that are waited for most anywhere, each over CPUs.
+fn lines(rows: &[&Row]) -> Vec<Series> {
+    let mut names: Vec<String> = Vec::new();
+    for row in rows {
+        for waits in predicted::by_weight(row).into_iter().take(6) {
+            if !names.contains(&waits.name) {
+                names.push(waits.name.clone());
+            }
+        }
+    }
+    let us = |row: &Row, name: &str| {
+        let found = row.waits.iter().find(|waits| waits.name == name);
+        found.map_or(0.0, |waits| count_as_f64(waits.wait_ns + waits.moved_ns) / 1e3)
+            / count_as_f64(row.ops.max(1))
+    };
+    let line = |name: String| Series {
+        points: rows.iter().map(|row| (f64::from(row.workers), us(row, &name))).collect(),
+        name,
+    };
+    names.into_iter().map(line).collect()
+}
