@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use blockyard_disk::num::{count_as_f64, u32_from_usize};
+use blockyard_disk::num::u32_from_usize;
 
 use super::{Held, Machine};
 use crate::cpus;
-use crate::workload::scale::scaled;
 
 /// Turns of one measurement.
 const TURNS: u64 = 200_000;
@@ -54,10 +53,15 @@ pub fn this_machine() -> Result<Machine> {
     })
 }
 
-fn median(measure: impl Fn() -> f64) -> u64 {
-    let mut all: Vec<f64> = (0..REPETITIONS).map(|_| measure()).collect();
-    all.sort_by(f64::total_cmp);
-    scaled(1, all[REPETITIONS / 2].round())
+fn median(measure: impl Fn() -> u64) -> u64 {
+    let mut all: Vec<u64> = (0..REPETITIONS).map(|_| measure()).collect();
+    all.sort_unstable();
+    all[REPETITIONS / 2]
+}
+
+/// Nanoseconds of one of `times` since `start`.
+fn each(start: Instant, times: u64) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX) / times
 }
 
 /// One line to itself, written on its own.
@@ -65,7 +69,7 @@ fn median(measure: impl Fn() -> f64) -> u64 {
 struct Line(AtomicU64);
 
 /// Nanoseconds of a turn in which the counter, and so many other lines, go to the other CPU.
-fn turns(allowed: &[usize], others: usize) -> f64 {
+fn turns(allowed: &[usize], others: usize) -> u64 {
     let (turn, other) = (Line(AtomicU64::new(0)), [Line(AtomicU64::new(0)), Line(AtomicU64::new(0))]);
     let play = |me: u64| {
         let _ = cpus::stay_on(allowed, usize::from(me == 1));
@@ -85,15 +89,15 @@ fn turns(allowed: &[usize], others: usize) -> f64 {
         scope.spawn(|| play(0));
         scope.spawn(|| play(1));
     });
-    start.elapsed().as_secs_f64() * 1e9 / count_as_f64(2 * TURNS)
+    each(start, 2 * TURNS)
 }
 
 /// Nanoseconds of a change of a counter that no other CPU uses.
-fn alone() -> f64 {
+fn alone() -> u64 {
     let line = Line(AtomicU64::new(0));
     let start = Instant::now();
     for _ in 0..TURNS {
         line.0.fetch_add(1, Ordering::Relaxed);
     }
-    start.elapsed().as_secs_f64() * 1e9 / count_as_f64(TURNS)
+    each(start, TURNS)
 }

@@ -8,22 +8,9 @@ use core::time::Duration;
 
 use super::Virtual;
 use super::lines::Access;
-use super::place::{LineId, fresh_number};
+use super::place::LockId;
 use super::scheduler;
 use crate::backend::{RawCondvar, RawMutex, RawMutexGuard, RawRwLock};
-
-/// One lock, and the line it lies on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LockId {
-    pub(super) number: u64,
-    pub(super) line: LineId,
-}
-
-impl LockId {
-    fn of_new() -> Self {
-        Self { number: fresh_number(), line: LineId::of_new() }
-    }
-}
 
 /// Releases the place in the side table when dropped.
 struct Hold {

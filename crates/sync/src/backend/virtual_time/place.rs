@@ -31,8 +31,21 @@ impl LineId {
     }
 }
 
+/// One lock, and the line it lies on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LockId {
+    pub(super) number: u64,
+    pub(super) line: LineId,
+}
+
+impl LockId {
+    pub(super) fn of_new() -> Self {
+        Self { number: fresh_number(), line: LineId::of_new() }
+    }
+}
+
 /// A number that no other primitive has.
-pub(super) fn fresh_number() -> u64 {
+fn fresh_number() -> u64 {
     MADE.fetch_add(1, Ordering::Relaxed)
 }
 

@@ -8,8 +8,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::lines::{Access, CPUS_MAX, Lines};
-use super::locks::LockId;
-use super::place::{ByNumber, LineId};
+use super::place::{ByNumber, LineId, LockId};
 use super::{Costs, CpuFigures, Report};
 use crate::held_set::HeldSet;
 
