@@ -159,3 +159,25 @@ fn a_signal_ends_it_in_order_also_while_it_is_used() {
         assert!(output.stdout == vec![7; 1_000_000], "is used: {is_used}");
     }
 }
+
+/// A remount changes what it names, and leaves the rest.
+#[test]
+fn a_remount_changes_what_the_kernel_can() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    assert_eq!(place.mount(&["-o", "remount,ro"]).status.code(), Some(8), "nothing is mounted");
+    assert!(place.mount(&["-o", "nosuid"]).status.success());
+    assert!(place.mount(&["-o", "remount,ro"]).status.success());
+    let line = line_of(&place.directory()).unwrap();
+    assert!(line.contains(" ro,nosuid,"), "{line}");
+    assert_eq!(fs::write(place.directory().join("x"), "x").unwrap_err().raw_os_error(), Some(30));
+    let refused = place.mount(&["-o", "remount,commit=30"]);
+    assert_eq!(refused.status.code(), Some(8), "{refused:?}");
+    assert!(place.mount(&["-o", "remount,rw"]).status.success());
+    fs::write(place.directory().join("x"), "x").unwrap();
+    assert!(run("umount", &[place.directory().to_str().unwrap()]).status.success());
+    place.wait_for_end();
+    e2fsck_clean(&place.image());
+}

@@ -7,12 +7,15 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use blockyard_testkit::{LoopMount, e2fsck_clean, full_matrix, mke2fs, require, run, wait_until};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rustix::process::{Pid, Signal};
 
 const BLOCKYARD: &str = env!("CARGO_BIN_EXE_blockyard");
 /// Writers, each with files of its own.
@@ -62,37 +65,69 @@ fn content(name: &str, len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from(at * 7 % 251).unwrap() ^ seed).collect()
 }
 
-/// Makes files, appends to them, renames some, and notes what each fsync promised; ends with the first error.
-fn write_until_it_ends(directory: &Path, writer: usize) -> Vec<Fact> {
-    let mut facts = Vec::new();
+/// What was promised so far, by all writers.
+type Facts = Arc<Mutex<Vec<Fact>>>;
+
+fn note(facts: &Facts, name: &str, len: usize) {
+    let mut facts = facts.lock().unwrap();
+    facts.retain(|fact| fact.name != name);
+    facts.push(Fact { name: name.to_owned(), len });
+}
+
+/// Makes files, appends to them, replaces some, and notes what each fsync promised; ends with the first error, or when told so.
+fn write_until_it_ends(directory: &Path, writer: usize, facts: &Facts, is_over: &AtomicBool) {
     for number in 0.. {
         let name = format!("w{writer}-{number}");
-        let Ok(file) = File::create_new(directory.join(&name)) else { return facts };
+        let Ok(file) = File::create_new(directory.join(&name)) else { return };
         for len in [100, 5_000, 40_000] {
-            let bytes = content(&name, len);
-            let done = file.write_all_at(&bytes, 0).and_then(|()| file.sync_all());
-            if done.is_err() {
-                return facts;
+            let done = file.write_all_at(&content(&name, len), 0).and_then(|()| file.sync_all());
+            if done.is_err() || is_over.load(Ordering::Relaxed) {
+                return;
             }
-            facts.retain(|fact: &Fact| fact.name != name);
-            facts.push(Fact { name: name.clone(), len });
+            note(facts, &name, len);
         }
-        if number % 3 == 0 {
-            // Written aside and renamed over: the old or the new content is there, whole.
-            let aside = directory.join(format!("w{writer}-aside"));
-            let replaced = OpenOptions::new().write(true).create(true).truncate(true).open(&aside).and_then(
-                |mut file| {
-                    file.write_all(&content(&name, 40_000))?;
-                    file.sync_all()?;
-                    fs::rename(&aside, directory.join(&name))
-                },
-            );
-            if replaced.is_err() {
-                return facts;
-            }
+        // Written aside and renamed over: the old or the new content is there, whole.
+        let aside = directory.join(format!("w{writer}-aside"));
+        if number % 3 == 0 && replace(&aside, &directory.join(&name), &content(&name, 40_000)).is_err() {
+            return;
         }
     }
-    facts
+}
+
+fn replace(aside: &Path, name: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(aside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(aside, name)
+}
+
+/// Starts the writers.
+fn writers(directory: &Path, facts: &Facts, is_over: &Arc<AtomicBool>) -> Vec<JoinHandle<()>> {
+    let writer = |writer| {
+        let (directory, facts, is_over) = (directory.to_owned(), Arc::clone(facts), Arc::clone(is_over));
+        thread::spawn(move || write_until_it_ends(&directory, writer, &facts, &is_over))
+    };
+    (0..WRITERS).map(writer).collect()
+}
+
+/// Recovers an image, by us, by Linux or by e2fsck, and looks for what was promised.
+fn recover_and_check(image: &Path, directory: &Path, facts: &[Fact], round: usize) {
+    match round % 3 {
+        0 => {
+            let mut again = Server::start(image, directory);
+            check(directory, facts, "our mount");
+            assert!(run("umount", &[directory.to_str().unwrap()]).status.success());
+            again.child.wait().unwrap();
+        }
+        1 => check(LoopMount::new(image, "").unwrap().path(), facts, "Linux"),
+        _ => {
+            let repaired = run("e2fsck", &["-fy", image.to_str().unwrap()]);
+            let code = repaired.status.code();
+            assert!(matches!(code, Some(0 | 1)), "{}", String::from_utf8_lossy(&repaired.stdout));
+            check(LoopMount::new(image, "ro").unwrap().path(), facts, "e2fsck");
+        }
+    }
+    e2fsck_clean(image);
 }
 
 fn check(directory: &Path, facts: &[Fact], who: &str) {
@@ -104,43 +139,69 @@ fn check(directory: &Path, facts: &[Fact], who: &str) {
     }
 }
 
+/// An image of 64 MiB with a small journal, and directories to mount on.
+fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, directory) = (folder.path().join("image"), folder.path().join("mnt"));
+    mke2fs(&image, &["-t", "ext4", "-J", "size=4"], "64M");
+    fs::create_dir(&directory).unwrap();
+    fs::create_dir(folder.path().join("other")).unwrap();
+    (folder, image, directory)
+}
+
+fn can_mount() -> bool {
+    require(&["root", "mke2fs", "e2fsck", "mount", "umount"])
+}
+
 #[test]
 fn what_fsync_promised_outlives_the_server() {
-    if !require(&["root", "mke2fs", "e2fsck", "mount", "umount"]) {
+    if !can_mount() {
         return;
     }
-    let seed = blockyard_testkit::seed(1);
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut rng = ChaCha8Rng::seed_from_u64(blockyard_testkit::seed(1));
     for round in 0..if full_matrix() { 200 } else { 6 } {
-        let folder = tempfile::tempdir().unwrap();
-        let (image, directory) = (folder.path().join("image"), folder.path().join("mnt"));
-        mke2fs(&image, &["-t", "ext4", "-J", "size=4"], "64M");
-        fs::create_dir(&directory).unwrap();
+        let (_folder, image, directory) = place();
         let mut server = Server::start(&image, &directory);
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                let directory = directory.clone();
-                thread::spawn(move || write_until_it_ends(&directory, writer))
-            })
-            .collect();
+        let (facts, is_over) = (Facts::default(), Arc::default());
+        let writers = writers(&directory, &facts, &is_over);
         thread::sleep(Duration::from_millis(rng.random_range(20..600)));
         server.kill();
-        let facts: Vec<Fact> = writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
-        match round % 3 {
-            0 => {
-                let mut again = Server::start(&image, &directory);
-                check(&directory, &facts, "our mount");
-                assert!(run("umount", &[directory.to_str().unwrap()]).status.success());
-                again.child.wait().unwrap();
-            }
-            1 => check(LoopMount::new(&image, "").unwrap().path(), &facts, "Linux"),
-            _ => {
-                let repaired = run("e2fsck", &["-fy", image.to_str().unwrap()]);
-                let code = repaired.status.code();
-                assert!(matches!(code, Some(0 | 1)), "{}", String::from_utf8_lossy(&repaired.stdout));
-                check(LoopMount::new(&image, "ro").unwrap().path(), &facts, "e2fsck");
-            }
-        }
-        e2fsck_clean(&image);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        recover_and_check(&image, &directory, &facts.lock().unwrap(), round);
     }
+}
+
+/// What is on the device at some moment is what a crash then would leave.
+#[test]
+fn a_copy_of_the_image_of_a_stopped_server_recovers() {
+    if !can_mount() {
+        return;
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(blockyard_testkit::seed(2));
+    for _ in 0..if full_matrix() { 10 } else { 1 } {
+        copies_of_one_server(&mut rng);
+    }
+}
+
+/// Five copies of the image of one server.
+fn copies_of_one_server(rng: &mut ChaCha8Rng) {
+    let (folder, image, directory) = place();
+    let mut server = Server::start(&image, &directory);
+    let (facts, is_over) = (Facts::default(), Arc::<AtomicBool>::default());
+    let writers = writers(&directory, &facts, &is_over);
+    let process = Pid::from_child(&server.child);
+    for round in 0..5 {
+        thread::sleep(Duration::from_millis(rng.random_range(20..200)));
+        let promised = facts.lock().unwrap().clone();
+        let copy = folder.path().join("copy");
+        // No process is started meanwhile: it would close its copies of the writers' files, which asks the server.
+        rustix::process::kill_process(process, Signal::STOP).unwrap();
+        let copied = fs::copy(&image, &copy);
+        rustix::process::kill_process(process, Signal::CONT).unwrap();
+        copied.unwrap();
+        recover_and_check(&copy, &folder.path().join("other"), &promised, round);
+    }
+    is_over.store(true, Ordering::Relaxed);
+    server.kill();
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
 }

@@ -90,6 +90,7 @@ pub struct Handle {
     server: Arc<Server>,
     figures: Arc<Figures>,
     directory: PathBuf,
+    options: Options,
 }
 
 /// A mount that is served by threads of its own.
@@ -120,7 +121,7 @@ impl Mount {
         });
         let recorder = recorder.transpose()?;
         let adapter = Adapter::new(Arc::clone(&server), Arc::clone(&figures), recorder, receivers);
-        let handle = Handle { server, figures, directory };
+        let handle = Handle { server, figures, directory, options: request.options.clone() };
         let connected = connect(adapter, request, &handle, receivers);
         match connected {
             Ok(connection) => Ok(Self { connection, handle, receivers }),
@@ -203,7 +204,8 @@ impl Handle {
     /// # Errors
     /// `EBUSY` while files are open for writing, `EPERM` for who is not root.
     pub fn show_read_only(&self) -> io::Result<()> {
-        Ok(rustix::mount::mount_remount(&*self.directory, MountFlags::RDONLY, c"")?)
+        let flags = flags_of(&self.options, true);
+        Ok(rustix::mount::mount_remount(&*self.directory, flags, c"")?)
     }
 
     /// What people are told of it: requests, memory, commits, and what the allocator counts.
@@ -310,6 +312,15 @@ fn connect(adapter: Adapter, request: &Request, handle: &Handle, receivers: usiz
             let _ = rustix::mount::unmount(&*handle.directory, UnmountFlags::DETACH);
         });
     }
+    if let Err(errno) =
+        rustix::fs::access("/dev/fuse", rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK)
+    {
+        let why = format!(
+            "/dev/fuse: {}; it must be readable and writable for who is not root",
+            io::Error::from(errno)
+        );
+        return Err(io::Error::other(why));
+    }
     let how = Helped {
         source: &source.to_string_lossy(),
         read_only: options.read_only,
@@ -348,8 +359,6 @@ fn flags_of(options: &Options, is_read_only: bool) -> MountFlags {
     flags.set(MountFlags::NODEV, !options.devices);
     flags.set(MountFlags::NOSUID, !options.set_id);
     flags.set(MountFlags::NOEXEC, !options.execution);
-    flags.set(MountFlags::SYNCHRONOUS, options.synchronous);
-    flags.set(MountFlags::DIRSYNC, options.synchronous_directories);
     flags.set(MountFlags::NOATIME, options.access_times == blockyard::AccessTimes::Never);
     flags
 }

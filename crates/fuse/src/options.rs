@@ -64,10 +64,6 @@ pub struct Options {
     pub set_id: bool,
     /// Programs can be run.
     pub execution: bool,
-    /// Everything is written at once.
-    pub synchronous: bool,
-    /// Changes of directories are.
-    pub synchronous_directories: bool,
 }
 
 impl Default for Options {
@@ -86,8 +82,6 @@ impl Default for Options {
             devices: true,
             set_id: true,
             execution: true,
-            synchronous: false,
-            synchronous_directories: false,
         }
     }
 }
@@ -95,12 +89,9 @@ impl Default for Options {
 /// What ext4 has, and why not here.
 const UNSUPPORTED: &[(&str, &str)] = &[
     ("abort", "not supported"),
-    ("auto_da_alloc", "is always in force"),
     ("noauto_da_alloc", "files that replace others are always written back first"),
     ("bh", "not supported"),
-    ("block_validity", "blocks are always validated"),
     ("noblock_validity", "blocks are always validated"),
-    ("bsddf", "is always in force"),
     ("minixdf", "statfs leaves the file system's own blocks out"),
     ("bsdgroups", "files belong to the group of who makes them, or of a set-group-ID directory"),
     ("grpid", "files belong to the group of who makes them, or of a set-group-ID directory"),
@@ -109,6 +100,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("debug_want_extra_isize", "not supported"),
     ("dioread_lock", "not supported"),
     ("dioread_nolock", "not supported"),
+    ("dirsync", "fsync of the directory says what must be durable"),
     ("discard", "freed blocks are not discarded by themselves: use fstrim"),
     ("grpquota", "quota is not supported"),
     ("inlinecrypt", "encryption is not supported"),
@@ -145,6 +137,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("resuid", "reserved blocks are root's"),
     ("sb", "a backup of the superblock is not mounted: repair the image with blockyard check -b"),
     ("stripe", "not supported"),
+    ("sync", "fsync says what must be durable"),
     ("test_dummy_encryption", "encryption is not supported"),
     ("usrjquota", "quota is not supported"),
     ("grpjquota", "quota is not supported"),
@@ -183,7 +176,6 @@ const NO_CHANGE: &[&str] = &[
     "block_validity",
     "auto_da_alloc",
     "bsddf",
-    "removed",
 ];
 
 impl Options {
@@ -235,9 +227,6 @@ impl Options {
             "nosuid" => self.set_id = false,
             "exec" => self.execution = true,
             "noexec" => self.execution = false,
-            "sync" => self.synchronous = true,
-            "async" => self.synchronous = false,
-            "dirsync" => self.synchronous_directories = true,
             "barrier" => {}
             name => return NO_CHANGE.contains(&name) || name.starts_with("x-"),
         }

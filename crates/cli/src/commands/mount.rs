@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -37,7 +37,7 @@ const HELPER: &str = "mount.fuse.blockyard";
                   opened, mounted, or closed. Called as mount.fuse.blockyard: 1 and 32, as mount(8) has it.",
     after_long_help = "Options are those of ext4 and FUSE: ro, noatime, relatime, strictatime, commit=SECONDS, policy=POLICY, \
                        nodelalloc, mb_optimize_scan=0|1, data=ordered|writeback|journal, errors=continue|remount-ro, allow_other, \
-                       offset=BYTES, remount (ro, rw), nodev, nosuid, noexec, sync, dirsync. What ext4 has and this has not is \
+                       offset=BYTES, remount (ro, rw), nodev, nosuid, noexec. What ext4 has and this has not is \
                        refused by name.\n\n\
                        TERM and INT unmount; USR1 logs how many requests came and how long they took.\n\n\
                        Examples:\n  blockyard mount disk.img mnt\n  blockyard mount -o ro,noatime disk.img?offset=1048576 mnt\n  \
@@ -107,7 +107,7 @@ impl Args {
         let options = Options::parse(self.options.iter().map(String::as_str))
             .map_err(|error| UsageError::new(error.to_string()))?;
         if options.remount {
-            return self.remount(&options);
+            return self.remount();
         }
         if options.offset.is_some() && self.image.offset() != 0 {
             return Err(
@@ -192,7 +192,10 @@ impl Args {
     }
 
     /// What the kernel alone can change of a mount.
-    fn remount(&self, options: &Options) -> Result<ExitCode> {
+    fn remount(&self) -> Result<ExitCode> {
+        let present = present_options(&self.directory)?;
+        let lists = std::iter::once(&*present).chain(self.options.iter().map(String::as_str));
+        let options = Options::parse(lists).map_err(|error| UsageError::new(error.to_string()))?;
         let mut flags = MountFlags::empty();
         flags.set(MountFlags::RDONLY, options.read_only);
         flags.set(MountFlags::NODEV, !options.devices);
@@ -208,7 +211,7 @@ impl Args {
             access_times: options.access_times,
             ..Options::default()
         };
-        if plain != *options {
+        if plain != options {
             bail!(
                 "{}: only ro, rw, noatime, nodev, nosuid and noexec can be changed while it is mounted: unmount it and mount it \
                  again",
@@ -219,6 +222,23 @@ impl Args {
             .with_context(|| self.directory.display().to_string())?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What of the options that are in force a remount would otherwise reset.
+fn present_options(directory: &Path) -> Result<String> {
+    let directory = directory.canonicalize().with_context(|| directory.display().to_string())?;
+    let mounts = std::fs::read_to_string("/proc/self/mounts")?;
+    let mut fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    // The last one is the one on top.
+    let found = fields.rfind(|fields| fields.get(1).is_some_and(|place| Path::new(place) == directory));
+    let Some([_, _, kind, options, ..]) = found.as_deref() else {
+        bail!("{}: nothing is mounted there", directory.display());
+    };
+    if *kind != "fuse.blockyard" {
+        bail!("{}: {kind} is mounted there, not an image of ours", directory.display());
+    }
+    let kept = ["ro", "noatime", "nodev", "nosuid", "noexec"];
+    Ok(options.split(',').filter(|word| kept.contains(word)).collect::<Vec<_>>().join(","))
 }
 
 /// An error with the image before it, where it does not say what it is about.

@@ -7,7 +7,7 @@ use super::{NodeNr, Server};
 use crate::errno::{Answer, Errno};
 
 /// Entries that are read at a time.
-const BATCH: usize = 256;
+const BATCH: usize = 128;
 /// Bytes of an answer that the kernel has room for at least.
 const ROOM_MIN: usize = 4096;
 /// Bytes of an entry beside its name: the protocol's header, and with it the attributes.
