@@ -179,7 +179,7 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         (&["fallocate2", "--seconds", "-1"], "--seconds"),
         (&["fallocate2", "--seconds", "inf"], "--seconds inf"),
         (&["fallocate2", "--ops", "0"], "--ops 0"),
-        (&["fallocate2", "--interleave", "chaos"], "use threads, lockstep or overlap"),
+        (&["fallocate2", "--interleave", "chaos"], "use threads, lockstep, overlap or virtual"),
         (&["fallocate2", "--interleave", "overlap", "--seconds", "1"], "counted by --ops"),
         (&["fallocate2", "--memory", "12X"], "use K, M, G or T"),
         (&["fallocate2", "--memory", "1P"], "use K, M, G or T"),
