@@ -1,3 +1,5 @@
 //! Where trees come from.
 
+mod archive;
 mod host;
+mod staging;

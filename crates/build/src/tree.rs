@@ -4,23 +4,35 @@
 
 use blockyard_disk::Timestamp;
 use blockyard_disk::inode::FileType;
-use blockyard_disk::num::usize_from_u32;
+use blockyard_disk::num::{low16, u32_from_usize, usize_from_u32};
 use blockyard_disk::xattr::AttributeList;
+use std::ffi::OsStr;
+use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// What an image is made of.
 #[derive(Debug)]
 pub struct Tree {
-    /// Where the content is read from.
+    /// The source, as messages name it.
     pub(crate) top: PathBuf,
-    pub(crate) top_fd: OwnedFd,
+    pub(crate) origin: Origin,
     /// The root directory itself; its name is empty.
     pub(crate) root: Node,
     pub(crate) root_attributes: AttributeList,
     /// All directories, the root first.
     pub(crate) directories: Vec<Directory>,
+}
+
+/// Where the content is read from.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// A directory of the host.
+    Directory(OwnedFd),
+    /// A file that holds the content of all files, each at its place.
+    Spool(File),
 }
 
 /// A place in a tree: a directory, and which of its names.
@@ -42,6 +54,8 @@ pub(crate) struct Directory {
     pub(crate) attributes: Vec<(u32, AttributeList)>,
     /// What of sparse files is no hole, in bytes; by child, ascending.
     pub(crate) data: Vec<(u32, Vec<Range<u64>>)>,
+    /// Where in the spool the content of files begins; by child, ascending.
+    pub(crate) stored: Vec<(u32, u64)>,
     /// Which inode of the source has several names; by child, ascending.
     pub(crate) linked: Vec<(u32, SourceInode)>,
 }
@@ -82,6 +96,13 @@ pub(crate) struct Text {
 }
 
 impl Directory {
+    /// Adds a name or a target.
+    pub(crate) fn add_text(&mut self, bytes: &[u8]) -> Text {
+        let start = u32_from_usize(self.text.len());
+        self.text.extend_from_slice(bytes);
+        Text { start, len: low16(u32_from_usize(bytes.len())) }
+    }
+
     /// A name or a target.
     pub(crate) fn text(&self, text: Text) -> &[u8] {
         let start = usize_from_u32(text.start);
@@ -98,6 +119,12 @@ impl Directory {
     pub(crate) fn data(&self, child: u32) -> Option<&[Range<u64>]> {
         let at = self.data.binary_search_by_key(&child, |(child, _)| *child).ok()?;
         Some(&self.data[at].1)
+    }
+
+    /// Where in the spool the content of a child begins.
+    pub(crate) fn stored(&self, child: u32) -> Option<u64> {
+        let at = self.stored.binary_search_by_key(&child, |(child, _)| *child).ok()?;
+        Some(self.stored[at].1)
     }
 
     /// Which inode of the source a child shares with other names.
@@ -152,6 +179,16 @@ impl Tree {
         }
         path.extend_from_slice(self.name(id));
         path
+    }
+
+    /// The path in the source of one below the root.
+    pub(crate) fn host_path(&self, below: &[u8]) -> PathBuf {
+        if below.is_empty() { self.top.clone() } else { self.top.join(OsStr::from_bytes(below)) }
+    }
+
+    /// The path of a name in the source.
+    pub(crate) fn host_path_of(&self, id: NodeId) -> PathBuf {
+        self.host_path(&self.path(id))
     }
 
     /// Names in the tree, the root not counted.

@@ -91,3 +91,35 @@ fn what_the_target_holds_stays_until_the_image_is_complete() {
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
 }
+
+#[test]
+fn an_archive_is_taken_from_a_file_and_from_a_stream() {
+    if !blockyard_testkit::require(&["tar"]) {
+        return;
+    }
+    let folder = tree();
+    let made = Command::new("tar")
+        .args(["--format=pax", "-C", "tree", "-czf", "tree.tgz", "."])
+        .current_dir(folder.path())
+        .status()
+        .unwrap();
+    assert!(made.success());
+    for arguments in [["tree", "tree.img"], ["tree.tgz", "file.img"]] {
+        let made = build(folder.path(), &arguments);
+        assert!(made.status.success(), "{}", text(&made.stderr));
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+    command.args(["build", "-", "stream.img", "--tmpdir", "."]).current_dir(folder.path());
+    command.env_remove("SOURCE_DATE_EPOCH").stdin(fs::File::open(folder.path().join("tree.tgz")).unwrap());
+    assert!(command.output().unwrap().status.success());
+    let image = |name: &str| fs::read(folder.path().join(name)).unwrap();
+    assert!(image("tree.img") == image("file.img") && image("file.img") == image("stream.img"));
+    // What is no archive leaves nothing, and says why.
+    fs::write(folder.path().join("none"), vec![b'x'; 4096]).unwrap();
+    let refused = build(folder.path(), &["none", "none.img"]);
+    assert_eq!((refused.status.code(), folder.path().join("none.img").exists()), (Some(8), false));
+    assert!(text(&refused.stderr).contains("no tar archive"), "{}", text(&refused.stderr));
+    let missing = build(folder.path(), &["tree.tgz", "x.img", "--tmpdir", "nowhere"]);
+    assert_eq!(missing.status.code(), Some(8));
+    assert!(text(&missing.stderr).contains("nowhere"), "{}", text(&missing.stderr));
+}

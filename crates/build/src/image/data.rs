@@ -4,13 +4,14 @@ use crate::error::{Error, Result};
 use crate::layout::Content;
 use crate::parallel;
 use crate::plan::Plan;
-use crate::tree::{NodeId, Tree};
+use crate::tree::{NodeId, Origin, Tree};
 use blockyard_device::BlockDevice;
 use blockyard_disk::checksum::crc32c_raw;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of small files that are written together.
@@ -144,6 +145,14 @@ impl Worker<'_> {
             self.bytes[to..to + target.len()].copy_from_slice(target);
             return Ok(target.len());
         }
+        let len = (node.size - offset).min(u64_from_usize(self.bytes.len() - to));
+        let into = &mut self.bytes[to..to + usize_from_u64(len)];
+        if let Origin::Spool(spool) = &tree.origin {
+            let stored = tree.directory(id.directory).stored(id.child).unwrap_or(0);
+            let read = spool.read_exact_at(into, stored + offset);
+            read.map_err(|error| Error::source(&tree.host_path_of(id), error))?;
+            return Ok(into.len());
+        }
         if self.open.as_ref().is_none_or(|(number, _)| *number != id.directory) {
             self.open = Some((id.directory, tree.open_directory(id.directory)?));
         }
@@ -154,8 +163,6 @@ impl Worker<'_> {
         if u64::try_from(stat.st_size) != Ok(node.size) {
             return Err(Error::Changed(tree.host_path_of(id)));
         }
-        let len = (node.size - offset).min(u64_from_usize(self.bytes.len() - to));
-        let into = &mut self.bytes[to..to + usize_from_u64(len)];
         let mut done = 0;
         while done < into.len() {
             let at = offset + u64_from_usize(done);

@@ -2,19 +2,17 @@
 
 use crate::error::{Error, Result};
 use crate::parallel;
-use crate::tree::{Directory, Node, NodeId, Text, Tree};
+use crate::tree::{Directory, Node, NodeId, Origin, Text, Tree};
 use blockyard_disk::Timestamp;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{low16, u32_from_usize, usize_from_u32};
 use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 
 /// Paths that are longer are opened in steps (`PATH_MAX` is 4096).
@@ -45,7 +43,7 @@ impl Tree {
         let root_attributes = root_attributes.map_err(|error| Error::source(top, error))?;
         let mut tree = Self {
             top: top.to_owned(),
-            top_fd,
+            origin: Origin::Directory(top_fd),
             root,
             root_attributes,
             directories: vec![Directory::default()],
@@ -88,17 +86,18 @@ impl Tree {
         Ok(below)
     }
 
-    /// Opens a directory of the tree.
+    /// Opens a directory of a tree of the host.
     pub(crate) fn open_directory(&self, number: u32) -> Result<OwnedFd> {
         let path = self.directory_path(number);
         let failed = |error: Errno| Error::source(&self.host_path(&path), error);
+        let Origin::Directory(top) = &self.origin else { return Err(failed(Errno::NOTDIR)) };
         if path.len() <= PATH_LONGEST {
             let path = if path.is_empty() { &b"."[..] } else { &path };
-            return rustix::fs::openat(&self.top_fd, path, DIRECTORY, Mode::empty()).map_err(failed);
+            return rustix::fs::openat(top, path, DIRECTORY, Mode::empty()).map_err(failed);
         }
         let mut at: Option<OwnedFd> = None;
         for name in path.split(|&byte| byte == b'/') {
-            let from = at.as_ref().map_or(self.top_fd.as_fd(), AsFd::as_fd);
+            let from = at.as_ref().map_or(top.as_fd(), AsFd::as_fd);
             at = Some(rustix::fs::openat(from, name, DIRECTORY, Mode::empty()).map_err(failed)?);
         }
         at.ok_or_else(|| failed(Errno::NOENT))
@@ -107,16 +106,6 @@ impl Tree {
     /// Opens a file of a directory that is open.
     pub(crate) fn open_file(&self, directory: BorrowedFd<'_>, id: NodeId) -> Result<OwnedFd> {
         open_to_read(directory, self.name(id)).map_err(|error| Error::source(&self.host_path_of(id), error))
-    }
-
-    /// The path on the host of one below the root.
-    pub(crate) fn host_path(&self, below: &[u8]) -> PathBuf {
-        if below.is_empty() { self.top.clone() } else { self.top.join(OsStr::from_bytes(below)) }
-    }
-
-    /// The path of a name on the host.
-    pub(crate) fn host_path_of(&self, id: NodeId) -> PathBuf {
-        self.host_path(&self.path(id))
     }
 }
 
@@ -178,7 +167,7 @@ impl Reader<'_> {
     fn add(&self, directory: &mut Directory, fd: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
         let failed = |error: Errno| self.failed(name, error);
         let stat = rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
-        let text = add_text(&mut directory.text, name);
+        let text = directory.add_text(name);
         let child = u32_from_usize(directory.nodes.len());
         let Some(mut node) = node(&stat, text) else {
             return Err(self.failed(name, io::Error::other("of no type that an image holds")));
@@ -186,7 +175,7 @@ impl Reader<'_> {
         if node.kind == FileType::Symlink {
             let target = rustix::fs::readlinkat(fd, name, Vec::new()).map_err(failed)?;
             node.size = target.as_bytes().len().try_into().unwrap_or(u64::MAX);
-            node.target = add_text(&mut directory.text, target.as_bytes());
+            node.target = directory.add_text(target.as_bytes());
         }
         if stat.st_nlink > 1 && node.kind != FileType::Directory {
             directory.linked.push((child, (stat.st_dev, stat.st_ino)));
@@ -226,12 +215,6 @@ fn names(fd: &OwnedFd) -> io::Result<Vec<Box<[u8]>>> {
     }
     names.sort_unstable();
     Ok(names)
-}
-
-fn add_text(text: &mut Vec<u8>, bytes: &[u8]) -> Text {
-    let start = u32_from_usize(text.len());
-    text.extend_from_slice(bytes);
-    Text { start, len: low16(u32_from_usize(bytes.len())) }
 }
 
 /// What `stat` says; `None` for a type that no image holds.

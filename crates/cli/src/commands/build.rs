@@ -18,7 +18,8 @@ use super::{Output, UsageError, clock, image, interrupt};
 #[derive(clap::Args)]
 #[command(after_help = "\
 The image holds the tree with owners, permissions, times, links, devices, holes, extended attributes and access control lists; \
-access times are the times of the last change. The same tree and options give the same bytes, whatever the number of threads: the \
+access times are the times of the last change. The same tree and options give the same bytes, from a directory or an archive of it and \
+whatever the number of threads: the \
 hash seed follows from the names, the UUID from all there is.\n\n\
 With --size auto the file system has no blocks reserved for root and cannot grow (no resize_inode), unless -m, -O or -E say so; its \
 journal is the one that mke2fs makes for that size. What is not given is as for blockyard mkfs, but for the block size: 4096.\n\n\
@@ -26,7 +27,7 @@ JSON: one object: image, dry_run, image_bytes, files, directories, file_bytes, c
 journal_blocks, seconds (read, write).\n\n\
 Exit codes: 0 made; 2 wrong usage; 8 refused or failed: then there is no image.")]
 pub(crate) struct Args {
-    /// Directory to copy
+    /// Directory to copy, or a tar archive (plain, or compressed by gzip, zstd or xz); - is an archive on standard input
     source: PathBuf,
     /// File or block device; a file is made anew. IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
@@ -49,6 +50,9 @@ pub(crate) struct Args {
     /// Overwrite what the target holds
     #[arg(short = 'F', long)]
     force: bool,
+    /// Folder for the content of an archive until the image is laid out [default: TMPDIR, else /tmp]
+    #[arg(long, value_name = "FOLDER")]
+    tmpdir: Option<PathBuf>,
     /// Show what would be made and write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -63,7 +67,7 @@ impl Args {
         let builder = self.builder().map_err(UsageError::from)?;
         image::refuse_in_use(&self.image)?;
         let began = Instant::now();
-        let tree = Tree::read(&self.source, builder.threads)?;
+        let tree = self.tree(builder.threads)?;
         let plan = builder.plan(tree).map_err(|error| match error {
             Error::Mkfs(error) => of_usage(error),
             other => other.into(),
@@ -82,6 +86,20 @@ impl Args {
             print!("{}", self.to_text(&summary, seconds));
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The tree of the source.
+    fn tree(&self, threads: usize) -> Result<Tree> {
+        let spool = self.tmpdir.clone().unwrap_or_else(std::env::temp_dir);
+        if self.source.as_os_str() == "-" {
+            return Ok(Tree::read_archive(std::io::stdin().lock(), Path::new("standard input"), &spool)?);
+        }
+        if self.source.is_file() {
+            let file =
+                std::fs::File::open(&self.source).with_context(|| self.source.display().to_string())?;
+            return Ok(Tree::read_archive(file, &self.source, &spool)?);
+        }
+        Ok(Tree::read(&self.source, threads)?)
     }
 
     fn builder(&self) -> Result<Builder> {

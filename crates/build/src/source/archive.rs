@@ -1,0 +1,220 @@
+//! A tar archive: read once from its begin to its end, the content of its files spooled, because the layout must know them all.
+
+mod acl;
+mod entries;
+mod pax;
+
+use super::staging::{Staged, Staging};
+use crate::error::{Error, Result};
+use crate::tree::Tree;
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
+use entries::{Entries, Entry};
+use pax::Extensions;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use tar::EntryType;
+
+/// Bytes that are read at a time.
+const CHUNK: usize = 1 << 20;
+/// A file's content begins at a multiple of this in the spool, so that holes stay holes.
+const SPOOL_ALIGN: u64 = 4096;
+
+impl Tree {
+    /// Reads a tar archive: plain, or compressed by gzip, zstd or xz. `name` is what messages call it. The content of its files is
+    /// kept in a file without a name in the folder `spool`, so a stream will do.
+    ///
+    /// Taken are the formats of POSIX (pax) and GNU tar: long names, times in nanoseconds, owners, hard links, devices, holes,
+    /// extended attributes and access control lists. Directories that the archive does not name get mode 0755 and owner 0.
+    ///
+    /// # Errors
+    /// [`Error::Source`] for what cannot be read, or is no archive; [`Error::Refused`], with the entry, for names that are
+    /// absolute or lead out of the tree, for links to nothing, and for what no image holds.
+    pub fn read_archive(stream: impl Read, name: &Path, spool: &Path) -> Result<Self> {
+        let failed = |error: io::Error| Error::source(name, error);
+        let content = tempfile::tempfile_in(spool).map_err(|error| Error::source(spool, error))?;
+        let stream = decompressed(BufReader::with_capacity(CHUNK, stream)).map_err(failed)?;
+        let mut entries = Entries::new(stream);
+        let mut reading =
+            Reading { staging: Staging::new(name), spool: content, end: 0, buffer: vec![0; CHUNK], name };
+        while let Some(entry) = entries.next().map_err(failed)? {
+            reading.add(entry, &mut entries)?;
+        }
+        reading.staging.into_tree(reading.spool)
+    }
+}
+
+/// What a stream holds once it is decompressed, by the bytes that it begins with.
+fn decompressed<'a>(mut stream: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+    let buffered = |inner: Box<dyn Read + 'a>| -> Box<dyn BufRead + 'a> {
+        Box::new(BufReader::with_capacity(CHUNK, inner))
+    };
+    let head = stream.fill_buf()?;
+    Ok(match head {
+        [0x1F, 0x8B, ..] => buffered(Box::new(flate2::bufread::MultiGzDecoder::new(stream))),
+        [0x28, 0xB5, 0x2F, 0xFD, ..] => buffered(Box::new(zstd::stream::Decoder::with_buffer(stream)?)),
+        [0xFD, b'7', b'z', b'X', b'Z', 0, ..] => buffered(Box::new(lzma_rust2::XzReader::new(stream, true))),
+        _ => Box::new(stream),
+    })
+}
+
+/// An archive that is being read.
+struct Reading<'n> {
+    staging: Staging,
+    spool: File,
+    /// Where the spool ends.
+    end: u64,
+    buffer: Vec<u8>,
+    name: &'n Path,
+}
+
+impl Reading<'_> {
+    fn failed(&self, path: &[u8], error: io::Error) -> Error {
+        Error::source(&self.name.join(OsStr::from_bytes(path)), error)
+    }
+
+    /// Takes one entry, with its content.
+    fn add(&mut self, mut entry: Entry, content: &mut Entries<impl Read>) -> Result<()> {
+        let named = entry.extensions.sparse_name.take();
+        let path = named.unwrap_or_else(|| std::mem::take(&mut entry.path));
+        let kind = match entry.header.entry_type() {
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => FileType::Regular,
+            EntryType::Directory => FileType::Directory,
+            EntryType::Symlink => FileType::Symlink,
+            EntryType::Char => FileType::CharDevice,
+            EntryType::Block => FileType::BlockDevice,
+            EntryType::Fifo => FileType::Fifo,
+            EntryType::Link => {
+                let existing = self.link_name(&entry, &path)?;
+                return self.staging.link(&path, existing);
+            }
+            other => {
+                let what = char::from(other.as_byte());
+                return Err(self
+                    .staging
+                    .refused(&path, format!("an entry of type {what:?}, which no image holds")));
+            }
+        };
+        // Old archives mark directories by their names alone.
+        let kind = if kind == FileType::Regular && path.ends_with(b"/") { FileType::Directory } else { kind };
+        let mut what = self.described(&entry, &path, kind)?;
+        if kind == FileType::Regular {
+            self.store(content, &path, &entry.extensions, &mut what)?;
+        }
+        self.staging.enter(&path, what)
+    }
+
+    fn link_name<'e>(&self, entry: &'e Entry, path: &[u8]) -> Result<&'e [u8]> {
+        let name = entry.link.as_deref();
+        name.ok_or_else(|| self.staging.refused(path, "a link without a target"))
+    }
+
+    /// What the header and the extensions say of an entry.
+    fn described(&self, entry: &Entry, path: &[u8], kind: FileType) -> Result<Staged> {
+        let (header, extensions) = (&entry.header, &entry.extensions);
+        let failed = |error: io::Error| self.failed(path, error);
+        let id = |extended: Option<u64>, field: io::Result<u64>| -> Result<u32> {
+            let id = extended.map_or(field, Ok).map_err(failed)?;
+            u32::try_from(id)
+                .map_err(|_| self.staging.refused(path, format!("owner {id}: no image holds it")))
+        };
+        let mut what = Staged {
+            kind,
+            permissions: u16::try_from(header.mode().map_err(failed)? & 0o7777).unwrap_or(0),
+            uid: id(extensions.uid, header.uid())?,
+            gid: id(extensions.gid, header.gid())?,
+            ..Staged::directory(extensions.modified.unwrap_or_default())
+        };
+        what.attributes = self.attributes(path, kind, extensions)?;
+        match kind {
+            FileType::Symlink => {
+                what.target = self.link_name(entry, path)?.to_vec();
+                self.staging.check_target(path, &what.target)?;
+                what.permissions = 0o777;
+            }
+            FileType::CharDevice | FileType::BlockDevice => {
+                let major = header.device_major().map_err(failed)?.unwrap_or(0);
+                let minor = header.device_minor().map_err(failed)?.unwrap_or(0);
+                what.size = rustix::fs::makedev(major, minor);
+            }
+            _ => {}
+        }
+        Ok(what)
+    }
+
+    fn attributes(&self, path: &[u8], kind: FileType, extensions: &Extensions) -> Result<AttributeList> {
+        let mut list = AttributeList::default();
+        for (name, value) in &extensions.attributes {
+            let Some((index, rest)) = xattr::split_name(name) else { continue };
+            list.set(Attribute { index, name: rest.to_vec(), value: Value::Bytes(value.clone()) });
+        }
+        let access = extensions.access_list.as_ref().map(|text| (&b"system.posix_acl_access"[..], text));
+        let default = extensions.default_list.as_ref().map(|text| (&b"system.posix_acl_default"[..], text));
+        for (name, text) in access.into_iter().chain(default.filter(|_| kind == FileType::Directory)) {
+            let malformed = |reason: String| self.staging.refused(path, reason);
+            let is_access = name.ends_with(b"access");
+            let Some(value) = acl::stored(text, is_access).map_err(malformed)? else { continue };
+            let Some((index, rest)) = xattr::split_name(name) else { continue };
+            list.set(Attribute { index, name: rest.to_vec(), value: Value::Bytes(value) });
+        }
+        Ok(list)
+    }
+
+    /// Copies the content of a file to the spool.
+    fn store(
+        &mut self,
+        content: &mut Entries<impl Read>,
+        path: &[u8],
+        extensions: &Extensions,
+        what: &mut Staged,
+    ) -> Result<()> {
+        what.stored = self.end;
+        let map = match &extensions.sparse_map {
+            Some(map) => Some(map.clone()),
+            None if extensions.has_map_in_content => {
+                Some(pax::map_in_content(content).map_err(|error| self.failed(path, error))?)
+            }
+            None => None,
+        };
+        if let Some(map) = map {
+            what.size = extensions.real_size.unwrap_or_else(|| map.last().map_or(0, |last| last.end));
+            let mut before = 0;
+            for range in &map {
+                let held = range.end - range.start;
+                if range.start < before || range.end > what.size || held > content.left() {
+                    return Err(self.staging.refused(path, "its map of holes is malformed"));
+                }
+                before = range.end;
+                self.copy(content, path, what.stored + range.start, held)?;
+            }
+            what.data = Some(map.into_iter().filter(|range| !range.is_empty()).collect());
+        } else {
+            what.size = content.left();
+            self.copy(content, path, what.stored, what.size)?;
+        }
+        let end =
+            what.stored.checked_add(what.size).and_then(|end| end.checked_next_multiple_of(SPOOL_ALIGN));
+        self.end = end.ok_or_else(|| self.staging.refused(path, "larger than any file"))?;
+        Ok(())
+    }
+
+    /// Copies so many bytes to a place in the spool.
+    fn copy(&mut self, content: &mut Entries<impl Read>, path: &[u8], at: u64, length: u64) -> Result<()> {
+        let mut done = 0;
+        while done < length {
+            let most = usize::try_from(length - done).unwrap_or(usize::MAX).min(self.buffer.len());
+            let n = content.read(&mut self.buffer[..most]).map_err(|error| self.failed(path, error))?;
+            let place =
+                at.checked_add(done).ok_or_else(|| self.staging.refused(path, "larger than any file"))?;
+            let written = self.spool.write_all_at(&self.buffer[..n], place);
+            written.map_err(|error| self.failed(path, error))?;
+            done += u64_from_usize(n);
+        }
+        Ok(())
+    }
+}

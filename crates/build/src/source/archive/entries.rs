@@ -1,0 +1,188 @@
+//! The entries of an archive, each with what the headers before it say: long names and extensions of pax. Records of pax are taken
+//! by their lengths, because names, attributes and access control lists may hold line ends.
+
+use super::pax::{self, Extensions};
+use blockyard_disk::Timestamp;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use std::io::{self, Read};
+use std::ops::Range;
+use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
+
+/// Bytes of a header, and of the units in which content comes.
+const RECORD: usize = 512;
+/// Longest long name, and longest list of extensions.
+const LONG_MAX: u64 = 16 << 20;
+
+/// One entry. Its content is read from [`Entries`].
+pub(super) struct Entry {
+    pub(super) header: Header,
+    pub(super) path: Vec<u8>,
+    pub(super) link: Option<Vec<u8>>,
+    pub(super) extensions: Extensions,
+}
+
+/// What the headers before an entry say of it.
+#[derive(Default)]
+struct Said {
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    extensions: Vec<u8>,
+}
+
+/// A stream of entries.
+pub(super) struct Entries<R> {
+    stream: R,
+    /// Extensions that hold for all entries behind them.
+    global: Vec<u8>,
+    /// Bytes of content that were not read.
+    left: u64,
+    /// Bytes that fill the content up to whole records.
+    filling: u64,
+}
+
+impl<R: Read> Entries<R> {
+    pub(super) fn new(stream: R) -> Self {
+        Self { stream, global: Vec::new(), left: 0, filling: 0 }
+    }
+
+    /// The next entry; what was not read of the one before it is passed over.
+    pub(super) fn next(&mut self) -> io::Result<Option<Entry>> {
+        let mut said = Said::default();
+        loop {
+            self.pass(self.left + self.filling)?;
+            (self.left, self.filling) = (0, 0);
+            let Some(header) = self.header()? else { return Ok(None) };
+            let size = header.entry_size()?;
+            match header.entry_type() {
+                EntryType::XHeader => said.extensions = self.whole(size)?,
+                EntryType::XGlobalHeader => self.global = self.whole(size)?,
+                EntryType::GNULongName => said.path = Some(text(self.whole(size)?)),
+                EntryType::GNULongLink => said.link = Some(text(self.whole(size)?)),
+                _ => return self.entry(header, size, said).map(Some),
+            }
+        }
+    }
+
+    fn entry(&mut self, header: Header, size: u64, said: Said) -> io::Result<Entry> {
+        let mut extensions = Extensions::default();
+        extensions.read(&self.global)?;
+        extensions.read(&said.extensions)?;
+        if header.entry_type() == EntryType::GNUSparse {
+            self.read_old_map(&header, &mut extensions)?;
+        }
+        if extensions.modified.is_none() {
+            extensions.modified = Some(modified(&header)?);
+        }
+        // Links and the like have no content, whatever their headers say.
+        let has_content =
+            matches!(header.entry_type(), EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse);
+        let size = extensions.size.unwrap_or(size);
+        self.left = if has_content { size } else { 0 };
+        self.filling = self.left.next_multiple_of(u64_from_usize(RECORD)) - self.left;
+        let path = extensions.path.take().or(said.path).unwrap_or_else(|| header.path_bytes().into_owned());
+        let link = extensions.link.take().or(said.link);
+        let link = link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
+        Ok(Entry { header, path, link, extensions })
+    }
+
+    /// Bytes of the content that were not read yet.
+    pub(super) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// The next header; `None` at the end, which is a record of zeroes, or where the stream ends between entries.
+    fn header(&mut self) -> io::Result<Option<Header>> {
+        let mut record = [0; RECORD];
+        let mut read = 0;
+        while read < RECORD {
+            match self.stream.read(&mut record[read..])? {
+                0 if read == 0 => return Ok(None),
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => read += n,
+            }
+        }
+        if record == [0; RECORD] {
+            return Ok(None);
+        }
+        let header = Header::from_byte_slice(&record).clone();
+        let (before, behind) = (&record[..148], &record[156..]);
+        // The sum is made with blanks in its own place.
+        let sum: u32 = before.iter().chain(behind).map(|&byte| u32::from(byte)).sum::<u32>() + 8 * 32;
+        if header.cksum().ok() != Some(sum) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "no tar archive, or a damaged one"));
+        }
+        Ok(Some(header))
+    }
+
+    /// A list of extensions or a long name.
+    fn whole(&mut self, size: u64) -> io::Result<Vec<u8>> {
+        if size > LONG_MAX {
+            return Err(pax::malformed("a list"));
+        }
+        let mut bytes = vec![0; usize_from_u64(size)];
+        self.stream.read_exact(&mut bytes)?;
+        self.pass(size.next_multiple_of(u64_from_usize(RECORD)) - size)?;
+        Ok(bytes)
+    }
+
+    fn pass(&mut self, bytes: u64) -> io::Result<()> {
+        let passed = io::copy(&mut (&mut self.stream).take(bytes), &mut io::sink())?;
+        if passed == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// The map of holes of GNU's own format: in the header, and in records behind it.
+    fn read_old_map(&mut self, header: &Header, extensions: &mut Extensions) -> io::Result<()> {
+        let gnu = header.as_gnu().ok_or_else(|| pax::malformed("a map of holes"))?;
+        let mut map = Vec::new();
+        add_ranges(&gnu.sparse, &mut map)?;
+        let mut more = gnu.is_extended();
+        while more {
+            let mut record = GnuExtSparseHeader::new();
+            self.stream.read_exact(record.as_mut_bytes())?;
+            add_ranges(record.sparse(), &mut map)?;
+            more = record.is_extended();
+        }
+        extensions.real_size = Some(gnu.real_size()?);
+        extensions.sparse_map = Some(map);
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Entries<R> {
+    /// Reads the content of the entry that came last.
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
+        let n = self.stream.read(&mut into[..most])?;
+        if n == 0 && most > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= u64_from_usize(n);
+        Ok(n)
+    }
+}
+
+fn add_ranges(headers: &[GnuSparseHeader], map: &mut Vec<Range<u64>>) -> io::Result<()> {
+    for header in headers.iter().filter(|header| !header.is_empty()) {
+        map.push(pax::range(header.offset()?, header.length()?)?);
+    }
+    Ok(())
+}
+
+/// A long name ends with a zero.
+fn text(mut bytes: Vec<u8>) -> Vec<u8> {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    bytes.truncate(end);
+    bytes
+}
+
+/// The time of a header. GNU writes times before 1970 as a binary number with a sign.
+fn modified(header: &Header) -> io::Result<Timestamp> {
+    let field = header.as_old().mtime;
+    let seconds = if field[0] == 0xFF {
+        let [.., a, b, c, d, e, f, g, h] = field;
+        i64::from_be_bytes([a, b, c, d, e, f, g, h])
+    } else {
+        i64::try_from(header.mtime()?).map_err(|_| pax::malformed("a time"))?
+    };
+    Ok(Timestamp { seconds, nanoseconds: 0 })
+}

@@ -1,0 +1,152 @@
+//! Archives made by GNU tar: the image of an archive is that of the directory, byte for byte, and hostile archives are refused.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use blockyard_build::{Builder, Error, Tree};
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_testkit::images::fill;
+use blockyard_testkit::{e2fsck_clean, require};
+
+fn image(tree: Tree) -> Vec<u8> {
+    let plan = Builder::default().plan(tree).unwrap();
+    let device = MemoryDevice::new(plan.bytes());
+    plan.write(&device).unwrap();
+    let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn of_archive(path: &Path) -> Result<Tree, Error> {
+    Tree::read_archive(fs::File::open(path).unwrap(), path, &std::env::temp_dir())
+}
+
+fn tar(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
+    let archive = folder.join(name);
+    let usual = ["--sort=name", "--sparse", "--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner"];
+    let tree = folder.join("tree");
+    let status = Command::new("tar")
+        .args(usual)
+        .args(options)
+        .arg("-C")
+        .arg(&tree)
+        .arg("-cf")
+        .arg(&archive)
+        .arg(".")
+        .status()
+        .unwrap();
+    assert!(status.success(), "{options:?}");
+    archive
+}
+
+#[test]
+fn an_archive_gives_the_image_of_its_directory() {
+    if !require(&["root", "tar", "zstd", "xz", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fill(&tree, false);
+    // Archives have no sockets.
+    fs::remove_file(tree.join("socket")).unwrap();
+    fs::write(tree.join("line\nend"), b"a name of two lines").unwrap();
+    let expected = image(Tree::read(&tree, 2).unwrap());
+    let path = folder.path().join("image");
+    fs::write(&path, &expected).unwrap();
+    e2fsck_clean(&path);
+    let kinds: [&[&str]; 6] = [
+        &["--format=pax"],
+        &["--format=pax", "--sparse-version=0.0"],
+        &["--format=pax", "--sparse-version=0.1"],
+        &["--format=pax", "--gzip"],
+        &["--format=pax", "--xz"],
+        &["--format=pax", "--zstd"],
+    ];
+    for options in kinds {
+        let archive = tar(folder.path(), "archive", options);
+        assert!(image(of_archive(&archive).unwrap()) == expected, "{options:?}: another image");
+    }
+    // GNU's own format has whole seconds and no attributes: the names and the content are there.
+    let archive = tar(folder.path(), "archive", &["--format=gnu", "--no-xattrs", "--no-acls"]);
+    let gnu = of_archive(&archive).unwrap();
+    assert_eq!(gnu.names(), Tree::read(&tree, 2).unwrap().names());
+    fs::write(&path, image(gnu)).unwrap();
+    e2fsck_clean(&path);
+}
+
+/// One entry of an archive: a header as tar's own crate makes it, and content.
+fn entry(kind: tar::EntryType, path: &[u8], link: &[u8], content: &[u8]) -> Vec<u8> {
+    let mut header = tar::Header::new_gnu();
+    let fields = header.as_old_mut();
+    fields.name[..path.len()].copy_from_slice(path);
+    fields.linkname[..link.len()].copy_from_slice(link);
+    header.set_entry_type(kind);
+    header.set_size(u64::try_from(content.len()).unwrap());
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_cksum();
+    let mut bytes = header.as_bytes().to_vec();
+    bytes.extend_from_slice(content);
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes
+}
+
+fn read(parts: &[Vec<u8>]) -> Result<Tree, Error> {
+    Tree::read_archive(&parts.concat()[..], Path::new("archive.tar"), &std::env::temp_dir())
+}
+
+#[test]
+fn hostile_archives_are_refused_by_entry() {
+    use tar::EntryType::{Directory, Link, Regular, Symlink, XHeader};
+    let file = |path: &[u8]| entry(Regular, path, b"", b"content");
+    let cases: [(&[Vec<u8>], &str); 11] = [
+        (&[file(b"../x")], "../x"),
+        (&[file(b"a/../../x")], "a/../../x"),
+        (&[file(b"/etc/passwd")], "/etc/passwd"),
+        (&[entry(Symlink, b"a", b"/tmp", b""), file(b"a/b")], "a/b"),
+        (&[entry(Link, b"a", b"nothing", b"")], "a"),
+        (&[entry(Link, b"a", b"a", b"")], "a"),
+        (&[entry(Directory, b"d", b"", b""), entry(Link, b"a", b"d", b"")], "a"),
+        (&[file(b"d/x"), file(b"d")], "d"),
+        (&[entry(Symlink, b"a", b"", b"")], "a"),
+        (&[entry(XHeader, b"x", b"", b"21 GNU.sparse.major=1\n"), file(b"a")], "archive.tar"),
+        (&[entry(XHeader, b"x", b"", b"9999 path=b\n"), file(b"a")], "archive.tar"),
+    ];
+    for (parts, named) in cases {
+        let error = read(parts).map(|tree| tree.names()).unwrap_err().to_string();
+        assert!(error.contains(named), "{named}: {error}");
+    }
+    let whole = [file(b"a"), file(b"b")].concat();
+    for end in [1, 511, 513, 1023, 1025, 1535] {
+        assert!(read(&[whole[..end].to_vec()]).is_err(), "cut after {end} bytes");
+    }
+    let mut damaged = whole.clone();
+    damaged[3] ^= 1;
+    assert!(read(&[damaged]).is_err(), "the sum of the header is wrong");
+    assert_eq!(read(&[whole]).unwrap().names(), 2);
+    assert_eq!(read(&[]).unwrap().names(), 0);
+}
+
+/// A compressed stream that is damaged or ends early is refused.
+#[test]
+fn damaged_compression_is_refused() {
+    let plain = entry(tar::EntryType::Regular, b"a", b"", &vec![7; 100_000]);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&plain).unwrap();
+    let zstd = zstd::encode_all(&plain[..], 1).unwrap();
+    for packed in [gzip.finish().unwrap(), zstd] {
+        assert_eq!(read(&[packed.clone()]).unwrap().names(), 1);
+        assert!(read(&[packed[..packed.len() / 2].to_vec()]).is_err());
+        let mut damaged = packed;
+        let middle = damaged.len() / 2;
+        damaged[middle] ^= 0x55;
+        assert!(read(&[damaged]).is_err());
+    }
+}
