@@ -258,6 +258,8 @@ impl Facts {
                 .map(|(_, references)| u64_from_u32(references.load(Ordering::Relaxed).saturating_sub(1)))
                 .sum::<u64>();
         }
+        let depths: u64 = all.extent_depths.iter().sum();
+        debug_assert!(depths <= u64_from_u32(geometry.inodes_count()), "{depths} extent trees");
         all
     }
 

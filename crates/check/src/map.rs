@@ -130,6 +130,7 @@ impl<'a, 'v> Walk<'a, 'v> {
 
     /// Notes the blocks that come next in the file's order.
     fn follow(&mut self, first: u64, count: u64) {
+        debug_assert!(count > 0, "no block at {first}");
         self.split |= self.last_block.is_some_and(|last| last + 1 != first);
         self.last_block = Some(first + count - 1);
     }

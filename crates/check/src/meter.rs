@@ -42,6 +42,7 @@ impl PassCost {
 
     /// What was spent from one reading to the next.
     fn between(pass: u8, before: &Reading, after: &Reading) -> Self {
+        debug_assert!(before.reads <= after.reads && before.bytes <= after.bytes, "counters only grow");
         Self {
             pass,
             reads: after.reads - before.reads,

@@ -119,6 +119,7 @@ impl Vitals {
 
     /// Counts whether the blocks of an inode lie apart: of every inode but the resize inode, whose blocks have set places.
     pub(crate) fn note_pieces(&mut self, raw: &RawInode, laid: Laid, blocks_per_group: u64) {
+        debug_assert!(!laid.split || laid.mapped, "blocks that lie apart without a map");
         // What fills a group cannot lie in one piece everywhere.
         if laid.split && laid.blocks < blocks_per_group {
             match raw.file_type() {
