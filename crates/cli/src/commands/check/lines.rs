@@ -34,8 +34,9 @@ impl Lines {
         let before = counter.fetch_add(more, Ordering::Relaxed);
         let (done, all) = (before + more, all.max(1));
         if before * 100 / all != done * 100 / all {
-            // Who does not read any more does not stop a check.
-            let _ = writeln!(&self.file, "{pass} {done} {all} {}", self.device);
+            // In one write: several threads tell. Who does not read any more does not stop a check.
+            let line = format!("{pass} {done} {all} {}\n", self.device);
+            let _ = (&self.file).write_all(line.as_bytes());
         }
         if done >= all {
             // A repair checks more than once.
