@@ -144,6 +144,9 @@ fn times_of_access_are_copied_when_asked_for() {
 /// `put IMG <(cmd) /x` stored a link that leads nowhere.
 #[test]
 fn operands_are_followed_as_cp_does() {
+    if !require(&["e2fsck"]) {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let image = image(folder.path(), "16M");
     let program = env!("CARGO_BIN_EXE_blockyard");
@@ -527,7 +530,7 @@ fn messages_name_the_side() {
 /// What was put into a directory with a default access control list had the lists of that, not of its source.
 #[test]
 fn copies_have_the_access_lists_of_their_source() {
-    if !require(&["root"]) {
+    if !require(&["root", "e2fsck"]) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -61,8 +61,7 @@ impl Volume {
         let slots = usize_from_u32(options.cpus.max(1));
         let txns = Arc::new(Transactions::new(slots, &*journal));
         let names = Arc::new(NameCache::new(options.name_cache_bytes));
-        let sb = Arc::new(sb);
-        let rules = Rules::of(&options);
+        let (sb, rules) = (Arc::new(sb), Rules::of(&options));
         let inodes = Inodes {
             table: InodeTable::new(options.inodes_max, slots),
             sb: Arc::clone(&sb),
