@@ -43,8 +43,7 @@ impl Volume {
         if !read_only {
             refuse_unwritable(&sb, external.is_some())?;
         }
-        let geometry = *sb.geometry();
-        let block_size = geometry.block_size();
+        let (geometry, block_size) = (*sb.geometry(), sb.geometry().block_size());
         let place = if read_only { None } else { find_journal(&device, external.as_ref(), &options)? };
         let committed = place.map(|place| {
             let log = LogBlocks::new(Arc::clone(&device), external, place, wanted_log(&sb));
