@@ -81,6 +81,11 @@ pub struct Acl(Vec<AclEntry>);
 
 impl Acl {
     /// The list that says what the permissions of a mode say.
+    ///
+    /// ```
+    /// use blockyard::Acl;
+    /// assert_eq!(Acl::of_mode(0o640).entries()[1].permissions, 4);
+    /// ```
     #[must_use]
     pub fn of_mode(mode: u16) -> Self {
         let entry = |subject, shift: u16| AclEntry { subject, permissions: (mode >> shift) & 7 };
@@ -88,6 +93,13 @@ impl Acl {
     }
 
     /// The entries.
+    ///
+    /// ```
+    /// use blockyard::{Acl, AclEntry, Subject};
+    /// let list = Acl::of_mode(0o640);
+    /// assert_eq!(list.entries().len(), 3);
+    /// assert_eq!(list.entries()[0], AclEntry { subject: Subject::Owner, permissions: 6 });
+    /// ```
     #[must_use]
     pub fn entries(&self) -> &[AclEntry] {
         &self.0
@@ -95,6 +107,13 @@ impl Acl {
 
     /// Enters what somebody may do, in place of what was said of them. A user or group brings a mask, which then lets through
     /// what any entry that it limits grants.
+    ///
+    /// ```
+    /// use blockyard::{Acl, AclEntry, Subject};
+    /// let mut list = Acl::of_mode(0o600);
+    /// list.grant(AclEntry { subject: Subject::User(1000), permissions: 6 });
+    /// assert!(list.entries().contains(&AclEntry { subject: Subject::Mask, permissions: 6 }));
+    /// ```
     pub fn grant(&mut self, entry: AclEntry) {
         self.put(entry);
         if matches!(entry.subject, Subject::User(_) | Subject::Group(_)) {
@@ -114,6 +133,13 @@ impl Acl {
     }
 
     /// The list of an attribute's value.
+    ///
+    /// ```
+    /// use blockyard::Acl;
+    /// let list = Acl::of_mode(0o751);
+    /// assert_eq!(Acl::parse(&list.to_bytes()), Some(list));
+    /// assert_eq!(Acl::parse(b"no list"), None);
+    /// ```
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (version, entries) = value.split_first_chunk()?;
@@ -130,6 +156,11 @@ impl Acl {
     }
 
     /// The value of an attribute.
+    ///
+    /// ```
+    /// use blockyard::Acl;
+    /// assert_eq!(Acl::of_mode(0o640).to_bytes().len(), 4 + 3 * 8);
+    /// ```
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut value = VERSION.to_le_bytes().to_vec();

@@ -47,6 +47,17 @@ impl std::fmt::Debug for Node {
 
 impl Node {
     /// The inode.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// let node = inodes.hold(root)?;
+    /// assert_eq!(node.id(), root);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn id(&self) -> InodeId {
         self.0.id()
@@ -55,6 +66,16 @@ impl Node {
 
 impl FileSystem {
     /// The same image by inode numbers and generations, as a mount uses it.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// let inodes = fs.by_inode();
+    /// assert_eq!(inodes.lookup(inodes.root()?, b"file")?.len(), 4);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn by_inode(&self) -> ByInode<'_> {
         ByInode::new(self)
@@ -70,6 +91,15 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// When the image is damaged or the device fails.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// assert!(inodes.metadata(inodes.root()?)?.is_dir());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn root(self) -> Result<InodeId> {
         self.identify(InodeNr::ROOT)
     }
@@ -78,6 +108,18 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// `ESTALE` when none has.
+    ///
+    /// ```
+    /// use blockyard::InodeNr;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// assert_eq!(inodes.identify(InodeNr::ROOT)?, root);
+    /// assert!(inodes.identify(InodeNr::new(4000)).unwrap_err().is_stale());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn identify(self, number: InodeNr) -> Result<InodeId> {
         self.on(number, |engine, _| Ok(engine.identify(number)?.inode))
     }
@@ -86,6 +128,18 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// When there is no such name, or `parent` is no directory.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// fs.create_dir("a")?;
+    /// let found = inodes.lookup(root, b"a")?;
+    /// assert_eq!(inodes.lookup(found.id(), b"..")?.id(), root);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lookup(self, parent: InodeId, name: &[u8]) -> Result<Metadata> {
         self.on(parent.number, |engine, _| {
             loop {
@@ -103,6 +157,22 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// `ESTALE` when it was deleted.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// fs.write("file", "text")?;
+    /// let id = inodes.lookup(root, b"file")?.id();
+    /// let node = inodes.hold(id)?;
+    /// inodes.unlink(root, b"file")?;
+    /// assert_eq!(inodes.metadata(id)?.nlink(), 0);
+    /// drop(node);
+    /// assert!(inodes.metadata(id).unwrap_err().is_stale());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn hold(self, id: InodeId) -> Result<Node> {
         let reference = self.fs.reference(id, Access::Read);
         reference.map(Node).map_err(|reason| Error::of_inode(id.number, reason))
@@ -112,6 +182,16 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// `ESTALE` when it was deleted.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// assert_eq!(inodes.metadata(root)?.mode(), 0o755);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn metadata(self, id: InodeId) -> Result<Metadata> {
         self.on(id.number, |engine, _| engine.attributes(id).map(Metadata::new))
     }
@@ -120,6 +200,19 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::set_attributes`].
+    ///
+    /// ```
+    /// use blockyard::SetAttributes;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// let changes = SetAttributes { uid: Some(1000), ..SetAttributes::default() };
+    /// inodes.set_attributes(root, &changes)?;
+    /// assert_eq!(inodes.metadata(root)?.uid(), 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_attributes(self, id: InodeId, changes: &SetAttributes) -> Result<()> {
         self.on(id.number, |engine, ctx| engine.set_attributes(ctx, id, changes))
     }
@@ -128,6 +221,19 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// `ESTALE` when it was deleted.
+    ///
+    /// ```
+    /// use blockyard::AccessTimes;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// let before = inodes.metadata(root)?.accessed();
+    /// inodes.note_access(root, AccessTimes::Always)?;
+    /// assert!(inodes.metadata(root)?.accessed() >= before);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn note_access(self, id: InodeId, rule: AccessTimes) -> Result<()> {
         self.on(id.number, |engine, ctx| engine.note_access(ctx, id, rule))
     }
@@ -136,6 +242,18 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`File::sync_all`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// let (id, file) = inodes.create(root, b"file", 0o644)?;
+    /// file.write_at(b"content", 0)?;
+    /// inodes.sync_all(id)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn sync_all(self, id: InodeId) -> Result<()> {
         self.on(id.number, |engine, ctx| engine.fsync(ctx, id))
     }
@@ -144,6 +262,18 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`File::sync_all`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// let (id, file) = inodes.create(root, b"file", 0o644)?;
+    /// file.write_at(b"content", 0)?;
+    /// inodes.sync_data(id)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn sync_data(self, id: InodeId) -> Result<()> {
         self.on(id.number, |engine, ctx| engine.fdatasync(ctx, id))
     }
@@ -152,6 +282,19 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::set_flags`].
+    ///
+    /// ```
+    /// use blockyard::Flags;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// let (id, _file) = inodes.create(root, b"file", 0o644)?;
+    /// inodes.set_flags(id, inodes.metadata(id)?.flags() | Flags::IMMUTABLE)?;
+    /// assert!(inodes.unlink(root, b"file").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_flags(self, id: InodeId, flags: Flags) -> Result<()> {
         self.on(id.number, |engine, ctx| engine.set_flags(ctx, id, flags.bits()))
     }
@@ -160,6 +303,19 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`File::set_len`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// let (id, file) = inodes.create(root, b"file", 0o644)?;
+    /// file.write_at(b"content", 0)?;
+    /// inodes.truncate(id, 3)?;
+    /// assert_eq!(inodes.metadata(id)?.len(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn truncate(self, id: InodeId, size: u64) -> Result<()> {
         self.on(id.number, |engine, ctx| engine.truncate(ctx, id, size))
     }
@@ -168,6 +324,20 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// `ESTALE` when it was deleted.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// fs.write("file", "text")?;
+    /// let id = inodes.lookup(root, b"file")?.id();
+    /// let mut buf = [0; 4];
+    /// inodes.open(id, true, false)?.read_at(&mut buf, 0)?;
+    /// assert_eq!(&buf, b"text");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open(self, id: InodeId, read: bool, write: bool) -> Result<File> {
         let access = if write { Access::Write } else { Access::Read };
         let reference = self.fs.reference(id, access);
@@ -180,6 +350,18 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::create_new`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// let (id, file) = inodes.create(root, b"file", 0o600)?;
+    /// file.write_at(b"content", 0)?;
+    /// assert_eq!(inodes.metadata(id)?.len(), 7);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create(self, parent: InodeId, name: &[u8], mode: u16) -> Result<(InodeId, File)> {
         let new = NewInode { kind: FileType::Regular, permissions: mode & 0o7777, device: None };
         let id = self.on(parent.number, |engine, ctx| engine.create_open(ctx, parent, name, &new))?;
@@ -193,6 +375,19 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::create_dir`].
+    ///
+    /// ```
+    /// use blockyard::{FileType, NewInode};
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+    /// let node = inodes.make_node(root, b"a", &new)?;
+    /// assert_eq!(inodes.lookup(root, b"a")?.id(), node.id());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn make_node(self, parent: InodeId, name: &[u8], new: &NewInode) -> Result<Node> {
         let id = self.on(parent.number, |engine, ctx| engine.create_open(ctx, parent, name, new))?;
         let access = if new.kind == FileType::Regular { Access::Write } else { Access::Read };
@@ -203,6 +398,17 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::symlink`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// let id = inodes.symlink(root, b"link", b"target")?;
+    /// assert_eq!(inodes.read_link(id)?, b"target");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn symlink(self, parent: InodeId, name: &[u8], target: &[u8]) -> Result<InodeId> {
         self.on(parent.number, |engine, ctx| engine.symlink_id(ctx, parent, name, target))
     }
@@ -211,6 +417,18 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::read_link`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// fs.symlink("target", "link")?;
+    /// let id = inodes.lookup(root, b"link")?.id();
+    /// assert_eq!(inodes.read_link(id)?, b"target");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read_link(self, id: InodeId) -> Result<Vec<u8>> {
         self.on(id.number, |engine, _| engine.read_link(id))
     }
@@ -219,6 +437,18 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::hard_link`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// let (id, _file) = inodes.create(root, b"one", 0o644)?;
+    /// inodes.link(id, root, b"two")?;
+    /// assert_eq!(inodes.metadata(id)?.nlink(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn link(self, id: InodeId, parent: InodeId, name: &[u8]) -> Result<()> {
         self.on(id.number, |engine, ctx| engine.link(ctx, id, parent, name))
     }
@@ -227,6 +457,18 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::remove_file`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// fs.write("file", "text")?;
+    /// inodes.unlink(root, b"file")?;
+    /// assert!(inodes.lookup(root, b"file").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn unlink(self, parent: InodeId, name: &[u8]) -> Result<()> {
         self.on(parent.number, |engine, ctx| engine.unlink(ctx, parent, name))
     }
@@ -235,6 +477,18 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::remove_dir`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// fs.create_dir("a")?;
+    /// inodes.rmdir(root, b"a")?;
+    /// assert!(!fs.exists("a")?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rmdir(self, parent: InodeId, name: &[u8]) -> Result<()> {
         self.on(parent.number, |engine, ctx| engine.rmdir(ctx, parent, name))
     }
@@ -243,6 +497,21 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::rename_with`].
+    ///
+    /// ```
+    /// use blockyard::RenameMode;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// fs.write("old", "text")?;
+    /// fs.create_dir("a")?;
+    /// let a = inodes.lookup(root, b"a")?.id();
+    /// inodes.rename((root, b"old"), (a, b"new"), RenameMode::NoReplace)?;
+    /// assert_eq!(fs.read("a/new")?, b"text");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rename(self, from: (InodeId, &[u8]), to: (InodeId, &[u8]), mode: RenameMode) -> Result<()> {
         self.on(from.0.number, |engine, ctx| engine.rename(ctx, from, to, mode))
     }
@@ -253,6 +522,25 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::read_dir`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// for number in 0..100 {
+    ///     fs.write(format!("file-{number}"), "text")?;
+    /// }
+    /// let (mut names, mut from) = (Vec::new(), Some(0));
+    /// while let Some(position) = from {
+    ///     let (entries, next) = inodes.read_dir(root, position, 10)?;
+    ///     names.extend(entries.into_iter().map(|entry| entry.name));
+    ///     from = next;
+    /// }
+    /// assert_eq!(names.len(), 101, "and lost+found");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read_dir(self, id: InodeId, from: u64, most: usize) -> Result<(Vec<RawEntry>, Option<u64>)> {
         self.on(id.number, |engine, _| read_batch(engine, id.into(), from, most))
     }
@@ -261,6 +549,17 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::read_dir`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// let (entries, _) = inodes.read_dir_with_dots(root, 0, 10)?;
+    /// assert_eq!((&entries[0].name[..], &entries[1].name[..]), (&b"."[..], &b".."[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read_dir_with_dots(
         self,
         id: InodeId,
@@ -274,6 +573,18 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// `ENODATA` when there is none of that name.
+    ///
+    /// ```
+    /// use blockyard::XattrMode;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// inodes.set_xattr(root, b"user.note", b"mine", XattrMode::Set)?;
+    /// assert_eq!(inodes.xattr(root, b"user.note")?, b"mine");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn xattr(self, id: InodeId, name: &[u8]) -> Result<Vec<u8>> {
         self.on(id.number, |engine, _| engine.xattr(id, name))
     }
@@ -282,6 +593,17 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// `ESTALE` when it was deleted.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// fs.set_xattr("/", "user.note", "mine")?;
+    /// assert_eq!(inodes.xattr_names(root)?, [b"user.note"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn xattr_names(self, id: InodeId) -> Result<Vec<Vec<u8>>> {
         self.on(id.number, |engine, _| engine.xattr_names(id))
     }
@@ -290,6 +612,18 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::set_xattr`]; by `mode`, when it is there already or not.
+    ///
+    /// ```
+    /// use blockyard::XattrMode;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// inodes.set_xattr(root, b"user.note", b"mine", XattrMode::Create)?;
+    /// assert!(inodes.set_xattr(root, b"user.note", b"other", XattrMode::Create).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_xattr(self, id: InodeId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         self.on(id.number, |engine, ctx| engine.set_xattr(ctx, id, name, value, mode))
     }
@@ -298,6 +632,18 @@ impl<'a> ByInode<'a> {
     ///
     /// # Errors
     /// As [`FileSystem::remove_xattr`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// fs.set_xattr("/", "user.note", "mine")?;
+    /// inodes.remove_xattr(root, b"user.note")?;
+    /// assert!(inodes.xattr_names(root)?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn remove_xattr(self, id: InodeId, name: &[u8]) -> Result<()> {
         self.on(id.number, |engine, ctx| engine.remove_xattr(ctx, id, name))
     }

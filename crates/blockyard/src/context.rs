@@ -77,12 +77,28 @@ impl Default for Context {
 
 impl Context {
     /// Root, now, a CPU slot for each thread.
+    ///
+    /// ```
+    /// use blockyard::Context;
+    /// let context = Context::new().user(1000, 1000);
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Who owns what is created. Anybody but root gets none of the blocks that are reserved.
+    ///
+    /// ```
+    /// use blockyard::Context;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let theirs = fs.with_context(Context::new().user(1000, 100));
+    /// theirs.create_dir("home")?;
+    /// assert_eq!(fs.metadata("home")?.gid(), 100);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn user(mut self, uid: u32, gid: u32) -> Self {
         (self.uid, self.gid, self.privileged) = (uid, gid, uid == 0);
@@ -90,6 +106,11 @@ impl Context {
     }
 
     /// Whether blocks that are reserved for root may be used, whoever the user is.
+    ///
+    /// ```
+    /// use blockyard::Context;
+    /// let builder = Context::new().user(1000, 1000).privileged(true);
+    /// ```
     #[must_use]
     pub const fn privileged(mut self, yes: bool) -> Self {
         self.privileged = yes;
@@ -98,6 +119,18 @@ impl Context {
 
     /// Whether changes of content leave the times of files as they are: for who sets them himself, as a kernel does that caches what
     /// programs write.
+    ///
+    /// ```
+    /// use blockyard::Context;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// let before = fs.metadata("file")?.modified();
+    /// fs.with_context(Context::new().keeps_times(true)).write("file", "other")?;
+    /// assert_eq!(fs.metadata("file")?.modified(), before);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn keeps_times(mut self, yes: bool) -> Self {
         self.keeps_times = yes;
@@ -105,6 +138,17 @@ impl Context {
     }
 
     /// Where times come from.
+    ///
+    /// ```
+    /// use blockyard::{Clock, Context, Timestamp};
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let clock = Clock::Fixed(Timestamp::from_seconds(1_000_000_000));
+    /// fs.with_context(Context::new().clock(clock)).write("file", "text")?;
+    /// assert_eq!(fs.metadata("file")?.attributes().modified.seconds, 1_000_000_000);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -112,6 +156,11 @@ impl Context {
     }
 
     /// The CPU slot, which decides where some blocks go: for runs that are to be repeated.
+    ///
+    /// ```
+    /// use blockyard::Context;
+    /// let always_the_same = Context::new().cpu_slot(0);
+    /// ```
     #[must_use]
     pub const fn cpu_slot(mut self, slot: u32) -> Self {
         self.slot = Some(slot);

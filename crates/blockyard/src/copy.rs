@@ -41,6 +41,17 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::copy_in`]; a file that is there already is replaced, anything else is an error.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// fs.create_dir_all("etc/app")?;
+    /// fs.write("etc/app/config", "colour = blue\n")?;
+    /// assert_eq!(fs.copy_out("etc", folder.path().join("etc"))?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn copy_out(&self, source: impl AsRef<Path>, dest: impl AsRef<Path>) -> Result<u64> {
         out_of_image::copy_out(self, source.as_ref(), dest.as_ref())
     }

@@ -63,12 +63,31 @@ pub struct Error {
 
 impl Error {
     /// Why.
+    ///
+    /// ```
+    /// use blockyard::Reason;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let error = fs.write("no/such/folder", "text").unwrap_err();
+    /// assert!(matches!(error.reason(), Reason::FileSystem(_)));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn reason(&self) -> &Reason {
         &self.reason
     }
 
     /// The path that the operation was asked for, or that of the image.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let error = fs.read("missing").unwrap_err();
+    /// assert_eq!(error.path(), Some("missing".as_ref()));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match &self.about {
@@ -78,6 +97,19 @@ impl Error {
     }
 
     /// The inode that the operation was asked for by its number.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// let root = inodes.root()?;
+    /// let (id, file) = inodes.create(root, b"file", 0o644)?;
+    /// drop(file);
+    /// inodes.unlink(root, b"file")?;
+    /// assert_eq!(inodes.metadata(id).unwrap_err().inode(), Some(id.number));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn inode(&self) -> Option<InodeNr> {
         match self.about {
@@ -87,6 +119,14 @@ impl Error {
     }
 
     /// The errno that a system call would give (Linux numbers).
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// assert_eq!(fs.remove_dir("missing").unwrap_err().errno(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn errno(&self) -> i32 {
         match &self.reason {
@@ -101,18 +141,48 @@ impl Error {
     }
 
     /// As the standard library sorts it.
+    ///
+    /// ```
+    /// use std::io::ErrorKind;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// assert_eq!(fs.create_dir("lost+found").unwrap_err().kind(), ErrorKind::AlreadyExists);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         io::Error::from_raw_os_error(self.errno()).kind()
     }
 
     /// Whether an inode's number is not in use, or another inode has it now (`ESTALE`).
+    ///
+    /// ```
+    /// use blockyard::InodeNr;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let inodes = fs.by_inode();
+    /// assert!(inodes.identify(InodeNr::new(4000)).unwrap_err().is_stale());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn is_stale(&self) -> bool {
         matches!(self.reason, Reason::FileSystem(EngineError::StaleInode(_)))
     }
 
     /// Whether somebody else uses the image.
+    ///
+    /// ```
+    /// use blockyard::{ImageOptions, device::MemoryDevice};
+    /// use std::sync::Arc;
+    /// # fn main() -> blockyard::Result<()> {
+    /// let memory = Arc::new(MemoryDevice::new(16 << 20));
+    /// let _fs = ImageOptions::new().make_on(Arc::clone(&memory))?;
+    /// assert!(ImageOptions::new().open_device(memory).unwrap_err().is_busy());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.errno() == 16

@@ -74,12 +74,29 @@ impl File {
     }
 
     /// The inode, as no later user of its number is.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("file")?;
+    /// assert_eq!(file.id(), fs.metadata("file")?.id());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn id(&self) -> InodeId {
         self.reference.id()
     }
 
     /// The path it was opened by; it may have other names by now, or none.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// assert_eq!(fs.create("file")?.path(), "file".as_ref() as &std::path::Path);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -242,6 +259,16 @@ impl File {
     ///
     /// # Errors
     /// When the image is damaged or the device fails.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("file")?;
+    /// file.write_at(b"far out", 1 << 30)?;
+    /// assert_eq!(file.seek_data(0)?, Some(1 << 30));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
         self.named(self.run(|engine, _, id| engine.seek(id, offset, Seek::Data)))
     }
@@ -250,6 +277,16 @@ impl File {
     ///
     /// # Errors
     /// As [`File::seek_data`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("file")?;
+    /// file.write_at(&[1; 4096], 0)?;
+    /// assert_eq!((file.seek_hole(0)?, file.seek_hole(4097)?), (Some(4096), None));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
         self.named(self.run(|engine, _, id| engine.seek(id, offset, Seek::Hole)))
     }
@@ -297,6 +334,16 @@ impl File {
     ///
     /// # Errors
     /// As [`File::sync_all`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("journal")?;
+    /// file.write_at(b"entry", 0)?;
+    /// file.sync_data()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn sync_data(&self) -> Result<()> {
         self.named(self.run(|engine, ctx, id| engine.fdatasync(ctx, id)))
     }
@@ -305,6 +352,14 @@ impl File {
     ///
     /// # Errors
     /// When the image is damaged or the device fails.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// assert_eq!(fs.create("file")?.metadata()?.len(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn metadata(&self) -> Result<Metadata> {
         self.named(self.attributes()).map(Metadata::new)
     }
@@ -317,6 +372,16 @@ impl File {
     ///
     /// # Errors
     /// Of immutable and append-only files; of the device.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("script")?;
+    /// file.set_permissions(0o755)?;
+    /// assert_eq!(file.metadata()?.mode(), 0o755);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_permissions(&self, mode: u16) -> Result<()> {
         self.set_attributes(&SetAttributes { permissions: Some(mode), ..SetAttributes::default() })
     }
@@ -325,6 +390,17 @@ impl File {
     ///
     /// # Errors
     /// As [`File::set_permissions`].
+    ///
+    /// ```
+    /// use std::time::UNIX_EPOCH;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("file")?;
+    /// file.set_times(None, Some(UNIX_EPOCH))?;
+    /// assert_eq!(file.metadata()?.modified(), UNIX_EPOCH);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_times(&self, accessed: Option<SystemTime>, modified: Option<SystemTime>) -> Result<()> {
         self.set_attributes(&SetAttributes {
             accessed: accessed.map(timestamp),
@@ -337,6 +413,17 @@ impl File {
     ///
     /// # Errors
     /// As [`File::set_permissions`].
+    ///
+    /// ```
+    /// use blockyard::SetAttributes;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("file")?;
+    /// file.set_attributes(&SetAttributes { uid: Some(7), gid: Some(8), ..SetAttributes::default() })?;
+    /// assert_eq!((file.metadata()?.uid(), file.metadata()?.gid()), (7, 8));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
         self.named(self.run(|engine, ctx, id| engine.set_attributes(ctx, id, changes)))
     }
@@ -345,6 +432,18 @@ impl File {
     ///
     /// # Errors
     /// None today; as the standard library has it.
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let mut file = fs.create("file")?;
+    /// file.try_clone()?.write_all(b"one ")?;
+    /// file.write_all(b"two")?;
+    /// assert_eq!(fs.read("file")?, b"one two");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn try_clone(&self) -> Result<Self> {
         Ok(Self {
             reference: Arc::clone(&self.reference),

@@ -63,6 +63,17 @@ impl FileSystem {
     }
 
     /// The same open image, used on behalf of somebody else or at another time.
+    ///
+    /// ```
+    /// use blockyard::Context;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let theirs = fs.with_context(Context::new().user(1000, 1000));
+    /// theirs.write("file", "text")?;
+    /// assert_eq!(fs.metadata("file")?.uid(), 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn with_context(&self, context: Context) -> Self {
         Self { instance: Arc::clone(&self.instance), context }
@@ -125,6 +136,14 @@ impl FileSystem {
     ///
     /// # Errors
     /// When it was closed.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// assert!(!fs.is_read_only()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_read_only(&self) -> Result<bool> {
         self.with_engine(|engine, _| Ok(engine.is_read_only()))
     }

@@ -53,12 +53,33 @@ impl Default for ImageOptions {
 
 impl ImageOptions {
     /// To read and write the whole of a file or device, journaled, with Linux's allocation policy.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = ImageOptions::new().make_in_memory(16 << 20)?;
+    /// assert!(!fs.is_read_only()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Nothing is written: a journal that needs recovery is replayed in memory.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let image = folder.path().join("disk.img");
+    /// # blockyard::FileSystem::make_image(&image, 16 << 20)?.close()?;
+    /// let fs = ImageOptions::new().read_only(true).open(&image)?;
+    /// assert_eq!(fs.create("file").unwrap_err().errno(), 30);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn read_only(mut self, yes: bool) -> Self {
         self.engine.read_only = yes;
@@ -66,6 +87,18 @@ impl ImageOptions {
     }
 
     /// Opened read-only, also when somebody is writing to the image; what is read then can contradict itself.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let image = folder.path().join("disk.img");
+    /// let writer = blockyard::FileSystem::make_image(&image, 16 << 20)?;
+    /// assert!(ImageOptions::new().read_only(true).open(&image).unwrap_err().is_busy());
+    /// let reader = ImageOptions::new().read_only(true).shared(true).open(&image)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn shared(mut self, yes: bool) -> Self {
         self.engine.shared = yes;
@@ -73,6 +106,18 @@ impl ImageOptions {
     }
 
     /// The byte of the file or device at which the image begins: a partition of a disk image ends where its table says.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let disk = folder.path().join("disk.img");
+    /// ImageOptions::new().offset(1 << 20).make(&disk, 16 << 20)?.close()?;
+    /// let fs = ImageOptions::new().offset(1 << 20).open(&disk)?;
+    /// assert!(fs.exists("lost+found")?);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn offset(mut self, bytes: u64) -> Self {
         self.offset = bytes;
@@ -81,6 +126,15 @@ impl ImageOptions {
 
     /// A thread writes back what is old or much, and commits, as a mount does. Without it nothing is written but when space, memory or
     /// somebody asks for it.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = ImageOptions::new().background(true).make_in_memory(16 << 20)?;
+    /// fs.write("file", "durable in some seconds")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn background(mut self, yes: bool) -> Self {
         self.background = yes;
@@ -88,6 +142,17 @@ impl ImageOptions {
     }
 
     /// On whose behalf the file system is used.
+    ///
+    /// ```
+    /// use blockyard::{Context, ImageOptions};
+    /// # fn main() -> blockyard::Result<()> {
+    /// let theirs = Context::new().user(1000, 1000);
+    /// let fs = ImageOptions::new().context(theirs).make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// assert_eq!(fs.metadata("file")?.uid(), 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn context(mut self, context: Context) -> Self {
         self.context = context;
@@ -95,6 +160,16 @@ impl ImageOptions {
     }
 
     /// What kind of file system is made.
+    ///
+    /// ```
+    /// use blockyard::{ImageOptions, mkfs};
+    /// # fn main() -> blockyard::Result<()> {
+    /// let older = mkfs::Options::ext4().block_size(1024).features("^metadata_csum,^64bit");
+    /// let fs = ImageOptions::new().mkfs(older).make_in_memory(16 << 20)?;
+    /// assert_eq!(fs.statfs()?.block_size, 1024);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn mkfs(mut self, options: mkfs::Options) -> Self {
         self.mkfs = Some(options);
@@ -114,6 +189,14 @@ impl ImageOptions {
     }
 
     /// What the journal does about file data.
+    ///
+    /// ```
+    /// use blockyard::{DataMode, ImageOptions};
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = ImageOptions::new().data_mode(DataMode::Journal).make_in_memory(16 << 20)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn data_mode(mut self, mode: DataMode) -> Self {
         self.engine.data = mode;
@@ -121,6 +204,14 @@ impl ImageOptions {
     }
 
     /// Bytes of metadata to keep in memory.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = ImageOptions::new().cache_bytes(4 << 20).make_in_memory(1 << 30)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn cache_bytes(mut self, bytes: usize) -> Self {
         self.engine.cache_bytes = bytes;
@@ -128,6 +219,16 @@ impl ImageOptions {
     }
 
     /// Bytes of file data that may wait for write-back.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = ImageOptions::new().dirty_data_bytes(1 << 20).make_in_memory(16 << 20)?;
+    /// fs.write("file", vec![7; 4 << 20])?;
+    /// assert!(fs.open("file")?.extents()?[0].physical.is_some(), "written back to make room");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn dirty_data_bytes(mut self, bytes: usize) -> Self {
         self.engine.dirty_data_bytes = bytes;
@@ -136,6 +237,14 @@ impl ImageOptions {
 
     /// Bytes of file data to keep in memory when it is on the device, too; 0, the default, keeps none: images in files are cached by
     /// the operating system.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = ImageOptions::new().clean_data_bytes(8 << 20).make_in_memory(16 << 20)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn clean_data_bytes(mut self, bytes: usize) -> Self {
         self.engine.clean_data_bytes = bytes;
@@ -143,6 +252,18 @@ impl ImageOptions {
     }
 
     /// The age at which changes are committed, by whole seconds.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// use std::time::Duration;
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = ImageOptions::new()
+    ///     .background(true)
+    ///     .commit_interval(Duration::from_secs(1))
+    ///     .make_in_memory(16 << 20)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn commit_interval(mut self, age: Duration) -> Self {
         self.engine.commit_interval_seconds = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
@@ -150,6 +271,18 @@ impl ImageOptions {
     }
 
     /// The age at which file data is written back, by whole seconds.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// use std::time::Duration;
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = ImageOptions::new()
+    ///     .background(true)
+    ///     .write_back_age(Duration::from_secs(5))
+    ///     .make_in_memory(16 << 20)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn write_back_age(mut self, age: Duration) -> Self {
         self.engine.data_expires_seconds = u32::try_from(age.as_secs()).unwrap_or(u32::MAX);
@@ -157,6 +290,14 @@ impl ImageOptions {
     }
 
     /// CPU slots: threads beyond so many share.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = ImageOptions::new().cpus(1).make_in_memory(16 << 20)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn cpus(mut self, slots: u32) -> Self {
         self.engine.cpus = slots;
@@ -164,6 +305,14 @@ impl ImageOptions {
     }
 
     /// What happens when an operation finds that the image contradicts the format.
+    ///
+    /// ```
+    /// use blockyard::{ImageOptions, OnDamage};
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = ImageOptions::new().on_damage(OnDamage::AsSuperblock).make_in_memory(16 << 20)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn on_damage(mut self, what: OnDamage) -> Self {
         self.engine.on_damage = what;
@@ -171,6 +320,14 @@ impl ImageOptions {
     }
 
     /// Where the image is mounted, as its superblock tells from then on.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = ImageOptions::new().last_mounted("/mnt/data").make_in_memory(16 << 20)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn last_mounted(mut self, place: impl AsRef<Path>) -> Self {
         self.engine.last_mounted = Some(place.as_ref().as_os_str().as_bytes().to_vec());
@@ -178,6 +335,16 @@ impl ImageOptions {
     }
 
     /// Whether blocks are chosen when data is written back, which is better for their order; otherwise with each write.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = ImageOptions::new().delayed_allocation(false).make_in_memory(16 << 20)?;
+    /// fs.write("file", [7; 4096])?;
+    /// assert!(fs.open("file")?.extents()?[0].physical.is_some(), "placed with the write");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn delayed_allocation(mut self, yes: bool) -> Self {
         self.engine.delayed_allocation = yes;
@@ -185,6 +352,14 @@ impl ImageOptions {
     }
 
     /// The seed of random choices: for runs that are to be repeated, with a [`Context`] whose time and slot are fixed.
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// let fs = ImageOptions::new().seed(7).make_in_memory(16 << 20)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.engine.seed = seed;
@@ -192,6 +367,15 @@ impl ImageOptions {
     }
 
     /// All that the engine can be told, in place of what was set before.
+    ///
+    /// ```
+    /// use blockyard::{ImageOptions, engine};
+    /// # fn main() -> blockyard::Result<()> {
+    /// let options = engine::OpenOptions { cpus: 8, ..engine::OpenOptions::default() };
+    /// let fs = ImageOptions::new().engine(options).make_in_memory(16 << 20)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn engine(mut self, options: EngineOptions) -> Self {
         self.engine = options;
@@ -202,6 +386,19 @@ impl ImageOptions {
     ///
     /// # Errors
     /// As [`FileSystem::open_image`].
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let image = folder.path().join("disk.img");
+    /// # blockyard::FileSystem::make_image(&image, 16 << 20)?.close()?;
+    /// let fs = ImageOptions::new().open(&image)?;
+    /// fs.write("file", "text")?;
+    /// fs.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open(self, image: impl AsRef<Path>) -> Result<FileSystem> {
         let image = image.as_ref();
         self.open_path(image).map_err(|reason| Error::at(image, reason))
@@ -275,6 +472,18 @@ impl ImageOptions {
     ///
     /// # Errors
     /// As [`FileSystem::make_image`].
+    ///
+    /// ```
+    /// use blockyard::ImageOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let image = folder.path().join("disk.img");
+    /// let fs = ImageOptions::new().make(&image, 1 << 30)?;
+    /// fs.close()?;
+    /// assert_eq!(std::fs::metadata(&image).unwrap().len(), 1 << 30);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn make(self, image: impl AsRef<Path>, bytes: u64) -> Result<FileSystem> {
         let image = image.as_ref();
         let made = ImagePath::at(image, self.offset).create(bytes).map_err(Reason::from);
@@ -301,6 +510,17 @@ impl ImageOptions {
     ///
     /// # Errors
     /// As [`FileSystem::make_image`].
+    ///
+    /// ```
+    /// use blockyard::{ImageOptions, device::MemoryDevice};
+    /// use std::sync::Arc;
+    /// # fn main() -> blockyard::Result<()> {
+    /// let memory = Arc::new(MemoryDevice::new(1 << 40));
+    /// ImageOptions::new().make_on(Arc::clone(&memory))?.close()?;
+    /// assert!(memory.resident_bytes() < 64 << 20, "a device in memory keeps holes");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn make_on(self, device: impl BlockDevice + 'static) -> Result<FileSystem> {
         self.make_bare(Arc::new(device)).map_err(Error::whole)
     }

@@ -111,6 +111,17 @@ impl Iterator for ReadDir {
 
 impl DirEntry {
     /// The name.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.create_dir("a")?;
+    /// fs.write("a/file", "text")?;
+    /// let entry = fs.read_dir("a")?.next().expect("one entry")?;
+    /// assert_eq!(entry.file_name(), "file");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn file_name(&self) -> OsString {
         self.name().to_owned()
@@ -121,18 +132,50 @@ impl DirEntry {
     }
 
     /// The path of the directory, as it was given, and the name.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.create_dir("a")?;
+    /// fs.write("a/file", "text")?;
+    /// let entry = fs.read_dir("a")?.next().expect("one entry")?;
+    /// assert_eq!(entry.path(), Path::new("a/file"));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The number of the inode.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// let entry = fs.read_dir("/")?.next().expect("one entry")?;
+    /// assert_eq!(entry.ino(), entry.metadata()?.ino());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn ino(&self) -> InodeNr {
         self.inode
     }
 
     /// How deep it lies below where a walk began: 1 for what is in that directory itself.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.create_dir_all("a/b/c")?;
+    /// let depths: Vec<usize> = fs.walk("a")?.flatten().map(|entry| entry.depth()).collect();
+    /// assert_eq!(depths, [1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn depth(&self) -> usize {
         self.depth
@@ -147,6 +190,16 @@ impl DirEntry {
     ///
     /// # Errors
     /// Where directories record no types: as [`DirEntry::metadata`].
+    ///
+    /// ```
+    /// use blockyard::FileType;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let entry = fs.read_dir("/")?.next().expect("lost+found")?;
+    /// assert_eq!(entry.file_type()?, FileType::Directory);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn file_type(&self) -> Result<FileType> {
         match self.kind {
             Some(kind) => Ok(kind),
@@ -158,6 +211,15 @@ impl DirEntry {
     ///
     /// # Errors
     /// When it is gone by now; when the image is damaged or the device fails.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let entry = fs.read_dir("/")?.next().expect("lost+found")?;
+    /// assert_eq!(entry.metadata()?.mode(), 0o700);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn metadata(&self) -> Result<Metadata> {
         let name = self.name().as_bytes();
         let found = self.fs.again_while_stale(|| {

@@ -50,6 +50,25 @@ impl Walk {
     }
 
     /// Does not go into the directory that came last.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.create_dir_all("a/b")?;
+    /// fs.create_dir_all("c/d")?;
+    /// let mut walk = fs.walk("/")?;
+    /// let mut seen = Vec::new();
+    /// while let Some(entry) = walk.next() {
+    ///     let entry = entry?;
+    ///     if entry.file_name() == "a" {
+    ///         walk.skip_dir();
+    ///     }
+    ///     seen.push(entry.file_name());
+    /// }
+    /// assert!(seen.iter().any(|name| name == "d") && seen.iter().all(|name| name != "b"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn skip_dir(&mut self) {
         self.entered = None;
     }

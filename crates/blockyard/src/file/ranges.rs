@@ -11,6 +11,17 @@ impl File {
     ///
     /// # Errors
     /// As [`File::read_at`]; `EINVAL` for parts of blocks.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", [7; 8192])?;
+    /// let mut block = [0; 4096];
+    /// assert_eq!(fs.open("file")?.read_direct_at(&mut block, 4096)?, 4096);
+    /// assert_eq!(block, [7; 4096]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read_direct_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         let read = check_offset(offset).and_then(|()| {
             if !self.abilities.read {
@@ -26,6 +37,16 @@ impl File {
     ///
     /// # Errors
     /// As [`File::write_at`]; `EINVAL` for parts of blocks.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = fs.create("file")?;
+    /// assert_eq!(file.write_direct_at(&[7; 4096], 0)?, 4096);
+    /// assert!(file.write_direct_at(b"a part of a block", 4096).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write_direct_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         let written = check_offset(offset)
             .and_then(|()| self.check_written())

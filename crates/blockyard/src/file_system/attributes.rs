@@ -15,6 +15,16 @@ impl FileSystem {
     ///
     /// # Errors
     /// When there is nothing of that name.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// fs.symlink("file", "link")?;
+    /// assert_eq!(fs.metadata("link")?.len(), 4);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         self.on_found(path.as_ref(), LastLink::Follow, |engine, _, found| engine.attributes(found.inode))
             .map(Metadata::new)
@@ -108,6 +118,18 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::set_permissions`].
+    ///
+    /// ```
+    /// use blockyard::SetAttributes;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// let changes = SetAttributes { permissions: Some(0o600), uid: Some(1000), ..SetAttributes::default() };
+    /// fs.set_attributes("file", &changes)?;
+    /// assert_eq!((fs.metadata("file")?.mode(), fs.metadata("file")?.uid()), (0o600, 1000));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_attributes(&self, path: impl AsRef<Path>, changes: &SetAttributes) -> Result<()> {
         self.on_found(path.as_ref(), LastLink::Follow, |engine, ctx, found| {
             engine.set_attributes(ctx, found.inode, changes)
@@ -118,6 +140,17 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::set_permissions`].
+    ///
+    /// ```
+    /// use blockyard::SetAttributes;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.symlink("nowhere", "link")?;
+    /// fs.set_symlink_attributes("link", &SetAttributes { uid: Some(1000), ..SetAttributes::default() })?;
+    /// assert_eq!(fs.symlink_metadata("link")?.uid(), 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_symlink_attributes(&self, path: impl AsRef<Path>, changes: &SetAttributes) -> Result<()> {
         self.on_found(path.as_ref(), LastLink::Keep, |engine, ctx, found| {
             engine.set_attributes(ctx, found.inode, changes)
@@ -128,6 +161,16 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::metadata`].
+    ///
+    /// ```
+    /// use blockyard::Flags;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// assert!(!fs.flags("file")?.contains(Flags::IMMUTABLE));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn flags(&self, path: impl AsRef<Path>) -> Result<Flags> {
         Ok(self.metadata(path)?.flags())
     }

@@ -55,6 +55,15 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.create_new("lock")?;
+    /// assert!(fs.create_new("lock").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create_new(&self, path: impl AsRef<Path>) -> Result<File> {
         OpenOptions::new().read(true).write(true).create_new(true).open(self, path)
     }
@@ -86,6 +95,15 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::read`]; for bytes that are no UTF-8.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("greeting", "hello")?;
+    /// assert_eq!(fs.read_to_string("greeting")?, "hello");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
         let path = path.as_ref();
         let content = self.read(path)?;

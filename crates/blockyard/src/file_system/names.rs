@@ -130,6 +130,16 @@ impl FileSystem {
     ///
     /// # Errors
     /// When there is no such link.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.symlink("../target", "link")?;
+    /// assert_eq!(fs.read_link("link")?, Path::new("../target"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let target =
             self.on_found(path.as_ref(), LastLink::Keep, |engine, _, found| engine.read_link(found.inode))?;
@@ -238,6 +248,17 @@ impl FileSystem {
     ///
     /// # Errors
     /// Those of rmdir(2).
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.create_dir_all("a/b")?;
+    /// assert!(fs.remove_dir("a").is_err(), "it is not empty");
+    /// fs.remove_dir("a/b")?;
+    /// fs.remove_dir("a")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         self.remove(path.as_ref(), Removed::Directory)
     }
@@ -258,6 +279,14 @@ impl FileSystem {
     ///
     /// # Errors
     /// When that can not be told.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// assert!(fs.exists("lost+found")? && !fs.exists("found")?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),

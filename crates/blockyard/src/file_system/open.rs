@@ -20,6 +20,17 @@ impl OpenOptions {
     ///
     /// # Errors
     /// Those of [`std::fs::OpenOptions::open`], but for permissions, which are not checked.
+    ///
+    /// ```
+    /// use blockyard::OpenOptions;
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// let file = OpenOptions::new().read(true).write(true).create(true).open(&fs, "table")?;
+    /// file.write_at(b"row", 4096)?;
+    /// assert_eq!(file.metadata()?.len(), 4099);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open(&self, fs: &FileSystem, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         fs.at(path, self.open_path(fs, path))

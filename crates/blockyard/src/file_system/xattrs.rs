@@ -39,6 +39,15 @@ impl FileSystem {
     ///
     /// # Errors
     /// When there is no such file.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.set_xattr("/", "user.note", "mine")?;
+    /// assert_eq!(fs.xattr_names("/")?, [b"user.note"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn xattr_names(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
         self.on_found(path.as_ref(), LastLink::Follow, |engine, _, found| engine.xattr_names(found.inode))
     }
@@ -47,6 +56,16 @@ impl FileSystem {
     ///
     /// # Errors
     /// When there is no such file, the prefix is unknown, or there is no room for the value.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.set_xattr("/", "user.note", "mine")?;
+    /// fs.set_xattr("/", "user.note", "yours")?;
+    /// assert_eq!(fs.xattr("/", "user.note")?.as_deref(), Some(&b"yours"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_xattr(
         &self,
         path: impl AsRef<Path>,
@@ -62,6 +81,16 @@ impl FileSystem {
     ///
     /// # Errors
     /// When there is no such file, or no such attribute.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.set_xattr("/", "user.note", "mine")?;
+    /// fs.remove_xattr("/", "user.note")?;
+    /// assert!(fs.remove_xattr("/", "user.note").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
         self.on_found(path.as_ref(), LastLink::Follow, |engine, ctx, found| {
             engine.remove_xattr(ctx, found.inode, name.as_ref())
@@ -72,6 +101,15 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::xattr`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.symlink("nowhere", "link")?;
+    /// assert_eq!(fs.symlink_xattr("link", "trusted.note")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn symlink_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.on_found(path.as_ref(), LastLink::Keep, |engine, _, found| {
             match engine.xattr(found.inode, name.as_ref()) {
@@ -86,6 +124,15 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::xattr_names`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.symlink("nowhere", "link")?;
+    /// assert!(fs.symlink_xattr_names("link")?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn symlink_xattr_names(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
         self.on_found(path.as_ref(), LastLink::Keep, |engine, _, found| engine.xattr_names(found.inode))
     }
@@ -94,6 +141,16 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::set_xattr`].
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.symlink("nowhere", "link")?;
+    /// fs.set_symlink_xattr("link", "trusted.note", "mine")?;
+    /// assert_eq!(fs.symlink_xattr_names("link")?, [b"trusted.note"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_symlink_xattr(
         &self,
         path: impl AsRef<Path>,
@@ -133,6 +190,17 @@ impl FileSystem {
     ///
     /// # Errors
     /// When there is no such file; for a list that contradicts itself.
+    ///
+    /// ```
+    /// use blockyard::{Acl, AclKind};
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("file", "text")?;
+    /// fs.set_acl("file", AclKind::Access, &Acl::of_mode(0o600))?;
+    /// assert_eq!(fs.metadata("file")?.mode(), 0o600);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_acl(&self, path: impl AsRef<Path>, kind: AclKind, list: &Acl) -> Result<()> {
         self.set_xattr(path, kind.attribute(), list.to_bytes())
     }
@@ -141,6 +209,18 @@ impl FileSystem {
     ///
     /// # Errors
     /// When there is no such file.
+    ///
+    /// ```
+    /// use blockyard::{Acl, AclKind};
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.create_dir("shared")?;
+    /// fs.set_acl("shared", AclKind::Default, &Acl::of_mode(0o770))?;
+    /// fs.remove_acl("shared", AclKind::Default)?;
+    /// assert_eq!(fs.acl("shared", AclKind::Default)?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn remove_acl(&self, path: impl AsRef<Path>, kind: AclKind) -> Result<()> {
         self.on_found(path.as_ref(), LastLink::Follow, |engine, ctx, found| {
             match engine.remove_xattr(ctx, found.inode, kind.attribute().as_bytes()) {
