@@ -1,7 +1,10 @@
 //! FUSE as the crate fuser carries it: its requests become questions to the [`Server`], its answers what fuser sends.
 //!
-//! The only file that knows fuser. What fuser 0.18 does not carry is not here: `tmpfile`, `statx` (the time of creation), `syncfs`,
+//! The only module that knows fuser. What fuser 0.18 does not carry is not here: `tmpfile`, `statx` (the time of creation), `syncfs`,
 //! io_uring.
+
+mod convert;
+mod replies;
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -10,13 +13,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime};
 
 use blockyard::disk::device_number::DeviceNumber;
-use blockyard::disk::num::{u32_from_usize, usize_from_u32};
-use blockyard::{FileType, Metadata, RenameMode, Timestamp};
+use blockyard::disk::num::usize_from_u32;
+use blockyard::{FileType, Metadata, RenameMode};
 use fuser::{
-    Config, CopyFileRangeFlags, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    Config, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     IoctlFlags, KernelConfig, LockOwner, MountOption, Notifier, OpenFlags, RenameFlags, ReplyAttr,
     ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL, TimeOrNow,
@@ -24,17 +27,20 @@ use fuser::{
 };
 use rustix::fs::OFlags;
 
+use self::convert::{
+    caller, creation, dot, entry, errno, flags_of, generation, handle, kind_of, node, number, time_change,
+    timestamp, unpacked,
+};
+use self::replies::{FOR_EVER, send_attributes, send_data, send_empty, send_entry, send_missing, send_xattr};
 use crate::crew::{self, Crew};
 use crate::figures::{Figures, Kind};
 use crate::record::{Event, Recorder};
-use crate::server::{
-    Caller, Changes, Control, Creation, Errno, HandleNr, Listed, NodeNr, Server, TimeChange, Transfer,
-};
+use crate::server::{Changes, Control, Creation, Errno, Listed, Server, Transfer};
 
-/// How long the kernel may believe names and attributes: we are the only writer, so for ever.
-const FOR_EVER: Duration = Duration::from_secs(0xFFFF_FFFF);
 /// Bytes of the largest write.
 const WRITE_MAX: u32 = 1 << 20;
+/// Bytes that one request reads at most.
+const READ_MAX: u32 = 1 << 20;
 /// Requests that the kernel may have under way of those nobody waits for.
 const BACKGROUND_MAX: u16 = 128;
 /// What is asked of the kernel, where it can.
@@ -177,156 +183,6 @@ impl Shared {
     }
 }
 
-fn caller(request: &Request) -> Caller {
-    Caller { uid: request.uid(), gid: request.gid() }
-}
-
-fn node(inode: INodeNo) -> NodeNr {
-    NodeNr(inode.0)
-}
-
-fn handle(file: FileHandle) -> HandleNr {
-    HandleNr(file.0)
-}
-
-fn errno(error: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(error.raw())
-}
-
-const fn kind_of(kind: FileType) -> fuser::FileType {
-    match kind {
-        FileType::Fifo => fuser::FileType::NamedPipe,
-        FileType::CharDevice => fuser::FileType::CharDevice,
-        FileType::Directory => fuser::FileType::Directory,
-        FileType::BlockDevice => fuser::FileType::BlockDevice,
-        FileType::Regular => fuser::FileType::RegularFile,
-        FileType::Symlink => fuser::FileType::Symlink,
-        FileType::Socket => fuser::FileType::Socket,
-    }
-}
-
-/// A device number as the protocol has it.
-const fn packed(device: DeviceNumber) -> u32 {
-    (device.minor & 0xFF) | ((device.major & 0xFFF) << 8) | ((device.minor & 0xF_FF00) << 12)
-}
-
-const fn unpacked(number: u32) -> DeviceNumber {
-    DeviceNumber { major: (number >> 8) & 0xFFF, minor: (number & 0xFF) | ((number >> 12) & 0xF_FF00) }
-}
-
-/// Attributes as the protocol has them. `INodeNo` is also what the kernel will call the inode by.
-fn attributes(found: &Metadata, inode: INodeNo, block_size: u32) -> FileAttr {
-    FileAttr {
-        ino: inode,
-        size: found.len(),
-        blocks: found.blocks(),
-        atime: found.accessed(),
-        mtime: found.modified(),
-        ctime: found.changed(),
-        crtime: found.created().unwrap_or(UNIX_EPOCH),
-        kind: kind_of(found.file_type()),
-        perm: found.mode(),
-        nlink: found.nlink(),
-        uid: found.uid(),
-        gid: found.gid(),
-        rdev: found.attributes().device.map_or(0, packed),
-        blksize: block_size,
-        flags: 0,
-    }
-}
-
-/// Attributes of an inode that the kernel is told of by a name.
-fn entry(found: &Metadata, block_size: u32) -> FileAttr {
-    attributes(found, INodeNo(NodeNr::of(found.ino()).0), block_size)
-}
-
-fn generation(found: &Metadata) -> Generation {
-    Generation(found.id().generation.into())
-}
-
-/// A time as the protocol brought it. fuser takes the nanoseconds of a time before 1970 away from its seconds, although they come to
-/// them.
-fn timestamp(time: SystemTime) -> Timestamp {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => Timestamp {
-            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-            nanoseconds: since.subsec_nanos(),
-        },
-        Err(before) => Timestamp {
-            seconds: i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |seconds| -seconds),
-            nanoseconds: before.duration().subsec_nanos(),
-        },
-    }
-}
-
-fn time_change(time: TimeOrNow) -> TimeChange {
-    match time {
-        TimeOrNow::Now => TimeChange::Now,
-        TimeOrNow::SpecificTime(time) => TimeChange::At(timestamp(time)),
-    }
-}
-
-fn creation(parent: INodeNo, name: &OsStr, mode: u32, umask: u32) -> Creation {
-    let bits = |word: u32| blockyard::disk::num::low16(word & 0o7777);
-    Creation {
-        parent: node(parent),
-        name: name.as_bytes().to_vec(),
-        permissions: bits(mode),
-        umask: bits(umask),
-    }
-}
-
-fn flags_of(flags: OpenFlags) -> OFlags {
-    OFlags::from_bits_retain(flags.0.cast_unsigned())
-}
-
-fn send_entry(reply: ReplyEntry, shared: &Shared, found: Result<Metadata, Errno>) {
-    match found {
-        Ok(found) => reply.entry(&FOR_EVER, &entry(&found, shared.server.block_size()), generation(&found)),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-fn send_empty(reply: ReplyEmpty, done: Result<(), Errno>) {
-    match done {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-/// An attribute as asked for: its size, or itself where it fits.
-fn send_xattr(reply: ReplyXattr, size: u32, value: Result<Vec<u8>, Errno>) {
-    const TOO_SMALL: i32 = 34;
-    match value {
-        Ok(value) if size == 0 => reply.size(u32_from_usize(value.len())),
-        Ok(value) if value.len() <= usize_from_u32(size) => reply.data(&value),
-        Ok(_) => reply.error(fuser::Errno::from_i32(TOO_SMALL)),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-/// A name that there is not, so that the kernel need not ask again.
-fn send_missing(reply: ReplyEntry) {
-    let nothing = FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: fuser::FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
-    };
-    reply.entry(&FOR_EVER, &nothing, Generation(0));
-}
-
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for capability in CAPABILITIES {
@@ -355,7 +211,7 @@ impl Filesystem for Adapter {
             });
             match found {
                 Err(error) if error.raw() == MISSING => send_missing(reply),
-                found => send_entry(reply, shared, found),
+                found => send_entry(reply, shared.server.block_size(), found),
             }
         });
     }
@@ -372,7 +228,7 @@ impl Filesystem for Adapter {
         self.answer(Kind::Attributes, move |shared, came| {
             let found = shared.server.attributes(node(inode));
             shared.record_note(came, &found, "getattr", inode);
-            reply_attributes(reply, shared, found);
+            send_attributes(reply, shared.server.block_size(), found);
         });
     }
 
@@ -410,7 +266,7 @@ impl Filesystem for Adapter {
                 Some(len) => Event::Truncate { inode: inode.0, handle: file.map(|file| file.0), len },
                 None => Event::Note { call: "setattr", inode: Some(inode.0), range: None },
             });
-            reply_attributes(reply, shared, done);
+            send_attributes(reply, shared.server.block_size(), done);
         });
     }
 
@@ -418,10 +274,7 @@ impl Filesystem for Adapter {
         self.answer(Kind::ReadLink, move |shared, came| {
             let target = shared.server.read_link(node(inode));
             shared.record_note(came, &target, "readlink", inode);
-            match target {
-                Ok(target) => reply.data(&target),
-                Err(error) => reply.error(errno(error)),
-            }
+            send_data(reply, target);
         });
     }
 
@@ -444,7 +297,7 @@ impl Filesystem for Adapter {
             let device = is_device.then(|| unpacked(device));
             let made = shared.server.make(caller, &new, kind, device);
             shared.record(came, &made, |made| made_event(new, kind, device, made));
-            send_entry(reply, shared, made);
+            send_entry(reply, shared.server.block_size(), made);
         });
     }
 
@@ -461,7 +314,7 @@ impl Filesystem for Adapter {
         self.answer(Kind::MakeDirectory, move |shared, came| {
             let made = shared.server.make(caller, &new, FileType::Directory, None);
             shared.record(came, &made, |made| made_event(new, FileType::Directory, None, made));
-            send_entry(reply, shared, made);
+            send_entry(reply, shared.server.block_size(), made);
         });
     }
 
@@ -495,7 +348,7 @@ impl Filesystem for Adapter {
                 target,
                 inode: made.map(number),
             });
-            send_entry(reply, shared, made);
+            send_entry(reply, shared.server.block_size(), made);
         });
     }
 
@@ -532,7 +385,7 @@ impl Filesystem for Adapter {
         self.answer(Kind::Link, move |shared, came| {
             let done = shared.server.link(caller, node(inode), node(parent), &name);
             shared.record(came, &done, |_| Event::Link { inode: inode.0, parent: parent.0, name });
-            send_entry(reply, shared, done);
+            send_entry(reply, shared.server.block_size(), done);
         });
     }
 
@@ -609,10 +462,7 @@ impl Filesystem for Adapter {
                 let read = shared.server.read(handle(file), offset, size.min(READ_MAX), how, buffer);
                 let range = Some((offset, size.into()));
                 shared.record(came, &read, |_| Event::Note { call: "read", inode: Some(inode.0), range });
-                match read {
-                    Ok(()) => reply.data(buffer),
-                    Err(error) => reply.error(errno(error)),
-                }
+                send_data(reply, read.map(|()| buffer));
             });
         });
     }
@@ -908,11 +758,6 @@ impl Filesystem for Adapter {
     }
 }
 
-/// What the kernel calls an inode by that it is told of.
-fn number(found: &Metadata) -> u64 {
-    NodeNr::of(found.ino()).0
-}
-
 fn made_event(new: Creation, kind: FileType, device: Option<DeviceNumber>, made: Option<&Metadata>) -> Event {
     Event::Make {
         parent: new.parent.0,
@@ -921,64 +766,5 @@ fn made_event(new: Creation, kind: FileType, device: Option<DeviceNumber>, made:
         kind,
         device,
         inode: made.map(number),
-    }
-}
-
-fn reply_attributes(reply: ReplyAttr, shared: &Shared, found: Result<Metadata, Errno>) {
-    match found {
-        Ok(found) => reply.attr(&FOR_EVER, &told(&found, shared)),
-        Err(error) => reply.error(errno(error)),
-    }
-}
-
-/// Bytes that one request reads at most.
-const READ_MAX: u32 = 1 << 20;
-
-/// Attributes of an inode that the kernel knows: the number that people see is the inode's own, also that of the root.
-fn told(found: &Metadata, shared: &Shared) -> FileAttr {
-    attributes(found, INodeNo(found.ino().raw().into()), shared.server.block_size())
-}
-
-/// What stands beside `.` and `..`, which the kernel knows: only number and type count.
-fn dot(listed: &Listed<'_>) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(listed.inode),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: fuser::FileType::Directory,
-        perm: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{packed, timestamp, unpacked};
-    use blockyard::Timestamp;
-    use blockyard::disk::device_number::DeviceNumber;
-    use std::time::{Duration, UNIX_EPOCH};
-
-    #[test]
-    fn device_numbers_go_there_and_back() {
-        for (major, minor) in [(8, 1), (0, 0), (0xFFF, 0xF_FFFF), (259, 70_000)] {
-            let device = DeviceNumber { major, minor };
-            assert_eq!(unpacked(packed(device)), device);
-        }
-    }
-
-    /// What the protocol writes as -2 s and 0.75 s comes as 2.75 s before 1970.
-    #[test]
-    fn times_before_1970_get_their_nanoseconds_back() {
-        let time = UNIX_EPOCH - Duration::new(2, 750_000_000);
-        assert_eq!(timestamp(time), Timestamp { seconds: -2, nanoseconds: 750_000_000 });
     }
 }
