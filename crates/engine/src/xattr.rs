@@ -51,15 +51,30 @@ const ACCESS_LIST: u8 = 2;
 /// The one that new inodes in a directory take theirs from.
 const DEFAULT_LIST: u8 = 3;
 
+/// A list that no released kernel knows.
+const RICH_ACL: u8 = 8;
+/// The prefixes that are followed by any name.
+const OPEN_PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+
 /// Longest name, its prefix included: what the kernel's calls take and list.
 const NAME_MAX: usize = 255;
 
-/// The index and the rest of an attribute's name.
+/// The index and the rest of an attribute's name, of those that Linux serves: of the names of the system only the two access control
+/// lists.
 fn attribute_name(name: &[u8]) -> Result<(u8, &[u8])> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Error::Range);
     }
-    split_name(name).ok_or(Error::NotSupported("attributes of this prefix"))
+    match split_name(name) {
+        Some((index, rest)) if is_served(index) => Ok((index, rest)),
+        None if OPEN_PREFIXES.contains(&name) => Err(Error::Invalid("a name that is only a prefix")),
+        _ => Err(Error::NotSupported("attributes of this prefix")),
+    }
+}
+
+/// Whether attributes of a prefix can be asked for, set and listed.
+fn is_served(index: u8) -> bool {
+    index != XATTR_INDEX && index != RICH_ACL
 }
 
 /// The extended attributes of inodes. Deleting an inode gives up its attributes, and giving up attributes deletes inodes that hold
@@ -133,7 +148,7 @@ impl Xattrs {
         core.check_alive(inode.number())?;
         let places = self.attribute_places(&inode, &core)?;
         let block = places.block.iter().flat_map(|(_, list)| list.iter());
-        let shown = places.in_inode.iter().chain(block).filter(|attribute| !is_inline_data(attribute));
+        let shown = places.in_inode.iter().chain(block).filter(|attribute| is_served(attribute.index));
         Ok(shown.filter_map(|attribute| join_name(attribute.index, &attribute.name)).collect())
     }
 
@@ -481,10 +496,6 @@ fn without(all: impl Iterator<Item = u32>, kept: impl Iterator<Item = u32>) -> V
 
 fn refcount(bytes: &[u8]) -> u32 {
     BlockHeader::read(bytes).map_or(1, |header| header.refcount)
-}
-
-fn is_inline_data(attribute: &Attribute) -> bool {
-    attribute.index == XATTR_INDEX && attribute.name == XATTR_NAME
 }
 
 fn damaged(inode: &Inode) -> Error {

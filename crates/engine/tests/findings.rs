@@ -5,7 +5,10 @@
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{InodeNr, Timestamp};
-use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, mkfs};
+use blockyard_engine::{
+    Error, Fallocate, FileSystem, NewInode, OpContext, OpenOptions, RenameMode, SetAttributes, XattrMode,
+    mkfs,
+};
 use blockyard_inspect::path::LastLink;
 use blockyard_inspect::reader::Reader;
 use blockyard_testkit::{LoopMount, e2fsck_clean, mke2fs, require};
@@ -14,6 +17,7 @@ use std::sync::Arc;
 const ROOT: InodeNr = InodeNr::ROOT;
 const IMMUTABLE: u32 = 0x10;
 const APPEND_ONLY: u32 = 0x20;
+const NO_DUMP: u32 = 0x40;
 const TOP_DIRECTORY: u32 = 0x2_0000;
 
 fn context() -> OpContext {
@@ -62,6 +66,77 @@ fn flags_are_for_files_and_directories() {
     assert!(matches!(fs.set_flags(&ctx, file, TOP_DIRECTORY), Err(Error::NotSupported(_))));
     fs.set_flags(&ctx, dir, TOP_DIRECTORY).unwrap();
     fs.set_flags(&ctx, file, IMMUTABLE).unwrap();
+}
+
+/// Flags that nobody may set were passed over, as if they had been set. Those that an inode has anyway may be asked for.
+#[test]
+fn flags_that_nobody_may_set_are_refused() {
+    const PROJECTS: u32 = 0x2000_0000;
+    let fs = plain();
+    let ctx = context();
+    let file = make(&fs, "file", FileType::Regular);
+    let before = fs.attributes(file).unwrap().flags;
+    for flag in
+        [0x2000, 0x4000, 0x4_0000, 0x20_0000, 0x80_0000, 0x100_0000, 0x4000_0000, 0x8000_0000, PROJECTS]
+    {
+        let refused = fs.set_flags(&ctx, file, before | flag);
+        assert!(matches!(refused, Err(Error::NotSupported(_))), "{flag:#x}: {refused:?}");
+    }
+    fs.set_flags(&ctx, file, before | NO_DUMP).unwrap();
+    assert_eq!(fs.attributes(file).unwrap().flags, before | NO_DUMP);
+    fs.set_flags(&ctx, file, 0).unwrap();
+    assert_eq!(fs.attributes(file).unwrap().flags, before, "the map's flag is not the user's");
+}
+
+/// Any name of the system could be set, which Linux does not show.
+#[test]
+fn names_of_attributes_are_those_that_linux_serves() {
+    let fs = plain();
+    let ctx = context();
+    let file = make(&fs, "file", FileType::Regular);
+    for name in ["system.x", "system.richacl", "system.data", "system.posix_acl", "x", "btrfs.a"] {
+        let refused = fs.set_xattr(&ctx, file, name.as_bytes(), b"value", XattrMode::Set);
+        assert!(matches!(refused, Err(Error::NotSupported(_))), "{name}: {refused:?}");
+        assert!(matches!(fs.xattr(file, name.as_bytes()), Err(Error::NotSupported(_))), "{name}");
+    }
+    for name in ["user.", "trusted.", "security."] {
+        let refused = fs.set_xattr(&ctx, file, name.as_bytes(), b"value", XattrMode::Set);
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{name}: {refused:?}");
+    }
+}
+
+/// A time beyond what an inode can tell kept its nanoseconds; Linux gives the first or last second.
+#[test]
+fn times_end_where_inodes_end() {
+    let ctx = context();
+    for (inode_size, last) in [(256, Timestamp::SECONDS_MAX), (128, Timestamp::SECONDS_MAX_SHORT)] {
+        let (_, fs) = open(&mkfs::Options::ext4().block_size(4096).inode_size(inode_size), 32 << 20);
+        let file = make(&fs, "file", FileType::Regular);
+        for seconds in [last, last + 1, i64::MAX, Timestamp::SECONDS_MIN, Timestamp::SECONDS_MIN - 1] {
+            let accessed = Some(Timestamp { seconds, nanoseconds: 5 });
+            fs.set_attributes(&ctx, file, &SetAttributes { accessed, ..SetAttributes::default() }).unwrap();
+            let stored = seconds.clamp(Timestamp::SECONDS_MIN, last);
+            assert_eq!(fs.attributes(file).unwrap().accessed, Timestamp::from_seconds(stored));
+        }
+    }
+}
+
+/// An append-only file refused to be touched.
+#[test]
+fn append_only_files_take_the_present_as_their_times() {
+    let fs = plain();
+    let ctx = context();
+    let file = make(&fs, "file", FileType::Regular);
+    let times =
+        SetAttributes { accessed: Some(ctx.now), modified: Some(ctx.now), ..SetAttributes::default() };
+    let touch = SetAttributes { times_are_now: true, ..times };
+    fs.set_flags(&ctx, file, APPEND_ONLY).unwrap();
+    assert!(matches!(fs.set_attributes(&ctx, file, &times), Err(Error::NotPermitted)));
+    fs.set_attributes(&ctx, file, &touch).unwrap();
+    let more = SetAttributes { permissions: Some(0o600), ..touch };
+    assert!(matches!(fs.set_attributes(&ctx, file, &more), Err(Error::NotPermitted)));
+    fs.set_flags(&ctx, file, IMMUTABLE).unwrap();
+    assert!(matches!(fs.set_attributes(&ctx, file, &touch), Err(Error::NotPermitted)));
 }
 
 /// Inodes of creations that were undone for want of space had no deletion time; deletions early in 1970 had one that

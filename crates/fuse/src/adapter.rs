@@ -688,7 +688,7 @@ impl Filesystem for Adapter {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         inode: INodeNo,
         file: FileHandle,
         offset: u64,
@@ -696,9 +696,9 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let mode = mode.cast_unsigned();
+        let (caller, mode) = (caller(request), mode.cast_unsigned());
         self.answer(Kind::Fallocate, move |shared, came| {
-            let done = shared.server.fallocate(handle(file), offset, length, mode);
+            let done = shared.server.fallocate(caller, handle(file), offset, length, mode);
             shared.record(came, &done, |_| Event::Fallocate { handle: file.0, mode, offset, len: length });
             send_empty(reply, done);
             shared.attributes_changed(inode);
@@ -728,7 +728,7 @@ impl Filesystem for Adapter {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         from: FileHandle,
         offset: u64,
@@ -739,10 +739,12 @@ impl Filesystem for Adapter {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let caller = caller(request);
         self.answer(Kind::Copy, move |shared, came| {
             // The answer has 32 bits.
             let length = length.min(1 << 30);
-            let copied = shared.server.copy_range((handle(from), offset), (handle(to), target), length);
+            let copied =
+                shared.server.copy_range(caller, (handle(from), offset), (handle(to), target), length);
             let range = Some((target, length));
             shared.record(came, &copied, |_| Event::Note {
                 call: "copy_file_range",

@@ -2,57 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod mounted;
+
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use blockyard_fuse::{Mount, Options, Request, Serving};
 use blockyard_testkit::tree::{Tree, assert_same, read_tree};
-use blockyard_testkit::{LoopMount, e2fsck_clean, fill, mke2fs, require};
-
-/// A mounted image that is taken down when a test ends early, too.
-struct Mounted {
-    serving: Option<Serving>,
-    handle: blockyard_fuse::Handle,
-}
-
-impl Mounted {
-    fn new(image: &Path, directory: &Path, options: &str) -> Self {
-        let options = Options::parse([options]).unwrap();
-        let request =
-            Request { image: image.to_owned(), directory: directory.to_owned(), options, record: None };
-        let mount = Mount::new(&request).unwrap();
-        let handle = mount.handle();
-        Self { serving: Some(mount.spawn().unwrap()), handle }
-    }
-
-    fn unmount(mut self) {
-        self.handle.unmount().unwrap();
-        self.serving.take().unwrap().wait().unwrap();
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if self.serving.is_some() {
-            let _ = self.handle.unmount();
-        }
-    }
-}
-
-/// A folder with an image and a directory to mount on.
-struct Place {
-    _folder: tempfile::TempDir,
-    image: PathBuf,
-    directory: PathBuf,
-}
-
-fn place(arguments: &[&str], size: &str) -> Place {
-    let folder = tempfile::tempdir().unwrap();
-    let (image, directory) = (folder.path().join("image"), folder.path().join("mnt"));
-    mke2fs(&image, arguments, size);
-    std::fs::create_dir(&directory).unwrap();
-    Place { _folder: folder, image, directory }
-}
+use blockyard_testkit::{LoopMount, e2fsck_clean, fill, require};
+use mounted::{Mounted, place};
 
 /// Without the times of creation, which FUSE as fuser carries it does not tell, and of access, which reading the tree changes.
 fn comparable(mut tree: Tree) -> Tree {

@@ -142,16 +142,18 @@ pub fn owners(root: &Path) {
     }
 }
 
-/// Times at every edge of the extended range that the file system says it can keep.
+/// Times at every edge of the extended range that the file system says it can keep. The first and the last second are whole:
+/// Linux stores no more of them, and a FUSE mount shows times of content as they were asked for.
 pub fn times(root: &Path, wide: bool) {
     let at = folder(root, "times");
     let narrow = [-(1i64 << 31), -1, 0, 1, 1_000_000_000, (1 << 31) - 1];
     let later = [1i64 << 31, (1 << 32) - 1, 1 << 32, (1 << 32) + (1 << 31), (3 << 32) + (1 << 31) - 1];
-    let all = narrow.into_iter().chain(later.into_iter().filter(|_| wide));
-    for (n, seconds) in all.enumerate() {
+    let all: Vec<i64> = narrow.into_iter().chain(later.into_iter().filter(|_| wide)).collect();
+    for (n, &seconds) in all.iter().enumerate() {
+        let is_end = n == 0 || n == all.len() - 1;
         let path = at.join(format!("{n}"));
         write(&path, b"");
-        let time = |nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+        let time = |nanoseconds| Timespec { tv_sec: seconds, tv_nsec: if is_end { 0 } else { nanoseconds } };
         let times = Timestamps { last_access: time(123_456_789), last_modification: time(999_999_999) };
         utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW).expect("times are set");
     }

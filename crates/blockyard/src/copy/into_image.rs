@@ -137,7 +137,7 @@ fn give_attributes(fs: &FileSystem, task: &Task, found: &HostMetadata) -> Result
         gid: Some(found.gid()),
         accessed: Some(time(found.atime(), found.atime_nsec())),
         modified: Some(time(found.mtime(), found.mtime_nsec())),
-        changed: None,
+        ..SetAttributes::default()
     };
     fs.set_symlink_attributes(&task.dest, &changes)
 }

@@ -64,6 +64,7 @@ impl Args {
         let changes = SetAttributes {
             accessed: now.filter(|_| both || self.access),
             modified: now.filter(|_| both || self.modification),
+            times_are_now: true,
             ..SetAttributes::default()
         };
         volume.fs.set_attributes(&volume.ctx, inode, &changes).at(path)?;

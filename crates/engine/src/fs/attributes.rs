@@ -56,6 +56,17 @@ pub struct SetAttributes {
     pub modified: Option<Timestamp>,
     /// Time of the last change of the inode, for who keeps times itself, as a write-back cache does; otherwise it is now.
     pub changed: Option<Timestamp>,
+    /// The times are the present, as `utimes` without times sets them: an append-only file takes them, too.
+    pub times_are_now: bool,
+}
+
+impl SetAttributes {
+    /// Whether files with these flags refuse the change.
+    const fn is_refused_by(&self, flags: InodeFlags) -> bool {
+        let of_owner = self.permissions.is_some() || self.uid.is_some() || self.gid.is_some();
+        let only_touches = !of_owner && self.times_are_now;
+        flags.contains(InodeFlags::IMMUTABLE) || flags.contains(InodeFlags::APPEND) && !only_touches
+    }
 }
 
 /// When reading a file changes the time of its last access.
@@ -92,11 +103,42 @@ impl AccessTimes {
     }
 }
 
+/// Bytes of an inode whose times have no nanoseconds and end in 2038.
+const SHORT_INODE: u16 = 128;
+
 /// Seconds of a day.
 const DAY: i64 = 86_400;
 
 /// Nanoseconds of a second.
 const SECOND: u32 = 1_000_000_000;
+
+/// Flags that users set, on Linux too.
+const SETTABLE: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::COMPR)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::NOTAIL)
+    .union(OF_DIRECTORIES);
+
+/// Those that only directories have.
+const OF_DIRECTORIES: InodeFlags =
+    InodeFlags::DIRSYNC.union(InodeFlags::TOPDIR).union(InodeFlags::PROJINHERIT);
+
+/// Those that Linux refuses to set (observed on 6.18), and those that it sets for a feature that is not here (data of one file in the
+/// journal, names without case). The rest is the file system's own and passed over.
+const NEVER_SET: InodeFlags = InodeFlags::IMAGIC
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::HUGE_FILE)
+    .union(InodeFlags::EA_INODE)
+    .union(InodeFlags::SNAPFILE)
+    .union(InodeFlags::SNAPFILE_DELETED)
+    .union(InodeFlags::SNAPFILE_SHRUNK)
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::from_bits_retain(0x8080_0000));
 
 /// Metadata blocks that a change of one inode touches.
 const CREDITS: usize = 2;
@@ -171,7 +213,7 @@ impl FileSystem {
         let handle = self.volume.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();
         core.check_alive(inode.number())?;
-        if core.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        if changes.is_refused_by(core.flags()) {
             return Err(Error::NotPermitted);
         }
         self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
@@ -187,13 +229,24 @@ impl FileSystem {
             raw.set_gid(gid);
         }
         if let Some(time) = changes.accessed {
-            core.slot.set_accessed(time);
+            core.slot.set_accessed(self.storable(time));
         }
         if let Some(time) = changes.modified {
-            core.slot.set_modified(time);
+            core.slot.set_modified(self.storable(time));
         }
-        core.slot.set_changed(changes.changed.unwrap_or(ctx.now));
+        core.slot.set_changed(changes.changed.map_or(ctx.now, |time| self.storable(time)));
         Ok(())
+    }
+
+    /// A time as inodes hold it: one at or beyond the first or last second that they can tell becomes that second, as on Linux.
+    fn storable(&self, time: Timestamp) -> Timestamp {
+        let is_short = self.volume.geometry().inode_size() <= SHORT_INODE;
+        let last = if is_short { Timestamp::SECONDS_MAX_SHORT } else { Timestamp::SECONDS_MAX };
+        match time.seconds {
+            seconds if seconds <= Timestamp::SECONDS_MIN => Timestamp::from_seconds(Timestamp::SECONDS_MIN),
+            seconds if seconds >= last => Timestamp::from_seconds(last),
+            _ => time,
+        }
     }
 
     /// Notes that a file or directory was read: the time of its last access becomes now where `rule` says so. Files with the flag
@@ -228,33 +281,26 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NotSupported`] for what is neither a file nor a directory (the kernel takes an immutable symbolic link
-    /// for damaged), and for flags of directories on files. As [`FileSystem::attributes`].
+    /// for damaged), for flags of directories on files, and for new flags that nobody may set. As [`FileSystem::attributes`].
     pub fn set_flags(&self, ctx: &OpContext, inode: impl Into<InodeRef>, flags: u32) -> Result<()> {
         let _operation = self.volume.watch();
-        let settable = InodeFlags::SECRM
-            | InodeFlags::UNRM
-            | InodeFlags::SYNC
-            | InodeFlags::IMMUTABLE
-            | InodeFlags::APPEND
-            | InodeFlags::NODUMP
-            | InodeFlags::NOATIME
-            | InodeFlags::DIRSYNC
-            | InodeFlags::TOPDIR
-            | InodeFlags::PROJINHERIT;
         let inode = self.volume.inodes.inode(inode)?;
-        let wanted = InodeFlags::from_bits_retain(flags) & settable;
-        let of_directories = wanted.intersects(InodeFlags::DIRSYNC | InodeFlags::TOPDIR);
+        let asked = InodeFlags::from_bits_retain(flags);
+        let wanted = asked & SETTABLE;
         match inode.kind() {
             FileType::Directory => {}
-            FileType::Regular if !of_directories => {}
+            FileType::Regular if !wanted.intersects(OF_DIRECTORIES) => {}
             _ => return Err(Error::NotSupported("these flags on this type of inode")),
         }
         let _alone = inode.write();
         let handle = self.volume.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();
         core.check_alive(inode.number())?;
+        if asked.difference(core.flags()).intersects(NEVER_SET) {
+            return Err(Error::NotSupported("flags that nobody may set"));
+        }
         self.volume.inodes.join_inode(&handle, &inode, &mut core)?;
-        let new = core.flags().difference(settable) | wanted;
+        let new = core.flags().difference(SETTABLE) | wanted;
         core.slot.raw_mut().set_flags(new);
         core.slot.set_changed(ctx.now);
         Ok(())

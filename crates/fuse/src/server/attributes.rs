@@ -98,6 +98,8 @@ impl Server {
         if changes_owner || changes.size.is_some() {
             self.remove_capability(id)?;
         }
+        // The kernel, which caches what is written, tells the present as a time where content changed.
+        let times_are_now = !matches!(changes.accessed, Some(TimeChange::At(_)));
         let wanted = SetAttributes {
             permissions,
             uid: changes.uid,
@@ -105,8 +107,9 @@ impl Server {
             accessed: changes.accessed.map(TimeChange::resolve),
             modified: changes.modified.map(TimeChange::resolve),
             changed: changes.changed,
+            times_are_now,
         };
-        if wanted != SetAttributes::default() {
+        if wanted != (SetAttributes { times_are_now, ..SetAttributes::default() }) {
             self.inodes().set_attributes(id, &wanted)?;
         }
         Ok(self.inodes().metadata(id)?)

@@ -117,13 +117,23 @@ impl Server {
         Ok(())
     }
 
-    /// Changes the allocation of a range; `mode` is that of `fallocate(2)`.
+    /// Changes the allocation of a range; `mode` is that of `fallocate(2)`. Set-id bits and capabilities go as by a write.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for modes that there are not, and those of `fallocate(2)`.
-    pub fn fallocate(&self, handle: HandleNr, offset: u64, len: u64, mode: u32) -> Answer<()> {
+    pub fn fallocate(
+        &self,
+        caller: Caller,
+        handle: HandleNr,
+        offset: u64,
+        len: u64,
+        mode: u32,
+    ) -> Answer<()> {
         let what = fallocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
         let file = self.handles.get(handle)?;
+        if !caller.is_privileged() {
+            self.drop_privileges(file.id())?;
+        }
         self.removals.with_space(|| Ok(file.fallocate(what, offset, len)?))
     }
 
@@ -149,11 +159,15 @@ impl Server {
     /// Those of reading and writing, when nothing was copied.
     pub fn copy_range(
         &self,
+        caller: Caller,
         (from, offset): (HandleNr, u64),
         (to, target): (HandleNr, u64),
         len: u64,
     ) -> Answer<u64> {
         let (from, to): (_, std::sync::Arc<File>) = (self.handles.get(from)?, self.handles.get(to)?);
+        if !caller.is_privileged() {
+            self.drop_privileges(to.id())?;
+        }
         let copied = from.copy_range(offset, len, &to, target)?;
         self.note_access(from.id());
         Ok(copied)

@@ -1,0 +1,51 @@
+//! An image made by mke2fs, and the mount of it.
+
+use std::path::{Path, PathBuf};
+
+use blockyard_fuse::{Mount, Options, Request, Serving};
+use blockyard_testkit::mke2fs;
+
+/// A mounted image that is taken down when a test ends early, too.
+pub(crate) struct Mounted {
+    pub(crate) serving: Option<Serving>,
+    pub(crate) handle: blockyard_fuse::Handle,
+}
+
+impl Mounted {
+    pub(crate) fn new(image: &Path, directory: &Path, options: &str) -> Self {
+        let options = Options::parse([options]).unwrap();
+        let request =
+            Request { image: image.to_owned(), directory: directory.to_owned(), options, record: None };
+        let mount = Mount::new(&request).unwrap();
+        let handle = mount.handle();
+        Self { serving: Some(mount.spawn().unwrap()), handle }
+    }
+
+    pub(crate) fn unmount(mut self) {
+        self.handle.unmount().unwrap();
+        self.serving.take().unwrap().wait().unwrap();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.serving.is_some() {
+            let _ = self.handle.unmount();
+        }
+    }
+}
+
+/// A folder with an image and a directory to mount on.
+pub(crate) struct Place {
+    _folder: tempfile::TempDir,
+    pub(crate) image: PathBuf,
+    pub(crate) directory: PathBuf,
+}
+
+pub(crate) fn place(arguments: &[&str], size: &str) -> Place {
+    let folder = tempfile::tempdir().unwrap();
+    let (image, directory) = (folder.path().join("image"), folder.path().join("mnt"));
+    mke2fs(&image, arguments, size);
+    std::fs::create_dir(&directory).unwrap();
+    Place { _folder: folder, image, directory }
+}

@@ -1,0 +1,176 @@
+//! What programs are answered where the rules are odd: a mount of ours beside one of the kernel's, the same questions to both.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod mounted;
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use blockyard_testkit::{LoopMount, require};
+use mounted::{Mounted, place};
+use rustix::fs::{AtFlags, IFlags, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+
+/// Somebody who is not root.
+const USER: u32 = 1001;
+
+/// Asks on both, and compares answer by answer.
+fn compare(ask: impl Fn(&Path) -> Vec<String>) {
+    if !require(&["root", "mke2fs", "mount"]) {
+        return;
+    }
+    let (theirs, ours) = (place(&["-t", "ext4"], "64M"), place(&["-t", "ext4"], "64M"));
+    let kernel = LoopMount::new(&theirs.image, "").unwrap();
+    let mounted = Mounted::new(&ours.image, &ours.directory, "allow_other");
+    let (wanted, got) = (ask(kernel.path()), ask(&ours.directory));
+    mounted.unmount();
+    assert!(!wanted.is_empty());
+    assert_eq!(got, wanted);
+}
+
+fn told<T>(what: &str, done: Result<T, Errno>) -> String {
+    format!("{what}: {:?}", done.err())
+}
+
+#[test]
+fn names_of_attributes() {
+    compare(|root| {
+        let file = root.join("file");
+        std::fs::write(&file, "text").unwrap();
+        let long = format!("user.{}", "n".repeat(250));
+        let names = [
+            "user.a",
+            "user.",
+            "trusted.",
+            "security.",
+            "system.",
+            "system.x",
+            "system.data",
+            "system.richacl",
+            "x",
+            "system.posix_acl_accessx",
+            "system.posix_acl_access",
+            "system.posix_acl_default",
+            "btrfs.x",
+            &long,
+        ];
+        let mut answers = Vec::new();
+        for name in names {
+            answers.push(told(name, rustix::fs::setxattr(&file, name, b"v", XattrFlags::empty())));
+            answers.push(told(name, rustix::fs::getxattr(&file, name, &mut [0; 16])));
+            answers.push(told(name, rustix::fs::removexattr(&file, name)));
+        }
+        answers
+    });
+}
+
+#[test]
+fn flags_of_files_and_directories() {
+    compare(|root| {
+        let (file, directory) = (root.join("file"), root.join("directory"));
+        std::fs::write(&file, "text").unwrap();
+        std::fs::create_dir(&directory).unwrap();
+        let mut answers = Vec::new();
+        // Without the journaling of one file's data, which is not here, and what says on Linux that a file has blocks behind its end.
+        for bit in (0..32).filter(|bit| ![14, 22, 25].contains(bit)) {
+            for path in [&file, &directory] {
+                let opened = File::open(path).unwrap();
+                let before = rustix::fs::ioctl_getflags(&opened).unwrap();
+                let asked = before | IFlags::from_bits_retain(1 << bit);
+                answers.push(told(&format!("{bit}"), rustix::fs::ioctl_setflags(&opened, asked)));
+                answers.push(format!("{:?}", rustix::fs::ioctl_getflags(&opened).unwrap()));
+                rustix::fs::ioctl_setflags(&opened, before).unwrap();
+            }
+        }
+        answers
+    });
+}
+
+#[test]
+fn append_only_and_immutable_files() {
+    compare(|root| {
+        let file = root.join("file");
+        std::fs::write(&file, "text").unwrap();
+        let opened = File::open(&file).unwrap();
+        let before = rustix::fs::ioctl_getflags(&opened).unwrap();
+        let mut answers = Vec::new();
+        for flag in [IFlags::APPEND, IFlags::IMMUTABLE] {
+            rustix::fs::ioctl_setflags(&opened, before | flag).unwrap();
+            let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+            let old = Timespec { tv_sec: 1, tv_nsec: 1 };
+            for time in [now, old] {
+                let times = Timestamps { last_access: time, last_modification: time };
+                let done = rustix::fs::utimensat(rustix::fs::CWD, &file, &times, AtFlags::empty());
+                answers.push(told("utimes", done));
+            }
+            answers.push(told("chmod", rustix::fs::chmod(&file, 0o600.into())));
+            answers.push(told("chown", rustix::fs::chown(&file, Some(rustix::fs::Uid::ROOT), None)));
+            let renamed = std::fs::rename(&file, root.join("other"));
+            answers.push(format!("rename {:?}", renamed.err().map(|error| error.raw_os_error())));
+            let truncated = OpenOptions::new().write(true).truncate(true).open(&file);
+            answers.push(format!("open {:?}", truncated.err().map(|error| error.raw_os_error())));
+            rustix::fs::ioctl_setflags(&opened, before).unwrap();
+        }
+        answers
+    });
+}
+
+/// Runs a program as somebody who is not root, and says how it ended.
+fn as_user(program: &str, arguments: &[&str], file: &Path) -> String {
+    let done = Command::new(program).args(arguments).arg(file).uid(USER).gid(USER).output().unwrap();
+    format!("{program} {arguments:?}: {}", done.status)
+}
+
+#[test]
+fn set_id_bits_go_with_whoever_changes_a_file() {
+    compare(|root| {
+        let mut answers = Vec::new();
+        let ways: [(&str, &[&str]); 6] = [
+            ("fallocate", &["-l", "70000"]),
+            ("fallocate", &["-n", "-l", "100000"]),
+            ("fallocate", &["-p", "-o", "0", "-l", "4096"]),
+            ("fallocate", &["-z", "-o", "0", "-l", "4096"]),
+            ("truncate", &["-s", "3"]),
+            ("tee", &["-a"]),
+        ];
+        std::fs::set_permissions(root, Permissions::from_mode(0o755)).unwrap();
+        for owner in [USER, 0] {
+            for mode in [0o6777, 0o6666, 0o2766, 0o4757, 0o2777, 0o1777] {
+                for (program, arguments) in ways {
+                    let file = root.join("file");
+                    std::fs::write(&file, [7; 10_000]).unwrap();
+                    std::os::unix::fs::chown(&file, Some(owner), Some(USER)).unwrap();
+                    std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+                    answers.push(format!("{mode:o} {}", as_user(program, arguments, &file)));
+                    answers.push(format!("{:o}", std::fs::metadata(&file).unwrap().mode()));
+                    std::fs::remove_file(&file).unwrap();
+                }
+            }
+        }
+        answers
+    });
+}
+
+#[test]
+fn times_beyond_what_inodes_hold() {
+    compare(|root| {
+        let file = root.join("file");
+        std::fs::write(&file, "text").unwrap();
+        let mut answers = Vec::new();
+        for seconds in
+            [-1, -2, 0, 1 << 31, 1 << 33, -(1 << 31), -(1 << 31) - 1, (3 << 32) + (1 << 31) - 1, 1 << 35]
+        {
+            let time = Timespec { tv_sec: seconds, tv_nsec: 5 };
+            let omit = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+            let times = Timestamps { last_access: time, last_modification: omit };
+            rustix::fs::utimensat(rustix::fs::CWD, &file, &times, AtFlags::empty()).unwrap();
+            let found = std::fs::metadata(&file).unwrap();
+            answers.push(format!("{seconds}: {} {}", found.atime(), found.atime_nsec()));
+        }
+        answers
+    });
+}
