@@ -32,4 +32,5 @@ mod tree;
 
 pub use error::{Error, Result};
 pub use plan::{Builder, Plan, Room, Size, Summary};
+pub use source::{Choice, Platform};
 pub use tree::Tree;

@@ -4,26 +4,26 @@ mod acl;
 mod entries;
 mod pax;
 
+use super::spool::Spool;
 use super::staging::{Staged, Staging};
 use crate::error::{Error, Result};
 use crate::tree::Tree;
 use blockyard_disk::inode::FileType;
-use blockyard_disk::num::u64_from_usize;
 use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
 use entries::{Entries, Entry};
 use pax::Extensions;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tar::EntryType;
 
+/// How a name of a layer begins that removes another one.
+const WHITEOUT: &[u8] = b".wh.";
+/// What follows where all that the layers below have in the directory is removed.
+const OPAQUE: &[u8] = b".wh..opq";
 /// Bytes that are read at a time.
 const CHUNK: usize = 1 << 20;
-/// A file's content begins at a multiple of this in the spool, so that holes stay holes.
-const SPOOL_ALIGN: u64 = 4096;
 
 impl Tree {
     /// Reads a tar archive: plain, or compressed by gzip, zstd or xz. `name` is what messages call it. The content of its files is
@@ -36,21 +36,14 @@ impl Tree {
     /// [`Error::Source`] for what cannot be read, or is no archive; [`Error::Refused`], with the entry, for names that are
     /// absolute or lead out of the tree, for links to nothing, and for what no image holds.
     pub fn read_archive(stream: impl Read, name: &Path, spool: &Path) -> Result<Self> {
-        let failed = |error: io::Error| Error::source(name, error);
-        let content = tempfile::tempfile_in(spool).map_err(|error| Error::source(spool, error))?;
-        let stream = decompressed(BufReader::with_capacity(CHUNK, stream)).map_err(failed)?;
-        let mut entries = Entries::new(stream);
-        let mut reading =
-            Reading { staging: Staging::new(name), spool: content, end: 0, buffer: vec![0; CHUNK], name };
-        while let Some(entry) = entries.next().map_err(failed)? {
-            reading.add(entry, &mut entries)?;
-        }
-        reading.staging.into_tree(reading.spool)
+        let (mut staging, mut spool) = (Staging::new(name), Spool::new(spool)?);
+        Reading { staging: &mut staging, spool: &mut spool, name, is_layer: false }.all(stream)?;
+        staging.into_tree(spool.into_file())
     }
 }
 
 /// What a stream holds once it is decompressed, by the bytes that it begins with.
-fn decompressed<'a>(mut stream: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+pub(super) fn decompressed<'a>(mut stream: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
     let buffered = |inner: Box<dyn Read + 'a>| -> Box<dyn BufRead + 'a> {
         Box::new(BufReader::with_capacity(CHUNK, inner))
     };
@@ -64,16 +57,26 @@ fn decompressed<'a>(mut stream: impl BufRead + 'a) -> io::Result<Box<dyn BufRead
 }
 
 /// An archive that is being read.
-struct Reading<'n> {
-    staging: Staging,
-    spool: File,
-    /// Where the spool ends.
-    end: u64,
-    buffer: Vec<u8>,
-    name: &'n Path,
+pub(super) struct Reading<'a> {
+    pub(super) staging: &'a mut Staging,
+    pub(super) spool: &'a mut Spool,
+    pub(super) name: &'a Path,
+    /// Names can say that others of the layers below are gone.
+    pub(super) is_layer: bool,
 }
 
 impl Reading<'_> {
+    /// Takes all entries of a stream.
+    pub(super) fn all(mut self, stream: impl Read) -> Result<()> {
+        let failed = |error: io::Error| Error::source(self.name, error);
+        let stream = decompressed(BufReader::with_capacity(CHUNK, stream)).map_err(failed)?;
+        let mut entries = Entries::new(stream);
+        while let Some(entry) = entries.next().map_err(failed)? {
+            self.add(entry, &mut entries)?;
+        }
+        Ok(())
+    }
+
     fn failed(&self, path: &[u8], error: io::Error) -> Error {
         Error::source(&self.name.join(OsStr::from_bytes(path)), error)
     }
@@ -82,6 +85,9 @@ impl Reading<'_> {
     fn add(&mut self, mut entry: Entry, content: &mut Entries<impl Read>) -> Result<()> {
         let named = entry.extensions.sparse_name.take();
         let path = named.unwrap_or_else(|| std::mem::take(&mut entry.path));
+        if self.is_layer && self.is_whiteout(&path)? {
+            return Ok(());
+        }
         let kind = match entry.header.entry_type() {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => FileType::Regular,
             EntryType::Directory => FileType::Directory,
@@ -107,6 +113,23 @@ impl Reading<'_> {
             self.store(content, &path, &entry.extensions, &mut what)?;
         }
         self.staging.enter(&path, what)
+    }
+
+    /// Whether an entry only says what is gone of the layers below; then that goes.
+    fn is_whiteout(&mut self, path: &[u8]) -> Result<bool> {
+        let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let (place, name) = path.split_at(at);
+        let Some(hidden) = name.strip_prefix(WHITEOUT) else { return Ok(false) };
+        if hidden == OPAQUE {
+            self.staging.hide_content(place)?;
+        } else if !hidden.starts_with(WHITEOUT) {
+            // Names that begin so twice are notes of the file system that layers were made with.
+            if hidden.is_empty() {
+                return Err(self.staging.refused(path, "removes nothing"));
+            }
+            self.staging.hide(&[place, hidden].concat())?;
+        }
+        Ok(true)
     }
 
     fn link_name<'e>(&self, entry: &'e Entry, path: &[u8]) -> Result<&'e [u8]> {
@@ -173,7 +196,6 @@ impl Reading<'_> {
         extensions: &Extensions,
         what: &mut Staged,
     ) -> Result<()> {
-        what.stored = self.end;
         let map = match &extensions.sparse_map {
             Some(map) => Some(map.clone()),
             None if extensions.has_map_in_content => {
@@ -181,40 +203,20 @@ impl Reading<'_> {
             }
             None => None,
         };
+        what.size = content.left();
         if let Some(map) = map {
             what.size = extensions.real_size.unwrap_or_else(|| map.last().map_or(0, |last| last.end));
-            let mut before = 0;
-            for range in &map {
-                let held = range.end - range.start;
-                if range.start < before || range.end > what.size || held > content.left() {
-                    return Err(self.staging.refused(path, "its map of holes is malformed"));
-                }
-                before = range.end;
-                self.copy(content, path, what.stored + range.start, held)?;
+            let ends = map.iter().scan(0, |before, range| Some(std::mem::replace(before, range.end)));
+            let is_ordered = map.iter().zip(ends).all(|(range, before)| before <= range.start);
+            let held = map.iter().try_fold(0u64, |sum, range| sum.checked_add(range.end - range.start));
+            let is_inside = map.last().is_none_or(|last| last.end <= what.size);
+            if !is_ordered || !is_inside || held.is_none_or(|held| held > content.left()) {
+                return Err(self.staging.refused(path, "its map of holes is malformed"));
             }
             what.data = Some(map.into_iter().filter(|range| !range.is_empty()).collect());
-        } else {
-            what.size = content.left();
-            self.copy(content, path, what.stored, what.size)?;
         }
-        let end =
-            what.stored.checked_add(what.size).and_then(|end| end.checked_next_multiple_of(SPOOL_ALIGN));
-        self.end = end.ok_or_else(|| self.staging.refused(path, "larger than any file"))?;
-        Ok(())
-    }
-
-    /// Copies so many bytes to a place in the spool.
-    fn copy(&mut self, content: &mut Entries<impl Read>, path: &[u8], at: u64, length: u64) -> Result<()> {
-        let mut done = 0;
-        while done < length {
-            let most = usize::try_from(length - done).unwrap_or(usize::MAX).min(self.buffer.len());
-            let n = content.read(&mut self.buffer[..most]).map_err(|error| self.failed(path, error))?;
-            let place =
-                at.checked_add(done).ok_or_else(|| self.staging.refused(path, "larger than any file"))?;
-            let written = self.spool.write_all_at(&self.buffer[..n], place);
-            written.map_err(|error| self.failed(path, error))?;
-            done += u64_from_usize(n);
-        }
+        let stored = self.spool.store(content, what.size, what.data.as_deref());
+        what.stored = stored.map_err(|error| self.failed(path, error))?;
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! A tree that is put together from paths in any order, as archives give them.
+//! A tree that is put together from paths in any order, as archives give them, and from several sources, later ones over earlier
+//! ones.
 
 use crate::error::{Error, Result};
 use crate::tree::{Directory, Node, NodeId, Origin, Text, Tree};
@@ -19,6 +20,8 @@ const NAME_MAX: usize = 255;
 const TARGET_MAX: usize = 4095;
 /// The root's place among the inodes.
 const ROOT: usize = 0;
+/// Symbolic links that a path leads through at most.
+const LINKS_MAX: usize = 40;
 
 /// What an archive says of one inode.
 #[derive(Clone, Debug)]
@@ -59,29 +62,51 @@ impl Staged {
 /// One inode, and the names in it.
 struct Inode {
     what: Staged,
-    names: BTreeMap<Vec<u8>, usize>,
+    names: BTreeMap<Vec<u8>, Name>,
     links: usize,
 }
 
-/// The inodes of an archive so far, by number; the root is the first.
+impl Inode {
+    fn new(what: Staged) -> Self {
+        Self { what, names: BTreeMap::new(), links: 0 }
+    }
+}
+
+/// What a name stands for, and which source said so.
+#[derive(Clone, Copy)]
+struct Name {
+    inode: usize,
+    source: usize,
+}
+
+/// The inodes of all sources so far, by number; the root is the first.
 pub(super) struct Staging {
-    archive: PathBuf,
+    /// The source that is read, as messages name it.
+    source: PathBuf,
+    /// How many were read before it.
+    number: usize,
     inodes: Vec<Inode>,
 }
 
 impl Staging {
-    pub(super) fn new(archive: &Path) -> Self {
+    pub(super) fn new(source: &Path) -> Self {
         let what = Staged::directory(Timestamp { seconds: 0, nanoseconds: 0 });
-        Self { archive: archive.to_owned(), inodes: vec![Inode { what, names: BTreeMap::new(), links: 1 }] }
+        Self { source: source.to_owned(), number: 0, inodes: vec![Inode::new(what)] }
+    }
+
+    /// What comes now is of another source, which lies over those before it.
+    pub(super) fn begin(&mut self, source: &Path) {
+        source.clone_into(&mut self.source);
+        self.number += 1;
     }
 
     /// An error about an entry.
     pub(super) fn refused(&self, path: &[u8], reason: impl Into<String>) -> Error {
-        Error::Refused { path: self.archive.join(OsStr::from_bytes(path)), reason: reason.into() }
+        Error::Refused { path: self.source.join(OsStr::from_bytes(path)), reason: reason.into() }
     }
 
     /// Enters an inode under a path. Directories on the way that were not named yet are made; one that is there already keeps
-    /// what is in it, anything else is replaced, as by an extraction.
+    /// what is in it, anything else is replaced, as by an extraction. What is of an earlier source gives way to anything.
     pub(super) fn enter(&mut self, path: &[u8], what: Staged) -> Result<()> {
         let names = self.names(path)?;
         let Some((last, parents)) = names.split_last() else {
@@ -92,20 +117,87 @@ impl Staging {
             return Ok(());
         };
         let parent = self.parent(path, parents, what.modified)?;
-        match self.inodes[parent].names.get(*last) {
-            Some(&known) if self.is_directory(known) && what.kind == FileType::Directory => {
-                self.inodes[known].what = what;
+        match self.inodes[parent].names.get(*last).copied() {
+            Some(known) if self.is_directory(known.inode) && what.kind == FileType::Directory => {
+                self.inodes[known.inode].what = what;
+                self.name(parent, last, known.inode);
             }
-            Some(&known) if self.is_directory(known) && !self.inodes[known].names.is_empty() => {
+            Some(known) if self.is_directory(known.inode) && self.holds(known) => {
                 return Err(self.refused(path, "a directory with content has this name already"));
             }
             _ => {
-                let number = self.inodes.len();
-                self.inodes.push(Inode { what, names: BTreeMap::new(), links: 1 });
-                self.name(parent, last, number);
+                let inode = self.add_inode(what);
+                self.name(parent, last, inode);
             }
         }
         Ok(())
+    }
+
+    /// Whether a directory has content that may not be replaced: that of the source that is read.
+    fn holds(&self, directory: Name) -> bool {
+        let mut waiting = vec![directory.inode];
+        while let Some(inode) = waiting.pop() {
+            let names = self.inodes[inode].names.values();
+            for name in names {
+                if name.source == self.number {
+                    return true;
+                }
+                waiting.push(name.inode);
+            }
+        }
+        false
+    }
+
+    fn add_inode(&mut self, what: Staged) -> usize {
+        self.inodes.push(Inode::new(what));
+        self.inodes.len() - 1
+    }
+
+    /// Takes away what earlier sources have under a path; what the present one has stays. That there is nothing is no error.
+    pub(super) fn hide(&mut self, path: &[u8]) -> Result<()> {
+        let names = self.names(path)?;
+        let Some((last, parents)) = names.split_last() else { return self.hide_content(path) };
+        let Some(parent) = self.find_directory(parents) else { return Ok(()) };
+        let Some(known) = self.inodes[parent].names.get(*last).copied() else { return Ok(()) };
+        if self.is_directory(known.inode) {
+            self.hide_below(known.inode);
+        }
+        if known.source < self.number && self.inodes[known.inode].names.is_empty() {
+            self.inodes[parent].names.remove(*last);
+            self.inodes[known.inode].links -= 1;
+        }
+        Ok(())
+    }
+
+    /// Takes away what earlier sources have in a directory.
+    pub(super) fn hide_content(&mut self, path: &[u8]) -> Result<()> {
+        if let Some(directory) = self.find_directory(&self.names(path)?) {
+            self.hide_below(directory);
+        }
+        Ok(())
+    }
+
+    /// A directory of an earlier source in which the present one has something stays, with that alone.
+    fn hide_below(&mut self, top: usize) {
+        let mut order = vec![top];
+        let mut at = 0;
+        while at < order.len() {
+            let below = self.inodes[order[at]].names.values().map(|name| name.inode);
+            let below: Vec<usize> = below.filter(|&inode| self.is_directory(inode)).collect();
+            order.extend(below);
+            at += 1;
+        }
+        // The deepest first: what is empty by then goes.
+        for directory in order.into_iter().rev() {
+            let names = std::mem::take(&mut self.inodes[directory].names);
+            for (text, name) in names {
+                if name.source == self.number || !self.inodes[name.inode].names.is_empty() {
+                    self.inodes[directory].names.insert(text, name);
+                } else {
+                    self.inodes[name.inode].links -= 1;
+                }
+            }
+        }
     }
 
     /// Gives what is at a path another name.
@@ -120,21 +212,37 @@ impl Staging {
             return Err(self.refused(path, "the root is a directory"));
         };
         let parent = self.parent(path, parents, self.inodes[inode].what.modified)?;
-        match self.inodes[parent].names.get(*last) {
-            Some(&known) if known == inode => return Ok(()),
-            Some(&known) if self.is_directory(known) => {
+        match self.inodes[parent].names.get(*last).copied() {
+            Some(known)
+                if self.is_directory(known.inode) && (known.source == self.number || self.holds(known)) =>
+            {
                 return Err(self.refused(path, "a directory has this name already"));
             }
-            _ => {}
+            _ => self.name(parent, last, inode),
         }
-        self.inodes[inode].links += 1;
-        self.name(parent, last, inode);
         Ok(())
     }
 
+    /// Has a name stand for an inode from now on.
     fn name(&mut self, parent: usize, name: &[u8], inode: usize) {
-        if let Some(old) = self.inodes[parent].names.insert(name.to_vec(), inode) {
-            self.inodes[old].links -= 1;
+        self.inodes[inode].links += 1;
+        let new = Name { inode, source: self.number };
+        if let Some(old) = self.inodes[parent].names.insert(name.to_vec(), new) {
+            self.inodes[old.inode].links -= 1;
+            if old.inode != inode && self.is_directory(old.inode) {
+                self.forget_below(old.inode);
+            }
+        }
+    }
+
+    /// What is in a directory that has lost its name has lost one, too.
+    fn forget_below(&mut self, directory: usize) {
+        let mut waiting = vec![directory];
+        while let Some(directory) = waiting.pop() {
+            for name in std::mem::take(&mut self.inodes[directory].names).into_values() {
+                self.inodes[name.inode].links -= 1;
+                waiting.push(name.inode);
+            }
         }
     }
 
@@ -164,31 +272,61 @@ impl Staging {
 
     /// The directory that some names lead to, made where it is missing.
     fn parent(&mut self, path: &[u8], names: &[&[u8]], modified: Timestamp) -> Result<usize> {
-        let mut at = ROOT;
-        for name in names {
-            at = match self.inodes[at].names.get(*name) {
-                Some(&known) if self.is_directory(known) => known,
-                Some(_) => {
-                    return Err(self.refused(path, "lies below something that is no directory"));
-                }
-                None => {
-                    let number = self.inodes.len();
-                    let what = Staged::directory(modified);
-                    self.inodes.push(Inode { what, names: BTreeMap::new(), links: 1 });
-                    self.name(at, name, number);
-                    number
-                }
-            };
+        let refused = || self.refused(path, "lies below something that is no directory");
+        let (mut at, missing) = self.follow(names).ok_or_else(refused)?;
+        if missing.iter().any(|name| name == b"..") {
+            return Err(refused());
+        }
+        for name in missing {
+            let inode = self.add_inode(Staged::directory(modified));
+            self.name(at, &name, inode);
+            at = inode;
         }
         Ok(at)
     }
 
-    fn find(&self, path: &[u8]) -> Option<usize> {
-        let mut at = ROOT;
-        for name in self.names(path).ok()? {
-            at = *self.inodes[at].names.get(name)?;
+    /// The last directory on the way that some names lead, and the names behind it that are not there. Symbolic links of
+    /// earlier sources lead on, as for a process whose root is the tree's. `None` where something is no directory.
+    fn follow(&self, names: &[&[u8]]) -> Option<(usize, Vec<Vec<u8>>)> {
+        let mut way: Vec<&[u8]> = names.iter().rev().copied().collect();
+        let mut at = vec![ROOT];
+        let mut links = 0;
+        while let Some(name) = way.pop() {
+            let here = *at.last()?;
+            match self.inodes[here].names.get(name) {
+                _ if name == b".." => at.truncate((at.len() - 1).max(1)),
+                Some(known) if self.is_directory(known.inode) => at.push(known.inode),
+                Some(known) if known.source < self.number => {
+                    let what = &self.inodes[known.inode].what;
+                    links += 1;
+                    if what.kind != FileType::Symlink || links > LINKS_MAX {
+                        return None;
+                    }
+                    if what.target.starts_with(b"/") {
+                        at.truncate(1);
+                    }
+                    let target = what.target.split(|&byte| byte == b'/').rev();
+                    way.extend(target.filter(|name| !name.is_empty() && *name != b"."));
+                }
+                Some(_) => return None,
+                None => {
+                    let missing = std::iter::once(name).chain(way.into_iter().rev());
+                    return Some((here, missing.map(<[u8]>::to_vec).collect()));
+                }
+            }
         }
-        Some(at)
+        Some((*at.last()?, Vec::new()))
+    }
+
+    fn find(&self, path: &[u8]) -> Option<usize> {
+        let names = self.names(path).ok()?;
+        let (last, parents) = names.split_last()?;
+        let parent = self.find_directory(parents)?;
+        Some(self.inodes[parent].names.get(*last)?.inode)
+    }
+
+    fn find_directory(&self, names: &[&[u8]]) -> Option<usize> {
+        self.follow(names).filter(|(_, missing)| missing.is_empty()).map(|(directory, _)| directory)
     }
 
     /// The tree, whose content lies in `spool`.
@@ -196,7 +334,7 @@ impl Staging {
         self.drop_lost_found()?;
         let root = node(&self.inodes[ROOT].what, Text::default());
         let mut tree = Tree {
-            top: self.archive.clone(),
+            top: self.source.clone(),
             origin: Origin::Spool(spool),
             root,
             root_attributes: std::mem::take(&mut self.inodes[ROOT].what.attributes),
@@ -205,10 +343,10 @@ impl Staging {
         let mut waiting = VecDeque::from([(0u32, ROOT)]);
         while let Some((number, inode)) = waiting.pop_front() {
             let mut directory = Directory { own: tree.directory(number).own, ..Directory::default() };
-            for (name, &child) in &self.inodes[inode].names {
-                self.add(&mut directory, name, child);
+            for (name, child) in &self.inodes[inode].names {
+                self.add(&mut directory, name, child.inode);
             }
-            let children: Vec<usize> = self.inodes[inode].names.values().copied().collect();
+            let children: Vec<usize> = self.inodes[inode].names.values().map(|name| name.inode).collect();
             for ((child, node), inode) in (0..).zip(&mut directory.nodes).zip(children) {
                 if node.kind == FileType::Directory {
                     node.directory = u32_from_usize(tree.directories.len());
@@ -224,8 +362,8 @@ impl Staging {
 
     /// lost+found is made with the file system.
     fn drop_lost_found(&mut self) -> Result<()> {
-        let Some(&own) = self.inodes[ROOT].names.get(&b"lost+found"[..]) else { return Ok(()) };
-        if self.is_directory(own) && self.inodes[own].names.is_empty() {
+        let Some(own) = self.inodes[ROOT].names.get(&b"lost+found"[..]) else { return Ok(()) };
+        if self.is_directory(own.inode) && self.inodes[own.inode].names.is_empty() {
             self.inodes[ROOT].names.remove(&b"lost+found"[..]);
             return Ok(());
         }

@@ -1,11 +1,11 @@
-//! `blockyard build SOURCE IMAGE`: a tree of files becomes an image, laid out as a whole and written once.
+//! `blockyard build SOURCE... IMAGE`: trees of files become an image, laid out as a whole and written once.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use blockyard_build::{Builder, Error, Plan, Room, Size, Summary, Tree};
+use blockyard_build::{Builder, Choice, Error, Plan, Platform, Room, Size, Summary, Tree};
 use blockyard_device::{BlockDevice, DeviceError, FileDevice, ImagePath};
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 use blockyard_inspect::units;
@@ -27,8 +27,10 @@ JSON: one object: image, dry_run, image_bytes, files, directories, file_bytes, c
 journal_blocks, seconds (read, write).\n\n\
 Exit codes: 0 made; 2 wrong usage; 8 refused or failed: then there is no image.")]
 pub(crate) struct Args {
-    /// Directory to copy, or a tar archive (plain, or compressed by gzip, zstd or xz); - is an archive on standard input
-    source: PathBuf,
+    /// Directory to copy, tar archive (plain, or compressed by gzip, zstd or xz; - is one on standard input), or image of a
+    /// container: an OCI layout or what docker save writes, as a directory or an archive. Of several, later ones lie over earlier ones
+    #[arg(required = true, value_name = "SOURCE")]
+    sources: Vec<PathBuf>,
     /// File or block device; a file is made anew. IMAGE?offset=BYTES is a part of one, such as a partition
     #[arg(value_parser = image::operand())]
     image: ImagePath,
@@ -53,6 +55,15 @@ pub(crate) struct Args {
     /// Folder for the content of an archive until the image is laid out [default: TMPDIR, else /tmp]
     #[arg(long, value_name = "FOLDER")]
     tmpdir: Option<PathBuf>,
+    /// Platform of the image of a container: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default: linux and this machine's]
+    #[arg(long)]
+    platform: Option<Platform>,
+    /// Name or tag of the image of a container, where its store has several
+    #[arg(long, value_name = "NAME")]
+    reference: Option<String>,
+    /// Take an OCI layout or an archive of Docker as the files that it consists of
+    #[arg(long)]
+    no_unpack: bool,
     /// Show what would be made and write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -88,18 +99,34 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The tree of the source.
+    /// The tree of the sources.
     fn tree(&self, threads: usize) -> Result<Tree> {
         let spool = self.tmpdir.clone().unwrap_or_else(std::env::temp_dir);
-        if self.source.as_os_str() == "-" {
-            return Ok(Tree::read_archive(std::io::stdin().lock(), Path::new("standard input"), &spool)?);
+        if self.sources.iter().filter(|source| source.as_os_str() == "-").count() > 1 {
+            return Err(UsageError::new("-: standard input can be read once only".to_owned()).into());
         }
-        if self.source.is_file() {
-            let file =
-                std::fs::File::open(&self.source).with_context(|| self.source.display().to_string())?;
-            return Ok(Tree::read_archive(file, &self.source, &spool)?);
+        let each = self.sources.iter().map(|source| self.source(source, &spool, threads));
+        let mut trees = each.collect::<Result<Vec<Tree>>>()?;
+        match trees.len() {
+            1 => Ok(trees.remove(0)),
+            _ => Ok(Tree::merge(trees, &spool)?),
         }
-        Ok(Tree::read(&self.source, threads)?)
+    }
+
+    fn source(&self, source: &Path, spool: &Path, threads: usize) -> Result<Tree> {
+        let tree = if source.as_os_str() == "-" {
+            Tree::read_archive(std::io::stdin().lock(), Path::new("standard input"), spool)?
+        } else if source.is_file() {
+            let file = std::fs::File::open(source).with_context(|| source.display().to_string())?;
+            Tree::read_archive(file, source, spool)?
+        } else {
+            Tree::read(source, threads)?
+        };
+        if self.no_unpack || !tree.is_container_image() {
+            return Ok(tree);
+        }
+        let choice = Choice { reference: self.reference.clone(), platform: self.platform.clone() };
+        Ok(tree.unpack_container(&choice, spool)?)
     }
 
     fn builder(&self) -> Result<Builder> {

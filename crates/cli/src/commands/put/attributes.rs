@@ -57,7 +57,7 @@ impl Copy<'_, '_> {
             gid: Some(self.owner.gid.unwrap_or(metadata.gid())),
             accessed,
             modified: Some(modified),
-            changed: None,
+            ..SetAttributes::default()
         };
         Ok(fs.set_attributes(ctx, inode, &changes).at(path)?)
     }

@@ -1,0 +1,209 @@
+//! Images of containers: an OCI image layout, or what `docker save` writes. The layers are laid over each other, and what a layer
+//! marks as removed (whiteouts, opaque directories) is.
+//!
+//! Both are trees themselves, of a directory or an archive: what is read of them here is read from a [`Tree`].
+
+mod choice;
+mod layer;
+
+use super::content::Content;
+use super::spool::Spool;
+use super::staging::Staging;
+use crate::error::{Error, Result};
+use crate::tree::{NodeId, Tree};
+use blockyard_disk::inode::FileType;
+pub use choice::{Choice, Platform};
+use choice::{Descriptor, Index};
+use layer::Layer;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+/// Bytes of an index, a manifest or a configuration at most.
+const JSON_MAX: u64 = 16 << 20;
+/// What an OCI image layout has.
+const OCI_MARK: &[u8] = b"oci-layout";
+const OCI_INDEX: &[u8] = b"index.json";
+/// What an archive of Docker has.
+const DOCKER_INDEX: &[u8] = b"manifest.json";
+
+/// A manifest: the layers of one image, the lowest first.
+#[derive(Deserialize)]
+struct Manifest {
+    #[serde(default)]
+    layers: Vec<Descriptor>,
+}
+
+/// One image of a Docker archive.
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DockerImage {
+    config: String,
+    #[serde(default)]
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+/// What is taken of the configuration of an image.
+#[derive(Default, Deserialize)]
+pub(super) struct Configuration {
+    #[serde(default)]
+    os: String,
+    #[serde(default)]
+    architecture: String,
+    #[serde(default)]
+    variant: Option<String>,
+    #[serde(default)]
+    rootfs: RootFs,
+}
+
+#[derive(Default, Deserialize)]
+struct RootFs {
+    /// Digests of the layers as archives without compression.
+    #[serde(default)]
+    diff_ids: Vec<String>,
+}
+
+impl Tree {
+    /// Whether this is an OCI image layout or the content of an archive of Docker, and not a root file system.
+    #[must_use]
+    pub fn is_container_image(&self) -> bool {
+        let store = Store(self);
+        (store.file(OCI_MARK).is_some() && store.file(OCI_INDEX).is_some())
+            || store.docker_images().is_ok_and(|images| {
+                let is_there = |image: &DockerImage| store.file(image.config.as_bytes()).is_some();
+                !images.is_empty() && images.iter().all(is_there)
+            })
+    }
+
+    /// The root file system of an image of a container that is stored in this tree. The content of its files is kept in a file
+    /// without a name in the folder `spool`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where the choice fits no image or several, where a digest does not fit, and for what
+    /// [`Tree::read_archive`] refuses, with the layer and the entry; [`Error::Source`] for what cannot be read.
+    pub fn unpack_container(&self, choice: &Choice, spool: &Path) -> Result<Self> {
+        let store = Store(self);
+        let layers =
+            if store.file(OCI_MARK).is_some() { store.oci(choice)? } else { store.docker(choice)? };
+        let mut staging = Staging::new(&self.top);
+        let mut spool = Spool::new(spool)?;
+        for layer in &layers {
+            layer.lay(&store, &mut staging, &mut spool)?;
+        }
+        // Messages from here on are about the image as a whole.
+        staging.begin(&self.top);
+        staging.into_tree(spool.into_file())
+    }
+}
+
+/// The tree that an image of a container is stored in.
+pub(super) struct Store<'t>(&'t Tree);
+
+impl<'t> Store<'t> {
+    pub(super) fn refused(&self, path: &[u8], reason: impl Into<String>) -> Error {
+        Error::Refused { path: self.0.host_path(path), reason: reason.into() }
+    }
+
+    fn file(&self, path: &[u8]) -> Option<NodeId> {
+        self.0.find(path).filter(|&id| self.0.node(id).kind == FileType::Regular)
+    }
+
+    /// The content of a file. Docker's archives may have a link to a layer.
+    pub(super) fn open(&self, path: &[u8]) -> Result<Content<'t>> {
+        let mut id = self.0.find(path);
+        if let Some(link) = id.filter(|&id| self.0.node(id).kind == FileType::Symlink) {
+            let target = self.0.directory(link.directory).text(self.0.node(link).target);
+            let place = self.0.directory_path(link.directory);
+            id = self.0.find(&joined(&place, target));
+        }
+        let id = id.filter(|&id| self.0.node(id).kind == FileType::Regular);
+        let id = id.ok_or_else(|| self.refused(path, "a part of the image that is not there"))?;
+        self.0.content(id)
+    }
+
+    fn json<T: DeserializeOwned>(&self, path: &[u8]) -> Result<T> {
+        serde_json::from_reader(BufReader::new(self.open(path)?.take(JSON_MAX)))
+            .map_err(|error| self.refused(path, format!("no such list as it should be: {error}")))
+    }
+
+    /// Something that is found by its digest, which is compared.
+    fn blob<T: DeserializeOwned>(&self, descriptor: &Descriptor) -> Result<T> {
+        let path = descriptor.path().map_err(|reason| self.refused(OCI_INDEX, reason))?;
+        let content = self.open(&path)?.take(JSON_MAX);
+        descriptor.digest().check(content).map_err(|reason| self.refused(&path, reason))?;
+        self.json(&path)
+    }
+
+    /// The layers of an image of an OCI layout.
+    fn oci(&self, choice: &Choice) -> Result<Vec<Layer>> {
+        let index: Index = self.json(OCI_INDEX)?;
+        let of = |manifest: &Descriptor| self.configuration(manifest);
+        let below = |index: &Descriptor| self.blob::<Index>(index);
+        let chosen = choice.among(&index, below, of, |reason| self.refused(OCI_INDEX, reason))?;
+        let manifest: Manifest = self.blob(&chosen)?;
+        manifest
+            .layers
+            .iter()
+            .map(|layer| Layer::of_oci(layer).map_err(|reason| self.refused(OCI_INDEX, reason)))
+            .collect()
+    }
+
+    /// What the configuration of a manifest says.
+    fn configuration(&self, manifest: &Descriptor) -> Result<Configuration> {
+        #[derive(Deserialize)]
+        struct OfManifest {
+            config: Descriptor,
+        }
+        let of_manifest: OfManifest = self.blob(manifest)?;
+        self.blob(&of_manifest.config)
+    }
+
+    fn docker_images(&self) -> Result<Vec<DockerImage>> {
+        self.json(DOCKER_INDEX)
+    }
+
+    /// The layers of an image of Docker's archive.
+    fn docker(&self, choice: &Choice) -> Result<Vec<Layer>> {
+        let images = self.docker_images()?;
+        let is_named = |image: &&DockerImage| match &choice.reference {
+            Some(wanted) => image.repo_tags.iter().flatten().any(|tag| tag == wanted),
+            None => true,
+        };
+        let named: Vec<&DockerImage> = images.iter().filter(is_named).collect();
+        let [image] = named[..] else {
+            let tags: Vec<&str> =
+                images.iter().flat_map(|image| image.repo_tags.iter().flatten()).map(|tag| &**tag).collect();
+            let reason =
+                format!("{} images fit; choose one with --reference: {}", named.len(), tags.join(", "));
+            return Err(self.refused(DOCKER_INDEX, reason));
+        };
+        let configuration: Configuration = self.json(image.config.as_bytes())?;
+        if configuration.rootfs.diff_ids.len() != image.layers.len() {
+            return Err(
+                self.refused(image.config.as_bytes(), "tells of another number of layers than manifest.json")
+            );
+        }
+        choice.check(&configuration).map_err(|reason| self.refused(DOCKER_INDEX, reason))?;
+        let layers = image.layers.iter().zip(&configuration.rootfs.diff_ids);
+        layers
+            .map(|(path, digest)| {
+                Layer::of_docker(path, digest).map_err(|reason| self.refused(path.as_bytes(), reason))
+            })
+            .collect()
+    }
+}
+
+/// The path of a link's target, seen from the link's directory.
+fn joined(place: &[u8], target: &[u8]) -> Vec<u8> {
+    let mut names: Vec<&[u8]> = place.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
+    for name in target.split(|&byte| byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    names.join(&b'/')
+}

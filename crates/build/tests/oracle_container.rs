@@ -1,0 +1,314 @@
+//! Images of containers, made by hand with GNU tar: the root file system is that of the layers extracted one after the other.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use blockyard_build::{Builder, Choice, Error, Tree};
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_testkit::{e2fsck_clean, require};
+use sha2::{Digest, Sha256};
+
+/// The image of a tree, with all times the same: an extraction changes those of directories.
+fn image(tree: Tree) -> Vec<u8> {
+    let plan = Builder { time: Some(1), ..Builder::default() }.plan(tree).unwrap();
+    let device = MemoryDevice::new(plan.bytes());
+    plan.write(&device).unwrap();
+    let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn sh(folder: &Path, script: &str) {
+    let status = Command::new("sh").arg("-ec").arg(script).current_dir(folder).status().unwrap();
+    assert!(status.success(), "{script}");
+}
+
+/// How a layer is stored: the suffix of its type, and the options of tar.
+const STORED: [(&str, &str); 3] = [("", ""), ("+gzip", "-z"), ("+zstd", "--zstd")];
+
+/// An OCI layout that is being made.
+struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    fn new(root: PathBuf) -> Self {
+        fs::create_dir_all(root.join("blobs/sha256")).unwrap();
+        fs::write(root.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
+        Self { root }
+    }
+
+    /// Stores something by its digest; gives its descriptor.
+    fn blob(&self, kind: &str, bytes: &[u8]) -> String {
+        let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        fs::write(self.root.join("blobs/sha256").join(&digest), bytes).unwrap();
+        let size = bytes.len();
+        format!(
+            r#"{{"mediaType":"application/vnd.oci.image.{kind}","digest":"sha256:{digest}","size":{size}"#
+        )
+    }
+
+    /// An image of layers, which are folders; gives its descriptor without the end.
+    fn image(&self, layers: &[PathBuf], architecture: &str) -> String {
+        let mut descriptors = Vec::new();
+        for (number, layer) in layers.iter().enumerate() {
+            let (suffix, option) = STORED[number % STORED.len()];
+            let file = self.root.with_extension("layer");
+            let options = "--xattrs --xattrs-include='*' --acls --numeric-owner --sort=name";
+            sh(layer, &format!("tar {options} {option} -cf '{}' .", file.display()));
+            let blob = self.blob(&format!("layer.v1.tar{suffix}"), &fs::read(&file).unwrap());
+            descriptors.push(blob + "}");
+        }
+        let config =
+            format!(r#"{{"os":"linux","architecture":"{architecture}","rootfs":{{"type":"layers"}}}}"#);
+        let config = self.blob("config.v1+json", config.as_bytes());
+        let manifest =
+            format!(r#"{{"schemaVersion":2,"config":{config}}},"layers":[{}]}}"#, descriptors.join(","));
+        self.blob("manifest.v1+json", manifest.as_bytes())
+    }
+
+    fn index(&self, manifests: &[String]) {
+        let text = format!(r#"{{"schemaVersion":2,"manifests":[{}]}}"#, manifests.join(","));
+        fs::write(self.root.join("index.json"), text).unwrap();
+    }
+}
+
+/// Scripts that make the layers, and what each does to the tree that is there when it comes.
+const LAYERS: [(&str, &str); 6] = [
+    (
+        "mkdir -p usr/lib etc/conf.d var/cache/deep/er; ln -s usr/lib lib; echo one >usr/lib/one; echo base >etc/base
+         echo a >etc/conf.d/a; echo b >etc/conf.d/b; echo c >var/cache/deep/er/c; echo l >link1; ln link1 link2
+         mknod null c 1 3; chmod 4755 etc/base; chown 7:8 usr/lib/one; setfattr -n user.note -v x etc/base",
+        "",
+    ),
+    // Removed, replaced, and added through a link of the layer below.
+    (
+        "mkdir -p etc/conf.d lib; echo new >etc/conf.d/c; touch etc/conf.d/.wh.a .wh.link1; echo two >lib/two; rmdir lib 2>/dev/null || :
+         mkdir -p usr/lib; echo three >usr/lib/three",
+        "rm etc/conf.d/a link1; echo new >etc/conf.d/c; rm lib; mkdir lib; echo two >lib/two; echo three >usr/lib/three",
+    ),
+    // Hidden whole, with something new in it.
+    (
+        "mkdir -p var/cache/deep; touch var/cache/deep/.wh..wh..opq; echo fresh >var/cache/deep/fresh; touch .wh..wh.plnk",
+        "rm -r var/cache/deep/er; echo fresh >var/cache/deep/fresh",
+    ),
+    // A directory becomes a file, a file a directory.
+    ("echo file >var; mkdir -p etc/base; echo in >etc/base/in", "rm -r var; echo file >var; rm etc/base; mkdir etc/base; echo in >etc/base/in"),
+    // What was removed comes again in the same layer that removes it.
+    ("touch .wh.etc; mkdir etc; echo again >etc/again", "rm -r etc; mkdir etc; echo again >etc/again"),
+    ("mkdir -p usr; touch usr/.wh.lib; echo x >usr/x; touch .wh.nothing", "rm -r usr/lib; echo x >usr/x"),
+];
+
+/// Folders with the layers, and one with what comes out.
+fn layers(folder: &Path) -> (Vec<PathBuf>, PathBuf) {
+    let result = folder.join("result");
+    fs::create_dir(&result).unwrap();
+    let mut made = Vec::new();
+    for (number, (layer, change)) in LAYERS.iter().enumerate() {
+        let at = folder.join(format!("layer{number}"));
+        fs::create_dir(&at).unwrap();
+        sh(&at, layer);
+        if number == 0 {
+            sh(&result, &format!("cp -a '{}/.' .", at.display()));
+        } else {
+            sh(&result, change);
+        }
+        made.push(at);
+    }
+    (made, result)
+}
+
+#[test]
+fn layers_lie_over_each_other_as_extracted() {
+    if !require(&["root", "tar", "zstd", "setfattr", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (layers, result) = layers(folder.path());
+    let expected = image(Tree::read(&result, 2).unwrap());
+    let path = folder.path().join("image");
+    fs::write(&path, &expected).unwrap();
+    e2fsck_clean(&path);
+    let layout = Layout::new(folder.path().join("oci"));
+    let manifest = layout.image(&layers, "amd64");
+    layout.index(&[manifest + "}"]);
+    let stored = Tree::read(&layout.root, 1).unwrap();
+    assert!(stored.is_container_image());
+    let unpack = |tree: &Tree| tree.unpack_container(&Choice::default(), &std::env::temp_dir()).unwrap();
+    assert!(image(unpack(&stored)) == expected, "a folder");
+    // The same layout in an archive.
+    let archive = folder.path().join("oci.tar.gz");
+    sh(&layout.root, &format!("tar -czf '{}' .", archive.display()));
+    let stored =
+        Tree::read_archive(fs::File::open(&archive).unwrap(), &archive, &std::env::temp_dir()).unwrap();
+    assert!(stored.is_container_image());
+    assert!(image(unpack(&stored)) == expected, "an archive");
+}
+
+#[test]
+fn one_image_of_several_is_chosen() {
+    if !require(&["tar", "zstd"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let layout = Layout::new(folder.path().join("oci"));
+    let image_of = |name: &str, architecture: &str| {
+        let at = folder.path().join(name);
+        fs::create_dir_all(&at).unwrap();
+        fs::write(at.join("name"), name).unwrap();
+        layout.image(&[at], architecture)
+    };
+    let named = |descriptor: String, name: &str| {
+        format!(r#"{descriptor},"annotations":{{"org.opencontainers.image.ref.name":"{name}"}}}}"#)
+    };
+    let arm = image_of("arm", "arm64");
+    let amd = image_of("amd", "amd64");
+    let old = image_of("old", "amd64");
+    let list = format!(
+        r#"{{"manifests":[{arm},"platform":{{"os":"linux","architecture":"arm64","variant":"v8"}}}},{amd}}}]}}"#
+    );
+    let list = layout.blob("index.v1+json", list.as_bytes());
+    layout.index(&[named(list, "new"), named(old, "old")]);
+    let tree = Tree::read(&layout.root, 1).unwrap();
+    let chosen = |reference: Option<&str>, platform: Option<&str>| -> Result<u64, Error> {
+        let choice = Choice {
+            reference: reference.map(str::to_owned),
+            platform: platform.map(|text| text.parse().unwrap()),
+        };
+        let tree = tree.unpack_container(&choice, &std::env::temp_dir())?;
+        let plan = Builder::default().plan(tree)?;
+        Ok(plan.summary().file_bytes)
+    };
+    assert_eq!(chosen(Some("new"), Some("linux/amd64")).unwrap(), 3);
+    assert_eq!(chosen(None, Some("linux/arm64")).unwrap(), 3);
+    assert_eq!(chosen(Some("old"), None).unwrap(), 3, "the only one of that name, whatever machine this is");
+    for (reference, platform, told) in [
+        (None, Some("linux/amd64"), "2 images fit linux/amd64"),
+        (Some("new"), Some("linux/arm/v7"), "0 images fit linux/arm/v7"),
+        (Some("other"), None, "there are: none"),
+        (Some("new"), Some("linux/arm64/v9"), "(linux/arm64/v8)"),
+    ] {
+        let error = chosen(reference, platform).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
+fn an_archive_of_docker_is_unpacked() {
+    if !require(&["root", "tar", "setfattr"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (layers, result) = layers(folder.path());
+    let saved = folder.path().join("saved");
+    fs::create_dir(&saved).unwrap();
+    let (mut names, mut digests) = (Vec::new(), Vec::new());
+    for (number, layer) in layers.iter().enumerate() {
+        let file = saved.join(format!("{number}.tar"));
+        sh(layer, &format!("tar --xattrs --xattrs-include='*' --sort=name -cf '{}' .", file.display()));
+        let digest: String =
+            Sha256::digest(fs::read(&file).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect();
+        names.push(format!(r#""{number}.tar""#));
+        digests.push(format!(r#""sha256:{digest}""#));
+    }
+    let config =
+        format!(r#"{{"os":"linux","architecture":"amd64","rootfs":{{"diff_ids":[{}]}}}}"#, digests.join(","));
+    fs::write(saved.join("config.json"), config).unwrap();
+    let manifest =
+        format!(r#"[{{"Config":"config.json","RepoTags":["app:1"],"Layers":[{}]}}]"#, names.join(","));
+    fs::write(saved.join("manifest.json"), manifest).unwrap();
+    let archive = folder.path().join("saved.tar");
+    sh(&saved, &format!("tar -cf '{}' .", archive.display()));
+    let tree =
+        Tree::read_archive(fs::File::open(&archive).unwrap(), &archive, &std::env::temp_dir()).unwrap();
+    let choice = Choice { reference: Some("app:1".to_owned()), platform: None };
+    let unpacked = tree.unpack_container(&choice, &std::env::temp_dir()).unwrap();
+    assert!(image(unpacked) == image(Tree::read(&result, 2).unwrap()));
+    let other = Choice { reference: Some("app:2".to_owned()), platform: None };
+    let error = tree.unpack_container(&other, &std::env::temp_dir()).unwrap_err().to_string();
+    assert!(error.contains("app:1"), "{error}");
+}
+
+#[test]
+fn what_is_damaged_or_leads_out_is_refused() {
+    if !require(&["tar"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let unpacked = |layout: &Layout| {
+        let tree = Tree::read(&layout.root, 1).unwrap();
+        tree.unpack_container(&Choice::default(), &std::env::temp_dir()).unwrap_err().to_string()
+    };
+    let layer = folder.path().join("layer");
+    fs::create_dir(&layer).unwrap();
+    fs::write(layer.join("file"), "text").unwrap();
+    let layout = Layout::new(folder.path().join("damaged"));
+    let manifest = layout.image(std::slice::from_ref(&layer), "amd64");
+    layout.index(&[manifest + "}"]);
+    for blob in fs::read_dir(layout.root.join("blobs/sha256")).unwrap() {
+        let path = blob.unwrap().path();
+        let before = fs::read(&path).unwrap();
+        let mut damaged = before.clone();
+        let middle = damaged.len() / 2;
+        damaged[middle] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        let error = unpacked(&layout);
+        assert!(error.contains("its digest is"), "{error}");
+        fs::remove_file(&path).unwrap();
+        let error = unpacked(&layout);
+        assert!(error.contains("not there"), "{error}");
+        fs::write(&path, before).unwrap();
+    }
+    let outside = folder.path().join("outside.tar");
+    sh(&layer, &format!("tar -P --transform='s,^,../,' -cf '{}' file", outside.display()));
+    let layout = Layout::new(folder.path().join("outside"));
+    let blob = layout.blob("layer.v1.tar", &fs::read(&outside).unwrap());
+    let config = layout.blob("config.v1+json", br#"{"os":"linux","architecture":"amd64"}"#);
+    let manifest = format!(r#"{{"config":{config}}},"layers":[{blob}}}]}}"#);
+    let manifest = layout.blob("manifest.v1+json", manifest.as_bytes());
+    layout.index(&[manifest + "}"]);
+    let error = unpacked(&layout);
+    assert!(error.contains("../file") && error.contains("leads out"), "{error}");
+}
+
+#[test]
+fn sources_are_merged_in_order() {
+    if !require(&["root", "tar", "setfattr"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second, result) =
+        (folder.path().join("first"), folder.path().join("second"), folder.path().join("result"));
+    for path in [&first, &second, &result] {
+        fs::create_dir(path).unwrap();
+    }
+    sh(
+        &first,
+        "mkdir -p a/b c; echo 1 >a/one; echo 1 >a/both; ln a/one a/hard; echo f >f; truncate -s 1M c/sparse; echo end >>c/sparse
+         setfattr -n user.note -v x a",
+    );
+    sh(
+        &second,
+        "mkdir -p a/b c/d; chmod 700 a/b; echo 2 >a/both; echo 2 >a/two; mkdir f; echo in >f/in; ln a/two c/d/two",
+    );
+    sh(
+        &result,
+        &format!(
+            "cp -a --sparse=always '{}/.' .; rm f; cp -a '{}/.' .; setfattr -x user.note a",
+            first.display(),
+            second.display()
+        ),
+    );
+    let expected = image(Tree::read(&result, 2).unwrap());
+    let archive = folder.path().join("second.tar");
+    sh(&second, &format!("tar -cf '{}' .", archive.display()));
+    let temporary = std::env::temp_dir();
+    let merged =
+        |second: Tree| Tree::merge(vec![Tree::read(&first, 2).unwrap(), second], &temporary).unwrap();
+    assert!(image(merged(Tree::read(&second, 2).unwrap())) == expected);
+    let second = Tree::read_archive(fs::File::open(&archive).unwrap(), &archive, &temporary).unwrap();
+    assert!(image(merged(second)) == expected);
+}
