@@ -27,10 +27,14 @@ mod layout;
 mod numbering;
 mod parallel;
 mod plan;
+mod rules;
 mod source;
+mod stream;
 mod tree;
 
 pub use error::{Error, Result};
 pub use plan::{Builder, Plan, Room, Size, Summary};
+pub use rules::{Glob, OwnerMap, Rules};
 pub use source::{Choice, Platform};
+pub use stream::Compression;
 pub use tree::Tree;

@@ -6,6 +6,7 @@ use blockyard_disk::Timestamp;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{low16, u32_from_usize, usize_from_u32};
 use blockyard_disk::xattr::AttributeList;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
@@ -109,6 +110,18 @@ impl Directory {
         &self.text[start..start + usize::from(text.len)]
     }
 
+    /// Adds a child of another directory, with all that is known of it.
+    fn take(&mut self, from: &Self, child: u32, mut node: Node) {
+        let own = u32_from_usize(self.nodes.len());
+        node.name = self.add_text(from.text(node.name));
+        node.target = self.add_text(from.text(node.target));
+        self.attributes.extend(from.attributes(child).map(|list| (own, list.clone())));
+        self.data.extend(from.data(child).map(|data| (own, data.to_vec())));
+        self.stored.extend(from.stored(child).map(|stored| (own, stored)));
+        self.linked.extend(from.linked(child).map(|inode| (own, inode)));
+        self.nodes.push(node);
+    }
+
     /// The attributes of a child.
     pub(crate) fn attributes(&self, child: u32) -> Option<&AttributeList> {
         let at = self.attributes.binary_search_by_key(&child, |(child, _)| *child).ok()?;
@@ -196,4 +209,54 @@ impl Tree {
     pub fn names(&self) -> usize {
         self.directories.iter().map(|directory| directory.nodes.len()).sum()
     }
+
+    /// Leaves names out, with what is below them. `keep` is asked with the path and whether it is a directory.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&[u8], bool) -> bool) {
+        let mut kept = vec![Directory::default()];
+        let mut waiting = VecDeque::from([(0u32, 0u32)]);
+        while let Some((old, new)) = waiting.pop_front() {
+            let place = self.directory_path(old);
+            let from = self.directory(old);
+            let mut directory = Directory { own: kept[usize_from_u32(new)].own, ..Directory::default() };
+            for child in 0..u32_from_usize(from.nodes.len()) {
+                let mut node = from.nodes[usize_from_u32(child)].clone();
+                let name = from.text(node.name);
+                let is_directory = node.kind == FileType::Directory;
+                if !keep(&below(&place, name), is_directory) {
+                    continue;
+                }
+                let number = u32_from_usize(directory.nodes.len());
+                if is_directory {
+                    waiting.push_back((node.directory, u32_from_usize(kept.len())));
+                    node.directory = u32_from_usize(kept.len());
+                    let own = Some(NodeId { directory: new, child: number });
+                    kept.push(Directory { own, ..Directory::default() });
+                }
+                directory.take(from, child, node);
+            }
+            kept[usize_from_u32(new)] = directory;
+        }
+        self.directories = kept;
+    }
+
+    /// The paths of all directories that `is_wanted` or in which something is, at any depth.
+    pub(crate) fn directories_with(&self, is_wanted: impl Fn(&[u8], bool) -> bool) -> HashSet<Vec<u8>> {
+        let mut found = HashSet::new();
+        for (number, directory) in (0..).zip(&self.directories) {
+            let place = self.directory_path(number);
+            for node in &directory.nodes {
+                let path = below(&place, directory.text(node.name));
+                if is_wanted(&path, node.kind == FileType::Directory) {
+                    let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+                    found.extend(ends.chain([path.len()]).map(|end| path[..end].to_vec()));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The path of a name in a directory.
+pub(crate) fn below(place: &[u8], name: &[u8]) -> Vec<u8> {
+    if place.is_empty() { name.to_vec() } else { [place, name].join(&b'/') }
 }

@@ -172,6 +172,11 @@ impl Command {
             Self::Chmod(args) => args.run(output),
             Self::Chown(args) => args.run(output),
             Self::Mkdir(args) => args.run(output),
+            Self::Mkfs(args) if args.copies() => {
+                let copy = args.into_copy()?;
+                let output = Output { quiet: output.quiet || copy.is_silent, json: output.json };
+                build::Build::of_mkfs(copy).run(&output)
+            }
             Self::Mkfs(args) => args.run(output),
             Self::Lab(args) => args.run(output),
             Self::Mount(args) => args.run(output),

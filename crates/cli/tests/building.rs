@@ -123,3 +123,95 @@ fn an_archive_is_taken_from_a_file_and_from_a_stream() {
     assert_eq!(missing.status.code(), Some(8));
     assert!(text(&missing.stderr).contains("nowhere"), "{}", text(&missing.stderr));
 }
+
+fn shown(folder: &Path, arguments: &[&str]) -> String {
+    let done =
+        Command::new(env!("CARGO_BIN_EXE_blockyard")).args(arguments).current_dir(folder).output().unwrap();
+    assert!(done.status.success(), "{arguments:?}: {}", text(&done.stderr));
+    text(&done.stdout)
+}
+
+#[test]
+fn a_stream_holds_the_same_image() {
+    let folder = tree();
+    assert!(build(folder.path(), &["tree", "tree.img"]).status.success());
+    let expected = fs::read(folder.path().join("tree.img")).unwrap();
+    let printed = build(folder.path(), &["tree", "-"]);
+    assert!(printed.status.success() && printed.stdout == expected);
+    assert!(text(&printed.stderr).contains("made"), "what is told goes elsewhere: {}", text(&printed.stderr));
+    let printed = build(folder.path(), &["tree", "-", "--compress", "zst", "--quiet"]);
+    assert!(
+        printed.status.success() && printed.stderr.is_empty() && printed.stdout.len() < expected.len() / 10
+    );
+    // Options stand anywhere.
+    assert!(build(folder.path(), &["tree", "--compress", "gz", "tree.img.gz"]).status.success());
+    let unpacked =
+        Command::new("gzip").args(["-dc", "tree.img.gz"]).current_dir(folder.path()).output().unwrap();
+    assert!(unpacked.stdout == expected);
+    let again = build(folder.path(), &["tree", "--compress", "gz", "tree.img.gz"]);
+    assert_eq!(again.status.code(), Some(8));
+    assert!(text(&again.stderr).contains("--force"), "{}", text(&again.stderr));
+    assert!(build(folder.path(), &["tree", "-F", "--compress", "gz", "tree.img.gz"]).status.success());
+    assert_eq!(build(folder.path(), &["tree", "--compress", "rar", "x"]).status.code(), Some(2));
+}
+
+#[test]
+fn mkfs_copies_a_tree_by_its_old_option() {
+    let folder = tree();
+    let run = |arguments: &[&str]| shown(folder.path(), arguments);
+    run(&["mkfs", "-q", "-d", "tree", "small.img"]);
+    run(&["build", "tree", "built.img"]);
+    let bytes = |name: &str| fs::read(folder.path().join(name)).unwrap();
+    assert!(bytes("small.img") == bytes("built.img"));
+    run(&["mkfs", "-q", "-d", "tree", "-b", "1024", "sized.img", "8m"]);
+    assert_eq!(bytes("sized.img").len(), 8 << 20);
+    fs::File::create(folder.path().join("there.img")).unwrap().set_len(6 << 20).unwrap();
+    run(&["mkfs", "-q", "-d", "tree", "there.img"]);
+    assert_eq!(
+        (bytes("there.img").len(), run(&["cat", "there.img", "/small"])),
+        (6 << 20, "content\n".to_owned())
+    );
+    let seeded = Command::new(env!("CARGO_BIN_EXE_blockyard"))
+        .args(["mkfs", "-d", "tree", "--seed", "1", "x.img"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(seeded.status.code(), Some(2));
+}
+
+#[test]
+fn several_sources_and_rules_make_one_image() {
+    let folder = tree();
+    fs::create_dir_all(folder.path().join("over/below")).unwrap();
+    fs::write(folder.path().join("over/small"), "other\n").unwrap();
+    fs::write(folder.path().join("over/below/left.o"), "object").unwrap();
+    let rules = ["--exclude", "*.o", "--squash", "5:6", "--chmod", "small=600", "--mtime", "77"];
+    let made = build(folder.path(), &[&["tree", "over", "both.img"][..], &rules].concat());
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let run = |arguments: &[&str]| shown(folder.path(), arguments);
+    assert_eq!(run(&["cat", "both.img", "/small"]), "other\n");
+    assert_eq!(run(&["ls", "both.img", "/below"]), "file\n");
+    let found: serde_json::Value =
+        serde_json::from_str(&run(&["stat", "both.img", "/small", "--json"])).unwrap();
+    assert_eq!(
+        (&found["uid"], &found["gid"], &found["mode"]),
+        (&5.into(), &6.into(), &0o100_600.into()),
+        "{found}"
+    );
+    for (wrong, part) in [
+        (["--chmod", "small"], "PATTERN=VALUE"),
+        (["--chmod", "small=9"], "octal"),
+        (["--chown", "small=a:b"], "owner"),
+        (["--squash", "7"], "UID:GID"),
+        (["--owner-map", "1"], "FROM:TO"),
+        (["--exclude", "["], "["),
+        (["--platform", "arm"], "OS/ARCHITECTURE"),
+    ] {
+        let refused = build(folder.path(), &[&["tree", "x.img"][..], &wrong].concat());
+        assert_eq!(refused.status.code(), Some(2), "{wrong:?}");
+        assert!(text(&refused.stderr).contains(part), "{wrong:?}: {}", text(&refused.stderr));
+    }
+    let alone = build(folder.path(), &["tree"]);
+    assert_eq!(alone.status.code(), Some(2));
+    assert!(text(&alone.stderr).contains("no image"), "{}", text(&alone.stderr));
+}

@@ -4,6 +4,7 @@
 //! Both are trees themselves, of a directory or an archive: what is read of them here is read from a [`Tree`].
 
 mod choice;
+mod digest;
 mod layer;
 
 use super::content::Content;

@@ -1,21 +1,24 @@
 //! `blockyard build SOURCE... IMAGE`: trees of files become an image, laid out as a whole and written once.
 
+mod rules;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use blockyard_build::{Builder, Choice, Error, Plan, Platform, Room, Size, Summary, Tree};
+use blockyard_build::{Builder, Choice, Compression, Error, Plan, Platform, Room, Size, Summary, Tree};
 use blockyard_device::{BlockDevice, DeviceError, FileDevice, ImagePath};
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 use blockyard_inspect::units;
 
-use super::mkfs::{Format, Target, of_usage, values};
+use super::mkfs::{Copy, Format, Target, of_usage, values};
 use super::progress::{Progress, Watched};
 use super::{Output, UsageError, clock, image, interrupt};
 
 /// Arguments; the letters are those of mke2fs.
 #[derive(clap::Args)]
+#[command(override_usage = "blockyard build [OPTIONS] <SOURCE>... <IMAGE>")]
 #[command(after_help = "\
 The image holds the tree with owners, permissions, times, links, devices, holes, extended attributes and access control lists; \
 access times are the times of the last change. The same tree and options give the same bytes, from a directory or an archive of it and \
@@ -27,13 +30,19 @@ JSON: one object: image, dry_run, image_bytes, files, directories, file_bytes, c
 journal_blocks, seconds (read, write).\n\n\
 Exit codes: 0 made; 2 wrong usage; 8 refused or failed: then there is no image.")]
 pub(crate) struct Args {
-    /// Directory to copy, tar archive (plain, or compressed by gzip, zstd or xz; - is one on standard input), or image of a
-    /// container: an OCI layout or what docker save writes, as a directory or an archive. Of several, later ones lie over earlier ones
-    #[arg(required = true, value_name = "SOURCE")]
-    sources: Vec<PathBuf>,
-    /// File or block device; a file is made anew. IMAGE?offset=BYTES is a part of one, such as a partition
-    #[arg(value_parser = image::operand())]
-    image: ImagePath,
+    /// What to copy, then the image. A source is a directory, a tar archive (plain, or compressed by gzip, zstd or xz; - is one on
+    /// standard input), or an image of a container: an OCI layout or what docker save writes, as a directory or an archive. Of several,
+    /// later ones lie over earlier ones. The image is a file, which is made anew, or a block device; IMAGE?offset=BYTES is a part of
+    /// one, such as a partition; - is standard output
+    #[arg(required = true, value_name = "SOURCE... IMAGE")]
+    operands: Vec<PathBuf>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// The options.
+#[derive(clap::Args)]
+struct How {
     /// Size of the image: auto, or a size with a suffix k, m, g, t
     #[arg(long, default_value = "auto")]
     size: String,
@@ -52,7 +61,11 @@ pub(crate) struct Args {
     /// Overwrite what the target holds
     #[arg(short = 'F', long)]
     force: bool,
-    /// Folder for the content of an archive until the image is laid out [default: TMPDIR, else /tmp]
+    /// Write the image compressed, by gz or zst
+    #[arg(long, value_name = "HOW", default_value = "none", hide_default_value = true)]
+    compress: Compression,
+    /// Folder for the content of an archive until the image is laid out, and for an image that goes to a stream [default: TMPDIR,
+    /// else /tmp]
     #[arg(long, value_name = "FOLDER")]
     tmpdir: Option<PathBuf>,
     /// Platform of the image of a container: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default: linux and this machine's]
@@ -64,6 +77,8 @@ pub(crate) struct Args {
     /// Take an OCI layout or an archive of Docker as the files that it consists of
     #[arg(long)]
     no_unpack: bool,
+    #[command(flatten)]
+    rules: rules::RuleArgs,
     /// Show what would be made and write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -74,34 +89,141 @@ pub(crate) struct Args {
 
 impl Args {
     /// Makes the image.
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        let (image, sources) = self.operands.split_last().context("no operands")?;
+        if sources.is_empty() {
+            return Err(UsageError::new(format!("{}: no image behind the source", image.display())).into());
+        }
+        let image =
+            ImagePath::parse(image.as_os_str()).map_err(|error| UsageError::new(error.to_string()))?;
+        let sources = sources.to_vec();
+        Build { image, sources, how: self.how }.run(output)
+    }
+}
+
+/// An image to be made.
+pub(super) struct Build {
+    sources: Vec<PathBuf>,
+    image: ImagePath,
+    how: How,
+}
+
+impl Build {
+    /// What `mkfs -d` asks for; without a size that of the target, where it has one, else the smallest.
+    pub(super) fn of_mkfs(copy: Copy) -> Self {
+        let there = std::fs::metadata(copy.image.file()).map_or(0, |found| found.len());
+        let there = there.saturating_sub(copy.image.offset());
+        let bytes = copy.bytes.or((there > 0).then_some(there));
+        let how = How {
+            size: bytes.map_or_else(|| "auto".to_owned(), |bytes| bytes.to_string()),
+            free: "0".to_owned(),
+            format: copy.format,
+            time: copy.time,
+            threads: None,
+            force: copy.force,
+            compress: Compression::None,
+            tmpdir: None,
+            platform: None,
+            reference: None,
+            no_unpack: false,
+            rules: rules::RuleArgs::default(),
+            dry_run: copy.dry_run,
+            keep_partial: false,
+        };
+        Self { sources: copy.sources, image: copy.image, how }
+    }
+
+    /// Makes the image.
     pub(crate) fn run(&self, output: &Output) -> Result<ExitCode> {
         let builder = self.builder().map_err(UsageError::from)?;
+        let rules = self.how.rules.rules().map_err(UsageError::from)?;
         image::refuse_in_use(&self.image)?;
         let began = Instant::now();
-        let tree = self.tree(builder.threads)?;
+        let mut tree = self.tree(builder.threads)?;
+        tree.apply(&rules);
         let plan = builder.plan(tree).map_err(|error| match error {
             Error::Mkfs(error) => of_usage(error),
             other => other.into(),
         })?;
-        let bytes = plan.bytes();
-        let target = Target::inspect(&self.image, Some(bytes))?;
-        if !self.force {
-            target.refuse_occupied()?;
-        }
         let read = began.elapsed();
-        let summary = if self.dry_run { plan.summary() } else { self.write(plan, target, output)? };
+        let summary = if self.is_stream() {
+            self.write_stream(plan, output)?
+        } else {
+            let target = Target::inspect(&self.image, Some(plan.bytes()))?;
+            if !self.how.force {
+                target.refuse_occupied()?;
+            }
+            if self.how.dry_run { plan.summary() } else { self.write(plan, target, output)? }
+        };
         let seconds = [read, began.elapsed().saturating_sub(read)].map(|time| time.as_secs_f64());
-        if output.json {
-            println!("{}", self.to_json(&summary, seconds));
-        } else if !output.quiet {
-            print!("{}", self.to_text(&summary, seconds));
+        let told = match (output.json, output.quiet) {
+            (true, _) => self.to_json(&summary, seconds).to_string() + "\n",
+            (false, true) => String::new(),
+            (false, false) => self.to_text(&summary, seconds),
+        };
+        // Where the image is what is printed, the rest is not.
+        if self.is_printed() {
+            eprint!("{told}")
+        } else {
+            print!("{told}")
         }
         Ok(ExitCode::SUCCESS)
     }
 
+    fn is_printed(&self) -> bool {
+        self.image.file().as_os_str() == "-"
+    }
+
+    /// Whether the image is written from its first byte to its last.
+    fn is_stream(&self) -> bool {
+        self.is_printed() || self.how.compress != Compression::None
+    }
+
+    /// Makes the image in a file without a name, and copies it from there.
+    fn write_stream(&self, plan: Plan, output: &Output) -> Result<Summary> {
+        let path = self.image.file();
+        if self.image.offset() > 0 {
+            return Err(UsageError::new("an offset: a stream has none".to_owned()).into());
+        }
+        if !self.is_printed() && !self.how.force && path.exists() {
+            bail!("{}: is there already; overwrite it with --force (-F)", path.display());
+        }
+        if self.how.dry_run {
+            return Ok(plan.summary());
+        }
+        let spool = self.how.tmpdir.clone().unwrap_or_else(std::env::temp_dir);
+        let made = tempfile::NamedTempFile::new_in(&spool).with_context(|| spool.display().to_string())?;
+        let progress = Progress::copying(output, "build");
+        let summary = plan.summary();
+        progress.expect(summary.files + summary.directories, summary.file_bytes);
+        let device = FileDevice::create(made.path(), plan.bytes())?;
+        let summary = written(plan, &device, &progress)?;
+        drop(device);
+        let mut image = made.reopen()?;
+        if self.is_printed() {
+            self.how.compress.copy(&mut image, std::io::stdout().lock()).context("standard output")?;
+            return Ok(summary);
+        }
+        let partial = Self::partial(path)?;
+        self.how.compress.copy(&mut image, partial.as_file()).with_context(|| path.display().to_string())?;
+        set_mode(partial.path())?;
+        partial.persist(path).with_context(|| path.display().to_string())?;
+        Ok(summary)
+    }
+
+    /// A file beside the one that is asked for, which becomes it when it is complete.
+    fn partial(path: &Path) -> Result<tempfile::NamedTempFile> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        tempfile::Builder::new()
+            .prefix(".blockyard-")
+            .suffix(".partial")
+            .tempfile_in(folder)
+            .with_context(|| folder.display().to_string())
+    }
+
     /// The tree of the sources.
     fn tree(&self, threads: usize) -> Result<Tree> {
-        let spool = self.tmpdir.clone().unwrap_or_else(std::env::temp_dir);
+        let spool = self.how.tmpdir.clone().unwrap_or_else(std::env::temp_dir);
         if self.sources.iter().filter(|source| source.as_os_str() == "-").count() > 1 {
             return Err(UsageError::new("-: standard input can be read once only".to_owned()).into());
         }
@@ -122,44 +244,44 @@ impl Args {
         } else {
             Tree::read(source, threads)?
         };
-        if self.no_unpack || !tree.is_container_image() {
+        if self.how.no_unpack || !tree.is_container_image() {
             return Ok(tree);
         }
-        let choice = Choice { reference: self.reference.clone(), platform: self.platform.clone() };
+        let choice = Choice { reference: self.how.reference.clone(), platform: self.how.platform.clone() };
         Ok(tree.unpack_container(&choice, spool)?)
     }
 
     fn builder(&self) -> Result<Builder> {
         let plain = Builder::default();
-        let mut options = self.format.options()?;
+        let mut options = self.how.format.options()?;
         options.block_size = options.block_size.or(plain.options.block_size);
         if options.resize.is_none() {
             options.features.splice(0..0, plain.options.features.clone());
         }
         options.reserved_percent = options.reserved_percent.or(plain.options.reserved_percent);
         let threads =
-            self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+            self.how.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         if threads == 0 {
             bail!("--threads 0: at least one is needed");
         }
         let inodes = options.inodes.take();
-        Ok(Builder { options, size: self.size()?, inodes, time: clock::fixed(self.time)?, threads })
+        Ok(Builder { options, size: self.size()?, inodes, time: clock::fixed(self.how.time)?, threads })
     }
 
     fn size(&self) -> Result<Size> {
-        if self.size != "auto" {
-            if self.free != "0" {
-                bail!("--free {}: it goes with --size auto only", self.free);
+        if self.how.size != "auto" {
+            if self.how.free != "0" {
+                bail!("--free {}: it goes with --size auto only", self.how.free);
             }
-            return Ok(Size::Bytes(bytes("--size", &self.size)?));
+            return Ok(Size::Bytes(bytes("--size", &self.how.size)?));
         }
-        if let Some(percent) = self.free.strip_suffix('%') {
+        if let Some(percent) = self.how.free.strip_suffix('%') {
             let percent = percent.parse().ok().filter(|percent| *percent < 100);
             let percent =
-                percent.with_context(|| format!("--free {}: no percentage below 100", self.free))?;
+                percent.with_context(|| format!("--free {}: no percentage below 100", self.how.free))?;
             return Ok(Size::Auto(Room::Percent(percent)));
         }
-        Ok(Size::Auto(Room::Bytes(bytes("--free", &self.free)?)))
+        Ok(Size::Auto(Room::Bytes(bytes("--free", &self.how.free)?)))
     }
 
     /// A file gets its name when it is complete; a device or a part of a file is written in place.
@@ -174,12 +296,7 @@ impl Args {
             return written(plan, &device, &progress);
         }
         drop(target);
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let partial = tempfile::Builder::new()
-            .prefix(".blockyard-")
-            .suffix(".partial")
-            .tempfile_in(folder)
-            .with_context(|| folder.display().to_string())?;
+        let partial = Self::partial(path)?;
         let (_, partial) = partial.into_parts();
         let device = FileDevice::create(&partial, plan.bytes())?;
         match written(plan, &device, &progress) {
@@ -188,7 +305,7 @@ impl Args {
                 partial.persist(path).with_context(|| path.display().to_string())?;
                 Ok(summary)
             }
-            Err(error) if self.keep_partial => {
+            Err(error) if self.how.keep_partial => {
                 let kept = partial.keep()?;
                 Err(error.context(format!("{} holds what was written", kept.display())))
             }
@@ -200,7 +317,7 @@ impl Args {
         let file_system = &summary.file_system;
         serde_json::json!({
             "image": self.image.display().to_string(),
-            "dry_run": self.dry_run,
+            "dry_run": self.how.dry_run,
             "image_bytes": summary.image_bytes,
             "files": summary.files,
             "directories": summary.directories,
@@ -223,7 +340,7 @@ impl Args {
             "{}: {} {} with {} and {} of {}\n{} of blocks with content, {} of metadata and journal ({}), {} free, {}\n\
              UUID {}\nread in {read:.2} s, written in {write:.2} s\n",
             self.image.display(),
-            if self.dry_run { "would make" } else { "made" },
+            if self.how.dry_run { "would make" } else { "made" },
             bytes(summary.image_bytes),
             units::counted(summary.directories, "directory"),
             units::counted(summary.files, "file"),

@@ -8,6 +8,7 @@ mod format;
 mod target;
 pub(super) mod values;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -49,6 +50,10 @@ pub(crate) struct Args {
     size: Option<String>,
     #[command(flatten)]
     format: Format,
+    /// Directory, tar archive or image of a container to copy into the file system, which is then laid out as by `blockyard build`;
+    /// without a size it has that of the target, or the smallest
+    #[arg(short = 'd', value_name = "SOURCE")]
+    sources: Vec<PathBuf>,
     /// Seed of the UUID and the hash seed where they are not given; drawn and printed when absent
     #[arg(long)]
     seed: Option<u64>,
@@ -64,6 +69,19 @@ pub(crate) struct Args {
     /// As --quiet
     #[arg(short = 'q')]
     silent: bool,
+}
+
+/// What `-d` asks for.
+pub(super) struct Copy {
+    pub(super) sources: Vec<PathBuf>,
+    pub(super) image: ImagePath,
+    /// Size asked for.
+    pub(super) bytes: Option<u64>,
+    pub(super) format: Format,
+    pub(super) time: Option<i64>,
+    pub(super) force: bool,
+    pub(super) dry_run: bool,
+    pub(super) is_silent: bool,
 }
 
 impl Args {
@@ -93,6 +111,31 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// Whether something is to be copied into the file system: then it is made as by `blockyard build`.
+    pub(super) fn copies(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
+    /// What is to be copied, and how. A seed is not for it: its identity follows from what it holds.
+    pub(super) fn into_copy(self) -> Result<Copy> {
+        let options = self.options().map_err(UsageError::from)?;
+        if self.seed.is_some() {
+            let text =
+                "--seed: with -d the UUID and the hash seed follow from the content; give -U to choose one";
+            return Err(UsageError::new(text.to_owned()).into());
+        }
+        Ok(Copy {
+            bytes: options.size.and_then(|size| bytes_of(size, &options)),
+            time: self.time.and_then(|time| i64::try_from(time).ok()),
+            sources: self.sources,
+            image: self.image,
+            format: self.format,
+            force: self.force,
+            dry_run: self.dry_run,
+            is_silent: self.silent,
+        })
+    }
+
     fn options(&self) -> Result<Options> {
         let mut options = self.format.options()?;
         options.size =
@@ -118,9 +161,9 @@ pub(super) fn options_of_text(text: &str, seed: u64) -> Result<Options> {
         anyhow::anyhow!("{} (see `blockyard mkfs --help`)", crate::usage::message(&error))
     })?;
     let mut args = parsed.args;
-    if args.size.is_some() || args.dry_run || args.force {
+    if args.size.is_some() || args.dry_run || args.force || !args.sources.is_empty() {
         bail!(
-            "the size is that of --memory, and there is nothing to force or to try; leave size, -F and -n out"
+            "the size is that of --memory, and there is nothing to force, to try or to copy; leave size, -F, -n and -d out"
         );
     }
     args.seed.get_or_insert(seed);

@@ -1,7 +1,7 @@
 //! Which image of several is taken.
 
 use super::Configuration;
-use super::layer::Digest;
+use super::digest::Digest;
 use crate::error::{Error, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;

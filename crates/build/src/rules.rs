@@ -1,0 +1,217 @@
+//! What is changed of a tree before it is laid out: names left out, owners, permissions, times.
+
+use crate::tree::{Node, Tree, below};
+use blockyard_disk::Timestamp;
+use glob::{MatchOptions, Pattern};
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+/// A pattern of names as tar takes them: `*`, `?` and `[...]`, which also match a slash. It fits a path when it fits its end from
+/// any name on, and then all that is below it. A pattern with a slash at its begin fits whole paths only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glob(Pattern);
+
+/// How wildcards match.
+const HOW: MatchOptions = MatchOptions {
+    case_sensitive: true,
+    require_literal_separator: false,
+    require_literal_leading_dot: false,
+};
+
+impl Glob {
+    /// Whether the pattern fits a path below the root, which begins without a slash.
+    #[must_use]
+    pub fn fits(&self, path: &[u8]) -> bool {
+        let path = String::from_utf8_lossy(path);
+        if let Some(whole) = self.0.as_str().strip_prefix('/') {
+            // Made from one that was a pattern.
+            return Pattern::new(whole).is_ok_and(|pattern| pattern.matches_with(&path, HOW));
+        }
+        let after_slashes = path.match_indices('/').map(|(at, _)| &path[at + 1..]);
+        std::iter::once(&*path).chain(after_slashes).any(|end| self.0.matches_with(end, HOW))
+    }
+}
+
+impl FromStr for Glob {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let trimmed = text.strip_prefix("./").unwrap_or(text).trim_end_matches('/');
+        Pattern::new(trimmed).map(Self).map_err(|error| format!("{text}: {error}"))
+    }
+}
+
+impl fmt::Display for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Owners that become others: `FROM:TO:COUNT`, with `u:` or `g:` before it for users or groups alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerMap {
+    users: bool,
+    groups: bool,
+    from: Range<u64>,
+    to: u32,
+}
+
+impl OwnerMap {
+    fn map(&self, id: u32) -> Option<u32> {
+        let inside = u64::from(id).checked_sub(self.from.start)?;
+        let moved = u64::from(self.to).checked_add(inside)?;
+        if self.from.contains(&u64::from(id)) { u32::try_from(moved).ok() } else { None }
+    }
+}
+
+impl FromStr for OwnerMap {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let malformed =
+            || format!("{text}: owners are mapped by FROM:TO or FROM:TO:COUNT, with u: or g: before it");
+        let (users, groups, numbers) = match text.split_once(':') {
+            Some(("u", rest)) => (true, false, rest),
+            Some(("g", rest)) => (false, true, rest),
+            _ => (true, true, text),
+        };
+        let numbers = numbers.split(':').map(|number| number.parse().map_err(|_| malformed()));
+        let numbers = numbers.collect::<Result<Vec<u32>, String>>()?;
+        let (from, to, count) = match numbers[..] {
+            [from, to] => (from, to, 1),
+            [from, to, count] if count > 0 && to.checked_add(count - 1).is_some() => (from, to, count),
+            _ => return Err(malformed()),
+        };
+        Ok(Self { users, groups, from: u64::from(from)..u64::from(from) + u64::from(count), to })
+    }
+}
+
+/// What is changed of a tree; nothing by default. In this order: names are left out, owners are mapped, then the rules for patterns
+/// hold, of which the last that fits counts.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Names that are left out, with what is below them.
+    pub exclude: Vec<Glob>,
+    /// Where there are some: only these are taken, with what is below them and what leads to them.
+    pub include: Vec<Glob>,
+    /// The first that fits counts.
+    pub owners: Vec<OwnerMap>,
+    /// User and group of everything.
+    pub squash: Option<(u32, u32)>,
+    /// The time of everything.
+    pub modified: Option<Timestamp>,
+    /// Owners by pattern; `None` keeps one.
+    pub chown: Vec<(Glob, Option<u32>, Option<u32>)>,
+    /// Permissions by pattern; symbolic links keep theirs.
+    pub chmod: Vec<(Glob, u16)>,
+}
+
+impl Rules {
+    fn changes_names(&self) -> bool {
+        !self.exclude.is_empty() || !self.include.is_empty()
+    }
+
+    /// What is changed of every name.
+    fn change(&self, node: &mut Node, path: impl FnOnce() -> Vec<u8>) {
+        let mapped = |id: u32, is_wanted: fn(&OwnerMap) -> bool| {
+            self.owners.iter().filter(|map| is_wanted(map)).find_map(|map| map.map(id)).unwrap_or(id)
+        };
+        node.uid = mapped(node.uid, |map| map.users);
+        node.gid = mapped(node.gid, |map| map.groups);
+        if let Some((uid, gid)) = self.squash {
+            (node.uid, node.gid) = (uid, gid);
+        }
+        if let Some(time) = self.modified {
+            node.modified = time;
+        }
+        if self.chown.is_empty() && self.chmod.is_empty() {
+            return;
+        }
+        let path = path();
+        if let Some((_, uid, gid)) = self.chown.iter().rev().find(|(glob, ..)| glob.fits(&path)) {
+            node.uid = uid.unwrap_or(node.uid);
+            node.gid = gid.unwrap_or(node.gid);
+        }
+        let is_link = node.kind == blockyard_disk::inode::FileType::Symlink;
+        if let Some((_, mode)) = self.chmod.iter().rev().find(|(glob, _)| glob.fits(&path) && !is_link) {
+            node.permissions = *mode & 0o7777;
+        }
+    }
+}
+
+impl Tree {
+    /// Changes a tree by rules. A file with several names that different rules fit has what the rules say of its first name.
+    pub fn apply(&mut self, rules: &Rules) {
+        if rules.changes_names() {
+            self.leave_out(rules);
+        }
+        rules.change(&mut self.root, || b"/".to_vec());
+        for number in 0..self.directories.len() {
+            let place = self.directory_path(blockyard_disk::num::u32_from_usize(number));
+            let directory = &mut self.directories[number];
+            for at in 0..directory.nodes.len() {
+                let text = directory.nodes[at].name;
+                let name = directory.text(text).to_vec();
+                rules.change(&mut directory.nodes[at], || below(&place, &name));
+            }
+        }
+    }
+
+    fn leave_out(&mut self, rules: &Rules) {
+        let excluded = |path: &[u8]| rules.exclude.iter().any(|glob| glob.fits(path));
+        if rules.include.is_empty() {
+            return self.retain(|path, _| !excluded(path));
+        }
+        // A directory is kept while it is not known whether something in it is wanted; empty ones that are not go afterwards.
+        let included = |path: &[u8]| {
+            let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+            ends.chain([path.len()]).any(|end| rules.include.iter().any(|glob| glob.fits(&path[..end])))
+        };
+        self.retain(|path, is_directory| !excluded(path) && (is_directory || included(path)));
+        let wanted = self.directories_with(|path, _| included(path));
+        self.retain(|path, is_directory| !is_directory || wanted.contains(path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::{Glob, OwnerMap};
+
+    fn fits(pattern: &str, path: &str) -> bool {
+        pattern.parse::<Glob>().unwrap().fits(path.as_bytes())
+    }
+
+    #[test]
+    fn patterns_fit_as_those_of_tar() {
+        for (pattern, path) in [
+            ("*.o", "a.o"),
+            ("*.o", "src/a.o"),
+            ("src/*", "src/deep/er"),
+            ("./src", "src"),
+            ("deep/", "a/deep"),
+            ("/a", "a"),
+            ("[ab]?", "x/b1"),
+        ] {
+            assert!(fits(pattern, path), "{pattern} {path}");
+        }
+        for (pattern, path) in
+            [("*.o", "a.object"), ("/a", "b/a"), ("rc", "src"), ("src", "src/a"), ("[ab]?", "c1")]
+        {
+            assert!(!fits(pattern, path), "{pattern} {path}");
+        }
+        assert!("[".parse::<Glob>().is_err());
+    }
+
+    #[test]
+    fn owners_are_mapped_by_ranges() {
+        let map: OwnerMap = "1000:5000:10".parse().unwrap();
+        assert_eq!([999, 1000, 1009, 1010].map(|id| map.map(id)), [None, Some(5000), Some(5009), None]);
+        assert!(!"g:0:7".parse::<OwnerMap>().unwrap().users);
+        for wrong in ["", "1", "a:b", "1:2:0", "1:4294967295:2", "x:1:2"] {
+            assert!(wrong.parse::<OwnerMap>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What rules change of a tree, compared with the tree that GNU tar and coreutils make by the same rules.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+
+use blockyard_build::{Builder, Rules, Tree};
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::Timestamp;
+use blockyard_testkit::require;
+
+fn image(tree: Tree) -> Vec<u8> {
+    let plan = Builder { time: Some(1), ..Builder::default() }.plan(tree).unwrap();
+    let device = MemoryDevice::new(plan.bytes());
+    plan.write(&device).unwrap();
+    let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn sh(folder: &Path, script: &str) {
+    let status = Command::new("sh").arg("-ec").arg(script).current_dir(folder).status().unwrap();
+    assert!(status.success(), "{script}");
+}
+
+/// A tree in `source`, and its copy after `change`.
+fn with(change: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    sh(
+        folder.path(),
+        "mkdir -p source/src/deep source/doc source/empty; cd source; echo 1 >src/a.c; echo 2 >src/a.o; echo 3 >src/deep/b.o
+         echo 4 >src/deep/b.c; ln src/a.c doc/hard.c; ln -s ../src/a.c doc/link.c; mkfifo pipe; chown 1000:1000 src/a.c doc
+         chown 1005:7 src/deep; truncate -s 100k sparse; echo end >>sparse; chmod 4755 src/deep/b.c; setfattr -n user.x -v y src/deep/b.c",
+    );
+    sh(folder.path(), "cp -a source changed");
+    sh(&folder.path().join("changed"), change);
+    folder
+}
+
+fn same(change: &str, rules: &Rules) {
+    if !require(&["root", "tar", "setfattr"]) {
+        return;
+    }
+    let folder = with(change);
+    let mut tree = Tree::read(&folder.path().join("source"), 2).unwrap();
+    tree.apply(rules);
+    assert!(image(tree) == image(Tree::read(&folder.path().join("changed"), 2).unwrap()), "{change}");
+    // The same of an archive.
+    let archive = folder.path().join("source.tar");
+    sh(folder.path(), "tar --xattrs --sparse --sort=name -C source -cf source.tar .");
+    let file = std::fs::File::open(&archive).unwrap();
+    let mut tree = Tree::read_archive(file, &archive, &std::env::temp_dir()).unwrap();
+    tree.apply(rules);
+    assert!(image(tree) == image(Tree::read(&folder.path().join("changed"), 2).unwrap()), "{change}");
+}
+
+fn all<T: std::str::FromStr<Err = String>>(texts: &[&str]) -> Vec<T> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+#[test]
+fn names_are_left_out_as_tar_does() {
+    for patterns in
+        [&["*.o"][..], &["deep"], &["./src/deep"], &["src/*"], &["/src/a.c", "pi?e"], &["[a-c].c"]]
+    {
+        // What tar leaves out is what its archive does not have.
+        let anchored = |pattern: &&str| match pattern.strip_prefix('/') {
+            Some(whole) => format!("--anchored --exclude='./{whole}' --no-anchored"),
+            None => format!("--exclude='{}'", pattern.trim_start_matches("./")),
+        };
+        let options: Vec<String> = patterns.iter().map(anchored).collect();
+        let change = format!(
+            "tar --xattrs --sparse {} -cf ../kept.tar .; find . -mindepth 1 -delete; tar --xattrs --xattrs-include='*' -xpf ../kept.tar",
+            options.join(" ")
+        );
+        same(&change, &Rules { exclude: all(patterns), ..Rules::default() });
+    }
+}
+
+#[test]
+fn only_what_is_included_is_taken() {
+    let change = "rm -r src/a.o src/deep/b.o pipe empty sparse doc/link.c doc/hard.c; rmdir doc";
+    same(change, &Rules { include: all(&["src/*.c"]), ..Rules::default() });
+    same(
+        "rm -r src doc/link.c pipe sparse",
+        &Rules { include: all(&["doc", "empty"]), exclude: all(&["link.c"]), ..Rules::default() },
+    );
+}
+
+#[test]
+fn owners_times_and_permissions_follow_the_rules() {
+    // Changing owners takes set-id bits away on a file system, not in a plan.
+    same("chown -hR 5:6 .; chmod 4755 src/deep/b.c", &Rules { squash: Some((5, 6)), ..Rules::default() });
+    same(
+        "chown -h 2000:2000 src/a.c doc; chown -h 2005:7 src/deep",
+        &Rules { owners: all(&["u:1000:2000:10", "g:1000:2000"]), ..Rules::default() },
+    );
+    same(
+        "chown -h 9 src/deep/b.c; chmod 4755 src/deep/b.c; chown -h :8 src/deep/b.o; chmod 600 src/deep/b.o src/a.o; chmod 711 src; chmod 700 .",
+        &Rules {
+            chown: vec![("b.*".parse().unwrap(), None, Some(8)), ("b.c".parse().unwrap(), Some(9), None)],
+            chmod: vec![
+                ("*.o".parse().unwrap(), 0o600),
+                ("/src".parse().unwrap(), 0o711),
+                ("/".parse().unwrap(), 0o700),
+            ],
+            ..Rules::default()
+        },
+    );
+    let modified = Some(Timestamp::from_seconds(-7));
+    same("find . -depth -exec touch -h -d @-7 {} +", &Rules { modified, ..Rules::default() });
+}

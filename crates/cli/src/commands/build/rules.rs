@@ -1,0 +1,74 @@
+//! The options of `build` that change the tree before it is laid out.
+
+use anyhow::{Context, Result, bail};
+use blockyard_build::{Glob, OwnerMap, Rules};
+use blockyard_disk::Timestamp;
+
+/// Arguments.
+#[derive(clap::Args, Default)]
+pub(super) struct RuleArgs {
+    /// Leave names out that a pattern fits, with what is below them: *, ? and [...] as in tar, from any name on; with a slash before
+    /// it from the root
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<Glob>,
+    /// Take only names that a pattern fits, what is below them, and what leads to them
+    #[arg(long, value_name = "PATTERN")]
+    include: Vec<Glob>,
+    /// Make owners others: FROM:TO or FROM:TO:COUNT, with u: or g: before it for users or groups alone; the first that fits counts
+    #[arg(long, value_name = "MAP")]
+    owner_map: Vec<OwnerMap>,
+    /// Make everything one user's and group's
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    squash: Option<(u32, u32)>,
+    /// Time of everything, seconds since 1970
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    mtime: Option<i64>,
+    /// Owner of names that a pattern fits: PATTERN=UID:GID, of which one may be empty; the last that fits counts
+    #[arg(long, value_name = "RULE")]
+    chown: Vec<String>,
+    /// Permissions of names that a pattern fits: PATTERN=MODE (octal); the last that fits counts
+    #[arg(long, value_name = "RULE")]
+    chmod: Vec<String>,
+}
+
+impl RuleArgs {
+    /// The rules.
+    pub(super) fn rules(&self) -> Result<Rules> {
+        let chown = self.chown.iter().map(|rule| {
+            let (pattern, owner) = parts("--chown", rule)?;
+            let Some((uid, gid)) = owner.split_once(':') else { bail!("--chown {rule}: no UID:GID") };
+            Ok((pattern, id(rule, uid)?, id(rule, gid)?))
+        });
+        let chmod = self.chmod.iter().map(|rule| {
+            let (pattern, mode) = parts("--chmod", rule)?;
+            let mode = u16::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o7777);
+            Ok((pattern, mode.with_context(|| format!("--chmod {rule}: no octal permissions"))?))
+        });
+        Ok(Rules {
+            exclude: self.exclude.clone(),
+            include: self.include.clone(),
+            owners: self.owner_map.clone(),
+            squash: self.squash,
+            modified: self.mtime.map(Timestamp::from_seconds),
+            chown: chown.collect::<Result<_>>()?,
+            chmod: chmod.collect::<Result<_>>()?,
+        })
+    }
+}
+
+/// A rule's pattern, and what is behind the last `=`.
+fn parts<'r>(option: &str, rule: &'r str) -> Result<(Glob, &'r str)> {
+    let Some((pattern, value)) = rule.rsplit_once('=') else { bail!("{option} {rule}: no PATTERN=VALUE") };
+    let pattern = pattern.parse().map_err(|reason| anyhow::anyhow!("{option} {rule}: {reason}"))?;
+    Ok((pattern, value))
+}
+
+fn id(rule: &str, text: &str) -> Result<Option<u32>> {
+    let parsed = (!text.is_empty()).then(|| text.parse()).transpose();
+    parsed.with_context(|| format!("--chown {rule}: {text} is no number of an owner"))
+}
+
+fn owner(text: &str) -> std::result::Result<(u32, u32), String> {
+    let parsed = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    parsed.ok_or_else(|| format!("{text}: no UID:GID"))
+}
