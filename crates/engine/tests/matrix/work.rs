@@ -423,7 +423,8 @@ impl<'a> Worker<'a> {
             gid: (draw & 4 != 0).then_some(draw >> 16),
             accessed: (draw & 8 != 0).then_some(time),
             modified: (draw & 16 != 0).then_some(time),
-            changed: None,
+            times_are_now: draw & 32 != 0,
+            ..SetAttributes::default()
         };
         self.plan.fs.set_attributes(&ctx, inode, &changes)
     }
