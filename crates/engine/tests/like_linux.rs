@@ -179,6 +179,19 @@ fn a_run_that_ends_inside_a_folio_goes_on_with_the_rest_of_it() {
     assert_eq!(data, [(number, 100, 2048), (number, 2148, 412), (number, 2560, 540)]);
 }
 
+/// The part of a block that zero range touches brings its page in, also behind the end of the file and where no whole block is
+/// zeroed: the write behind makes its folios from the next page on, and asks for them at once.
+#[test]
+fn zeroing_a_part_of_a_block_brings_its_page_in() {
+    let world = World::new();
+    let inode = world.open("f");
+    world.allocate(inode, Fallocate::ZeroRangeKeepSize, 4 * BLOCK, 5 * BLOCK - 1);
+    world.write(inode, 4, 5);
+    world.taken();
+    world.fs.fsync(&context(), inode).unwrap();
+    assert_eq!(world.taken(), [(inode.raw(), 5, 4)]);
+}
+
 /// Five pieces of a write-back are five entries until all are converted: a root of four grows, though one entry is left.
 #[test]
 fn pieces_of_a_write_back_are_entries_of_their_own_until_all_are_mapped() {

@@ -282,9 +282,11 @@ impl LockedFile<'_> {
         let edges = [bytes.start, bytes.end];
         let bits = self.files.volume.geometry().block_bits();
         let allocated = self.allocate_range(&delayed, bytes, ahead);
+        if allocated.is_ok() {
+            edges.into_iter().for_each(|edge| self.data.pages.note_edge(edge, bits));
+        }
         if !whole.is_empty() {
             if allocated.is_ok() {
-                edges.into_iter().for_each(|edge| self.data.pages.note_edge(edge, bits));
                 if !aligned {
                     let entries = 2 + 2 * self.inode.waiting().dirty.runs_in(whole.clone()).len();
                     self.promise_for_change(entries)?;
