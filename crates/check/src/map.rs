@@ -7,7 +7,7 @@
 mod extents;
 mod indirect;
 
-pub(crate) use extents::walk_extents;
+pub(crate) use extents::{salvage_extents, walk_extents};
 pub(crate) use indirect::walk_indirect;
 
 use std::collections::HashSet;

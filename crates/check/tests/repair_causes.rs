@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use blockyard_check::{Options, RepairOptions, plan};
+use blockyard_check::{Options, RepairOptions, check, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
 
@@ -238,4 +238,86 @@ fn a_target_ends_where_its_size_says() {
     FileDevice::open_read_only(&image).unwrap().read_at(block << 10, &mut bytes).unwrap();
     assert_eq!(bytes, *[target.as_bytes(), &[0, 0]].concat());
     assert!(debugfs(&image, "stat link").contains("Size: 80"));
+}
+
+/// The flag of an index on a directory that lies in its inode: the flag goes, and the names stay.
+#[test]
+fn an_inline_directory_has_no_index() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-O", "inline_data"]);
+    debugfs(&image, "set_inode_field one flags 0x10001000");
+    let device = FileDevice::open_read_only(&image).unwrap();
+    let report = check(&device, &Options::default()).unwrap();
+    let codes: Vec<String> = report.findings.iter().map(|finding| finding.code.to_string()).collect();
+    assert_eq!(codes, ["0x010049"], "as e2fsck says");
+    repair(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
+}
+
+/// An inline directory whose mode says nothing: its entries say what it is.
+#[test]
+fn an_inline_directory_without_a_mode_stays() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-O", "inline_data,^metadata_csum"]);
+    debugfs(&image, "set_inode_field one mode 0177777");
+    repair(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
+}
+
+/// The key of one extent in the middle is far too high: the extents behind it are none the worse for that.
+#[test]
+fn an_extent_out_of_order_goes_alone() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
+    let pieces = folder.path().join("pieces");
+    let file = std::fs::File::create(&pieces).unwrap();
+    for piece in 0..20 {
+        std::os::unix::fs::FileExt::write_all_at(&file, &[piece + 1; 1024], u64::from(piece) * 4096).unwrap();
+    }
+    debugfs(&image, &format!("write {} pieces", pieces.display()));
+    let tree = debugfs(&image, "dump_extents pieces");
+    let leaf = tree.lines().find(|line| line.trim_start().starts_with("0/ 1")).unwrap();
+    let leaf: u64 = leaf.split_whitespace().nth(7).unwrap().parse().unwrap();
+    let device = FileDevice::open(&image).unwrap();
+    device.write_at((leaf << 10) + 12 + 12 * 10, &31_375u32.to_le_bytes()).unwrap();
+    drop(device);
+    repair(&image);
+    let copy = folder.path().join("copy");
+    debugfs(&image, &format!("dump pieces {}", copy.display()));
+    let mut expected = std::fs::read(&pieces).unwrap();
+    expected[10 * 4096..10 * 4096 + 1024].fill(0);
+    assert!(std::fs::read(copy).unwrap() == expected, "one piece is missing");
+}
+
+/// An impossible size of a value that is kept in an inode: that inode says how long it is.
+#[test]
+fn the_size_of_a_value_comes_from_its_inode() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image =
+        made(folder.path(), &["-t", "ext4", "-b", "1024", "-I", "128", "-O", "ea_inode,^metadata_csum"]);
+    let value = folder.path().join("value");
+    std::fs::write(&value, [b'v'; 1024]).unwrap();
+    debugfs(&image, &format!("ea_set -f {} one user.large", value.display()));
+    let stat = debugfs(&image, "stat one");
+    let block: u64 =
+        stat.split("File ACL:").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    let device = FileDevice::open(&image).unwrap();
+    device.write_at((block << 10) + 32 + 8, &0x0529_C2DDu32.to_le_bytes()).unwrap();
+    drop(device);
+    repair(&image);
+    let copy = folder.path().join("copy");
+    debugfs(&image, &format!("ea_get -f {} one user.large", copy.display()));
+    assert!(std::fs::read(copy).unwrap().starts_with(&[b'v'; 1024]), "the whole value");
 }

@@ -3,7 +3,7 @@
 use blockyard_disk::extent;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot, RawInode};
 use blockyard_disk::num::{u64_from_u32, u64_from_usize};
-use blockyard_disk::{BlockNr, Incompat, RoCompat};
+use blockyard_disk::{BlockNr, Compat, Incompat, RoCompat};
 
 use super::attributes::InInode;
 use super::{Examination, Role, small};
@@ -297,6 +297,10 @@ pub(super) fn check_inline(
     let Some(tail) = &attributes.inline_tail else {
         return cx.add(Code::INLINE_NO_ATTRIBUTE, "");
     };
+    let indexed = directory && raw.flags().contains(InodeFlags::INDEX);
+    if indexed && cx.scan.volume.compat.contains(Compat::DIR_INDEX) {
+        cx.add(Code::HTREE_ROOT, "inline directories have no index");
+    }
     let room = u64_from_usize(60 + tail.len());
     let size = raw.size();
     cx.expected.size = Some(room);

@@ -32,6 +32,10 @@ impl Node {
         &self.bytes[12 + 12 * index..24 + 12 * index]
     }
 
+    fn extent(&self, index: usize) -> RawExtent {
+        RawExtent::read_from_bytes(self.entry(index)).expect("an entry has 12 bytes")
+    }
+
     fn site(&self, walk: &Walk<'_, '_>) -> Site {
         self.place.map_or_else(|| walk.site(), |block| walk.site().at_block(block))
     }
@@ -62,14 +66,77 @@ pub(crate) fn walk_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
         node.next += 1;
         let node = stack.last().expect("just looked at");
         if node.depth == 0 {
-            let extent = RawExtent::read_from_bytes(node.entry(index)).expect("12 bytes");
             let (site, end) = (node.site(walk), node.end);
-            leaf_entry(walk, &extent, site, end, &mut floor);
+            leaf_entry(walk, &node.extent(index), site, end, &mut floor);
         } else if let Some(child) = index_entry(walk, node, index, floor) {
             stack.push(child);
             assert!(stack.len() <= usize::from(DEPTH_MAX) + 1, "{} levels of a tree", stack.len());
         }
     }
+}
+
+/// Takes what is sound of a tree whose keys contradict one another: the most extents that lie in order, whatever the keys above
+/// them say. So an extent whose own key is wrong goes alone, and not with all behind it.
+pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
+    let Some(root) = open_node(walk, i_block.to_vec(), None, None, LOGICAL_END) else { return };
+    let mut runs = Vec::new();
+    let mut stack = vec![root];
+    while let Some(node) = stack.last_mut() {
+        let index = node.next;
+        if index >= node.entries {
+            stack.pop();
+            continue;
+        }
+        node.next += 1;
+        if node.depth == 0 {
+            runs.extend(possible_run(walk, &node.extent(index)));
+            continue;
+        }
+        let depth = node.depth - 1;
+        let raw = RawExtentIndex::read_from_bytes(node.entry(index)).expect("an entry has 12 bytes");
+        let place = Some(raw.leaf()).filter(|place| walk.volume.contains(*place));
+        let child = place.and_then(|place| {
+            let bytes = walk.enter(place)?;
+            open_node(walk, bytes, Some(place), Some(depth), LOGICAL_END)
+        });
+        if let Some(child) = child {
+            stack.push(child);
+            assert!(stack.len() <= usize::from(DEPTH_MAX) + 1, "{} levels of a tree", stack.len());
+        }
+    }
+    for run in most_in_order(&runs) {
+        walk.data(run);
+    }
+}
+
+/// An extent that lies inside the file system.
+fn possible_run(walk: &Walk<'_, '_>, extent: &RawExtent) -> Option<Run> {
+    let (logical, length) = (u64::from(extent.ee_block.get()), u64::from(extent.length()));
+    let inside = length > 0 && walk.volume.contains_range(extent.start(), length);
+    let run = Run { logical, physical: extent.start().raw(), length, unwritten: extent.is_unwritten() };
+    Some(run).filter(|_| inside && logical + length <= LOGICAL_END)
+}
+
+/// The most runs of a list that follow one another without overlapping, in their order.
+fn most_in_order(runs: &[Run]) -> Vec<Run> {
+    // For each length of a chain, the run that ends it soonest; and for each run the one before it in its chain.
+    let mut ends: Vec<usize> = Vec::new();
+    let mut before: Vec<Option<usize>> = Vec::with_capacity(runs.len());
+    let end_of = |nth: usize| runs[nth].logical + runs[nth].length;
+    for (nth, run) in runs.iter().enumerate() {
+        let length = ends.partition_point(|&last| end_of(last) <= run.logical);
+        before.push(length.checked_sub(1).map(|shorter| ends[shorter]));
+        match ends.get_mut(length) {
+            Some(last) if end_of(nth) < end_of(*last) => *last = nth,
+            Some(_) => {}
+            None => ends.push(nth),
+        }
+    }
+    let mut chain: Vec<Run> =
+        std::iter::successors(ends.last().copied(), |&nth| before[nth]).map(|nth| runs[nth]).collect();
+    chain.reverse();
+    debug_assert!(chain.is_sorted_by(|a, b| a.logical + a.length <= b.logical), "a chain out of order");
+    chain
 }
 
 /// Checks a node's header and checksum.
@@ -157,4 +224,30 @@ fn index_entry(walk: &mut Walk<'_, '_>, node: &Node, index: usize, floor: u64) -
         walk.sink.add(Code::EXTENT_INDEX_KEY, site, format!("the first key below is {first}"));
     }
     Some(child)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(places: &[(u64, u64)]) -> Vec<Run> {
+        places
+            .iter()
+            .map(|&(logical, length)| Run { logical, physical: 100, length, unwritten: false })
+            .collect()
+    }
+
+    fn kept(places: &[(u64, u64)]) -> Vec<u64> {
+        most_in_order(&runs(places)).iter().map(|run| run.logical).collect()
+    }
+
+    #[test]
+    fn the_run_out_of_order_goes_alone() {
+        assert_eq!(kept(&[]), Vec::<u64>::new());
+        assert_eq!(kept(&[(0, 4), (8, 4), (16, 4)]), [0, 8, 16]);
+        assert_eq!(kept(&[(0, 4), (9000, 4), (16, 4), (24, 4)]), [0, 16, 24], "too far");
+        assert_eq!(kept(&[(0, 4), (8, 4), (2, 4), (24, 4)]), [0, 8, 24], "too near");
+        assert_eq!(kept(&[(0, 400), (8, 4), (16, 4)]), [8, 16], "too long");
+        assert_eq!(kept(&[(0, 4), (4, 4), (8, 4)]), [0, 4, 8], "side by side");
+    }
 }

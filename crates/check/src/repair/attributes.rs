@@ -5,7 +5,7 @@ use blockyard_disk::extent;
 use blockyard_disk::inline_data::{XATTR_INDEX, XATTR_NAME};
 use blockyard_disk::inode::{FileType, InodeFlags, RawInode};
 use blockyard_disk::num::{low16, u32_from_usize, u64_from_usize, usize_from_u32};
-use blockyard_disk::xattr::{self, Attribute, AttributeList, Home, Value};
+use blockyard_disk::xattr::{self, Attribute, AttributeList, Home, VALUE_LEN_MAX, Value};
 use blockyard_disk::{BlockNr, Incompat, InodeNr};
 
 use super::editor::{Editor, Slot};
@@ -111,6 +111,7 @@ pub(crate) fn salvage(area: &[u8], home: Home) -> AttributeList {
         let value = match inode {
             0 if fits => Some(Value::Bytes(area[if size == 0 { 0..0 } else { from..from + size }].to_vec())),
             0 => None,
+            _ if word(at + 8) > VALUE_LEN_MAX => None,
             inode => Some(Value::Inode { inode, size: word(at + 8), entry_hash: word(at + 12) }),
         };
         let index = area[at + 1];

@@ -7,6 +7,7 @@ use blockyard_device::DeviceError;
 use blockyard_disk::checksum::verify_dir_leaf;
 use blockyard_disk::dirblock::{DirLayout, Entries};
 use blockyard_disk::extent;
+use blockyard_disk::inline_data::InlineData;
 use blockyard_disk::inode::{FileType, InodeFlags, RawInode};
 use blockyard_disk::num::{low16, low32, u32_from_usize, u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, Incompat, InodeNr};
@@ -225,7 +226,9 @@ fn mend_flags(ed: &Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<bool, 
     let mut flags = slot.raw().flags();
     match code {
         Code::IMAGIC => flags.remove(InodeFlags::IMAGIC),
-        Code::INDEX_WITHOUT_FEATURE | Code::INDEX_NOT_DIRECTORY => flags.remove(InodeFlags::INDEX),
+        Code::INDEX_WITHOUT_FEATURE | Code::INDEX_NOT_DIRECTORY | Code::HTREE_ROOT => {
+            flags.remove(InodeFlags::INDEX)
+        }
         Code::CASEFOLD_NOT_DIRECTORY | Code::CASEFOLD_WITHOUT_FEATURE => flags.remove(InodeFlags::CASEFOLD),
         Code::ENCRYPT_NO_ATTRIBUTE => flags.remove(InodeFlags::ENCRYPT),
         Code::SYMLINK_EXTENTS => flags.remove(InodeFlags::EXTENTS),
@@ -283,11 +286,11 @@ fn mend_type(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Cod
     let mapped = raw.flags().contains(InodeFlags::EXTENTS) && raw.i_block[..2] == extent::MAGIC.to_le_bytes();
     let site = Site::inode(inode);
     let map = maps::read(ed, inode, &raw);
-    let kind = if looks_like_directory(ed, inode, &map.runs) {
+    let kind = if looks_like_directory(ed, inode, &map.runs) || looks_like_inline_directory(ed, slot) {
         FileType::Directory
     } else if inode == InodeNr::ROOT {
         return Outcome::Lost;
-    } else if mapped && !map.damaged {
+    } else if (mapped && !map.damaged) || is_inline(ed, slot) {
         FileType::Regular
     } else if code == Code::SPECIAL_SIZE {
         slot.raw_mut().set_size(0);
@@ -326,6 +329,27 @@ fn looks_like_directory(ed: &Editor<'_, '_>, inode: InodeNr, runs: &[Run]) -> bo
     block[..4] == inode.raw().to_le_bytes()
         && block[4..9] == [12, 0, 1, block[7], b'.']
         && block[20..22] == *b".."
+}
+
+/// Whether an inode has inline data, by its flag and its attribute.
+fn is_inline(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
+    slot.raw().flags().contains(InodeFlags::INLINE_DATA)
+        && ed.volume().incompat.contains(Incompat::INLINE_DATA)
+        && attributes::has_inline_data(slot)
+}
+
+/// Whether the inline data of an inode is a directory: a possible parent, and nothing but sound entries, of which there are some.
+fn looks_like_inline_directory(ed: &Editor<'_, '_>, slot: &Slot) -> bool {
+    let volume = ed.volume();
+    let tail = attributes::inline_tail(slot);
+    let data = InlineData { head: &slot.raw().i_block, tail: &tail };
+    let inodes = 1..=volume.geometry.inodes_count();
+    let mut names = 0;
+    let sound = data.dir_entries(volume.dir_layout()).all(|entry| {
+        names += usize::from(entry.as_ref().is_ok_and(|entry| entry.inode != 0));
+        entry.is_ok()
+    });
+    is_inline(ed, slot) && inodes.contains(&data.parent()) && sound && names > 0
 }
 
 fn mend_bad_blocks(ed: &mut Editor<'_, '_>, slot: &mut Slot) {

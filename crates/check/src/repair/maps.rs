@@ -18,7 +18,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::editor::{Editor, Slot};
 use crate::finding::Sink;
-use crate::map::{Budget, Claims, Run, Walk, walk_extents, walk_indirect};
+use crate::map::{Budget, Claims, Run, Walk, salvage_extents, walk_extents, walk_indirect};
 
 /// Entries of a root in the inode.
 const ROOT_ENTRIES: usize = 4;
@@ -43,16 +43,30 @@ impl Claims for NoClaims {
 
 /// Reads what is sound of an inode's map.
 pub(crate) fn read(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> Map {
+    if !raw.flags().contains(InodeFlags::EXTENTS) {
+        return read_by(ed, inode, raw, |walk, raw| walk_indirect(walk, &raw.block_words()));
+    }
+    let map = read_by(ed, inode, raw, |walk, raw| walk_extents(walk, &raw.i_block));
+    if !map.damaged {
+        return map;
+    }
+    let salvaged = read_by(ed, inode, raw, |walk, raw| salvage_extents(walk, &raw.i_block));
+    Map { damaged: true, ..salvaged }
+}
+
+/// Reads a map by a walk of its kind.
+fn read_by(
+    ed: &Editor<'_, '_>,
+    inode: InodeNr,
+    raw: &RawInode,
+    walk_map: impl FnOnce(&mut Walk<'_, '_>, &RawInode),
+) -> Map {
     let volume = ed.volume();
     let seed = volume.checksums.inode_seed(inode, raw.i_generation.get());
     let (mut sink, mut claims, mut budget) = (Sink::default(), NoClaims, Budget::of(volume));
     let mut walk = Walk::new(volume, ed.scan.system, inode, seed, &mut sink, &mut claims, &mut budget);
     walk.keep_runs = true;
-    if raw.flags().contains(InodeFlags::EXTENTS) {
-        walk_extents(&mut walk, &raw.i_block);
-    } else {
-        walk_indirect(&mut walk, &raw.block_words());
-    }
+    walk_map(&mut walk, raw);
     let mut nodes: Vec<BlockNr> = walk.nodes().collect();
     nodes.sort_unstable();
     Map { damaged: walk.damaged, runs: walk.runs, nodes }

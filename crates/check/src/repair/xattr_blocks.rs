@@ -2,8 +2,8 @@
 
 use blockyard_device::DeviceError;
 use blockyard_disk::inode::InodeFlags;
-use blockyard_disk::num::{high32, low32, u32_from_usize, u64_from_usize};
-use blockyard_disk::xattr::{AttributeList, Home, Value};
+use blockyard_disk::num::{high32, low32, u32_from_usize, u64_from_u32, u64_from_usize};
+use blockyard_disk::xattr::{AttributeList, Home, VALUE_LEN_MAX, Value};
 use blockyard_disk::{BlockNr, InodeNr};
 use zerocopy::little_endian::U32;
 
@@ -44,7 +44,8 @@ fn mend_block(
     finding: &Finding,
 ) -> Result<(), DeviceError> {
     let users = users_of(references, block);
-    let bytes = ed.volume().block(block).unwrap_or_default();
+    let mut bytes = ed.volume().block(block).unwrap_or_default();
+    restore_sizes(ed, &mut bytes)?;
     let list =
         if bytes.is_empty() { AttributeList::default() } else { attributes::salvage(&bytes, Home::Block) };
     let mut new = vec![0; ed.volume().block_size()];
@@ -68,6 +69,30 @@ fn mend_block(
     ed.put_block(block, &new)?;
     let cost = if count_only { Cost::Nothing } else { Cost::Doubtful };
     ed.add(finding.code, finding.site, cost, format!("{} sound attributes kept", list.iter().len()));
+    Ok(())
+}
+
+/// Gives entries that say an impossible size of a value in an inode the size of that inode, when it holds values.
+fn restore_sizes(ed: &Editor<'_, '_>, block: &mut [u8]) -> Result<(), DeviceError> {
+    let volume = ed.volume();
+    let mut at = Home::Block.entries_at();
+    while let Some(entry) = block.get_mut(at..).and_then(|rest| rest.get_mut(..16)) {
+        let word = |from: usize| {
+            u32::from_le_bytes([entry[from], entry[from + 1], entry[from + 2], entry[from + 3]])
+        };
+        if word(0) == 0 {
+            break;
+        }
+        let (value, next) = (word(4), at + 16 + usize::from(entry[0]).next_multiple_of(4));
+        if (1..=volume.geometry.inodes_count()).contains(&value) && word(8) > VALUE_LEN_MAX {
+            let slot = ed.slot(InodeNr::new(value))?;
+            let size = Some(slot.raw().size()).filter(|&size| size <= u64_from_u32(VALUE_LEN_MAX));
+            if let Some(size) = size.filter(|_| slot.raw().flags().contains(InodeFlags::EA_INODE)) {
+                entry[8..12].copy_from_slice(&low32(size).to_le_bytes());
+            }
+        }
+        at = next;
+    }
     Ok(())
 }
 
