@@ -211,6 +211,7 @@ codes! {
     EXTENT_ORDER 0x01_005e Error "extents are out of order";
     EXTENT_HEADER 0x01_005f Error "extent node header is invalid";
     EXTENT_EMPTY 0x01_0060 Error "extent of length zero";
+    QUOTA_MODE 0x01_0062 Error "quota inode is not a regular file";
     QUOTA_INODE_IN_USE 0x01_0063 Error "quota inode in use although there is no such quota";
     BAD_BLOCKS_INODE 0x01_0065 Error "bad-blocks inode looks invalid";
     INODE_GARBAGE 0x01_0067 Error "inode is garbage";
@@ -336,6 +337,7 @@ codes! {
     INODE_UNINIT_USED 0x05_0019 Error "group marked INODE_UNINIT has inodes in use";
     INODE_BITMAP_CHECKSUM 0x05_001a Error "inode bitmap checksum does not match";
     BLOCK_BITMAP_CHECKSUM 0x05_001b Error "block bitmap checksum does not match";
+    QUOTA_USAGE 0x06_0002 Error "quota file does not say what is used";
     ORPHAN_FILE_NO_JOURNAL 0x06_0007 Error "orphan file without a journal";
     ORPHAN_FILE_ENTRY 0x06_000c Error "orphan file names an inode on a clean file system";
     ORPHAN_PRESENT_EMPTY 0x06_000d Error "orphan_present is set and the orphan file is empty";
@@ -368,6 +370,7 @@ codes! {
     NAME_REPEATED 0xF0_0201 Note "the same name in another block of the directory";
     HTREE_LOST 0xF0_0202 Note "name hashes above its leaf where e2fsck does not mind, and Linux does not find it";
     BITMAP_UNINIT_METADATA 0xF0_0502 Note "block bitmap lacks metadata of uninitialised groups";
+    QUOTA_MAGIC 0xF0_0601 Note "quota file has a wrong magic number, and Linux does not use it";
     BITMAP_READ 0xF0_0501 Error "bitmap cannot be read";
 }
 

@@ -4,10 +4,11 @@
 //! work that scanned the group. Only the counts of references are written later by all threads: relaxed, because they
 //! are read after the threads were joined.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::quota::Usage;
 use blockyard_disk::{BlockNr, Geometry, InodeNr};
 
 use crate::map::Run;
@@ -176,7 +177,12 @@ pub(crate) struct GroupFacts {
     pub(crate) policies: Vec<(usize, Policy)>,
     /// What is counted for people to read.
     pub(crate) vitals: Vitals,
+    /// What users, groups and projects use; empty without the feature.
+    pub(crate) usages: Usages,
 }
+
+/// What is used by number: of users, of groups and of projects, as in [`QuotaType::ALL`](blockyard_disk::quota::QuotaType::ALL).
+pub(crate) type Usages = [BTreeMap<u32, Usage>; 3];
 
 impl GroupFacts {
     pub(crate) fn new(inodes: u32) -> Self {
@@ -260,6 +266,21 @@ impl Facts {
         }
         let depths: u64 = all.extent_depths.iter().sum();
         debug_assert!(depths <= u64_from_u32(geometry.inodes_count()), "{depths} extent trees");
+        all
+    }
+
+    /// What all inodes of each user, group and project use.
+    pub(crate) fn usages(&self) -> Usages {
+        let mut all = Usages::default();
+        for group in &self.groups {
+            for (sums, more) in all.iter_mut().zip(&group.usages) {
+                for (&number, usage) in more {
+                    let sum: &mut Usage = sums.entry(number).or_default();
+                    sum.bytes = sum.bytes.saturating_add(usage.bytes);
+                    sum.inodes += usage.inodes;
+                }
+            }
+        }
         all
     }
 

@@ -6,6 +6,7 @@
 mod attributes;
 mod content;
 mod reserved;
+mod usage;
 
 use attributes::InInode;
 pub(crate) use attributes::hash_matches;
@@ -130,7 +131,7 @@ pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mu
     }
     if raw.i_links_count.get() == 0
         && !orphan
-        && matches!(role, Role::Ordinary | Role::Reserved | Role::Quota | Role::OrphanFile)
+        && matches!(role, Role::Ordinary | Role::Reserved | Role::OrphanFile)
     {
         let volume = cx.scan.volume;
         if reserved || is_used_by_name(&volume.sb, cx.inode) {
@@ -213,6 +214,9 @@ fn examine_used(
         attributes::check_in_inode(cx, slot, facts)
     };
     let file_acl = attributes::check_block_field(cx, raw, facts);
+    if cx.scan.volume.ro_compat.contains(RoCompat::QUOTA) && matches!(role, Role::Ordinary | Role::Root) {
+        usage::note(cx, slot, &attributes, &mut facts.usages);
+    }
     if raw.flags().contains(InodeFlags::ENCRYPT) && matches!(role, Role::Ordinary | Role::Root) {
         let (_, index) = cx.scan.volume.geometry.locate_inode(cx.inode);
         facts.policies.push((usize_from_u32(index), attributes::policy(cx, raw, &attributes)));
@@ -237,7 +241,8 @@ fn examine_used(
         facts.value_inodes.push(value_inode(cx.inode, raw));
     }
     let dirent = kind.map_or(0, FileType::dirent_byte);
-    let known = if kind.is_none() && role == Role::Reserved { Kind::RESERVED } else { Kind::of_type(dirent) };
+    let unnamed = matches!(role, Role::Reserved | Role::Quota);
+    let known = if kind.is_none() && unnamed { Kind::RESERVED } else { Kind::of_type(dirent) };
     known.with_ea_inode(is_value).with_empty(content.empty && attributes.count == 0)
 }
 
@@ -269,7 +274,7 @@ fn check_content(
         }
         None if role == Role::Resize && raw.i_mode.get() == 0 => content::check_blocks(cx, raw, file_acl),
         None => {
-            if role != Role::Reserved || raw.i_mode.get() != 0 {
+            if role != Role::Quota && (role != Role::Reserved || raw.i_mode.get() != 0) {
                 cx.add(Code::MODE_INVALID, format!("i_mode = {:#o}", raw.i_mode.get()));
             }
         }
@@ -310,6 +315,7 @@ fn check_role(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: Role) {
     match role {
         Role::Root if kind != Some(FileType::Directory) => cx.add(Code::ROOT_NOT_DIRECTORY, ""),
         Role::Journal if !regular => cx.add(Code::JOURNAL_MODE, ""),
+        Role::Quota if !regular => cx.add(Code::QUOTA_MODE, format!("i_mode = {:#o}", raw.i_mode.get())),
         Role::OrphanFile if !regular => cx.add(Code::ORPHAN_FILE_MODE, ""),
         Role::Reserved if raw.i_mode.get() != 0 => {
             cx.add(Code::RESERVED_MODE, format!("i_mode = {:#o}", raw.i_mode.get()));

@@ -25,6 +25,7 @@ mod map;
 mod meter;
 mod orphans;
 mod paths;
+mod quota;
 mod repair;
 mod replay;
 mod shared;
@@ -353,16 +354,14 @@ fn passes(volume: &volume::Volume<'_>, course: &mut Course<'_, '_>) {
     passes.end(4);
     let free = bitmaps::check(volume, &map, &facts, ledger);
     *vitals = Some(facts.vitals(&volume.geometry, free));
+    quota::check(&scan, &facts, ledger);
     paths::attach(volume, &facts, &tree, ledger);
-    leave_unjudged(volume, &facts, ledger);
+    leave_unjudged(&facts, ledger);
     passes.end(5);
 }
 
 /// Names what e2fsck judges and this does not.
-fn leave_unjudged(volume: &volume::Volume<'_>, facts: &facts::Facts, ledger: &mut Ledger) {
-    if volume.ro_compat.contains(blockyard_disk::RoCompat::QUOTA) {
-        ledger.leave_unjudged("quota: the sums in quota files");
-    }
+fn leave_unjudged(facts: &facts::Facts, ledger: &mut Ledger) {
     if facts.groups.iter().flat_map(|group| &group.directories).any(|fact| fact.casefold) {
         ledger.leave_unjudged("casefold: hashes and repetitions of names");
     }

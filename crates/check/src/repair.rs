@@ -25,6 +25,7 @@ mod maps;
 mod orphans;
 mod places;
 mod preen;
+mod quota;
 mod resize;
 mod round;
 mod shared;

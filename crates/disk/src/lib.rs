@@ -28,6 +28,7 @@ pub mod mmp;
 pub mod num;
 pub mod orphan_file;
 pub mod partition;
+pub mod quota;
 pub mod superblock;
 pub mod timestamp;
 pub mod units;

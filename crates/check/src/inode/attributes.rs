@@ -25,6 +25,8 @@ pub(super) struct InInode {
     pub(super) context: Option<Vec<u8>>,
     /// How many attributes there are.
     pub(super) count: usize,
+    /// Attributes whose values are in inodes of their own.
+    pub(super) values: u64,
     /// Blocks that values kept in inodes add to `i_blocks` of the owner.
     pub(super) value_blocks: u64,
 }
@@ -63,6 +65,7 @@ pub(super) fn check_in_inode(
             for entry in &entries {
                 check_entry(cx, entry, facts);
                 found.value_blocks += value_blocks(cx, entry);
+                found.values += u64::from(entry.value_inode != 0);
                 if is_context(entry) {
                     found.context = Some(entry.value.to_vec());
                 }

@@ -16,12 +16,12 @@ use zerocopy::little_endian::{U16, U32};
 use super::attributes;
 use super::editor::{Editor, Slot};
 use super::log::{Cost, Outcome, Tried};
-use super::maps::{self, NoClaims, NoSpace};
+use super::maps::{self, NoSpace};
 use crate::code::Code;
 use crate::facts::GroupFacts;
 use crate::finding::{Finding, Sink, Site};
 use crate::inode::{Examination, Expected, examine};
-use crate::map::{Budget, Run};
+use crate::map::{Budget, NoClaims, Run};
 
 /// Times that an inode is examined and mended in a row.
 const TURNS_MAX: usize = 24;
@@ -206,7 +206,7 @@ fn mend_field(ed: &Editor<'_, '_>, inode: InodeNr, slot: &mut Slot, code: Code) 
             raw.i_dtime = U32::new(if used { 0 } else { now });
         }
         Code::USED_DTIME | Code::ROOT_DTIME => raw.i_dtime = U32::new(0),
-        Code::JOURNAL_MODE | Code::ORPHAN_FILE_MODE => {
+        Code::JOURNAL_MODE | Code::ORPHAN_FILE_MODE | Code::QUOTA_MODE => {
             raw.i_mode = U16::new(FileType::Regular.mode_bits() | 0o600);
         }
         Code::FADDR => raw.i_obso_faddr = U32::new(0),

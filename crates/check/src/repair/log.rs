@@ -68,6 +68,7 @@ pub(crate) enum Tried {
     Shared,
     Table,
     Directory,
+    Quota,
 }
 
 /// What was decided so far.

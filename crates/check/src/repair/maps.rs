@@ -18,7 +18,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::editor::{Editor, Slot};
 use crate::finding::Sink;
-use crate::map::{Budget, Claims, Run, Walk, salvage_extents, walk_extents, walk_indirect};
+use crate::map::{Budget, NoClaims, Run, Walk, salvage_extents, walk_extents, walk_indirect};
 
 /// Entries of a root in the inode.
 const ROOT_ENTRIES: usize = 4;
@@ -32,13 +32,6 @@ pub(crate) struct Map {
     pub(crate) nodes: Vec<BlockNr>,
     /// Whether parts were left out.
     pub(crate) damaged: bool,
-}
-
-/// Claims that go nowhere.
-pub(crate) struct NoClaims;
-
-impl Claims for NoClaims {
-    fn claim(&mut self, _: u64, _: u64) {}
 }
 
 /// Reads what is sound of an inode's map.

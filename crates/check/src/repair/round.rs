@@ -19,6 +19,7 @@ use super::links;
 use super::log::{Cost, JournalDropped, Log, RewriteAll};
 use super::orphans;
 use super::places;
+use super::quota;
 use super::resize;
 use super::shared as parted;
 use super::shuffled::{self, TableBlock};
@@ -35,8 +36,8 @@ use crate::finding::{Finding, Ledger, Sink, Site};
 use crate::inode::Scan;
 use crate::superblock::Opened;
 use crate::{
-    Error, Place, bitmaps as bitmap_check, descriptors, directories, inodes, journal, shared, superblock,
-    tree, values, xattr_blocks,
+    Error, Place, bitmaps as bitmap_check, descriptors, directories, inodes, journal, quota as quota_check,
+    shared, superblock, tree, values, xattr_blocks,
 };
 
 /// The only `s_checksum_type`.
@@ -67,6 +68,7 @@ pub(super) fn is_mended(finding: &Finding) -> bool {
     inode::is_to_be_mended(finding)
         || fields::is_worth_mending(finding.code)
         || resize::is_about_resize(finding.code)
+        || quota::is_about_quota(finding.code)
         || matches!(finding.code, Code::SUPERBLOCK_BACKUP | Code::DESCRIPTORS_BACKUP)
         || NOTES.contains(&finding.code)
 }
@@ -355,6 +357,12 @@ fn passes(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, Error> {
         return Ok(true);
     }
     if wishes::fulfil(ed, &facts)? {
+        return Ok(true);
+    }
+    quota_check::check(scan, &facts, &mut ledger);
+    let about = |finding: &&Finding| quota::is_about_quota(finding.code) && ed.log.accepts(finding.code);
+    let found = sorted(ledger.findings().filter(about).cloned().collect());
+    if !found.is_empty() && quota::repair(ed, &facts, &found)? {
         return Ok(true);
     }
     last_pass(ed, &facts, ledger, before)

@@ -128,7 +128,7 @@ fn second_check(repaired: &MemoryDevice, outcome: &mut Outcome) {
             let first = report.findings.iter().find(|finding| finding.is_error());
             outcome.faults.push(format!("second check: {first:?}"));
         }
-        // Quota and casefolded names are left to e2fsck.
+        // Casefolded names are left to e2fsck.
         Err(blockyard_check::Error::Unsupported(what)) if what.ends_with("(nothing else is wrong)") => {}
         Err(error) => outcome.faults.push(format!("second check: {error}")),
     }

@@ -121,6 +121,14 @@ pub const RARE_PROFILES: &[Profile] = &[
         first: &["tune2fs -E hash_alg=tea IMAGE", "debugfs -w -R \"ssv flags 2\" IMAGE"],
         ..rare("tea-unsigned", &["-t", "ext4", "-b", "1024"])
     },
+    Profile {
+        last: &["tune2fs -O quota,project -Q usrquota,grpquota,prjquota IMAGE", "e2fsck -fy IMAGE"],
+        ..rare("quota", &["-t", "ext4", "-b", "4096"])
+    },
+    Profile {
+        last: &["tune2fs -O quota IMAGE", "e2fsck -fy IMAGE"],
+        ..rare("quota-ext3", &["-t", "ext3", "-b", "1024"])
+    },
     rare("no-extras", &["-t", "ext4", "-b", "1024", "-O", "^large_file,^huge_file,^dir_nlink,^extra_isize"]),
     rare("super2-one", &["-t", "ext4", "-b", "1024", "-O", "sparse_super2", "-E", "num_backup_sb=1"]),
     rare("inline-indirect", &["-t", "ext4", "-b", "1024", "-O", "inline_data,^extents,^64bit,^dir_index"]),

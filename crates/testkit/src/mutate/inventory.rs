@@ -55,6 +55,8 @@ pub enum Kind {
     SymlinkTarget,
     /// A block of an attribute's value that has an inode of its own.
     Value,
+    /// A block of a quota file.
+    Quota,
 }
 
 /// One structure.
@@ -274,11 +276,15 @@ impl Inventory {
             self.list_indirect(nr, generation, &raw.block_words(), &mut data);
         }
         let orphan_file = self.sb.s_orphan_file_inum.get() == nr;
+        let quota_files = [self.sb.s_usr_quota_inum, self.sb.s_grp_quota_inum, self.sb.s_prj_quota_inum];
+        let quota_file = quota_files.iter().any(|inode| inode.get() == nr);
         for (logical, block) in data {
             let at = block as usize * self.block_size();
             let owner = Owner { inode: Some(nr), block: Some(block), ..Owner::default() };
             if orphan_file {
                 self.add(Kind::OrphanBlock, at, self.block_size(), owner, generation);
+            } else if quota_file {
+                self.add(Kind::Quota, at, self.block_size(), owner, generation);
             } else if flags.contains(InodeFlags::EA_INODE) {
                 self.add(Kind::Value, at, self.block_size(), owner, generation);
             } else if long_link {
@@ -386,6 +392,7 @@ impl Inventory {
                 extent_fields(bytes, 0).into_iter().chain(sum).collect()
             }
             Kind::Value => [0, 1, bytes.len() / 2, bytes.len() - 1].map(|at| ("value", at, 1)).to_vec(),
+            Kind::Quota => quota_fields(bytes),
             Kind::Indirect => pointer_fields(bytes, 16),
             Kind::ResizeMap => pointer_fields(bytes, 64),
             Kind::SymlinkTarget => {
@@ -422,6 +429,16 @@ impl Inventory {
     pub(super) fn has_csum(&self) -> bool {
         self.sb.ro_compat().contains(RoCompat::METADATA_CSUM)
     }
+}
+
+/// Fields of blocks of a quota file: words of the header, references, and each field of records.
+fn quota_fields(bytes: &[u8]) -> Vec<Field> {
+    let mut fields: Vec<Field> = (0..32).step_by(4).map(|at| ("quota header", at, 4)).collect();
+    for block in (0..bytes.len()).step_by(1024) {
+        let used = (block..block + 1024).step_by(4).filter(|&at| bytes[at..at + 4] != [0; 4]);
+        fields.extend(used.take(64).map(|at| ("quota word", at, 4)));
+    }
+    fields
 }
 
 /// The pointers that are set and the first `zeroes` that are not.

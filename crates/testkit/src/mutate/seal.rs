@@ -40,7 +40,7 @@ impl Inventory {
                 self.checksums.seal_group_desc(GroupNr::new(0), &mut raw);
                 image.put(structure.at, &raw);
             }
-            Kind::Indirect | Kind::ResizeMap | Kind::SymlinkTarget | Kind::Value => {}
+            Kind::Indirect | Kind::ResizeMap | Kind::SymlinkTarget | Kind::Value | Kind::Quota => {}
             Kind::JournalSuperblock => {
                 let mut zeroed = bytes;
                 // Features are big-endian; only journals with checksums v2 or v3 keep one.

@@ -1,0 +1,48 @@
+//! Pass 1, what an inode adds to what its owner, group and project use.
+//!
+//! Observed of e2fsck: every inode that a directory may name counts once, with `i_blocks`. An inode that holds the value of an
+//! attribute counts for those who refer to it: each reference is an inode of theirs, and its blocks are in their `i_blocks`.
+
+use blockyard_disk::inode::{InodeFlags, InodeSlot};
+use blockyard_disk::num::u64_from_usize;
+use blockyard_disk::xattr::{self, Home};
+use blockyard_disk::{Incompat, RoCompat};
+
+use super::Examination;
+use super::attributes::InInode;
+use crate::facts::Usages;
+
+/// Adds an inode that a directory may name.
+pub(super) fn note(
+    cx: &Examination<'_, '_, '_>,
+    slot: &InodeSlot<&[u8]>,
+    attributes: &InInode,
+    usages: &mut Usages,
+) {
+    let raw = slot.raw();
+    if raw.flags().contains(InodeFlags::EA_INODE) {
+        return;
+    }
+    let volume = cx.scan.volume;
+    let huge = volume.ro_compat.contains(RoCompat::HUGE_FILE);
+    let bytes = raw.sectors(huge, volume.geometry.block_bits()).saturating_mul(512);
+    debug_assert!(raw.i_links_count.get() != 0 || cx.scan.orphans.contains(&cx.inode.raw()), "it is in use");
+    let inodes = 1 + attributes.values + values_in_block(cx, slot);
+    for (sums, number) in usages.iter_mut().zip([raw.uid(), raw.gid(), slot.project()]) {
+        let sum = sums.entry(number).or_default();
+        sum.bytes = sum.bytes.saturating_add(bytes);
+        sum.inodes += inodes;
+    }
+}
+
+/// Attributes in the block of an inode whose values are in inodes of their own.
+fn values_in_block(cx: &Examination<'_, '_, '_>, slot: &InodeSlot<&[u8]>) -> u64 {
+    let volume = cx.scan.volume;
+    let place = volume.file_acl(slot.raw());
+    if !volume.incompat.contains(Incompat::EA_INODE) || place.raw() == 0 || !volume.contains(place) {
+        return 0;
+    }
+    let bytes = volume.block(place).unwrap_or_default();
+    let entries = xattr::parse(&bytes, Home::Block).unwrap_or_default();
+    u64_from_usize(entries.iter().filter(|entry| entry.value_inode != 0).count())
+}
