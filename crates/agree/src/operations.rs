@@ -31,6 +31,7 @@ use blockyard_disk::num::u32_from_usize;
 use blockyard_engine::instruments::{Instruments, IoEndSource, IoEnds};
 use blockyard_engine::{Events, FileSystem, OpenOptions};
 use blockyard_inspect::reader::Reader;
+use blockyard_lab::age::{Ageing, Circumstances, age};
 use blockyard_lab::scratch::Scratch;
 use blockyard_lab::trace::play::engine::EnginePlayer;
 use blockyard_lab::trace::play::{Outcome, Player};
@@ -84,6 +85,8 @@ pub struct Plan {
     pub other: Other,
     /// Played by the kernel before, on the image that both start from.
     pub ageing: Option<Vec<Line>>,
+    /// A life that the image has in the engine before that, on either side the same one.
+    pub lived: Option<Ageing>,
     /// Where images are made; each comparison makes a directory of its own there.
     pub scratch: PathBuf,
     /// An image to start from instead of a new one; it is copied.
@@ -147,6 +150,9 @@ impl Agreement {
         }
     }
 }
+
+/// Bytes that a life leaves free.
+const LIVED_ROOM: u64 = 512 << 20;
 
 /// Files that differ which are named at most.
 const NAMED_MAX: usize = 12;
@@ -243,11 +249,24 @@ impl Session {
         arguments.push(text(&path)?);
         run("mke2fs", &arguments)?;
         let device = MemoryDevice::load(&path)?;
+        if let Some(lived) = &plan.lived {
+            return Ok(Arc::new(lived_through(plan, lived, device)?));
+        }
         let Some(ageing) = &plan.ageing else { return Ok(Arc::new(device)) };
         let mounted = Mounted::start(&device, mounting(plan, &device)?, &plan.scratch)?;
         mounted.play(ageing, plan.seed).context("age the image")?;
         Ok(Arc::new(mounted.finish()?))
     }
+}
+
+/// An image after a life in the engine that leaves room for a trace.
+fn lived_through(plan: &Plan, lived: &Ageing, device: MemoryDevice) -> Result<MemoryDevice> {
+    let device = Arc::new(device);
+    let room = (plan.size / 2).min(LIVED_ROOM);
+    let who = Circumstances { room, ..Circumstances::new(Policy::default(), plan.seed) };
+    let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
+    age(shared, lived, &who)?;
+    Ok(Arc::try_unwrap(device).unwrap_or_else(|shared| shared.duplicate()))
 }
 
 fn mounting<'p>(plan: &'p Plan, image: &MemoryDevice) -> Result<(&'p str, Loading, bool)> {

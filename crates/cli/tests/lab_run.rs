@@ -45,6 +45,7 @@ fn rows_have_exactly_the_documented_keys() {
     let mut keys = [
         "workload",
         "policy",
+        "state",
         "workers",
         "cpus",
         "interleave",
@@ -190,7 +191,7 @@ fn wrong_usage_is_one_line_and_exit_code_2() {
         (&["fallocate2", "--mkfs", "--frobnicate"], "unexpected argument '--frobnicate'"),
         (&["fallocate2", "--mkfs", "-O quota"], "quota"),
         (&["append64", "--mkfs", "-t ext3"], "append64 allocates by fallocate, which needs extents (ext4)"),
-        (&["fallocate2", "--mkfs", "64M"], "leave size, -F and -n out"),
+        (&["fallocate2", "--mkfs", "64M"], "leave size, -F, -n and -d out"),
         (&["e1", "--policy", "yard"], "--policy: only for a workload of its own"),
         (&["copy", "--workers", "2"], "--workers: only for the other workloads"),
         (&["fallocate2", "--tree", "/"], "--tree: only for copy"),
@@ -440,7 +441,8 @@ fn a_report_is_made_again_in_every_form() {
     assert_eq!(report("jsonl"), std::fs::read_to_string(Path::new(out).join("rows.jsonl")).unwrap());
     let csv = report("csv");
     assert!(
-        csv.starts_with("workload,policy,workers,cpus,interleave,seed,ops,") && csv.lines().count() == 3,
+        csv.starts_with("workload,policy,state,workers,cpus,interleave,seed,ops,")
+            && csv.lines().count() == 3,
         "{csv}"
     );
     assert!(report("terminal").contains("yard"));
@@ -480,4 +482,47 @@ fn copy_prints_a_row_a_copy_and_keeps_its_maps() {
     }
     let text = stdout(&blockyard(&["lab", "report", out]));
     assert!(text.contains("published: rralloc") && text.contains("GiB written"), "{text}");
+}
+
+/// Fresh images and aged ones are columns of one table, and rows say which they are.
+#[test]
+fn aged_images_stand_beside_fresh_ones() {
+    let aged = ["--interleave", "lockstep", "--aged", "mail:300,build:200:60%"];
+    let output = blockyard(&run_with(&aged));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("mail:300") && text.contains("build:200:60%"), "{text}");
+    assert!(text.contains("columns that name no life are of fresh images"), "{text}");
+    let rows = stdout(&blockyard(&run_with(&[&aged[..], &["--json"]].concat())));
+    let states: Vec<String> = rows
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["state"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(states, ["fresh", "mail:300", "build:200:60%"]);
+    for (life, part) in [("male", "mail, build, phone, vm, database"), ("mail:0", "no number of operations")]
+    {
+        let refused = blockyard(&run_with(&["--aged", life]));
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(stderr(&refused).contains(part), "{}", stderr(&refused));
+    }
+}
+
+/// A life leaves an image that e2fsck takes, and says what was done.
+#[test]
+fn a_life_is_lived_and_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("aged").to_str().unwrap().to_owned();
+    let command = ["lab", "age", "phone:800", &path, "--size", "2G", "--json"];
+    let output = blockyard(&command);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let row: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!((row["operations"].as_u64(), row["life"].as_str()), (Some(800), Some("phone:800")));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 << 30);
+    assert!(stderr(&blockyard(&command)).contains("is there already"));
+    let checked = blockyard(&["check", "-n", &path]);
+    assert_eq!(checked.status.code(), Some(0), "{}", stdout(&checked));
+    let shown = stdout(&blockyard(&["lab", "age", "vm", "--show"]));
+    assert!(shown.contains("\"sparse\""), "{shown}");
 }

@@ -24,6 +24,8 @@ use blockyard_engine::{Events, FileSystem, NewInode, OpenOptions};
 use blockyard_inspect::scan::ImageScan;
 use serde::{Deserialize, Serialize};
 
+use crate::age::{Ageing, Circumstances, age};
+use crate::figures::states::FRESH;
 use crate::folder::ledger::Ledger;
 use crate::run::{CellDevice, ImageSource, NamedMap, Verdict};
 use crate::target::engine::{context, unjournaled};
@@ -65,6 +67,8 @@ pub struct CopyPlan {
     pub seed: u64,
     /// Whether the allocator takes the device for one with seek times.
     pub rotational: bool,
+    /// The lives that images have had before, one after the other beside fresh ones.
+    pub aged: Vec<Ageing>,
 }
 
 /// What lay on the image after one copy.
@@ -74,6 +78,9 @@ pub struct CopyRow {
     pub workload: String,
     /// The policy arm.
     pub policy: String,
+    /// `fresh`, or the life that the image had before.
+    #[serde(default = "crate::figures::states::fresh")]
+    pub state: String,
     /// Which copy, from 1.
     pub copy: u32,
     /// Seed.
@@ -108,6 +115,16 @@ pub struct CopyRow {
     pub score: Option<f64>,
 }
 
+impl crate::figures::states::Stated for CopyRow {
+    fn state(&self) -> &str {
+        &self.state
+    }
+
+    fn as_fresh(&self) -> Self {
+        Self { state: crate::figures::states::fresh(), ..self.clone() }
+    }
+}
+
 /// What came out.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CopyOutcome {
@@ -136,6 +153,7 @@ impl CopyPlan {
             tree,
             seed,
             rotational: false,
+            aged: Vec::new(),
         }
     }
 
@@ -155,7 +173,7 @@ impl CopyPlan {
     }
 
     /// All that decides one arm.
-    fn decides(&self, name: &str, policy: Policy) -> Result<serde_json::Value> {
+    fn decides(&self, name: &str, policy: Policy, aged: Option<&Ageing>) -> Result<serde_json::Value> {
         Ok(serde_json::json!({
             "workload": "copy",
             "name": name,
@@ -165,6 +183,7 @@ impl CopyPlan {
             "cpus": self.cpus,
             "image": self.image.identity()?,
             "rotational": self.rotational,
+            "aged": aged.map(|aged| format!("{aged:?}")),
             "commit_bytes": self.commit_bytes,
             "seed": self.seed,
         }))
@@ -183,9 +202,13 @@ impl CopyPlan {
         ensure!((1..=4096).contains(&self.cpus), "--cpus: give a number from 1 to 4096");
         ensure!(!self.image.is_in_place(), "--in-place: copy keeps no image; leave it out");
         // What one copy frees is there again after a commit: room for that much beside the tree, in whole blocks.
+        self.image.check(1, self.room())
+    }
+
+    /// What the tree needs, and what waits for commits.
+    fn room(&self) -> u64 {
         let files = u64_from_usize(self.tree.files.len());
-        let room = self.tree.bytes() + files * 4096 + 2 * self.commit_bytes.min(self.tree.bytes());
-        self.image.check(1, room)
+        self.tree.bytes() + files * 4096 + 2 * self.commit_bytes.min(self.tree.bytes())
     }
 }
 
@@ -217,17 +240,20 @@ pub fn run_kept(
 ) -> Result<CopyOutcome> {
     plan.check()?;
     let mut outcome = CopyOutcome::default();
-    for (arm, name) in plan.policies.iter().enumerate() {
+    let states = || std::iter::once(None).chain(plan.aged.iter().map(Some));
+    let arms = states().flat_map(|aged| plan.policies.iter().map(move |name| (aged, name)));
+    for (arm, (aged, name)) in arms.enumerate() {
+        let state = aged.map_or(String::new(), |aged| format!(", {aged}"));
         let mut begin = |copy: u32| {
             let part = arm * usize_from_u64(u64::from(plan.copies)) + usize_from_u64(u64::from(copy));
-            progress(part, &format!("copy {copy} under {name}"));
+            progress(part, &format!("copy {copy} under {name}{state}"));
         };
         let policy = Policy::parse(name)?;
-        let arm = ledger.cell(plan.decides(name, policy)?, || {
-            let mut arm = CopyOutcome::default();
-            run_arm(plan, name, policy, &mut arm, &mut begin).map(|()| arm)
+        let arm = ledger.cell(plan.decides(name, policy, aged)?, || {
+            let mut outcome = CopyOutcome::default();
+            run_arm(plan, &Arm { name, policy, aged }, &mut outcome, &mut begin).map(|()| outcome)
         });
-        let arm = arm.with_context(|| format!("copy under {name}"))?;
+        let arm = arm.with_context(|| format!("copy under {name}{state}"))?;
         outcome.rows.extend(arm.rows);
         outcome.verdict.add(&arm.verdict);
         outcome.maps.extend(arm.maps);
@@ -236,14 +262,31 @@ pub fn run_kept(
     Ok(outcome)
 }
 
+/// A policy on images of one state.
+struct Arm<'a> {
+    name: &'a str,
+    policy: Policy,
+    aged: Option<&'a Ageing>,
+}
+
 fn run_arm(
     plan: &CopyPlan,
-    name: &str,
-    policy: Policy,
+    arm: &Arm<'_>,
     outcome: &mut CopyOutcome,
     begin: &mut dyn FnMut(u32),
 ) -> Result<()> {
+    let (name, policy) = (arm.name, arm.policy);
     let device = plan.image.device()?;
+    let state = arm.aged.map_or(FRESH.to_owned(), ToString::to_string);
+    let label = arm.aged.map_or(name.to_owned(), |aged| format!("{name}; {aged}"));
+    if let Some(ageing) = arm.aged {
+        let who = Circumstances {
+            rotational: plan.rotational,
+            room: plan.room(),
+            ..Circumstances::new(policy, plan.seed)
+        };
+        age(device.shared(), ageing, &who)?;
+    }
     let mut note = |title: String, scan: &ImageScan| {
         let workers = 1;
         outcome.maps.push(NamedMap {
@@ -255,17 +298,22 @@ fn run_arm(
         });
     };
     let mut before = ImageScan::of(device.shared())?;
-    note(format!("copy: {name}, before"), &before);
-    let mut copier = Copier::open(plan, policy, &device, format!("copy: {name}, over time"))?;
+    note(format!("copy: {label}, before"), &before);
+    let mut copier = Copier::open(plan, policy, &device, format!("copy: {label}, over time"))?;
     for copy in 1..=plan.copies {
         begin(copy);
         copier.copy(copy)?;
         let reuse = copier.reuse.take();
         // After a sync the device holds everything. The file system stays open: cursors and goals live in memory.
         let scan = ImageScan::of(device.shared())?;
-        note(format!("copy: {name}, after copy {copy}"), &scan);
+        note(format!("copy: {label}, after copy {copy}"), &scan);
         let overlap = (copy > 1).then(|| scan.file_map.overlap(&before.file_map));
-        outcome.rows.push(CopyRow { overlap_previous: overlap, ..row(plan, name, copy, &scan, &reuse) });
+        let state = state.clone();
+        outcome.rows.push(CopyRow {
+            state,
+            overlap_previous: overlap,
+            ..row(plan, name, copy, &scan, &reuse)
+        });
         before = scan;
     }
     outcome.timelines.push(copier.timeline);
@@ -281,6 +329,7 @@ fn row(plan: &CopyPlan, policy: &str, copy: u32, scan: &ImageScan, reuse: &reuse
     CopyRow {
         workload: "copy".to_owned(),
         policy: policy.to_owned(),
+        state: FRESH.to_owned(),
         copy,
         seed: plan.seed,
         files: u64_from_usize(plan.tree.files.len()),

@@ -24,6 +24,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
+use crate::age::{Ageing, Circumstances, age};
+use crate::figures::states::FRESH;
 use crate::folder::ledger::Ledger;
 use crate::run::{Verdict, default_mkfs};
 use crate::target::engine::{context, unjournaled};
@@ -56,6 +58,8 @@ pub struct ClusterPlan {
     pub seed: u64,
     /// Whether the allocator takes the device for one with seek times.
     pub rotational: bool,
+    /// The lives that images have had before, one after the other beside fresh ones.
+    pub aged: Vec<Ageing>,
 }
 
 /// The calls of one kind.
@@ -78,6 +82,9 @@ pub struct ClusterRow {
     pub workload: String,
     /// The policy.
     pub policy: String,
+    /// `fresh`, or the life that the image had before.
+    #[serde(default = "crate::figures::states::fresh")]
+    pub state: String,
     /// Cluster size in KiB; none without clusters.
     pub cluster_kib: Option<u32>,
     /// Seed.
@@ -88,6 +95,16 @@ pub struct ClusterRow {
     pub fallocate: Calls,
     /// Truncations of a whole file to nothing.
     pub truncate: Calls,
+}
+
+impl crate::figures::states::Stated for ClusterRow {
+    fn state(&self) -> &str {
+        &self.state
+    }
+
+    fn as_fresh(&self) -> Self {
+        Self { state: crate::figures::states::fresh(), ..self.clone() }
+    }
 }
 
 /// What is kept of one file system.
@@ -127,9 +144,17 @@ impl ClusterPlan {
     }
 
     /// All that decides one file system.
-    fn decides(&self, name: &str) -> Result<serde_json::Value> {
+    fn decides(&self, name: &str, aged: Option<&Ageing>) -> Result<serde_json::Value> {
         let policy = format!("{:?}", Policy::parse(&self.policy)?);
-        Ok(serde_json::json!({"workload": "e3", "name": name, "policy": policy, "plan": self.identity()}))
+        Ok(serde_json::json!({"workload": "e3", "name": name, "policy": policy, "plan": self.identity(),
+            "aged": aged.map(|aged| format!("{aged:?}"))}))
+    }
+
+    /// Every cluster size on images of each state.
+    #[must_use]
+    pub fn cells(&self) -> Vec<(Option<&Ageing>, Option<u32>)> {
+        let states = std::iter::once(None).chain(self.aged.iter().map(Some));
+        states.flat_map(|aged| CLUSTERS.into_iter().map(move |cluster| (aged, cluster))).collect()
     }
 
     /// Refuses what cannot work, before anything runs.
@@ -168,15 +193,17 @@ pub fn run_kept(
 ) -> Result<(Vec<ClusterRow>, Verdict)> {
     plan.check()?;
     let (mut rows, mut verdict) = (Vec::new(), Verdict::default());
-    for (index, cluster_kib) in CLUSTERS.into_iter().enumerate() {
+    for (index, (aged, cluster_kib)) in plan.cells().into_iter().enumerate() {
         let name = name_of(cluster_kib);
-        progress(index + 1, &format!("e3 on {name}"));
-        let measured = ledger.cell(plan.decides(&name)?, || {
+        let state = aged.map_or(String::new(), |aged| format!(", {aged}"));
+        progress(index + 1, &format!("e3 on {name}{state}"));
+        let measured = ledger.cell(plan.decides(&name, aged)?, || {
             let mut verdict = Verdict::default();
-            let row = Server::open(plan, cluster_kib)?.run(&mut verdict)?;
+            let row = Server::open(plan, cluster_kib, aged)?.run(&mut verdict)?;
+            let row = ClusterRow { state: aged.map_or(FRESH.to_owned(), ToString::to_string), ..row };
             Ok(Measured { rows: vec![row], verdict })
         });
-        let measured = measured.with_context(|| format!("e3 on {name}"))?;
+        let measured = measured.with_context(|| format!("e3 on {name}{state}"))?;
         rows.extend(measured.rows);
         verdict.add(&measured.verdict);
     }
@@ -216,7 +243,7 @@ struct Tally {
 }
 
 impl<'p> Server<'p> {
-    fn open(plan: &'p ClusterPlan, cluster_kib: Option<u32>) -> Result<Self> {
+    fn open(plan: &'p ClusterPlan, cluster_kib: Option<u32>, aged: Option<&Ageing>) -> Result<Self> {
         let bytes = scaled(IMAGE_BYTES, plan.scale) / (128 * MIB) * (128 * MIB);
         let device = Arc::new(FaultyDevice::new(MemoryDevice::new(bytes)));
         let options = match cluster_kib {
@@ -225,17 +252,27 @@ impl<'p> Server<'p> {
         };
         mkfs::format(&*device, &options)?;
         let policy = Policy::parse(&plan.policy)?;
+        let shared: Arc<dyn BlockDevice> = Arc::<Device>::clone(&device);
+        if let Some(ageing) = aged {
+            let who = Circumstances {
+                rotational: plan.rotational,
+                room: bytes / 4,
+                ..Circumstances::new(policy, plan.seed)
+            };
+            age(Arc::clone(&shared), ageing, &who)?;
+        }
         let open = OpenOptions {
             cpus: 1,
             cache_bytes: CACHE_BYTES,
             rotational: plan.rotational,
             ..unjournaled(policy, plan.seed)
         };
-        let shared: Arc<dyn BlockDevice> = Arc::<Device>::clone(&device);
         let fs = FileSystem::open(shared, open, &context(0))?;
         let random = ChaCha8Rng::seed_from_u64(plan.seed);
         let mut server = Self { plan, cluster_kib, device, fs, files: Vec::new(), random };
-        server.fill(scaled(bytes, FILL))?;
+        let free = server.fs.statistics().blocks_free << server.fs.geometry().block_bits();
+        // What a life has left is filled to the same share.
+        server.fill(if aged.is_some() { scaled(free, FILL) } else { scaled(bytes, FILL) })?;
         Ok(server)
     }
 
@@ -291,6 +328,7 @@ impl<'p> Server<'p> {
         Ok(ClusterRow {
             workload: "e3".to_owned(),
             policy: self.plan.policy.clone(),
+            state: FRESH.to_owned(),
             cluster_kib: self.cluster_kib,
             seed: self.plan.seed,
             files,
@@ -340,7 +378,14 @@ mod tests {
     use super::*;
 
     fn plan() -> ClusterPlan {
-        ClusterPlan { policy: "linux-6.18".into(), scale: 0.02, calls: 300, seed: 1, rotational: false }
+        ClusterPlan {
+            policy: "linux-6.18".into(),
+            scale: 0.02,
+            calls: 300,
+            seed: 1,
+            rotational: false,
+            aged: Vec::new(),
+        }
     }
 
     /// The larger the cluster, the fewer bitmaps a call can need.
@@ -395,7 +440,7 @@ mod tests {
     fn clusters_have_the_size_of_their_column() {
         for (kib, blocks) in [(None, 1), (Some(64), 16), (Some(1024), 256)] {
             let plan = ClusterPlan { scale: 0.005, ..plan() };
-            let server = Server::open(&plan, kib).unwrap();
+            let server = Server::open(&plan, kib, None).unwrap();
             assert_eq!(server.fs.geometry().cluster_ratio(), blocks);
         }
     }

@@ -26,6 +26,8 @@ use blockyard_disk::num::usize_from_u64;
 use blockyard_engine::{FileSystem, NewInode, OpContext, OpenOptions, RenameMode, mkfs};
 use serde::{Deserialize, Serialize};
 
+use crate::age::{Ageing, Circumstances, age};
+use crate::figures::states::FRESH;
 use crate::folder::ledger::Ledger;
 use crate::run::{Verdict, e2fsck_program};
 use crate::scratch::Scratch;
@@ -64,6 +66,8 @@ const JOURNAL_MIB: u32 = 128;
 pub const PASSES: usize = 5;
 /// Inodes of the published file system.
 const INODES: u64 = 2_097_152;
+/// Blocks used in it.
+const BLOCKS_USED: u64 = 4_388_697;
 /// Its size.
 const IMAGE_BYTES: u64 = 32 * GIB;
 /// Bytes written at a time.
@@ -80,6 +84,8 @@ pub struct PassPlan {
     pub seed: u64,
     /// Whether the allocator takes the device for one with seek times, under the policy that was asked for; `None`: once each.
     pub rotational: Option<bool>,
+    /// The lives that images have had before, one after the other beside fresh ones.
+    pub aged: Vec<Ageing>,
 }
 
 /// One pass of e2fsck.
@@ -104,6 +110,9 @@ pub struct PassRow {
     pub workload: String,
     /// The policy.
     pub policy: String,
+    /// `fresh`, or the life that the image had before.
+    #[serde(default = "crate::figures::states::fresh")]
+    pub state: String,
     /// Which of [`PassPlan::kinds`].
     pub kind: String,
     /// Seed.
@@ -120,6 +129,16 @@ pub struct PassRow {
     /// The five passes on a modelled disk; none where e2fsck's reads could not be seen.
     #[serde(default)]
     pub disk: Vec<DiskPass>,
+}
+
+impl crate::figures::states::Stated for PassRow {
+    fn state(&self) -> &str {
+        &self.state
+    }
+
+    fn as_fresh(&self) -> Self {
+        Self { state: crate::figures::states::fresh(), ..self.clone() }
+    }
 }
 
 /// What is kept of one file system.
@@ -159,11 +178,10 @@ impl PassPlan {
     }
 
     /// All that decides one file system.
-    fn decides(&self, kind: Kind) -> Result<serde_json::Value> {
+    fn decides(&self, kind: Kind, aged: Option<&Ageing>) -> Result<serde_json::Value> {
         let policy = format!("{:?}", self.policy_of(kind)?);
-        Ok(
-            serde_json::json!({"workload": "e4", "name": kind.name, "policy": policy, "plan": self.identity()}),
-        )
+        Ok(serde_json::json!({"workload": "e4", "name": kind.name, "policy": policy, "plan": self.identity(),
+                "aged": aged.map(|aged| format!("{aged:?}"))}))
     }
 
     /// Refuses what cannot work, before anything runs.
@@ -187,6 +205,18 @@ impl PassPlan {
         let wanted =
             |kind: &Kind| kind.policy.is_some() || self.rotational.is_none_or(|it| it == kind.rotational);
         KINDS.into_iter().filter(wanted).collect()
+    }
+
+    /// What is compared on images of each state.
+    #[must_use]
+    pub fn cells(&self) -> Vec<(Option<&Ageing>, Kind)> {
+        let states = std::iter::once(None).chain(self.aged.iter().map(Some));
+        states.flat_map(|aged| self.kinds().into_iter().map(move |kind| (aged, kind))).collect()
+    }
+
+    /// Bytes that the published files take, for which an aged image has to have room.
+    fn room(&self) -> u64 {
+        self.scaled(BLOCKS_USED * 4096) / 20 * 21 + 16 * MIB
     }
 
     fn policy_of(&self, kind: Kind) -> Result<Policy> {
@@ -223,17 +253,21 @@ pub fn run_kept(
     let program = e2fsck_program().context("e4: e2fsck tells the figures; install e2fsprogs")?;
     let (mut rows, mut verdict) = (Vec::<PassRow>::new(), Verdict::default());
     let mut reads = Vec::new();
-    for (index, kind) in plan.kinds().into_iter().enumerate() {
+    for (index, (aged, kind)) in plan.cells().into_iter().enumerate() {
+        let state = aged.map_or(String::new(), |aged| format!(", {aged}"));
         let name = kind.name;
-        progress(index + 1, &format!("e4: {name}"));
-        let measured = ledger.cell(plan.decides(kind)?, || {
+        progress(index + 1, &format!("e4: {name}{state}"));
+        let measured = ledger.cell(plan.decides(kind, aged)?, || {
             let mut verdict = Verdict { e2fsck_clean: Some(true), ..Verdict::default() };
-            let device = fill(plan, kind)?;
+            let device = fill(plan, kind, aged)?;
             verdict.check(&*device)?;
-            let (row, reads) = judge(plan, kind, program, &device)?;
+            let (mut row, reads) = judge(plan, kind, program, &device)?;
+            if let Some(aged) = aged {
+                row.state = aged.to_string();
+            }
             Ok(Measured { rows: vec![row], reads, verdict })
         });
-        let measured = measured.with_context(|| format!("e4: {name}"))?;
+        let measured = measured.with_context(|| format!("e4: {name}{state}"))?;
         rows.extend(measured.rows);
         reads.extend(measured.reads.map(|reads| (name.to_owned(), reads)));
         verdict.add(&measured.verdict);
@@ -247,13 +281,22 @@ pub fn run_kept(
 }
 
 /// Makes a file system of a kind and copies the tree to it.
-fn fill(plan: &PassPlan, kind: Kind) -> Result<Arc<MemoryDevice>> {
+fn fill(plan: &PassPlan, kind: Kind, aged: Option<&Ageing>) -> Result<Arc<MemoryDevice>> {
     let device = Arc::new(MemoryDevice::new(plan.image_bytes()));
     let mut options =
         profile(kind).block_size(4096).journal_mib(journal_mib(plan)).identity(plan.seed, 1_700_000_000);
     options.inodes = Some(u32::try_from(plan.scaled(INODES))?);
     mkfs::format(&*device, &options)?;
     let rotational = kind.rotational;
+    if let Some(ageing) = aged {
+        let who = Circumstances {
+            rotational,
+            room: plan.room(),
+            ..Circumstances::new(plan.policy_of(kind)?, plan.seed)
+        };
+        let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
+        age(shared, ageing, &who)?;
+    }
     let open = OpenOptions { cpus: 1, rotational, ..unjournaled(plan.policy_of(kind)?, plan.seed) };
     let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
     let mut copy = Copy {
@@ -375,6 +418,7 @@ fn judge(
     let row = PassRow {
         workload: "e4".to_owned(),
         policy: plan.policy_of(kind)?.to_string(),
+        state: FRESH.to_owned(),
         kind: kind.name.to_owned(),
         seed: plan.seed,
         scale: plan.scale,
@@ -447,7 +491,13 @@ mod tests {
     /// ext3 has no note of unused inodes and maps blocks one by one: e2fsck reads more.
     #[test]
     fn ext4_needs_fewer_reads_than_ext3() {
-        let plan = PassPlan { policy: "linux-6.18".into(), scale: 0.01, seed: 1, rotational: None };
+        let plan = PassPlan {
+            policy: "linux-6.18".into(),
+            scale: 0.01,
+            seed: 1,
+            rotational: None,
+            aged: Vec::new(),
+        };
         if e2fsck_program().is_none() {
             assert!(run(&plan, |_, _| ()).is_err());
             return;
@@ -476,7 +526,9 @@ mod tests {
 
     #[test]
     fn small_trees_are_said_to_be_too_small() {
-        let said = |scale| PassPlan { policy: "yard".into(), scale, seed: 1, rotational: None }.too_small();
+        let said = |scale| {
+            PassPlan { policy: "yard".into(), scale, seed: 1, rotational: None, aged: Vec::new() }.too_small()
+        };
         assert!(said(0.09).unwrap().contains("--scale 0.09"));
         assert_eq!(said(0.1), None);
     }
@@ -484,8 +536,14 @@ mod tests {
     /// 0.005 of 2,097,152 are 10,485, rounded up to whole blocks of inodes in both groups.
     #[test]
     fn the_image_has_the_published_inodes_at_its_scale() {
-        let plan = PassPlan { policy: "linux-6.18".into(), scale: 0.005, seed: 1, rotational: None };
-        let device = fill(&plan, KINDS[3]).unwrap();
+        let plan = PassPlan {
+            policy: "linux-6.18".into(),
+            scale: 0.005,
+            seed: 1,
+            rotational: None,
+            aged: Vec::new(),
+        };
+        let device = fill(&plan, KINDS[3], None).unwrap();
         let reader = blockyard_inspect::reader::Reader::open(device).unwrap();
         let geometry = *reader.superblock().geometry();
         let inodes = geometry.groups() * geometry.inodes_per_group();

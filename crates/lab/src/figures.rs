@@ -3,6 +3,7 @@
 pub mod plot;
 pub mod row;
 pub mod spread;
+pub mod states;
 pub mod summary;
 pub mod table;
 

@@ -1,5 +1,7 @@
 //! Workloads, policies and geometries measured.
 
+pub mod age;
+pub mod aged_image;
 pub mod census;
 pub mod copy;
 pub mod cpus;

@@ -18,6 +18,7 @@ use crate::e3::{self, ClusterRow};
 use crate::e4::{self, PassRow};
 use crate::experiment::Experiment;
 use crate::figures::row::Row;
+use crate::figures::states::beside;
 use crate::figures::{Table, plot, summary};
 use crate::folder::Environment;
 use crate::folder::files::{
@@ -103,7 +104,7 @@ impl Run {
     #[must_use]
     pub fn main_tables(&self) -> Vec<Table> {
         match self.environment.experiment.as_deref().and_then(Experiment::by_name) {
-            Some(experiment) => experiment.tables(&self.rows),
+            Some(experiment) => beside(&self.rows, |rows| experiment.tables(rows)),
             None => self.tables(),
         }
     }
@@ -112,13 +113,16 @@ impl Run {
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let experiment = self.environment.experiment.as_deref().and_then(Experiment::by_name);
-        let mut tables = experiment.map(|experiment| experiment.tables(&self.rows)).unwrap_or_default();
-        tables.extend(copy::table::table(&self.copies));
-        tables.extend(e3::table::table(&self.clusters));
-        tables.extend(e4::table::table(&self.passes));
-        tables.extend(e4::table::modelled(&self.passes));
-        tables.extend(e4::vitals::table(&self.passes));
-        tables.extend(summary::tables(&self.rows));
+        let mut tables = experiment
+            .map(|experiment| beside(&self.rows, |rows| experiment.tables(rows)))
+            .unwrap_or_default();
+        tables.extend(beside(&self.copies, |rows| copy::table::table(rows).into_iter().collect()));
+        tables.extend(beside(&self.clusters, |rows| e3::table::table(rows).into_iter().collect()));
+        tables.extend(beside(&self.passes, |rows| {
+            let tables = [e4::table::table(rows), e4::table::modelled(rows), e4::vitals::table(rows)];
+            tables.into_iter().flatten().collect()
+        }));
+        tables.extend(beside(&self.rows, summary::tables));
         tables
     }
 

@@ -17,8 +17,10 @@ use blockyard_engine::OpenOptions;
 use blockyard_inspect::map::AllocationMap;
 use blockyard_inspect::scan::ImageScan;
 
+use crate::age::{Ageing, Circumstances, age};
 use crate::figures::row::{Interleave, Row};
 use crate::figures::spread::abba;
+use crate::figures::states::FRESH;
 use crate::folder::ledger::{self, Ledger};
 use crate::machine::Machine;
 use crate::runner::Limit;
@@ -66,6 +68,8 @@ pub struct Plan {
     pub dirty_limit: Option<u64>,
     /// The machine of [`Interleave::Virtual`].
     pub machine: Option<Machine>,
+    /// The life that the image of each cell has had, under the policy of the cell; `None`: it is as it was made.
+    pub aged: Option<Ageing>,
 }
 
 /// What came out of a plan.
@@ -214,6 +218,10 @@ impl Plan {
             );
         }
         if self.interleave == Interleave::Virtual {
+            ensure!(
+                self.aged.is_none(),
+                "--aged: the images of --interleave virtual are empty; leave it out"
+            );
             self.check_virtual()?;
         }
         if self.image.is_in_place() && self.cells() != 1 {
@@ -249,6 +257,25 @@ impl Plan {
             let end = if self.limit.fsync_end { "; each worker ends with fsync" } else { "" };
             format!("image: {}; dirty data: at most {ours}{kernel}{end}", self.image.description())
         })
+    }
+
+    /// What the image has been through, as rows say it.
+    #[must_use]
+    pub fn state(&self) -> String {
+        self.aged.as_ref().map_or(FRESH.to_owned(), ToString::to_string)
+    }
+
+    /// The image that a cell starts from, aged where the plan says so. The files of the workload find room.
+    fn device(&self, policy: Policy) -> Result<CellDevice> {
+        let device = self.image.device()?;
+        if let Some(ageing) = &self.aged {
+            let most = u64::from(self.workers.iter().copied().max().unwrap_or(1));
+            let room = image::with_mapping(most * self.workload.file_size());
+            let who =
+                Circumstances { rotational: self.rotational, room, ..Circumstances::new(policy, self.seed) };
+            age(device.shared(), ageing, &who)?;
+        }
+        Ok(device)
     }
 
     /// How many cells will run.
@@ -289,6 +316,7 @@ impl Plan {
             "image": self.image.identity()?,
             "rotational": self.rotational,
             "dirty_limit": self.dirty_limit,
+            "aged": self.aged.as_ref().map(|aged| format!("{aged:?}")),
             "limit": format!("{:?}", self.limit),
             "seed": self.seed,
             "repetition": repeat,
@@ -345,12 +373,16 @@ pub fn run_kept(plan: &Plan, ledger: &mut Ledger, mut progress: impl FnMut(usize
         Interleave::Threads => plan.workload.name(),
         other => format!("{}, {}", plan.workload.name(), other.name()),
     };
+    let workload = plan.aged.iter().fold(workload, |workload, aged| format!("{workload}; {aged}"));
     let mut judged = Judged::default();
     let mut rows = Vec::new();
     for (index, (repeat, cell)) in abba(cells.len(), plan.repeat).enumerate() {
         let (arm, workers) = cells[cell];
         let (name, decides) = &arms[arm];
-        let title = format!("{} {name} x {workers}", plan.workload.name());
+        let title =
+            plan.aged.iter().fold(format!("{} {name} x {workers}", plan.workload.name()), |title, aged| {
+                format!("{title}, {aged}")
+            });
         progress(index + 1, &title);
         let is_last = index + 1 == plan.cells();
         let measured = ledger.cell(plan.decides(decides, name, workers, repeat, is_last)?, || {
@@ -394,6 +426,7 @@ mod tests {
             rotational: false,
             dirty_limit: None,
             machine: None,
+            aged: None,
         }
     }
 

@@ -25,6 +25,7 @@ fn append64(policy: &str, interleave: Interleave, scale: f64) -> Row {
         beside_kernel: false,
         dirty_limit: None,
         machine: None,
+        aged: None,
         journal: vec![false],
         rotational: false,
     };
@@ -108,6 +109,7 @@ fn in_turn_the_kernel_gives_one_extent_a_block() {
         beside_kernel: true,
         dirty_limit: None,
         machine: None,
+        aged: None,
         journal: vec![false],
         rotational: false,
     };

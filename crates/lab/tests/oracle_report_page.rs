@@ -113,6 +113,7 @@ fn measured() -> Run {
         beside_kernel: false,
         dirty_limit: None,
         machine: None,
+        aged: None,
         journal: vec![false],
         rotational: false,
     };

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use blockyard_device::MemoryDevice;
+use blockyard_lab::age::Ageing;
 use blockyard_lab::trace::make::{KINDS, Recipe, make};
 use blockyard_trace::Line;
 
@@ -75,6 +76,8 @@ pub struct Matrix {
     pub workers: u32,
     /// Operations that age the images before; 0 for fresh ones.
     pub aged: u64,
+    /// A life that the images have in the engine before, instead.
+    pub lived: Option<Ageing>,
     /// Take only every n-th cell.
     pub every: usize,
     /// Measure the ceiling of each cell, too.
@@ -87,9 +90,10 @@ pub struct Matrix {
 
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.aged {
-            0 => f.write_str("Fresh images")?,
-            operations => write!(f, "Images aged by {operations} operations")?,
+        match (self.aged, &self.lived) {
+            (_, Some(life)) => write!(f, "Images aged by {life}")?,
+            (0, None) => f.write_str("Fresh images")?,
+            (operations, None) => write!(f, "Images aged by {operations} operations")?,
         }
         match self.workers {
             0 | 1 => f.write_str(", one worker"),
@@ -239,6 +243,7 @@ impl Runs<'_> {
             seed,
             other: Other::Engine,
             ageing,
+            lived: self.matrix.lived.clone(),
             scratch: self.matrix.scratch.clone(),
             start: None,
             keep: self.matrix.keep.as_ref().map(|keep| keep.join(self.image.name).join(kind).join(mount)),
@@ -247,7 +252,7 @@ impl Runs<'_> {
 
     /// The start image; an aged one is kept, but not the small one of `near-full`.
     fn start(&mut self, session: &Session, kind: &str, plan: &Plan) -> Result<Arc<MemoryDevice>> {
-        if plan.ageing.is_none() || kind == "near-full" {
+        if plan.ageing.is_none() && plan.lived.is_none() || kind == "near-full" {
             return session.start_image(plan);
         }
         if let Some((_, kept)) = self.aged.iter().find(|(seed, _)| *seed == plan.seed) {
@@ -272,6 +277,7 @@ mod tests {
             operations: 10,
             workers: 1,
             aged: 0,
+            lived: None,
             every,
             ceiling: false,
             scratch: PathBuf::new(),

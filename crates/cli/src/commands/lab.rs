@@ -1,5 +1,6 @@
 //! `blockyard lab`: workloads measured, reports made, traces written.
 
+mod age;
 mod agree;
 mod census;
 mod crash;
@@ -24,6 +25,8 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    /// Have an image live a life: files made, grown, overwritten and removed by a profile, from a seed
+    Age(Box<age::Args>),
     /// Compare block allocation with the running kernel's, decision by decision
     Agree(Box<agree::Args>),
     /// Count the locks that allocation and freeing share, patch by patch
@@ -48,6 +51,7 @@ impl Args {
     /// Carries the command out.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
         match self.command {
+            Command::Age(args) => args.run(output),
             Command::Agree(args) => supervise::supervised(|| args.run(output)),
             Command::Census(args) => args.run(output),
             Command::Crash(args) => supervise::supervised(|| args.run(output)),

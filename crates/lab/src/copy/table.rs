@@ -131,6 +131,7 @@ pub(crate) mod tests {
         CopyRow {
             workload: "copy".into(),
             policy: "yard".into(),
+            state: crate::figures::states::FRESH.to_owned(),
             copy,
             seed: 9,
             files: 1,

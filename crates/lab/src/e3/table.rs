@@ -95,6 +95,7 @@ mod tests {
         let row = |cluster_kib| ClusterRow {
             workload: "e3".into(),
             policy: "yard".into(),
+            state: crate::figures::states::FRESH.to_owned(),
             cluster_kib,
             seed: 1,
             files: 5,
@@ -117,6 +118,7 @@ mod tests {
         let row = ClusterRow {
             workload: "e3".into(),
             policy: "yard".into(),
+            state: crate::figures::states::FRESH.to_owned(),
             cluster_kib: Some(64),
             seed: 1,
             files: 5,

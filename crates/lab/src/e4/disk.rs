@@ -84,14 +84,16 @@ pub(super) fn passes(of: &[(String, PassReads)], bytes: u64, scale: f64) -> Resu
         .map(|(kind, reads)| Asked { kind: kind.clone(), passes: reads.asked_of_disk(), bytes, scale })
         .collect();
     let (values, cells) = calibrated(&asked, scale)?;
-    let play = |asked: &Asked| {
-        let mut passes = asked.played(values, super::PASSES)?;
-        for (_, pass) in cells.iter().filter(|(kind, _)| *kind == asked.kind) {
+    let play = |(index, these): (usize, &Asked)| {
+        let mut passes = these.played(values, super::PASSES)?;
+        // The first of a kind is the one on a fresh image.
+        let is_first = asked.iter().position(|other| other.kind == these.kind) == Some(index);
+        for (_, pass) in cells.iter().filter(|(kind, _)| is_first && *kind == these.kind) {
             passes[pass - 1].is_calibrated = true;
         }
         Ok(passes)
     };
-    asked.iter().map(play).collect()
+    asked.iter().enumerate().map(play).collect()
 }
 
 /// The rate and the factor with which both cells come out, and these cells. Where no likely factor gives pass 1 of ext3, its layout

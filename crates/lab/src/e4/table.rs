@@ -192,6 +192,7 @@ mod tests {
         let row = |kind: &str| PassRow {
             workload: "e4".into(),
             policy: "yard".into(),
+            state: crate::figures::states::FRESH.to_owned(),
             kind: kind.into(),
             seed: 1,
             scale: 0.5,
@@ -226,6 +227,7 @@ mod tests {
         let row = |kind: &str, calibrated: usize| PassRow {
             workload: "e4".into(),
             policy: "yard".into(),
+            state: crate::figures::states::FRESH.to_owned(),
             kind: kind.into(),
             seed: 1,
             scale: 1.0,

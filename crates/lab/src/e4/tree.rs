@@ -180,7 +180,8 @@ mod tests {
     /// columns have the same 133.
     #[test]
     fn the_tree_has_the_published_counts_at_full_scale() {
-        let plan = PassPlan { policy: "linux-6.18".into(), scale: 1.0, seed: 1, rotational: None };
+        let plan =
+            PassPlan { policy: "linux-6.18".into(), scale: 1.0, seed: 1, rotational: None, aged: Vec::new() };
         let tree = HomeTree::new(&plan);
         let sum = |count: fn(&Directory) -> usize| tree.directories.iter().map(count).sum::<usize>();
         assert_eq!(tree.directories.len() - 1, 28_020, "and the root and lost+found");

@@ -42,6 +42,9 @@ pub struct Row {
     pub workload: String,
     /// The policy arm as it was asked for, overrides included.
     pub policy: String,
+    /// `fresh`, or the life that the image had before.
+    #[serde(default = "crate::figures::states::fresh")]
+    pub state: String,
     /// Workers.
     pub workers: u32,
     /// Logical CPUs that slots, zones and locality groups follow.
@@ -96,6 +99,16 @@ pub struct Row {
     /// What was waited for, by lock and line; only in virtual time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Waits>,
+}
+
+impl crate::figures::states::Stated for Row {
+    fn state(&self) -> &str {
+        &self.state
+    }
+
+    fn as_fresh(&self) -> Self {
+        Self { state: crate::figures::states::fresh(), ..self.clone() }
+    }
 }
 
 /// What all CPUs of a modelled machine spent on the locks and lines of one name.

@@ -8,6 +8,7 @@ use blockyard_inspect::units;
 use super::table::{Table, figure};
 use crate::figures::row::{Interleave, Row};
 use crate::figures::spread::Spread;
+use crate::figures::states;
 
 /// A column head, the figure of a row that stands under it, and how that is written.
 pub type Column = (&'static str, fn(&Row) -> f64, fn(f64) -> String);
@@ -52,6 +53,7 @@ pub fn by_workload(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
             }
             other => format!("{}, {}", row.workload, other.name()),
         };
+        let name = if states::is_fresh(&row.state) { name } else { format!("{name}; {}", row.state) };
         match parts.iter_mut().find(|(known, _)| *known == name) {
             Some((_, rows)) => rows.push(row),
             None => parts.push((name, vec![row])),
@@ -206,7 +208,7 @@ fn difference(base: &Spread, spread: &Spread) -> String {
 /// Every row as comma-separated values.
 #[must_use]
 pub fn csv(rows: &[Row]) -> String {
-    let names = ["workload", "policy", "workers", "cpus", "interleave", "seed"];
+    let names = ["workload", "policy", "state", "workers", "cpus", "interleave", "seed"];
     let Some(first) = rows.first() else { return String::new() };
     let figures = first.figures();
     let criteria: BTreeSet<&str> = rows.iter().flat_map(|row| row.hits.keys().map(String::as_str)).collect();
@@ -216,6 +218,7 @@ pub fn csv(rows: &[Row]) -> String {
         let mut cells = vec![
             row.workload.clone(),
             row.policy.clone(),
+            row.state.clone(),
             row.workers.to_string(),
             row.cpus.to_string(),
             row.interleave.name().to_owned(),
@@ -271,6 +274,7 @@ pub(crate) mod tests {
         Row {
             workload: "fallocate2".to_owned(),
             policy: policy.to_owned(),
+            state: crate::figures::states::FRESH.to_owned(),
             workers,
             cpus: workers,
             interleave: Interleave::Threads,
@@ -368,7 +372,7 @@ pub(crate) mod tests {
             "{text}"
         );
         assert!(text.lines().nth(1).unwrap().ends_with(",7,,10"), "what cannot be known is empty: {text}");
-        assert!(text.lines().nth(2).unwrap().starts_with("fallocate2,\"a,b\",1,1,threads,1,1000,1,"));
+        assert!(text.lines().nth(2).unwrap().starts_with("fallocate2,\"a,b\",fresh,1,1,threads,1,1000,1,"));
     }
 
     #[test]

@@ -65,6 +65,47 @@ impl Table {
         self.notes.push(text.into());
     }
 
+    /// Puts the columns of another table behind those with the same head, row by row by what names it. Published figures are
+    /// not repeated, nor is a column that says what the first one says.
+    pub(super) fn join(&mut self, other: &Self, named: &str) {
+        let keys = self.keys;
+        let are_alike = |one: &[String], two: &[String]| one[..keys] == two[..keys];
+        let is_same = self.rows.len() == other.rows.len()
+            && self.rows.iter().zip(&other.rows).all(|(one, two)| are_alike(one, two));
+        if !is_same {
+            for row in &other.rows {
+                if !self.rows.iter().any(|known| are_alike(known, row)) {
+                    let mut new: Vec<String> = row[..keys].to_vec();
+                    new.resize(self.heads.len(), "-".to_owned());
+                    self.rows.push(new);
+                }
+            }
+        }
+        let place = |index: usize, row: &[String]| {
+            if is_same { Some(index) } else { other.rows.iter().position(|other| are_alike(other, row)) }
+        };
+        let places: Vec<Option<usize>> =
+            self.rows.iter().enumerate().map(|(index, row)| place(index, row)).collect();
+        for (column, head) in other.heads.iter().enumerate().skip(keys) {
+            let cell = |(row, place): (&Vec<String>, &Option<usize>)| match place {
+                Some(place) if !is_published(&row[0]) => other.rows[*place][column].clone(),
+                _ => "-".to_owned(),
+            };
+            let cells: Vec<String> = self.rows.iter().zip(&places).map(cell).collect();
+            let first = self.heads.iter().position(|name| name == head);
+            let says = |(row, cell): (&Vec<String>, &String)| {
+                cell == "-" || first.is_some_and(|first| row[first] == *cell)
+            };
+            if is_published(head) || self.rows.iter().zip(&cells).all(says) {
+                continue;
+            }
+            let is_of = |name: &String| name == head || name.starts_with(&format!("{head}; "));
+            let at = self.heads.iter().rposition(is_of).map_or(self.heads.len(), |last| last + 1);
+            self.heads.insert(at, format!("{head}; {named}"));
+            self.rows.iter_mut().zip(cells).for_each(|(row, cell)| row.insert(at, cell));
+        }
+    }
+
     /// The columns that hold anything: those that name rows, and those that are not `-` or blank in every row.
     #[must_use]
     pub fn filled_columns(&self) -> Vec<usize> {
@@ -210,6 +251,11 @@ impl Table {
 /// Letters that columns take with what stands beside them.
 fn taken(part: &[(usize, usize)]) -> usize {
     part.iter().map(|(_, width)| width + BESIDE).sum()
+}
+
+/// Whether a name of a column or row says that what stands there was published.
+fn is_published(name: &str) -> bool {
+    name.contains("published")
 }
 
 fn letters(text: &str) -> usize {

@@ -255,6 +255,7 @@ mod tests {
         let cluster = crate::e3::ClusterRow {
             workload: "e3".into(),
             policy: "yard".into(),
+            state: crate::figures::states::FRESH.to_owned(),
             cluster_kib: None,
             seed: 1,
             files: 5,
@@ -264,6 +265,7 @@ mod tests {
         let pass = crate::e4::PassRow {
             workload: "e4".into(),
             policy: "yard".into(),
+            state: crate::figures::states::FRESH.to_owned(),
             kind: "ext4".into(),
             seed: 1,
             scale: 0.5,

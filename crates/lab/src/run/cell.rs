@@ -31,7 +31,7 @@ impl Cell<'_> {
             return self.run_virtual();
         }
         let cpus = plan.cpus.unwrap_or(self.workers);
-        let device = plan.image.device()?;
+        let device = plan.device(self.policy)?;
         let target = self.target(device.shared(), cpus)?;
         target.file_system().allocator().set_tunable(Tunable::Stats, 1)?;
         let workers = plan.workload.workers(&target, self.workers, cpus)?;
@@ -91,6 +91,7 @@ pub(super) fn figures(
     Row {
         workload: plan.workload.name(),
         policy: policy.to_owned(),
+        state: plan.state(),
         workers,
         cpus,
         interleave: plan.interleave,

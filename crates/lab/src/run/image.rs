@@ -61,6 +61,11 @@ pub(crate) enum CellDevice {
     Overlay(Arc<OverlayDevice<FileDevice>>),
 }
 
+/// What so many bytes of files need: mapping blocks, one for some 340 extents, and what the file system keeps for itself.
+pub(super) const fn with_mapping(bytes: u64) -> u64 {
+    bytes + bytes / 64 + 4 * MIB
+}
+
 impl ImageSource {
     /// ext4 with 4 KiB blocks in memory, its UUID and hash seed made from `seed`.
     #[must_use]
@@ -90,9 +95,7 @@ impl ImageSource {
                 found.blocks_free * u64::from(found.block_size)
             }
         };
-        let needed = files * file_bytes;
-        // Mapping blocks, one for some 340 extents, and what the file system keeps for itself.
-        let needed = needed + needed / 64 + 4 * MIB;
+        let needed = with_mapping(files * file_bytes);
         ensure!(
             needed <= free,
             "{}: too small, {} MiB are free and {files} files of {} KiB need {}; give a larger one, fewer \

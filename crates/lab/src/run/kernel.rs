@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use blockyard_alloc::Policy;
 use blockyard_device::FileDevice;
 use blockyard_inspect::scan::ImageScan;
 
@@ -173,7 +174,7 @@ fn kernel_ticks_of(text: &str) -> u64 {
 fn run_cell(plan: &Plan, workers: u32, judged: &mut Judged) -> Result<Row> {
     let mut keeper = Keeper::start(plan.dirty_limit)?;
     let image = keeper.folder.join("image");
-    plan.image.device()?.save(&image)?;
+    plan.device(Policy::default())?.save(&image)?;
     keeper.ask("mount").context("mount the image")?;
     let mounted = keeper.folder.join("mnt");
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);

@@ -56,6 +56,7 @@ impl Setup {
             rotational: self.rotational,
             dirty_limit: None,
             machine: None,
+            aged: None,
         }
     }
 }

@@ -87,6 +87,7 @@ impl Cell<'_> {
         Row {
             workload: plan.workload.name(),
             policy: self.name.to_owned(),
+            state: crate::figures::states::FRESH.to_owned(),
             workers: self.workers,
             cpus,
             interleave: plan.interleave,

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use blockyard_device::ImagePath;
 use blockyard_lab::Interleave;
+use blockyard_lab::age::Ageing;
 use blockyard_lab::copy::{CopyPlan, Tree};
-use blockyard_lab::e3::{CLUSTERS, ClusterPlan};
+use blockyard_lab::e3::ClusterPlan;
 use blockyard_lab::e4::PassPlan;
 use blockyard_lab::experiment::Experiment;
 use blockyard_lab::folder::ledger::{Existing, Ledger};
@@ -49,15 +50,15 @@ Published experiments, as the tables that were published with ours beside:
                (one) with and without a linear prefix (--rotational on or off: that one only); takes --scale and --seed,
                needs e2fsck, and strace for the seconds of I/O, which are modelled on a disk of the time
 
-Keys of --json, one object a cell: workload, policy, workers, cpus, interleave, seed, ops, seconds, ops_per_s,
+Keys of --json, one object a cell: workload, policy, state (fresh, or the life of --aged), workers, cpus, interleave, seed, ops, seconds, ops_per_s,
 ops_per_s_per_worker, bw_mib_s, lat_us_mean, lat_us_p50, lat_us_p99, lat_us_p9999, lat_us_max, extents_per_file,
 mean_extent_kb, free_extents, avg_free_extent_kb, groups_touched, lock_acquisitions (of shared locks, an operation),
 lock_waits (of shared and group locks, an operation), groups_skipped_busy, hits (searches by the criterion that ended them), score (e4defrag -c). Extents, groups and
-score are those of the whole image with the files at full size; null is what cannot be known. For copy, one object a copy: workload, policy, copy, seed, files, bytes, boundaries, empty_groups,
+score are those of the whole image with the files at full size; null is what cannot be known. For copy, one object a copy: workload, policy, state, copy, seed, files, bytes, boundaries, empty_groups,
 overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
 extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score. For e3, one object a cluster size: workload,
-policy, cluster_kib, seed, files, fallocate and truncate (each with calls, mean_us, mean_reads, most_reads). For
-e4, one object a file system: workload, policy, kind, seed, scale, passes and total (each pass with real, user, system,
+policy, state, cluster_kib, seed, files, fallocate and truncate (each with calls, mean_us, mean_reads, most_reads). For
+e4, one object a file system: workload, policy, state, kind, seed, scale, passes and total (each pass with real, user, system,
 read_mib, rate_mib_s), vitals (what e2fsck counts: what, count), disk (by pass, where strace is there: reads, read_mb, seeks, runs, modelled_s, modelled_mb_s).
 
 Exit codes: 0 every image passed the check, and e2fsck where that is installed; 2 wrong usage, nothing ran; 4 a judge
@@ -85,6 +86,10 @@ pub(crate) struct Args {
     /// The machine of --interleave virtual: kunpeng-920, amd-9654-x2, or a file (see lab machine) [default: kunpeng-920]
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
+    /// Beside fresh images also such that were used before: PROFILE[:N][:P%], parted by commas; N is a number of operations or
+    /// of times that the image was written (2x), P the share of the space that files come to take (see lab age)
+    #[arg(long, value_delimiter = ',', value_name = "LIFE")]
+    aged: Vec<Ageing>,
     /// Size of the image in memory, with a suffix K, M, G or T [default: that of the published experiment]
     #[arg(long, conflicts_with = "image")]
     memory: Option<String>,
@@ -155,7 +160,7 @@ pub(crate) struct Args {
 /// Exit code when nothing ran because of what was asked for.
 const EXIT_USAGE: u8 = 2;
 /// Exit code when a judge found errors in an image.
-const EXIT_ERRORS: u8 = 4;
+pub(super) const EXIT_ERRORS: u8 = 4;
 
 /// What was asked for, as far as it can be told without looking at images or machine.
 enum Work {
@@ -260,8 +265,22 @@ impl Args {
             Some(experiment) => (self.experiment(experiment)?, Some(experiment)),
             None => (self.plans()?, None),
         };
+        let plans = self.with_aged(plans);
         plans.iter().try_for_each(Plan::check_words)?;
         Ok(Work::Cells(plans, experiment))
+    }
+
+    /// The plans, and behind each the same on aged images. Those in virtual time have no image to age.
+    fn with_aged(&self, plans: Vec<Plan>) -> Vec<Plan> {
+        let only_virtual = plans.iter().all(|plan| plan.interleave == Interleave::Virtual);
+        let states = |plan: Plan| {
+            let can_age = only_virtual || plan.interleave != Interleave::Virtual;
+            let aged = self.aged.iter().filter(|_| can_age);
+            let aged: Vec<Plan> =
+                aged.map(|aged| Plan { aged: Some(aged.clone()), ..plan.clone() }).collect();
+            std::iter::once(plan).chain(aged)
+        };
+        plans.into_iter().flat_map(states).collect()
     }
 
     /// The workload as it was asked for. Free threads are the default, and what they leave is chance: so the same is run with
@@ -269,6 +288,7 @@ impl Args {
     fn plans(&self) -> Result<Vec<Plan>> {
         let plan = self.plan()?;
         if self.interleave.is_some() || self.in_place {
+            refuse("images that are not changed", &[("--aged", self.in_place && !self.aged.is_empty())])?;
             return Ok(vec![plan]);
         }
         let overlap = Plan {
@@ -313,6 +333,7 @@ impl Args {
             rotational: self.rotational(),
             dirty_limit: self.dirty_limit()?,
             machine,
+            aged: None,
         })
     }
 
@@ -385,6 +406,7 @@ impl Args {
         plan.copies = self.copies.unwrap_or(plan.copies);
         plan.cpus = self.cpus.unwrap_or(plan.cpus);
         plan.rotational = self.rotational();
+        plan.aged.clone_from(&self.aged);
         if let ImageSource::Memory { bytes, .. } = plan.image {
             plan.image = self.image(bytes)?;
         }
@@ -397,7 +419,8 @@ impl Args {
     fn clusters(&self) -> Result<ClusterPlan> {
         let calls = self.ops.unwrap_or(10_000);
         let (policy, rotational) = (self.only_policy()?, self.rotational());
-        let plan = ClusterPlan { policy, scale: self.scale, calls, seed: self.seed, rotational };
+        let aged = self.aged.clone();
+        let plan = ClusterPlan { policy, scale: self.scale, calls, seed: self.seed, rotational, aged };
         plan.check()?;
         Ok(plan)
     }
@@ -410,7 +433,8 @@ impl Args {
             Rotational::Off => Some(false),
         };
         let policy = self.only_policy()?;
-        let plan = PassPlan { policy, scale: self.scale, seed: self.seed, rotational };
+        let aged = self.aged.clone();
+        let plan = PassPlan { policy, scale: self.scale, seed: self.seed, rotational, aged };
         plan.check()?;
         Ok(plan)
     }
@@ -574,7 +598,7 @@ fn run_copy(
     plan.check()?;
     environment.device = plan.image.description();
     let mut ledger = begin(&environment, plan.identity())?;
-    let parts = plan.policies.len() * usize::try_from(plan.copies)?;
+    let parts = plan.policies.len() * usize::try_from(plan.copies)? * (1 + plan.aged.len());
     let progress = Progress::parts(output, "lab run", parts);
     let outcome = blockyard_lab::copy::run_kept(plan, &mut ledger, |part, name| progress.begin(part, name))?;
     let run = Run {
@@ -602,7 +626,7 @@ fn run_clusters(
 ) -> Result<(Run, Verdict)> {
     environment.device = "memory, one image a cluster size".to_owned();
     let mut ledger = begin(&environment, plan.identity())?;
-    let progress = Progress::parts(output, "lab run", CLUSTERS.len());
+    let progress = Progress::parts(output, "lab run", plan.cells().len());
     let (clusters, verdict) =
         blockyard_lab::e3::run_kept(plan, &mut ledger, |part, name| progress.begin(part, name))?;
     Ok((Run { clusters, ..Run::new(environment) }, verdict))
@@ -616,7 +640,7 @@ fn run_passes(
 ) -> Result<(Run, Verdict)> {
     environment.device = "memory, one image a kind".to_owned();
     let mut ledger = begin(&environment, plan.identity())?;
-    let progress = Progress::parts(output, "lab run", plan.kinds().len());
+    let progress = Progress::parts(output, "lab run", plan.cells().len());
     let (passes, verdict) =
         blockyard_lab::e4::run_kept(plan, &mut ledger, |part, name| progress.begin(part, name))?;
     Ok((Run { passes, ..Run::new(environment) }, verdict))
@@ -653,7 +677,7 @@ fn tempfile_in(folder: &Path) -> std::io::Result<()> {
 }
 
 /// Bytes with a binary suffix.
-fn size(text: &str) -> Result<u64> {
+pub(super) fn size(text: &str) -> Result<u64> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
         "" => 0,

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use blockyard_agree::operations::matrix::{self, Matrix, Rows};
 use blockyard_agree::operations::{Agreement, Loading, Other, Plan, Session};
+use blockyard_lab::age::Ageing;
 use blockyard_lab::figures::Table;
 use blockyard_lab::folder::{Environment, command_line};
 use blockyard_lab::trace::make;
@@ -42,9 +44,10 @@ pub(crate) struct OperationArgs {
     /// Play this trace on the start image first, by the kernel
     #[arg(long)]
     age: Option<PathBuf>,
-    /// Age the start image by this many operations of the kind `ageing` first
-    #[arg(long, default_value_t = 0, conflicts_with = "age")]
-    aged: u64,
+    /// Age the start image first: by this many operations of the kind `ageing`, played by the kernel, or by a life in the engine,
+    /// PROFILE[:N][:P%] (see lab age)
+    #[arg(long, default_value = "0", conflicts_with = "age")]
+    aged: Aged,
     /// Workers of made traces: they take turns, each on a CPU slot and in a directory of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: u32,
@@ -63,6 +66,40 @@ pub(crate) struct OperationArgs {
     /// Folder of the images [default: /dev/shm where it exists, else the folder for temporary files]
     #[arg(long)]
     scratch: Option<PathBuf>,
+}
+
+/// What `--aged` takes.
+#[derive(Clone, Debug)]
+enum Aged {
+    Operations(u64),
+    Life(Box<Ageing>),
+}
+
+impl FromStr for Aged {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.parse() {
+            Ok(operations) => Ok(Self::Operations(operations)),
+            Err(_) => Ok(Self::Life(Box::new(text.parse()?))),
+        }
+    }
+}
+
+impl Aged {
+    fn operations(&self) -> u64 {
+        match self {
+            Self::Operations(count) => *count,
+            Self::Life(_) => 0,
+        }
+    }
+
+    fn life(&self) -> Option<Ageing> {
+        match self {
+            Self::Operations(_) => None,
+            Self::Life(life) => Some(Ageing::clone(life)),
+        }
+    }
 }
 
 /// Options that both levels have.
@@ -97,6 +134,7 @@ impl OperationArgs {
             seed: common.seed,
             other: if self.ceiling { Other::Kernel } else { Other::Engine },
             ageing: self.ageing(common)?,
+            lived: self.aged.life(),
             scratch: scratch.clone(),
             start: self.start.clone(),
             keep: common.keep.clone(),
@@ -126,7 +164,8 @@ impl OperationArgs {
             seeds: if self.seeds.is_empty() { vec![common.seed] } else { self.seeds },
             operations: common.ops.into(),
             workers: self.workers,
-            aged: self.aged,
+            aged: self.aged.operations(),
+            lived: self.aged.life(),
             every: common.every,
             ceiling: self.ceiling,
             scratch: self.scratch.unwrap_or_else(fast_scratch),
@@ -134,7 +173,7 @@ impl OperationArgs {
         };
         let matrices = if self.report {
             let two = Matrix { workers: 2, ..matrix.clone() };
-            let aged = Matrix { aged: AGED, ..matrix.clone() };
+            let aged = Matrix { aged: AGED, lived: None, ..matrix.clone() };
             vec![matrix, two, aged]
         } else {
             vec![matrix]
@@ -163,7 +202,7 @@ impl OperationArgs {
 
     /// What is played on the start image first.
     fn ageing(&self, common: &Common) -> Result<Option<Vec<Line>>> {
-        match (&self.age, self.aged) {
+        match (&self.age, self.aged.operations()) {
             (Some(path), _) => read_trace(path).map(Some),
             (None, 0) => Ok(None),
             (None, ops) => {

@@ -1,0 +1,100 @@
+//! `blockyard lab age`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use blockyard_alloc::Policy;
+use blockyard_lab::age::profile::Profile;
+use blockyard_lab::age::{Ageing, Circumstances};
+use blockyard_lab::aged_image::lived;
+use blockyard_lab::run::default_mkfs;
+
+use super::run::{EXIT_ERRORS, size};
+use crate::commands::Output;
+use crate::commands::progress::Progress;
+use crate::terminal;
+
+/// Makes an image in memory and has it live: files are made, grow, are overwritten, are replaced and go, as a profile says, drawn
+/// from one seed. Content is dropped, so that only metadata takes memory; the same words give the same image.
+#[derive(clap::Args)]
+#[command(after_help = "\
+LIFE is PROFILE[:N][:P%]: a number of operations (mail:1000000) or of times that the image was written (mail:2x) [default:
+100000 operations], and the share of the free space that files come to take [default: the profile's]. Profiles: mail, build,
+phone, vm, database, or a file; --show prints one, with its rates and sizes and where they come from.
+
+Keys of --json: workload, life, policy, seed, bytes, operations, by_kind (create, append, overwrite, replace, delete), no_room,
+written_bytes, laps, files, utilisation, extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score, seconds,
+kept_mib.
+
+Exit codes: 0 the image passed the check, and e2fsck where that is installed; 2 wrong usage; 4 a judge found errors; 8 failed.")]
+pub(crate) struct Args {
+    /// The life: PROFILE[:N][:P%]
+    life: Ageing,
+    /// Write the image to this new file, which is sparse
+    image: Option<PathBuf>,
+    /// Size of the image, with a suffix K, M, G or T
+    #[arg(long, default_value = "100G")]
+    size: String,
+    /// The allocation policy; overrides follow a colon
+    #[arg(long, default_value = "linux-6.18")]
+    policy: String,
+    /// How the image is made: options of blockyard mkfs in one string
+    #[arg(long, allow_hyphen_values = true)]
+    mkfs: Option<String>,
+    /// CPU slots that operations come from in turns
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    cpus: u32,
+    /// Whether the allocator takes the device for one with seek times
+    #[arg(long)]
+    rotational: bool,
+    /// Seed of every random choice
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print the profile, and do nothing
+    #[arg(long)]
+    show: bool,
+    /// Replace a file of that name
+    #[arg(long, requires = "image")]
+    force: bool,
+}
+
+impl Args {
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        if self.show {
+            println!("{}", serde_json::to_string_pretty::<Profile>(&self.life.profile)?);
+            return Ok(ExitCode::SUCCESS);
+        }
+        let bytes = size(&self.size).with_context(|| format!("--size {}", self.size))?;
+        let policy = Policy::parse(&self.policy)
+            .with_context(|| format!("--policy {} (see blockyard policy list)", self.policy))?;
+        let options = match &self.mkfs {
+            None => default_mkfs(self.seed),
+            Some(text) => crate::commands::mkfs::options_of_text(text, self.seed)
+                .with_context(|| format!("--mkfs {text:?}"))?,
+        };
+        if let Some(path) = &self.image {
+            let is_new = self.force || !path.exists();
+            ensure!(is_new, "{}: is there already; --force replaces it", path.display());
+        }
+        let who = Circumstances {
+            rotational: self.rotational,
+            cpus: self.cpus,
+            ..Circumstances::new(policy, self.seed)
+        };
+        let progress = Progress::parts(output, "lab age", 1);
+        progress.begin(1, &self.life.to_string());
+        let lived = lived(bytes, &options, &self.life, &who)?;
+        drop(progress);
+        if let Some(path) = &self.image {
+            lived.save(path)?;
+        }
+        if output.json {
+            println!("{}", serde_json::to_string(&lived.row)?);
+        } else if !output.quiet {
+            print!("{}", lived.row.table().terminal(terminal::columns()));
+            println!("seed {}: {}", self.seed, lived.verdict.text());
+        }
+        Ok(if lived.verdict.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ERRORS) })
+    }
+}

@@ -1,0 +1,247 @@
+//! Lives of file systems: an image is aged by what a profile says is done to it, from one seed, at the speed of memory.
+//!
+//! Content is zeroes, which a sparse device in memory does not keep: only metadata takes memory. No clock takes part, and one
+//! thread does everything, so that the same inputs give the same image. [`life`] does it, [`profile`] says what.
+
+mod life;
+pub mod profile;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use blockyard_alloc::Policy;
+use blockyard_device::BlockDevice;
+use blockyard_disk::num::count_as_f64;
+use blockyard_engine::{FileSystem, OpenOptions};
+
+use crate::target::engine::{context, unjournaled};
+use life::Life;
+use profile::Profile;
+
+pub use life::{Deeds, What};
+
+/// Operations of a life of which no length is given.
+const OPERATIONS: u64 = 100_000;
+
+/// How long a life is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Length {
+    /// So many operations.
+    Operations(u64),
+    /// Until so many times the size of the image was written.
+    Laps(f64),
+}
+
+/// A life as it was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ageing {
+    /// What is done.
+    pub profile: Profile,
+    /// How long.
+    pub length: Length,
+    /// Share (0..1) of the free space that files come to take; `None`: that of the profile.
+    pub utilisation: Option<f64>,
+    /// As it was asked for.
+    text: String,
+}
+
+/// Who lives a life.
+#[derive(Clone, Copy, Debug)]
+pub struct Circumstances {
+    /// What places.
+    pub policy: Policy,
+    /// Whether the allocator takes the device for one with seek times.
+    pub rotational: bool,
+    /// CPU slots that operations come from in turns.
+    pub cpus: u32,
+    /// Seed.
+    pub seed: u64,
+    /// Bytes that stay free for what comes after.
+    pub room: u64,
+}
+
+impl Circumstances {
+    /// A life under a policy on four CPUs that takes all the space that its profile does.
+    #[must_use]
+    pub fn new(policy: Policy, seed: u64) -> Self {
+        Self { policy, rotational: false, cpus: 4, seed, room: 0 }
+    }
+}
+
+impl Ageing {
+    /// A life of a profile.
+    #[must_use]
+    pub fn new(profile: Profile, length: Length) -> Self {
+        let text = match length {
+            Length::Operations(count) => format!("{}:{count}", profile.name),
+            Length::Laps(laps) => format!("{}:{laps}x", profile.name),
+        };
+        Self { profile, length, utilisation: None, text }
+    }
+
+    /// The same up to another share of the free space.
+    ///
+    /// # Errors
+    /// When it is none between 0 and 1.
+    pub fn filled_to(self, utilisation: f64) -> Result<Self> {
+        ensure!(utilisation > 0.0 && utilisation < 1.0, "files take between 0 and 100 % of the free space");
+        let text = format!("{}:{}%", self.text, utilisation * 100.0);
+        Ok(Self { utilisation: Some(utilisation), text, ..self })
+    }
+}
+
+impl FromStr for Ageing {
+    type Err = anyhow::Error;
+
+    /// `PROFILE[:N][:P%]`, where N is a number of operations, or `2x` for two times the size of the image.
+    fn from_str(text: &str) -> Result<Self> {
+        let mut parts = text.split(':');
+        let profile = Profile::open(parts.next().unwrap_or_default())?;
+        let mut ageing = Self::new(profile, Length::Operations(OPERATIONS));
+        for part in parts {
+            let parsed = if let Some(percent) = part.strip_suffix('%') {
+                percent.parse::<f64>().ok().and_then(|percent| ageing.clone().filled_to(percent / 100.0).ok())
+            } else if let Some(laps) = part.strip_suffix('x') {
+                let laps = laps.parse().ok().filter(|laps| *laps > 0.0 && *laps <= 1000.0);
+                laps.map(|laps| Self { length: Length::Laps(laps), ..ageing.clone() })
+            } else {
+                let count = part.parse().ok().filter(|count| *count > 0);
+                count.map(|count| Self { length: Length::Operations(count), ..ageing.clone() })
+            };
+            let Some(parsed) = parsed else {
+                bail!("{text:?}: {part:?} is no number of operations, of laps (2x), and no share (85%)");
+            };
+            ageing = parsed;
+        }
+        Ok(Self { text: text.to_owned(), ..ageing })
+    }
+}
+
+impl fmt::Display for Ageing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Has an image live a life; gives what was done.
+///
+/// # Errors
+/// Of the file system; when less space is free than has to stay so.
+pub fn age(device: Arc<dyn BlockDevice>, ageing: &Ageing, who: &Circumstances) -> Result<Deeds> {
+    let size = device.size();
+    let options = OpenOptions {
+        cpus: who.cpus,
+        rotational: who.rotational,
+        cache_bytes: 128 << 20,
+        ..unjournaled(who.policy, who.seed)
+    };
+    let fs = FileSystem::open(device, options, &context(0))?;
+    let statistics = fs.statistics();
+    let free = statistics.blocks_free * u64::from(statistics.block_size);
+    ensure!(
+        free > who.room,
+        "{} MiB are free, and {} have to stay so: nothing is left to age; give a larger image",
+        free >> 20,
+        who.room >> 20
+    );
+    let wanted = count_as_f64(free) * ageing.utilisation.unwrap_or(ageing.profile.utilisation);
+    let most = crate::workload::scale::whole(wanted).min(free - who.room);
+    let mut life = Life::begin(fs, &ageing.profile, most, who).with_context(|| format!("age by {ageing}"))?;
+    match ageing.length {
+        Length::Operations(count) => life.live(|deeds| count.saturating_sub(deeds.operations())),
+        Length::Laps(laps) => {
+            let end = crate::workload::scale::whole(count_as_f64(size) * laps);
+            life.live(|deeds| if deeds.written_bytes < end { u64::MAX } else { 0 })
+        }
+    }
+    .with_context(|| format!("age by {ageing}"))?;
+    life.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use blockyard_device::MemoryDevice;
+
+    use super::*;
+    use crate::run::{Verdict, default_mkfs};
+    use crate::workload::{GIB, MIB};
+
+    fn aged(text: &str, bytes: u64, room: u64) -> (Arc<MemoryDevice>, Deeds) {
+        let device = Arc::new(MemoryDevice::new(bytes));
+        blockyard_engine::mkfs::format(&*device, &default_mkfs(1)).unwrap();
+        let who = Circumstances { room, ..Circumstances::new(Policy::default(), 7) };
+        let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
+        let deeds = age(shared, &text.parse().unwrap(), &who).unwrap();
+        (device, deeds)
+    }
+
+    fn free(device: &Arc<MemoryDevice>) -> u64 {
+        let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
+        let options = unjournaled(Policy::default(), 1);
+        let statistics = FileSystem::open(shared, options, &context(0)).unwrap().statistics();
+        statistics.blocks_free * 4096
+    }
+
+    #[test]
+    fn every_profile_leaves_a_sound_image_and_repeats_to_the_byte() {
+        for name in Profile::NAMES {
+            let text = format!("{name}:700");
+            let (device, deeds) = aged(&text, 2 * GIB, 0);
+            assert_eq!(deeds.operations(), 700, "{name}");
+            let mut verdict = Verdict::default();
+            verdict.check(&*device).unwrap();
+            verdict.e2fsck(|path| Ok(device.save(path)?)).unwrap();
+            assert!(verdict.is_clean(), "{name}: {}", verdict.text());
+            assert!(deeds.of(What::Create) > 0 && deeds.files > 0, "{name}: {deeds:?}");
+            // Content is dropped: what is kept is metadata.
+            assert!(device.resident_bytes() < 64 * MIB, "{name}: {}", device.resident_bytes());
+            let (again, _) = aged(&text, 2 * GIB, 0);
+            let (mut one, mut other) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+            for at in (0..2 * GIB).step_by(1 << 20) {
+                device.read_at(at, &mut one).unwrap();
+                again.read_at(at, &mut other).unwrap();
+                assert!(one == other, "{name}: {at}");
+            }
+        }
+    }
+
+    /// Files come to take the share that was asked for, and all that is done goes on there.
+    #[test]
+    fn a_life_fills_the_image_to_its_share_and_stays_there() {
+        let (device, deeds) = aged("mail:3x:85%", GIB / 2, 0);
+        assert!(deeds.written_bytes >= GIB);
+        let (fresh, _) = aged("mail:1", GIB / 2, 0);
+        let share = 1.0 - count_as_f64(free(&device)) / count_as_f64(free(&fresh));
+        assert!((0.78..=0.86).contains(&share), "{share}");
+        assert!(deeds.of(What::Delete) > 1000, "{deeds:?}");
+    }
+
+    #[test]
+    fn room_stays_free() {
+        let room = 700 * MIB;
+        let (device, _) = aged("build:1x:90%", GIB, room);
+        assert!(free(&device) >= room - 16 * MIB, "{}", free(&device) / MIB);
+        let device = Arc::new(MemoryDevice::new(GIB));
+        blockyard_engine::mkfs::format(&*device, &default_mkfs(1)).unwrap();
+        let who = Circumstances { room: GIB, ..Circumstances::new(Policy::default(), 7) };
+        let text = age(device, &"mail".parse().unwrap(), &who).unwrap_err().to_string();
+        assert!(text.contains("have to stay so"), "{text}");
+    }
+
+    #[test]
+    fn a_life_is_told_in_one_word() {
+        let of = |text: &str| text.parse::<Ageing>();
+        assert_eq!(of("mail").unwrap().length, Length::Operations(OPERATIONS));
+        let one = of("vm:20:85%").unwrap();
+        assert_eq!((one.length, one.utilisation), (Length::Operations(20), Some(0.85)));
+        assert_eq!(of("phone:1.5x").unwrap().length, Length::Laps(1.5));
+        assert_eq!(of("phone:1.5x").unwrap().to_string(), "phone:1.5x");
+        let profile = Profile::open("mail").unwrap();
+        assert_eq!(Ageing::new(profile, Length::Operations(9)).to_string(), "mail:9");
+        for wrong in ["mail:", "mail:0", "mail:0x", "mail:100%", "mail:x", "male"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+}

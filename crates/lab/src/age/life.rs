@@ -1,0 +1,533 @@
+//! One life: operations drawn by a profile's rates, carried out one after the other.
+//!
+//! Files of a kind take at most their share of the space that files may take: up to it a deletion that was drawn becomes a
+//! creation, the more often the more space there is; beyond it what would take space becomes a deletion. So a life begins by
+//! filling the image and goes on around its utilisation. Write-back starts at an amount of dirty data, or with the change where the
+//! kind says so; commits come after a number of operations and an amount of data, as a clock's would.
+//!
+//! Invariant: the files of a kind stand in a row, and those of a batch together in it, so that a batch goes as a whole.
+
+use std::collections::VecDeque;
+
+use anyhow::{Context, Result};
+use blockyard_disk::InodeNr;
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::{
+    count_as_f64, u32_from_u64, u64_from_u32, u64_from_usize, usize_from_u32, usize_from_u64,
+};
+use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpContext, RenameMode};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::Circumstances;
+use super::profile::{Kind, Made, Order, Profile};
+use crate::target::engine::context;
+use crate::workload::MIB;
+use crate::workload::scale::{scaled, whole};
+
+/// Bytes of one write call.
+const WRITE_BYTES: u64 = MIB;
+/// Dirty data that starts a write-back of all of it, below the engine's own limit.
+const DIRTY_BYTES: u64 = 48 * MIB;
+/// Data, and operations, between two commits.
+const COMMIT_BYTES: u64 = 1280 * MIB;
+const COMMIT_OPERATIONS: u64 = 5000;
+/// Operations after which the next ones come from another CPU slot.
+const OPERATIONS_PER_CPU: u64 = 1000;
+/// Operations after which the free space of the image is looked at again.
+const LOOK_EVERY: u64 = 256;
+/// Bytes of a block, for what a file takes; larger ones only make the estimate low, and the look at the image corrects it.
+const BLOCK: u64 = 4096;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Makes a file.
+    Create,
+    /// Lets one grow.
+    Append,
+    /// Overwrites a piece of one.
+    Overwrite,
+    /// Writes one under another name, which takes its place.
+    Replace,
+    /// Removes one.
+    Delete,
+}
+
+impl What {
+    /// All of them, in the order of figures.
+    pub const ALL: [Self; 5] = [Self::Create, Self::Append, Self::Overwrite, Self::Replace, Self::Delete];
+
+    /// Its name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Append => "append",
+            Self::Overwrite => "overwrite",
+            Self::Replace => "replace",
+            Self::Delete => "delete",
+        }
+    }
+
+    const fn index(self) -> usize {
+        match self {
+            Self::Create => 0,
+            Self::Append => 1,
+            Self::Overwrite => 2,
+            Self::Replace => 3,
+            Self::Delete => 4,
+        }
+    }
+}
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deeds {
+    /// Operations in the order of [`What::ALL`].
+    counts: [u64; 5],
+    /// Bytes written to files.
+    pub written_bytes: u64,
+    /// Files that are there.
+    pub files: u64,
+    /// Operations that found no room.
+    pub no_room: u64,
+}
+
+impl Deeds {
+    /// How many operations of one kind.
+    #[must_use]
+    pub const fn of(&self, what: What) -> u64 {
+        self.counts[what.index()]
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+/// A file that is there.
+#[derive(Clone, Copy)]
+struct File {
+    inode: InodeNr,
+    /// Which of its kind's directories.
+    directory: u32,
+    /// Its name is made of it.
+    number: u32,
+    /// Its size.
+    size: u64,
+    /// What it takes, about.
+    taken: u64,
+}
+
+/// Files of a kind.
+struct Files {
+    kind: Kind,
+    directories: Vec<InodeNr>,
+    files: VecDeque<File>,
+    taken: u64,
+    /// What they may take.
+    most: u64,
+    next: u32,
+}
+
+/// A file system, and who uses it.
+pub(super) struct Life {
+    fs: FileSystem,
+    kinds: Vec<Files>,
+    /// Sums of the rates: up to which draw what is done to which kind.
+    rates: Vec<(f64, usize, What)>,
+    random: ChaCha8Rng,
+    zeroes: Vec<u8>,
+    cpus: u32,
+    deeds: Deeds,
+    /// Free blocks below which nothing is made.
+    blocks_kept: u64,
+    is_full: bool,
+    looked: u64,
+    dirty: u64,
+    committed: (u64, u64),
+}
+
+/// Whether an operation found room.
+#[derive(PartialEq, Eq)]
+enum Room {
+    Found,
+    None,
+}
+
+impl Life {
+    /// Makes the directories; files may take `most` bytes.
+    pub(super) fn begin(fs: FileSystem, profile: &Profile, most: u64, who: &Circumstances) -> Result<Self> {
+        let statistics = fs.statistics();
+        let mut rates = Vec::new();
+        let mut sum = 0.0;
+        for (number, kind) in profile.kinds.iter().enumerate() {
+            let weights = kind.rates;
+            let of = [weights.create, weights.append, weights.overwrite, weights.replace, weights.delete];
+            for (what, rate) in What::ALL.into_iter().zip(of).filter(|(_, rate)| *rate > 0.0) {
+                sum += rate;
+                rates.push((sum, number, what));
+            }
+        }
+        let mut life = Self {
+            fs,
+            kinds: Vec::new(),
+            rates,
+            random: ChaCha8Rng::seed_from_u64(who.seed),
+            zeroes: vec![0; usize_from_u64(WRITE_BYTES)],
+            cpus: who.cpus.max(1),
+            deeds: Deeds::default(),
+            blocks_kept: statistics.blocks_free.saturating_sub(most / u64::from(statistics.block_size)),
+            is_full: false,
+            looked: 0,
+            dirty: 0,
+            committed: (0, 0),
+        };
+        for kind in &profile.kinds {
+            let files = life.settle(kind, scaled(most, kind.share))?;
+            life.kinds.push(files);
+        }
+        Ok(life)
+    }
+
+    /// The directories of a kind.
+    fn settle(&self, kind: &Kind, most: u64) -> Result<Files> {
+        let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+        let ctx = context(0);
+        // An image may have been aged before.
+        let mut number = 0u32;
+        let top = loop {
+            match self.fs.create(&ctx, InodeNr::ROOT, format!("{}{number}", kind.name).as_bytes(), &new) {
+                Err(Error::Exists) => number += 1,
+                made => break made.context("make a directory")?,
+            }
+        };
+        let under = |index: u32| self.fs.create(&ctx, top, format!("d{index:04}").as_bytes(), &new);
+        let directories = (0..kind.directories).map(under).collect::<Result<Vec<InodeNr>, Error>>();
+        Ok(Files {
+            kind: kind.clone(),
+            directories: directories.context("make a directory")?,
+            files: VecDeque::new(),
+            taken: 0,
+            most,
+            next: 0,
+        })
+    }
+
+    /// Goes on until `left` says that no operation is left.
+    pub(super) fn live(&mut self, left: impl Fn(&Deeds) -> u64) -> Result<()> {
+        loop {
+            let left = left(&self.deeds);
+            if left == 0 {
+                return Ok(());
+            }
+            self.step(left)?;
+        }
+    }
+
+    /// Brings everything to the device.
+    pub(super) fn end(mut self) -> Result<Deeds> {
+        self.deeds.files = self.kinds.iter().map(|files| u64_from_usize(files.files.len())).sum();
+        self.fs.close(&context(0)).context("close the image")?;
+        Ok(self.deeds)
+    }
+
+    /// The next operation, or batch of at most `left` of them.
+    fn step(&mut self, left: u64) -> Result<()> {
+        let (number, what) = self.draw();
+        let what = self.fitting(number, what);
+        let before = self.deeds.operations();
+        let room = match what {
+            What::Create => self.create(number, left)?,
+            What::Append => self.append(number)?,
+            What::Overwrite => self.overwrite(number)?,
+            What::Replace => self.replace(number)?,
+            What::Delete => self.delete(number, left)?,
+        };
+        if room == Room::None {
+            self.deeds.no_room += 1;
+            self.is_full = true;
+            self.commit()?;
+        }
+        if self.deeds.operations() == before {
+            // Nothing of that kind is there, or nothing fits: it was tried, which ends every life.
+            self.deeds.counts[what.index()] += 1;
+        }
+        self.keep_up()
+    }
+
+    fn draw(&mut self) -> (usize, What) {
+        let most = self.rates.last().map_or(0.0, |(sum, ..)| *sum);
+        let draw = self.random.random::<f64>() * most;
+        let at = self.rates.partition_point(|(sum, ..)| *sum <= draw).min(self.rates.len() - 1);
+        let (_, number, what) = self.rates[at];
+        (number, what)
+    }
+
+    /// What was drawn, or what the space allows or asks for instead.
+    fn fitting(&mut self, number: usize, what: What) -> What {
+        let share = self.random.random::<f64>();
+        let files = &self.kinds[number];
+        let fullness = count_as_f64(files.taken) / count_as_f64(files.most.max(1));
+        let is_full = self.is_full || fullness >= 1.0;
+        match what {
+            _ if files.files.is_empty() => What::Create,
+            What::Delete if !is_full && share > fullness => What::Create,
+            What::Create | What::Append if is_full => What::Delete,
+            // A hole that is filled takes space, too.
+            What::Overwrite if self.is_full && files.kind.made == Made::Sparse => What::Delete,
+            What::Create | What::Append | What::Overwrite | What::Replace | What::Delete => what,
+        }
+    }
+
+    fn ctx(&self) -> OpContext {
+        context(u32_from_u64(self.deeds.operations() / OPERATIONS_PER_CPU % u64_from_u32(self.cpus)))
+    }
+
+    /// A batch of files, in one directory. One that finds no room is taken back.
+    fn create(&mut self, number: usize, left: u64) -> Result<Room> {
+        let kind = self.kinds[number].kind.clone();
+        let directory = self.random.random_range(0..kind.directories);
+        for made in 0..u64_from_u32(kind.batch).min(left) {
+            let size = kind.size.draw(&mut self.random);
+            let room = self.make(number, directory, size)?;
+            self.deeds.counts[What::Create.index()] += 1;
+            if room == Room::None {
+                for _ in 0..=made {
+                    let last = self.kinds[number].files.len() - 1;
+                    self.remove(number, last)?;
+                }
+                return Ok(room);
+            }
+        }
+        Ok(Room::Found)
+    }
+
+    /// A file at the end of its kind's row.
+    fn make(&mut self, number: usize, directory: u32, size: u64) -> Result<Room> {
+        let ctx = self.ctx();
+        let files = &mut self.kinds[number];
+        let made = files.kind.made;
+        let name = files.next;
+        files.next += 1;
+        let parent = files.directories[usize_from_u32(directory)];
+        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+        let inode = match self.fs.create(&ctx, parent, &name_of(name), &new) {
+            Err(error) if is_full(&error) => {
+                // Nothing was made: a row has no gap, so an empty place is not left in it.
+                files.files.push_back(File {
+                    inode: InodeNr::ROOT,
+                    directory,
+                    number: name,
+                    size: 0,
+                    taken: 0,
+                });
+                return Ok(Room::None);
+            }
+            made => made.context("make a file")?,
+        };
+        self.fs.open_inode(inode, true)?;
+        let (room, taken) = match made {
+            Made::Written => {
+                let (room, written) = self.write(&ctx, inode, 0, size)?;
+                (room, written)
+            }
+            Made::Preallocated => match self.fs.fallocate(&ctx, inode, Fallocate::Allocate, 0, size) {
+                Err(error) if is_full(&error) => (Room::None, 0),
+                done => done.map(|()| (Room::Found, size)).context("fallocate")?,
+            },
+            Made::Sparse => {
+                self.fs.truncate(&ctx, inode, size).context("truncate")?;
+                (Room::Found, 0)
+            }
+        };
+        let taken = taken.next_multiple_of(BLOCK);
+        let files = &mut self.kinds[number];
+        files.files.push_back(File { inode, directory, number: name, size, taken });
+        files.taken += taken;
+        self.changed(&ctx, number, inode)?;
+        Ok(room)
+    }
+
+    /// Zeroes at a place; gives what was written of them.
+    fn write(&mut self, ctx: &OpContext, inode: InodeNr, at: u64, length: u64) -> Result<(Room, u64)> {
+        let mut done = 0;
+        while done < length {
+            let part = (length - done).min(WRITE_BYTES);
+            match self.fs.write(ctx, inode, at + done, &self.zeroes[..usize_from_u64(part)]) {
+                Err(error) if is_full(&error) => return Ok((Room::None, done)),
+                written => written.context("write")?,
+            };
+            done += part;
+            self.dirty += part;
+            self.deeds.written_bytes += part;
+        }
+        Ok((Room::Found, done))
+    }
+
+    /// A file was changed, and is closed.
+    fn changed(&mut self, ctx: &OpContext, number: usize, inode: InodeNr) -> Result<()> {
+        if self.kinds[number].kind.fsync {
+            self.fs.write_back_file(ctx, inode).context("write back")?;
+        }
+        Ok(self.fs.release_inode(ctx, inode, true)?)
+    }
+
+    /// One of the files that changes meet, the newest first.
+    fn any(&mut self, number: usize) -> usize {
+        let files = &self.kinds[number];
+        let count = files.files.len();
+        let back = self.random.random::<f64>().powf(files.kind.newest) * count_as_f64(u64_from_usize(count));
+        count - 1 - usize_from_u64(whole(back)).min(count - 1)
+    }
+
+    fn append(&mut self, number: usize) -> Result<Room> {
+        let index = self.any(number);
+        let (piece, most) = (self.kinds[number].kind.piece, self.kinds[number].kind.size.most_kib << 10);
+        let File { inode, size, .. } = self.kinds[number].files[index];
+        let length = piece.draw(&mut self.random).min(most.saturating_sub(size));
+        if length == 0 {
+            return self.overwrite(number);
+        }
+        let ctx = self.ctx();
+        self.fs.open_inode(inode, true)?;
+        let (room, written) = self.write(&ctx, inode, size, length)?;
+        let files = &mut self.kinds[number];
+        let file = &mut files.files[index];
+        file.size += written;
+        let more = (size + written).next_multiple_of(BLOCK) - size.next_multiple_of(BLOCK);
+        file.taken += more;
+        files.taken += more;
+        self.changed(&ctx, number, inode)?;
+        self.deeds.counts[What::Append.index()] += 1;
+        Ok(room)
+    }
+
+    fn overwrite(&mut self, number: usize) -> Result<Room> {
+        let index = self.any(number);
+        let kind = &self.kinds[number].kind;
+        let (piece, made) = (kind.piece, kind.made);
+        let File { inode, size, taken, .. } = self.kinds[number].files[index];
+        let length = piece.draw(&mut self.random).min(size);
+        let last = (size - length) / BLOCK;
+        let at = self.random.random_range(0..=last) * BLOCK;
+        let ctx = self.ctx();
+        self.fs.open_inode(inode, true)?;
+        let (room, written) = self.write(&ctx, inode, at, length)?;
+        if made == Made::Sparse {
+            // About: pieces that meet are counted twice, and the look at the image says what is true.
+            let more = written.next_multiple_of(BLOCK).min(size.next_multiple_of(BLOCK) - taken);
+            let files = &mut self.kinds[number];
+            files.files[index].taken += more;
+            files.taken += more;
+        }
+        self.changed(&ctx, number, inode)?;
+        self.deeds.counts[What::Overwrite.index()] += 1;
+        Ok(room)
+    }
+
+    /// Written under another name, written back as Linux does before a name is replaced, and renamed.
+    fn replace(&mut self, number: usize) -> Result<Room> {
+        let index = self.any(number);
+        let kind = &self.kinds[number].kind;
+        let size = kind.size;
+        let old = self.kinds[number].files[index];
+        let size = size.draw(&mut self.random);
+        let room = self.make(number, old.directory, size)?;
+        let last = self.kinds[number].files.len() - 1;
+        self.deeds.counts[What::Replace.index()] += 1;
+        if room == Room::None {
+            self.remove(number, last)?;
+            return Ok(room);
+        }
+        let ctx = self.ctx();
+        let files = &mut self.kinds[number];
+        let new = files.files.pop_back().expect("a file was made");
+        let parent = files.directories[usize_from_u32(old.directory)];
+        files.taken -= old.taken;
+        files.files[index] = File { number: old.number, ..new };
+        self.fs.write_back_file(&ctx, new.inode).context("write back")?;
+        let (from, to) = (name_of(new.number), name_of(old.number));
+        self.fs.rename(&ctx, (parent, &from), (parent, &to), RenameMode::Replace).context("rename")?;
+        Ok(room)
+    }
+
+    /// A batch goes: its place in the row is taken by the last one.
+    fn delete(&mut self, number: usize, left: u64) -> Result<Room> {
+        let files = &mut self.kinds[number];
+        let batch = usize_from_u32(files.kind.batch).min(files.files.len());
+        match files.kind.order {
+            Order::Oldest => {
+                for _ in 0..batch {
+                    let first = files.files.pop_front().expect("the batch is there");
+                    files.files.push_back(first);
+                }
+            }
+            Order::Any => {
+                let batches = files.files.len() / batch;
+                let (chosen, last) = (self.random.random_range(0..batches), batches - 1);
+                for at in 0..batch {
+                    files.files.swap(chosen * batch + at, last * batch + at);
+                }
+            }
+        }
+        for _ in 0..batch.min(usize_from_u64(left)) {
+            let last = self.kinds[number].files.len() - 1;
+            self.remove(number, last)?;
+            self.deeds.counts[What::Delete.index()] += 1;
+        }
+        Ok(Room::Found)
+    }
+
+    /// Removes a file, the last of its row.
+    fn remove(&mut self, number: usize, last: usize) -> Result<()> {
+        let ctx = self.ctx();
+        let files = &mut self.kinds[number];
+        debug_assert_eq!(last + 1, files.files.len(), "files go from the end of their row");
+        let Some(file) = files.files.pop_back() else { return Ok(()) };
+        files.taken -= file.taken;
+        // The place of one that was never made.
+        if file.inode != InodeNr::ROOT {
+            let parent = files.directories[usize_from_u32(file.directory)];
+            self.fs.unlink(&ctx, parent, &name_of(file.number)).context("remove a file")?;
+        }
+        Ok(())
+    }
+
+    /// Write-back, commits, and a look at the free space, when it is time.
+    fn keep_up(&mut self) -> Result<()> {
+        if self.dirty >= DIRTY_BYTES {
+            self.dirty = 0;
+            self.fs.write_back_all(&self.ctx()).context("write back")?;
+        }
+        let (operations, bytes) = (self.deeds.operations(), self.deeds.written_bytes);
+        if operations - self.committed.0 >= COMMIT_OPERATIONS || bytes - self.committed.1 >= COMMIT_BYTES {
+            self.commit()?;
+        }
+        if self.is_full || operations - self.looked >= LOOK_EVERY {
+            self.looked = operations;
+            self.is_full = self.fs.statistics().blocks_free < self.blocks_kept;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        self.committed = (self.deeds.operations(), self.deeds.written_bytes);
+        self.dirty = 0;
+        let ctx = self.ctx();
+        self.fs.write_back_all(&ctx).context("write back")?;
+        self.fs.commit(&ctx).context("commit")
+    }
+}
+
+fn name_of(number: u32) -> Vec<u8> {
+    format!("f{number:08x}").into_bytes()
+}
+
+/// Whether an operation found no room.
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::NoSpace | Error::NoInodes)
+}

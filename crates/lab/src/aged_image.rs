@@ -1,0 +1,151 @@
+//! `lab age`: an image that is made, lives, is judged and told of.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::num::count_as_f64;
+use blockyard_engine::mkfs;
+use blockyard_inspect::scan::ImageScan;
+use blockyard_inspect::units;
+use serde::Serialize;
+
+use crate::age::{Ageing, Circumstances, What, age};
+use crate::figures::{Table, figure};
+use crate::run::Verdict;
+use crate::workload::GIB;
+
+/// What became of an image.
+#[derive(Clone, Debug, Serialize)]
+pub struct LifeRow {
+    /// Always `age`.
+    pub workload: &'static str,
+    /// The life as it was asked for.
+    pub life: String,
+    /// The policy.
+    pub policy: String,
+    /// Seed.
+    pub seed: u64,
+    /// Bytes of the image.
+    pub bytes: u64,
+    /// Operations.
+    pub operations: u64,
+    /// Operations by what they do: create, append, overwrite, replace, delete.
+    pub by_kind: BTreeMap<&'static str, u64>,
+    /// Operations that found no room.
+    pub no_room: u64,
+    /// Bytes written to files.
+    pub written_bytes: u64,
+    /// The same in sizes of the image.
+    pub laps: f64,
+    /// Files that are there.
+    pub files: u64,
+    /// Share of the blocks that is used.
+    pub utilisation: f64,
+    /// Mean extents a file with blocks.
+    pub extents_per_file: f64,
+    /// Mean extent in KiB.
+    pub mean_extent_kb: f64,
+    /// Free extents of the image (e2freefrag).
+    pub free_extents: u64,
+    /// Average free extent in KiB (e2freefrag).
+    pub avg_free_extent_kb: u64,
+    /// Fragmentation score (e4defrag -c); none without files.
+    pub score: Option<f64>,
+    /// Wall-clock seconds of the life.
+    pub seconds: f64,
+    /// MiB that the image keeps in memory: metadata, since content is dropped.
+    pub kept_mib: f64,
+}
+
+/// An image after its life.
+pub struct Lived {
+    /// What became of it.
+    pub row: LifeRow,
+    /// What the judges say.
+    pub verdict: Verdict,
+    device: Arc<MemoryDevice>,
+}
+
+/// Makes an image of so many bytes and has it live.
+///
+/// # Errors
+/// Of mkfs and of the file system.
+pub fn lived(bytes: u64, options: &mkfs::Options, ageing: &Ageing, who: &Circumstances) -> Result<Lived> {
+    let device = Arc::new(MemoryDevice::new(bytes));
+    mkfs::format(&*device, options).context("make the image")?;
+    let shared: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(&device);
+    let began = Instant::now();
+    let deeds = age(Arc::clone(&shared), ageing, who)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let scan = ImageScan::of(shared)?;
+    let free = count_as_f64(scan.free.blocks() * scan.block_size);
+    let mut verdict = Verdict::default();
+    verdict.check(&*device)?;
+    verdict.e2fsck(|path| Ok(device.save(path)?))?;
+    let row = LifeRow {
+        workload: "age",
+        life: ageing.to_string(),
+        policy: who.policy.to_string(),
+        seed: who.seed,
+        bytes,
+        operations: deeds.operations(),
+        by_kind: What::ALL.into_iter().map(|what| (what.name(), deeds.of(what))).collect(),
+        no_room: deeds.no_room,
+        written_bytes: deeds.written_bytes,
+        laps: count_as_f64(deeds.written_bytes) / count_as_f64(bytes),
+        files: deeds.files,
+        utilisation: 1.0 - free / count_as_f64(bytes),
+        extents_per_file: scan.extents_per_file(),
+        mean_extent_kb: scan.mean_extent_kb(),
+        free_extents: scan.free.extents(),
+        avg_free_extent_kb: scan.free.average_kib(),
+        score: scan.defrag.score().map(f64::from),
+        seconds,
+        kept_mib: count_as_f64(device.resident_bytes() >> 10) / 1024.0,
+    };
+    Ok(Lived { row, verdict, device })
+}
+
+impl Lived {
+    /// Writes the image as a sparse file.
+    ///
+    /// # Errors
+    /// When it cannot be made or written.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        Ok(self.device.save(path)?)
+    }
+}
+
+impl LifeRow {
+    /// The row as a table, figures down.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        let title = format!(
+            "{} under {}: {} of image",
+            self.life,
+            self.policy,
+            units::bytes(count_as_f64(self.bytes))
+        );
+        let mut table = Table::new(title, ["figure", "value"]);
+        let mut push = |name: &str, value: String| table.push([name.to_owned(), value]);
+        push("operations", self.operations.to_string());
+        self.by_kind.iter().for_each(|(name, count)| push(name, count.to_string()));
+        push("found no room", self.no_room.to_string());
+        push("written (GiB)", figure(count_as_f64(self.written_bytes) / count_as_f64(GIB)));
+        push("laps", figure(self.laps));
+        push("files", self.files.to_string());
+        push("utilisation", format!("{:.1}%", self.utilisation * 100.0));
+        push("extents/file", figure(self.extents_per_file));
+        push("mean extent", units::kib(self.mean_extent_kb));
+        push("free extents", self.free_extents.to_string());
+        push("mean free extent", units::kib(count_as_f64(self.avg_free_extent_kb)));
+        push("score", self.score.map_or("-".to_owned(), figure));
+        push("seconds", figure(self.seconds));
+        push("kept in memory (MiB)", figure(self.kept_mib));
+        table
+    }
+}

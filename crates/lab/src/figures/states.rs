@@ -1,0 +1,105 @@
+//! Fresh images and aged ones beside each other: the same tables of each state, as columns of one.
+//!
+//! A table is made of the rows of one state as if there was no other, so that no table needs to know of states. Tables of other
+//! states are then joined to the first's by title and by what names their rows; columns that say the same are not shown twice.
+
+use super::Table;
+
+/// How fresh images are called where aged ones stand beside.
+pub const FRESH: &str = "fresh";
+
+/// A row that was measured on an image in some state.
+pub trait Stated: Clone {
+    /// `fresh`, or the life that the image had.
+    fn state(&self) -> &str;
+
+    /// The same row as if it was of a fresh image.
+    fn as_fresh(&self) -> Self;
+}
+
+/// The state of rows of runs from before there was any other.
+pub(crate) fn fresh() -> String {
+    FRESH.to_owned()
+}
+
+/// Whether a state is the one that need not be said.
+pub(crate) fn is_fresh(state: &str) -> bool {
+    state == FRESH
+}
+
+/// The tables of rows, states beside each other.
+pub fn beside<R: Stated>(rows: &[R], tables: impl Fn(&[R]) -> Vec<Table>) -> Vec<Table> {
+    let mut states: Vec<&str> = Vec::new();
+    for row in rows {
+        if !states.contains(&row.state()) {
+            states.push(row.state());
+        }
+    }
+    let of = |state: &str| {
+        let part: Vec<R> = rows.iter().filter(|row| row.state() == state).map(Stated::as_fresh).collect();
+        tables(&part)
+    };
+    let Some((first, others)) = states.split_first() else { return tables(rows) };
+    let mut joined = of(first);
+    for state in others {
+        for table in of(state) {
+            match joined.iter_mut().find(|known| known.title == table.title) {
+                Some(known) => known.join(&table, state),
+                None => {
+                    let mut alone = table;
+                    alone.title = format!("{}; {state}", alone.title);
+                    joined.push(alone);
+                }
+            }
+        }
+    }
+    if !others.is_empty() {
+        let note = format!("columns that name no life are of {first} images.");
+        joined.iter_mut().for_each(|table| table.note(note.clone()));
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone)]
+    struct Measured(&'static str, &'static str, u32);
+
+    impl Stated for Measured {
+        fn state(&self) -> &str {
+            self.0
+        }
+
+        fn as_fresh(&self) -> Self {
+            Self(FRESH, self.1, self.2)
+        }
+    }
+
+    fn tables(rows: &[Measured]) -> Vec<Table> {
+        assert!(rows.iter().all(|row| row.0 == FRESH));
+        let mut table = Table::new("figures", ["policy", "published", "ours"]);
+        rows.iter().for_each(|row| table.push([row.1, "7", &row.2.to_string()]));
+        vec![table]
+    }
+
+    #[test]
+    fn states_are_columns_of_one_table() {
+        let rows = [
+            Measured(FRESH, "a", 1),
+            Measured(FRESH, "b", 2),
+            Measured("mail:9", "b", 3),
+            Measured("mail:9", "c", 4),
+        ];
+        let joined = beside(&rows, tables);
+        let [table] = &joined[..] else { panic!("one table") };
+        assert_eq!(table.heads, ["policy", "published", "ours", "ours; mail:9"]);
+        assert_eq!(table.rows, [["a", "7", "1", "-"], ["b", "7", "2", "3"], ["c", "-", "-", "4"]]);
+        assert_eq!(table.notes.len(), 1);
+        let alone = beside(&rows[..2], tables);
+        assert_eq!(alone[0].heads.len(), 3);
+        assert!(alone[0].notes.is_empty());
+        assert_eq!(beside(&[], tables)[0].rows.len(), 0);
+    }
+}
