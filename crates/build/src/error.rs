@@ -37,6 +37,14 @@ pub enum Error {
     /// The options of the file system are wrong.
     #[error(transparent)]
     Mkfs(#[from] blockyard_engine::mkfs::Error),
+    /// What was to be written to, other than a device, cannot be.
+    #[error("{}: {error}", path.display())]
+    Output {
+        /// What cannot be written.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
     /// The device failed; what was written so far is no file system.
     #[error(transparent)]
     Device(#[from] blockyard_device::DeviceError),
@@ -48,5 +56,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     pub(crate) fn source(path: &Path, error: impl Into<std::io::Error>) -> Self {
         Self::Source { path: path.to_owned(), error: error.into() }
+    }
+
+    pub(crate) fn image(path: &Path, error: blockyard_inspect::reader::Error) -> Self {
+        Self::source(path, std::io::Error::other(error))
     }
 }

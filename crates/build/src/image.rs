@@ -46,6 +46,13 @@ fn uuid_of(plan: &Plan, sums: &[u32]) -> [u8; 16] {
             digest.update(bytes);
         }
     }
+    for directory in &tree.directories {
+        for (child, flags) in &directory.flags {
+            digest.update(child.to_le_bytes());
+            digest.update(flags.bits().to_le_bytes());
+        }
+    }
+    digest.update(tree.root_flags.bits().to_le_bytes());
     for sum in sums {
         digest.update(sum.to_le_bytes());
     }

@@ -24,6 +24,7 @@ pub(crate) struct Source<'a> {
     /// The target of a symbolic link.
     pub(crate) target: &'a [u8],
     pub(crate) attributes: Option<&'a AttributeList>,
+    pub(crate) flags: InodeFlags,
     pub(crate) blocks: &'a Blocks,
     pub(crate) extents: Option<&'a ExtentTree>,
     pub(crate) is_indexed: bool,
@@ -57,7 +58,7 @@ impl Source<'_> {
         if let Some(block) = self.blocks.attributes {
             raw.set_file_acl(BlockNr::new(block));
         }
-        let mut flags = InodeFlags::empty();
+        let mut flags = self.flags;
         match node.kind {
             FileType::Regular => raw.set_size(node.size),
             FileType::Symlink => raw.set_size(u64_from_usize(self.target.len())),

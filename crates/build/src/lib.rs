@@ -20,7 +20,12 @@
 //! # }
 //! ```
 
+mod acl;
+mod content;
+mod diff;
 mod error;
+mod export;
+mod fflags;
 mod image;
 mod inode;
 mod layout;
@@ -32,9 +37,11 @@ mod source;
 mod stream;
 mod tree;
 
+pub use diff::{Difference, Differences, What};
 pub use error::{Error, Result};
+pub use export::{ContainerOptions, Exported};
 pub use plan::{Builder, Plan, Room, Size, Summary};
 pub use rules::{Glob, OwnerMap, Rules};
-pub use source::{Choice, Platform};
-pub use stream::Compression;
+pub use source::{Added, Choice, Platform};
+pub use stream::{Compression, Encoder};
 pub use tree::Tree;

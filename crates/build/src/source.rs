@@ -2,10 +2,11 @@
 
 mod archive;
 mod container;
-mod content;
 mod host;
+mod image;
 mod merge;
 mod spool;
 mod staging;
 
 pub use container::{Choice, Platform};
+pub use merge::Added;

@@ -32,26 +32,73 @@ impl FromStr for Compression {
 }
 
 impl Compression {
+    /// What compresses into `into`. It is complete after [`Encoder::finish`] only.
+    ///
+    /// # Errors
+    /// Those of the compression.
+    pub fn encoder<W: Write>(self, into: W) -> io::Result<Encoder<W>> {
+        Ok(Encoder(match self {
+            Self::None => Kind::Plain(into),
+            Self::Gzip => Kind::Gzip(flate2::write::GzEncoder::new(into, flate2::Compression::default())),
+            Self::Zstd => Kind::Zstd(zstd::stream::Encoder::new(into, 0)?),
+        }))
+    }
+
     /// Copies all of `from` to `into`, compressed, to its last byte.
     ///
     /// # Errors
     /// Those of reading and writing.
     pub fn copy(self, from: &mut impl Read, into: impl Write) -> io::Result<()> {
-        let mut into = BufWriter::with_capacity(CHUNK, into);
-        match self {
-            Self::None => drop(io::copy(from, &mut into)?),
-            Self::Gzip => {
-                let mut encoder = flate2::write::GzEncoder::new(&mut into, flate2::Compression::default());
-                io::copy(from, &mut encoder)?;
-                encoder.finish()?;
-            }
-            Self::Zstd => {
-                let mut encoder = zstd::stream::Encoder::new(&mut into, 0)?;
-                io::copy(from, &mut encoder)?;
-                encoder.finish()?;
-            }
+        let mut encoder = self.encoder(BufWriter::with_capacity(CHUNK, into))?;
+        io::copy(from, &mut encoder)?;
+        encoder.finish()?.flush()
+    }
+}
+
+/// Compresses what is written to it.
+pub struct Encoder<W: Write>(Kind<W>);
+
+enum Kind<W: Write> {
+    Plain(W),
+    Gzip(flate2::write::GzEncoder<W>),
+    Zstd(zstd::stream::Encoder<'static, W>),
+}
+
+impl<W: Write> std::fmt::Debug for Encoder<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Encoder").finish_non_exhaustive()
+    }
+}
+
+impl<W: Write> Encoder<W> {
+    /// Writes the end of the stream; gives what it was written to.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn finish(self) -> io::Result<W> {
+        match self.0 {
+            Kind::Plain(into) => Ok(into),
+            Kind::Gzip(encoder) => encoder.finish(),
+            Kind::Zstd(encoder) => encoder.finish(),
         }
-        into.flush()
+    }
+}
+
+impl<W: Write> Write for Encoder<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Kind::Plain(into) => into.write(bytes),
+            Kind::Gzip(encoder) => encoder.write(bytes),
+            Kind::Zstd(encoder) => encoder.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.0 {
+            Kind::Plain(into) => into.flush(),
+            Kind::Gzip(encoder) => encoder.flush(),
+            Kind::Zstd(encoder) => encoder.flush(),
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! One list of directories, each with its names in one piece of memory: a million files take about 80 bytes each.
 
+use blockyard_device::BlockDevice;
 use blockyard_disk::Timestamp;
-use blockyard_disk::inode::FileType;
+use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::num::{low16, u32_from_usize, usize_from_u32};
 use blockyard_disk::xattr::AttributeList;
 use std::collections::{HashSet, VecDeque};
@@ -13,6 +14,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What an image is made of.
 #[derive(Debug)]
@@ -20,20 +22,37 @@ pub struct Tree {
     /// The source, as messages name it.
     pub(crate) top: PathBuf,
     pub(crate) origin: Origin,
+    /// Whether the source has a root; else it is only what leads to the names in it.
+    pub(crate) has_root: bool,
     /// The root directory itself; its name is empty.
     pub(crate) root: Node,
     pub(crate) root_attributes: AttributeList,
+    pub(crate) root_flags: InodeFlags,
     /// All directories, the root first.
     pub(crate) directories: Vec<Directory>,
 }
 
 /// Where the content is read from.
-#[derive(Debug)]
 pub(crate) enum Origin {
-    /// A directory of the host.
+    /// A directory of the host: a file is where the tree has it.
     Directory(OwnedFd),
     /// A file that holds the content of all files, each at its place.
     Spool(File),
+    /// An image: files are found by their inodes.
+    Image(Arc<dyn BlockDevice>),
+    /// Other trees, in one of which each file is.
+    Trees(Vec<Tree>),
+}
+
+impl std::fmt::Debug for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Directory(_) => "Directory",
+            Self::Spool(_) => "Spool",
+            Self::Image(_) => "Image",
+            Self::Trees(_) => "Trees",
+        })
+    }
 }
 
 /// A place in a tree: a directory, and which of its names.
@@ -55,11 +74,25 @@ pub(crate) struct Directory {
     pub(crate) attributes: Vec<(u32, AttributeList)>,
     /// What of sparse files is no hole, in bytes; by child, ascending.
     pub(crate) data: Vec<(u32, Vec<Range<u64>>)>,
-    /// Where in the spool the content of files begins; by child, ascending.
+    /// Flags that `chattr` sets; by child, ascending.
+    pub(crate) flags: Vec<(u32, InodeFlags)>,
+    /// Where the content of files is: in a spool the byte at which it begins, in an image the inode, in other trees which file of all;
+    /// by child, ascending.
     pub(crate) stored: Vec<(u32, u64)>,
     /// Which inode of the source has several names; by child, ascending.
     pub(crate) linked: Vec<(u32, SourceInode)>,
 }
+
+/// Flags of inodes that are kept: those that say how a file is treated, not how it is stored.
+pub(crate) const KEPT_FLAGS: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR);
 
 /// An inode of the source: device and number.
 pub(crate) type SourceInode = (u64, u64);
@@ -96,6 +129,14 @@ pub(crate) struct Text {
     pub(crate) len: u16,
 }
 
+impl Text {
+    /// Where in the text it is.
+    pub(crate) fn range(self) -> Range<usize> {
+        let start = usize_from_u32(self.start);
+        start..start + usize::from(self.len)
+    }
+}
+
 impl Directory {
     /// Adds a name or a target.
     pub(crate) fn add_text(&mut self, bytes: &[u8]) -> Text {
@@ -106,8 +147,7 @@ impl Directory {
 
     /// A name or a target.
     pub(crate) fn text(&self, text: Text) -> &[u8] {
-        let start = usize_from_u32(text.start);
-        &self.text[start..start + usize::from(text.len)]
+        &self.text[text.range()]
     }
 
     /// Adds a child of another directory, with all that is known of it.
@@ -116,6 +156,7 @@ impl Directory {
         node.name = self.add_text(from.text(node.name));
         node.target = self.add_text(from.text(node.target));
         self.attributes.extend(from.attributes(child).map(|list| (own, list.clone())));
+        self.flags.extend(from.flags(child).map(|flags| (own, flags)));
         self.data.extend(from.data(child).map(|data| (own, data.to_vec())));
         self.stored.extend(from.stored(child).map(|stored| (own, stored)));
         self.linked.extend(from.linked(child).map(|inode| (own, inode)));
@@ -128,13 +169,19 @@ impl Directory {
         Some(&self.attributes[at].1)
     }
 
+    /// The flags of a child; `None` for none.
+    pub(crate) fn flags(&self, child: u32) -> Option<InodeFlags> {
+        let at = self.flags.binary_search_by_key(&child, |(child, _)| *child).ok()?;
+        Some(self.flags[at].1)
+    }
+
     /// What of a sparse file is no hole, in bytes; `None` for one without holes.
     pub(crate) fn data(&self, child: u32) -> Option<&[Range<u64>]> {
         let at = self.data.binary_search_by_key(&child, |(child, _)| *child).ok()?;
         Some(&self.data[at].1)
     }
 
-    /// Where in the spool the content of a child begins.
+    /// Where the content of a child is.
     pub(crate) fn stored(&self, child: u32) -> Option<u64> {
         let at = self.stored.binary_search_by_key(&child, |(child, _)| *child).ok()?;
         Some(self.stored[at].1)
@@ -169,6 +216,14 @@ impl Tree {
         match id {
             Some(id) => self.directory(id.directory).attributes(id.child),
             None => (!self.root_attributes.is_empty()).then_some(&self.root_attributes),
+        }
+    }
+
+    /// The flags of an inode; `None` for the root.
+    pub(crate) fn flags(&self, id: Option<NodeId>) -> InodeFlags {
+        match id {
+            Some(id) => self.directory(id.directory).flags(id.child).unwrap_or(InodeFlags::empty()),
+            None => self.root_flags,
         }
     }
 
@@ -208,6 +263,35 @@ impl Tree {
     #[must_use]
     pub fn names(&self) -> usize {
         self.directories.iter().map(|directory| directory.nodes.len()).sum()
+    }
+
+    /// Bytes of the files, without holes; names of one file count each.
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        let of = |directory: &Directory| -> u64 {
+            let files = (0..).zip(&directory.nodes).filter(|(_, node)| node.kind == FileType::Regular);
+            let data = files.map(|(child, node)| match directory.data(child) {
+                Some(data) => data.iter().map(|range| range.end - range.start).sum(),
+                None => node.size,
+            });
+            data.sum()
+        };
+        self.directories.iter().map(of).sum()
+    }
+
+    /// The place of a path below the root.
+    pub(crate) fn find(&self, path: &[u8]) -> Option<NodeId> {
+        let mut found: Option<NodeId> = None;
+        for name in path.split(|&byte| byte == b'/') {
+            let number = found.map_or(0, |id| self.node(id).directory);
+            if number == 0 && found.is_some() {
+                return None;
+            }
+            let directory = self.directory(number);
+            let child = directory.nodes.binary_search_by(|node| directory.text(node.name).cmp(name)).ok()?;
+            found = Some(NodeId { directory: number, child: u32_from_usize(child) });
+        }
+        found
     }
 
     /// Leaves names out, with what is below them. `keep` is asked with the path and whether it is a directory.

@@ -306,8 +306,7 @@ fn sources_are_merged_in_order() {
     let archive = folder.path().join("second.tar");
     sh(&second, &format!("tar -cf '{}' .", archive.display()));
     let temporary = std::env::temp_dir();
-    let merged =
-        |second: Tree| Tree::merge(vec![Tree::read(&first, 2).unwrap(), second], &temporary).unwrap();
+    let merged = |second: Tree| Tree::merge(vec![Tree::read(&first, 2).unwrap(), second]).unwrap();
     assert!(image(merged(Tree::read(&second, 2).unwrap())) == expected);
     let second = Tree::read_archive(fs::File::open(&archive).unwrap(), &archive, &temporary).unwrap();
     assert!(image(merged(second)) == expected);

@@ -9,6 +9,8 @@ mod chmod;
 mod chown;
 mod clock;
 mod completions;
+mod diff;
+mod export;
 mod frag;
 mod get;
 mod host;
@@ -26,6 +28,7 @@ mod mounted;
 mod mv;
 mod names;
 mod owner;
+mod partial;
 mod policy;
 mod progress;
 mod put;
@@ -111,6 +114,10 @@ pub(crate) enum Command {
     Chown(chown::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
+    /// Show what differs between two images, or an image and a tree
+    Diff(diff::Args),
+    /// Make a directory, a tar archive or an image of a container of an image
+    Export(export::Args),
     /// Show how fragmented free space and files are
     Frag(frag::Args),
     /// Copy files and trees of an image to the host
@@ -159,6 +166,8 @@ impl Command {
         match self {
             Self::Build(args) => args.run(output),
             Self::Cat(args) => args.run(output),
+            Self::Diff(args) => args.run(output),
+            Self::Export(args) => args.run(output),
             Self::Frag(args) => args.run(output),
             Self::Get(args) => args.run(output),
             Self::Ln(args) => args.run(output),

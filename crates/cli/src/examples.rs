@@ -9,6 +9,10 @@ use clap::CommandFactory;
 const EXAMPLES: &[(&str, &str)] = &[
     ("build", "blockyard build tree tree.img"),
     ("build", "blockyard build --free 10% -L data -O ^has_journal tree data.img"),
+    ("export", "blockyard export data.img data.tar.gz"),
+    ("export", "blockyard export data.img data --as dir"),
+    ("export", "blockyard export data.img - | tar -t"),
+    ("diff", "blockyard diff data.img data.tar.gz"),
     ("mkfs", "blockyard mkfs disk.img 64M"),
     ("mkfs", "blockyard mkfs -b 1024 -O ^has_journal -L small small.img 8M"),
     ("mkdir", "blockyard mkdir -p disk.img /srv/www /etc"),

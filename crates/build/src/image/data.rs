@@ -1,17 +1,16 @@
 //! The content of files: small ones together, large ones in parts.
 
-use crate::error::{Error, Result};
+use crate::content::Contents;
+use crate::error::Result;
 use crate::layout::Content;
 use crate::parallel;
 use crate::plan::Plan;
-use crate::tree::{NodeId, Origin, Tree};
+use crate::tree::{NodeId, Tree};
 use blockyard_device::BlockDevice;
 use blockyard_disk::checksum::crc32c_raw;
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of small files that are written together.
@@ -32,7 +31,7 @@ enum Batch {
 pub(super) fn write(plan: &Plan, device: &dyn BlockDevice, threads: usize) -> Result<Vec<u32>> {
     let batches = batches(plan);
     let sums: Vec<AtomicU32> = batches.iter().map(|_| AtomicU32::new(0)).collect();
-    let worker = || Worker { plan, open: None, bytes: Vec::new() };
+    let worker = || Worker { plan, contents: Contents::new(&plan.tree), bytes: Vec::new() };
     parallel::each(threads, batches.len(), worker, |worker, number| {
         let row = worker.read(&batches[number])?;
         // Relaxed: joining the threads orders it.
@@ -94,8 +93,7 @@ fn is_plain(content: &Content<'_>, id: NodeId, logical: &[Range<u64>]) -> bool {
 /// What one thread reads with.
 struct Worker<'a> {
     plan: &'a Plan,
-    /// The directory that was read from last.
-    open: Option<(u32, OwnedFd)>,
+    contents: Contents<'a>,
     bytes: Vec<u8>,
 }
 
@@ -147,32 +145,7 @@ impl Worker<'_> {
         }
         let len = (node.size - offset).min(u64_from_usize(self.bytes.len() - to));
         let into = &mut self.bytes[to..to + usize_from_u64(len)];
-        if let Origin::Spool(spool) = &tree.origin {
-            let stored = tree.directory(id.directory).stored(id.child).unwrap_or(0);
-            let read = spool.read_exact_at(into, stored + offset);
-            read.map_err(|error| Error::source(&tree.host_path_of(id), error))?;
-            return Ok(into.len());
-        }
-        if self.open.as_ref().is_none_or(|(number, _)| *number != id.directory) {
-            self.open = Some((id.directory, tree.open_directory(id.directory)?));
-        }
-        let Some((_, directory)) = &self.open else { unreachable!("it was just opened") };
-        let file = tree.open_file(directory.as_fd(), id)?;
-        let failed = |error: rustix::io::Errno| Error::source(&tree.host_path_of(id), error);
-        let stat = rustix::fs::fstat(&file).map_err(failed)?;
-        if u64::try_from(stat.st_size) != Ok(node.size) {
-            return Err(Error::Changed(tree.host_path_of(id)));
-        }
-        let mut done = 0;
-        while done < into.len() {
-            let at = offset + u64_from_usize(done);
-            match rustix::io::pread(&file, &mut into[done..], at) {
-                Ok(0) => return Err(Error::Changed(tree.host_path_of(id))),
-                Ok(n) => done += n,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
+        self.contents.read_at(id, offset, into)?;
         Ok(into.len())
     }
 }

@@ -160,6 +160,7 @@ impl Writer<'_> {
             node,
             target: id.map_or(&[], |id| plan.tree.directory(id.directory).text(node.target)),
             attributes,
+            flags: plan.tree.flags(id),
             blocks: &blocks,
             extents: extents.as_ref(),
             is_indexed: node.kind == FileType::Directory && plan.directories[usize_from_u32(directory)].1,

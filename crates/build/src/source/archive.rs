@@ -1,13 +1,13 @@
 //! A tar archive: read once from its begin to its end, the content of its files spooled, because the layout must know them all.
 
-mod acl;
 mod entries;
 mod pax;
 
 use super::spool::Spool;
 use super::staging::{Staged, Staging};
+use crate::acl;
 use crate::error::{Error, Result};
-use crate::tree::Tree;
+use crate::tree::{Origin, Tree};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
 use entries::{Entries, Entry};
@@ -38,7 +38,7 @@ impl Tree {
     pub fn read_archive(stream: impl Read, name: &Path, spool: &Path) -> Result<Self> {
         let (mut staging, mut spool) = (Staging::new(name), Spool::new(spool)?);
         Reading { staging: &mut staging, spool: &mut spool, name, is_layer: false }.all(stream)?;
-        staging.into_tree(spool.into_file())
+        staging.into_tree(Origin::Spool(spool.into_file()))
     }
 }
 
@@ -94,6 +94,7 @@ impl Reading<'_> {
             EntryType::Symlink => FileType::Symlink,
             EntryType::Char => FileType::CharDevice,
             EntryType::Block => FileType::BlockDevice,
+            EntryType::Fifo if entry.extensions.is_socket => FileType::Socket,
             EntryType::Fifo => FileType::Fifo,
             EntryType::Link => {
                 let existing = self.link_name(&entry, &path)?;
@@ -154,6 +155,7 @@ impl Reading<'_> {
             ..Staged::directory(extensions.modified.unwrap_or_default())
         };
         what.attributes = self.attributes(path, kind, extensions)?;
+        what.flags = extensions.flags;
         match kind {
             FileType::Symlink => {
                 what.target = self.link_name(entry, path)?.to_vec();

@@ -7,11 +7,11 @@ mod choice;
 mod digest;
 mod layer;
 
-use super::content::Content;
 use super::spool::Spool;
 use super::staging::Staging;
+use crate::content::Content;
 use crate::error::{Error, Result};
-use crate::tree::{NodeId, Tree};
+use crate::tree::{NodeId, Origin, Tree};
 use blockyard_disk::inode::FileType;
 pub use choice::{Choice, Platform};
 use choice::{Descriptor, Index};
@@ -95,7 +95,7 @@ impl Tree {
         }
         // Messages from here on are about the image as a whole.
         staging.begin(&self.top);
-        staging.into_tree(spool.into_file())
+        staging.into_tree(Origin::Spool(spool.into_file()))
     }
 }
 
@@ -121,7 +121,7 @@ impl<'t> Store<'t> {
         }
         let id = id.filter(|&id| self.0.node(id).kind == FileType::Regular);
         let id = id.ok_or_else(|| self.refused(path, "a part of the image that is not there"))?;
-        self.0.content(id)
+        Ok(Content::new(self.0, id))
     }
 
     fn json<T: DeserializeOwned>(&self, path: &[u8]) -> Result<T> {

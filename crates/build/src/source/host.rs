@@ -4,10 +4,10 @@ use crate::error::{Error, Result};
 use crate::parallel;
 use crate::tree::{Directory, Node, NodeId, Origin, Text, Tree};
 use blockyard_disk::Timestamp;
-use blockyard_disk::inode::FileType;
-use blockyard_disk::num::{low16, u32_from_usize, usize_from_u32};
+use blockyard_disk::inode::{FileType, InodeFlags};
+use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, SeekFrom, Stat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, SeekFrom, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
@@ -37,14 +37,17 @@ impl Tree {
     pub fn read(top: &Path, threads: usize) -> Result<Self> {
         let at = |error: Errno| Error::source(top, error);
         let top_fd = rustix::fs::open(top, DIRECTORY - OFlags::NOFOLLOW, Mode::empty()).map_err(at)?;
-        let stat = rustix::fs::fstat(&top_fd).map_err(at)?;
+        let stat = status(top_fd.as_fd(), b"").map_err(at)?;
+        let root_flags = flags_of(&stat);
         let root = node(&stat, Text::default()).ok_or_else(|| at(Errno::NOTDIR))?;
         let root_attributes = attributes_of(format!("/proc/self/fd/{}/.", top_fd.as_raw_fd()).as_bytes());
         let root_attributes = root_attributes.map_err(|error| Error::source(top, error))?;
         let mut tree = Self {
             top: top.to_owned(),
             origin: Origin::Directory(top_fd),
+            has_root: true,
             root,
+            root_flags,
             root_attributes,
             directories: vec![Directory::default()],
         };
@@ -166,7 +169,7 @@ impl Reader<'_> {
 
     fn add(&self, directory: &mut Directory, fd: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
         let failed = |error: Errno| self.failed(name, error);
-        let stat = rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        let stat = status(fd, name).map_err(failed)?;
         let text = directory.add_text(name);
         let child = u32_from_usize(directory.nodes.len());
         let Some(mut node) = node(&stat, text) else {
@@ -177,15 +180,17 @@ impl Reader<'_> {
             node.size = target.as_bytes().len().try_into().unwrap_or(u64::MAX);
             node.target = directory.add_text(target.as_bytes());
         }
-        if stat.st_nlink > 1 && node.kind != FileType::Directory {
-            directory.linked.push((child, (stat.st_dev, stat.st_ino)));
+        if stat.stx_nlink > 1 && node.kind != FileType::Directory {
+            let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+            directory.linked.push((child, (device, stat.stx_ino)));
         }
-        if node.kind == FileType::Regular {
-            let held = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-            if held < node.size {
-                let file = open_to_read(fd, name).map_err(failed)?;
-                directory.data.push((child, data_ranges(&file, node.size).map_err(failed)?));
-            }
+        if node.kind == FileType::Regular && stat.stx_blocks.saturating_mul(512) < node.size {
+            let file = open_to_read(fd, name).map_err(failed)?;
+            directory.data.push((child, data_ranges(&file, node.size).map_err(failed)?));
+        }
+        let flags = flags_of(&stat);
+        if !flags.is_empty() {
+            directory.flags.push((child, flags));
         }
         let attributes = self.attributes(fd, name)?;
         if !attributes.is_empty() {
@@ -217,23 +222,43 @@ fn names(fd: &OwnedFd) -> io::Result<Vec<Box<[u8]>>> {
     Ok(names)
 }
 
+/// What the host says of a name in a directory, or of the directory itself where there is none.
+fn status(directory: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<Statx> {
+    rustix::fs::statx(
+        directory,
+        name,
+        AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH,
+        StatxFlags::BASIC_STATS,
+    )
+}
+
+/// The flags that can be told without opening the file.
+fn flags_of(stat: &Statx) -> InodeFlags {
+    let mut flags = InodeFlags::empty();
+    flags.set(InodeFlags::IMMUTABLE, stat.stx_attributes.contains(StatxAttributes::IMMUTABLE));
+    flags.set(InodeFlags::APPEND, stat.stx_attributes.contains(StatxAttributes::APPEND));
+    flags.set(InodeFlags::NODUMP, stat.stx_attributes.contains(StatxAttributes::NODUMP));
+    flags
+}
+
 /// What `stat` says; `None` for a type that no image holds.
-fn node(stat: &Stat, name: Text) -> Option<Node> {
-    let kind = FileType::from_mode(low16(stat.st_mode))?;
-    let nanoseconds = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+fn node(stat: &Statx, name: Text) -> Option<Node> {
+    let kind = FileType::from_mode(stat.stx_mode)?;
     let size = match kind {
-        FileType::Regular => u64::try_from(stat.st_size).unwrap_or(0),
-        FileType::CharDevice | FileType::BlockDevice => stat.st_rdev,
+        FileType::Regular => stat.stx_size,
+        FileType::CharDevice | FileType::BlockDevice => {
+            rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor)
+        }
         _ => 0,
     };
     Some(Node {
         name,
         kind,
-        permissions: low16(stat.st_mode) & 0o7777,
+        permissions: stat.stx_mode & 0o7777,
         links: 0,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        modified: Timestamp { seconds: stat.st_mtime, nanoseconds },
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        modified: Timestamp { seconds: stat.stx_mtime.tv_sec, nanoseconds: stat.stx_mtime.tv_nsec },
         size,
         directory: 0,
         target: Text::default(),

@@ -1,9 +1,9 @@
 //! Several trees as one: later ones lie over earlier ones.
 
-use super::spool::Spool;
 use super::staging::{Staged, Staging};
-use crate::error::{Error, Result};
-use crate::tree::{Node, NodeId, SourceInode, Tree};
+use crate::content;
+use crate::error::Result;
+use crate::tree::{Node, NodeId, Origin, SourceInode, Tree, below};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::u32_from_usize;
 use std::collections::HashMap;
@@ -12,14 +12,25 @@ use std::path::Path;
 impl Tree {
     /// Lays trees over each other in order. Directories of one path become one, with the attributes of the last; anything else is
     /// replaced by what comes later. Symbolic links of earlier trees to directories are followed where later ones have names
-    /// below them. The content of files is copied to a file without a name in the folder `spool`.
+    /// below them. No content is read.
     ///
     /// # Errors
-    /// [`Error::Source`] for what cannot be read; [`Error::Refused`] for a name below something that is no directory.
-    pub fn merge(trees: Vec<Self>, spool: &Path) -> Result<Self> {
-        let mut spool = Spool::new(spool)?;
+    /// [`Error::Refused`](crate::Error::Refused) for a name below something that is no directory.
+    pub fn merge(trees: Vec<Self>) -> Result<Self> {
+        let added = trees.into_iter().map(|tree| Added { tree, at: Vec::new() });
+        Self::merge_at(added.collect())
+    }
+
+    /// As [`Tree::merge`], each at a path of its own. Directories that lead to one and are in none of the trees before are made with
+    /// mode 0755 and owner 0.
+    ///
+    /// # Errors
+    /// As [`Tree::merge`], also for paths that no image holds.
+    pub fn merge_at(added: Vec<Added>) -> Result<Self> {
+        let (paths, trees): (Vec<Vec<u8>>, Vec<Self>) =
+            added.into_iter().map(|added| (added.at, added.tree)).unzip();
         let mut staging: Option<Staging> = None;
-        for tree in &trees {
+        for (part, (tree, at)) in trees.iter().zip(&paths).enumerate() {
             let staging = match &mut staging {
                 Some(staging) => {
                     staging.begin(&tree.top);
@@ -27,18 +38,30 @@ impl Tree {
                 }
                 None => staging.insert(Staging::new(&tree.top)),
             };
-            Merging { tree, staging, spool: &mut spool, linked: HashMap::new() }.all()?;
+            Merging { trees: &trees, part, tree, at, staging, linked: HashMap::new() }.all()?;
         }
         let staging = staging.unwrap_or_else(|| Staging::new(Path::new("")));
-        staging.into_tree(spool.into_file())
+        staging.into_tree(Origin::Trees(trees))
     }
 }
 
 /// A tree that is laid over others.
+#[derive(Debug)]
+pub struct Added {
+    /// The tree.
+    pub tree: Tree,
+    /// Where its root goes: a path without a slash at its begin; empty is the root.
+    pub at: Vec<u8>,
+}
+
+/// A tree that is being laid over others.
 struct Merging<'a> {
+    trees: &'a [Tree],
+    /// Which of them it is.
+    part: usize,
     tree: &'a Tree,
+    at: &'a [u8],
     staging: &'a mut Staging,
-    spool: &'a mut Spool,
     /// The first path of what has several.
     linked: HashMap<SourceInode, Vec<u8>>,
 }
@@ -46,7 +69,14 @@ struct Merging<'a> {
 impl Merging<'_> {
     fn all(mut self) -> Result<()> {
         let tree = self.tree;
-        self.staging.enter(b"", Staged { attributes: tree.root_attributes.clone(), ..staged(&tree.root) })?;
+        if tree.has_root {
+            let root = Staged {
+                attributes: tree.root_attributes.clone(),
+                flags: tree.root_flags,
+                ..staged(&tree.root)
+            };
+            self.staging.enter(self.at, root)?;
+        }
         for (number, directory) in (0..).zip(&tree.directories) {
             for child in 0..u32_from_usize(directory.nodes.len()) {
                 self.add(NodeId { directory: number, child })?;
@@ -57,6 +87,7 @@ impl Merging<'_> {
 
     fn add(&mut self, id: NodeId) -> Result<()> {
         let path = self.tree.path(id);
+        let path = if self.at.is_empty() { path } else { below(self.at, &path) };
         let directory = self.tree.directory(id.directory);
         let node = self.tree.node(id);
         if let Some(inode) = directory.linked(id.child) {
@@ -68,13 +99,10 @@ impl Merging<'_> {
         let mut what = staged(node);
         what.target = directory.text(node.target).to_vec();
         what.attributes = self.tree.attributes(Some(id)).cloned().unwrap_or_default();
+        what.flags = self.tree.flags(Some(id));
         if node.kind == FileType::Regular {
             what.data = directory.data(id.child).map(<[_]>::to_vec);
-            let stored = self.spool.store(&mut self.tree.content(id)?, node.size, what.data.as_deref());
-            what.stored = stored.map_err(|error| match error.kind() {
-                std::io::ErrorKind::UnexpectedEof => Error::Changed(self.tree.host_path_of(id)),
-                _ => Error::source(&self.tree.host_path_of(id), error),
-            })?;
+            what.stored = content::number_of(self.trees, self.part, id);
         }
         self.staging.enter(&path, what)
     }

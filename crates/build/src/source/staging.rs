@@ -4,12 +4,11 @@
 use crate::error::{Error, Result};
 use crate::tree::{Directory, Node, NodeId, Origin, Text, Tree};
 use blockyard_disk::Timestamp;
-use blockyard_disk::inode::FileType;
+use blockyard_disk::inode::{FileType, InodeFlags};
 use blockyard_disk::num::{u32_from_usize, u64_from_usize, usize_from_u32};
 use blockyard_disk::xattr::AttributeList;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
-use std::fs::File;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -35,7 +34,8 @@ pub(super) struct Staged {
     pub(super) size: u64,
     pub(super) target: Vec<u8>,
     pub(super) attributes: AttributeList,
-    /// Where in the spool the content begins.
+    pub(super) flags: InodeFlags,
+    /// Where the content is, by [`Directory::stored`].
     pub(super) stored: u64,
     /// What of a file with holes is none.
     pub(super) data: Option<Vec<Range<u64>>>,
@@ -53,6 +53,7 @@ impl Staged {
             size: 0,
             target: Vec::new(),
             attributes: AttributeList::default(),
+            flags: InodeFlags::empty(),
             stored: 0,
             data: None,
         }
@@ -329,14 +330,16 @@ impl Staging {
         self.follow(names).filter(|(_, missing)| missing.is_empty()).map(|(directory, _)| directory)
     }
 
-    /// The tree, whose content lies in `spool`.
-    pub(super) fn into_tree(mut self, spool: File) -> Result<Tree> {
+    /// The tree, whose content is read from `origin`.
+    pub(super) fn into_tree(mut self, origin: Origin) -> Result<Tree> {
         self.drop_lost_found()?;
         let root = node(&self.inodes[ROOT].what, Text::default());
         let mut tree = Tree {
             top: self.source.clone(),
-            origin: Origin::Spool(spool),
+            origin,
+            has_root: true,
             root,
+            root_flags: self.inodes[ROOT].what.flags,
             root_attributes: std::mem::take(&mut self.inodes[ROOT].what.attributes),
             directories: vec![Directory::default()],
         };
@@ -387,6 +390,9 @@ impl Staging {
         }
         if !what.attributes.is_empty() {
             directory.attributes.push((child, what.attributes.clone()));
+        }
+        if !what.flags.is_empty() {
+            directory.flags.push((child, what.flags));
         }
         directory.nodes.push(node);
     }

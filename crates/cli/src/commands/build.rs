@@ -4,17 +4,19 @@ mod rules;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use blockyard_build::{Builder, Choice, Compression, Error, Plan, Platform, Room, Size, Summary, Tree};
 use blockyard_device::{BlockDevice, DeviceError, FileDevice, ImagePath};
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
+use blockyard_inspect::reader::Reader;
 use blockyard_inspect::units;
 
 use super::mkfs::{Copy, Format, Target, of_usage, values};
 use super::progress::{Progress, Watched};
-use super::{Output, UsageError, clock, image, interrupt};
+use super::{Output, UsageError, clock, image, interrupt, partial};
 
 /// Arguments; the letters are those of mke2fs.
 #[derive(clap::Args)]
@@ -31,7 +33,7 @@ journal_blocks, seconds (read, write).\n\n\
 Exit codes: 0 made; 2 wrong usage; 8 refused or failed: then there is no image.")]
 pub(crate) struct Args {
     /// What to copy, then the image. A source is a directory, a tar archive (plain, or compressed by gzip, zstd or xz; - is one on
-    /// standard input), or an image of a container: an OCI layout or what docker save writes, as a directory or an archive. Of several,
+    /// standard input), an image of ext2, ext3 or ext4, or an image of a container: an OCI layout or what docker save writes, as a directory or an archive. Of several,
     /// later ones lie over earlier ones. The image is a file, which is made anew, or a block device; IMAGE?offset=BYTES is a part of
     /// one, such as a partition; - is standard output
     #[arg(required = true, value_name = "SOURCE... IMAGE")]
@@ -204,21 +206,10 @@ impl Build {
             self.how.compress.copy(&mut image, std::io::stdout().lock()).context("standard output")?;
             return Ok(summary);
         }
-        let partial = Self::partial(path)?;
-        self.how.compress.copy(&mut image, partial.as_file()).with_context(|| path.display().to_string())?;
-        set_mode(partial.path())?;
-        partial.persist(path).with_context(|| path.display().to_string())?;
+        let made = partial::file_beside(path)?;
+        self.how.compress.copy(&mut image, made.as_file()).with_context(|| path.display().to_string())?;
+        partial::complete(made.into_temp_path(), path)?;
         Ok(summary)
-    }
-
-    /// A file beside the one that is asked for, which becomes it when it is complete.
-    fn partial(path: &Path) -> Result<tempfile::NamedTempFile> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        tempfile::Builder::new()
-            .prefix(".blockyard-")
-            .suffix(".partial")
-            .tempfile_in(folder)
-            .with_context(|| folder.display().to_string())
     }
 
     /// The tree of the sources.
@@ -231,7 +222,7 @@ impl Build {
         let mut trees = each.collect::<Result<Vec<Tree>>>()?;
         match trees.len() {
             1 => Ok(trees.remove(0)),
-            _ => Ok(Tree::merge(trees, &spool)?),
+            _ => Ok(Tree::merge(trees)?),
         }
     }
 
@@ -239,8 +230,13 @@ impl Build {
         let tree = if source.as_os_str() == "-" {
             Tree::read_archive(std::io::stdin().lock(), Path::new("standard input"), spool)?
         } else if source.is_file() {
-            let file = std::fs::File::open(source).with_context(|| source.display().to_string())?;
-            Tree::read_archive(file, source, spool)?
+            match image_of(source)? {
+                Some(reader) => Tree::read_image(Arc::clone(reader.device()), source, b"/")?,
+                None => {
+                    let file = std::fs::File::open(source).with_context(|| source.display().to_string())?;
+                    Tree::read_archive(file, source, spool)?
+                }
+            }
         } else {
             Tree::read(source, threads)?
         };
@@ -296,17 +292,15 @@ impl Build {
             return written(plan, &device, &progress);
         }
         drop(target);
-        let partial = Self::partial(path)?;
-        let (_, partial) = partial.into_parts();
-        let device = FileDevice::create(&partial, plan.bytes())?;
+        let made = partial::file_beside(path)?.into_temp_path();
+        let device = FileDevice::create(&made, plan.bytes())?;
         match written(plan, &device, &progress) {
             Ok(summary) => {
-                set_mode(&partial)?;
-                partial.persist(path).with_context(|| path.display().to_string())?;
+                partial::complete(made, path)?;
                 Ok(summary)
             }
             Err(error) if self.how.keep_partial => {
-                let kept = partial.keep()?;
+                let kept = made.keep()?;
                 Err(error.context(format!("{} holds what was written", kept.display())))
             }
             Err(error) => Err(error),
@@ -403,12 +397,16 @@ impl<D: BlockDevice> BlockDevice for Interruptible<'_, D> {
     }
 }
 
-/// A new image has the mode that a new file has: that of the partial one is for its owner alone.
-fn set_mode(path: &Path) -> Result<()> {
-    let mask = rustix::process::umask(rustix::fs::Mode::empty());
-    rustix::process::umask(mask);
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666 & !mask.bits());
-    std::fs::set_permissions(path, mode).with_context(|| path.display().to_string())
+/// Opens a file that is an image of ext2, ext3 or ext4 and no archive.
+pub(super) fn image_of(path: &Path) -> Result<Option<Reader>> {
+    let path = ImagePath::parse(path.as_os_str()).map_err(|error| UsageError::new(error.to_string()))?;
+    let mut head = [0; 512];
+    let device = path.open_read_only()?;
+    let is_archive = device.read_at(0, &mut head).is_ok() && head[257..].starts_with(b"ustar");
+    if is_archive || !image::has_magic(&device) {
+        return Ok(None);
+    }
+    image::open(&path).map(Some)
 }
 
 /// A size with a suffix, in bytes.

@@ -84,6 +84,13 @@ impl Args {
         }
     }
 
+    /// What lies at a path, with its flags: a directory's content goes into `dest`.
+    pub(super) fn exported(image: ImagePath, path: OsString, dest: OsString) -> Self {
+        let mut content = path;
+        content.push("/.");
+        Self { paths: vec![content, dest], preserve_flags: true, ..Self::whole(image, OsString::new()) }
+    }
+
     /// Copies.
     pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
         let reader = image::open(&self.image)?;

@@ -1,6 +1,8 @@
 //! The extensions of pax, and those that GNU tar and star made of them: times, owners, attributes, holes.
 
+use crate::fflags::{self, SOCKET};
 use blockyard_disk::Timestamp;
+use blockyard_disk::inode::InodeFlags;
 use std::io::{self, Read};
 use std::ops::Range;
 
@@ -10,7 +12,7 @@ const RANGES_MAX: u64 = 1 << 24;
 const RECORD: usize = 512;
 
 /// What the extensions of an entry say.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Extensions {
     pub(super) path: Option<Vec<u8>>,
     pub(super) link: Option<Vec<u8>>,
@@ -23,6 +25,9 @@ pub(super) struct Extensions {
     pub(super) attributes: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) access_list: Option<Vec<u8>>,
     pub(super) default_list: Option<Vec<u8>>,
+    pub(super) flags: InodeFlags,
+    /// It is a socket, which no type of entry stands for.
+    pub(super) is_socket: bool,
     /// The name of a file with holes, whose header has another.
     pub(super) sparse_name: Option<Vec<u8>>,
     /// Bytes of a file with holes.
@@ -33,6 +38,29 @@ pub(super) struct Extensions {
     pub(super) has_map_in_content: bool,
     /// Where the range begins whose length comes next.
     offset: Option<u64>,
+}
+
+impl Default for Extensions {
+    fn default() -> Self {
+        Self {
+            path: None,
+            link: None,
+            size: None,
+            uid: None,
+            gid: None,
+            modified: None,
+            attributes: Vec::new(),
+            access_list: None,
+            default_list: None,
+            flags: InodeFlags::empty(),
+            is_socket: false,
+            sparse_name: None,
+            real_size: None,
+            sparse_map: None,
+            has_map_in_content: false,
+            offset: None,
+        }
+    }
 }
 
 impl Extensions {
@@ -63,6 +91,8 @@ impl Extensions {
             b"mtime" => self.modified = Some(time(value)?),
             b"SCHILY.acl.access" => self.access_list = text(),
             b"SCHILY.acl.default" => self.default_list = text(),
+            b"SCHILY.fflags" => self.flags = fflags::read(value),
+            b"SCHILY.filetype" => self.is_socket = value == SOCKET,
             b"GNU.sparse.name" => self.sparse_name = text(),
             b"GNU.sparse.size" | b"GNU.sparse.realsize" => self.real_size = Some(number(value)?),
             b"GNU.sparse.major" => self.has_map_in_content = value == b"1",
@@ -74,7 +104,7 @@ impl Extensions {
             }
             _ => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                    self.attributes.push((name.to_vec(), value.to_vec()));
+                    self.attributes.push((unescaped(name), value.to_vec()));
                 }
             }
         }
@@ -111,6 +141,22 @@ pub(super) fn map_in_content(content: &mut impl Read) -> io::Result<Vec<Range<u6
     let mut rest = vec![0; read_up(read)];
     content.read_exact(&mut rest)?;
     Ok(ranges)
+}
+
+/// The name of an attribute: GNU tar writes `=`, which would end the key, as `%3D`, and `%` as `%25`.
+fn unescaped(name: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((&byte, behind)) = rest.split_first() {
+        let (byte, behind) = match rest.first_chunk() {
+            Some(b"%3D") => (b'=', &rest[3..]),
+            Some(b"%25") => (b'%', &rest[3..]),
+            _ => (byte, behind),
+        };
+        plain.push(byte);
+        rest = behind;
+    }
+    plain
 }
 
 /// Bytes up to the next whole block.
@@ -182,6 +228,13 @@ mod tests {
         assert_eq!((all.path, all.uid), (Some(b"a/b".to_vec()), Some(77)));
         for wrong in ["5 a=1\n", "99 path=a\n", "path=a\n", "9 path a\n", "0 a=1\n", "10 path=ab"] {
             assert!(Extensions::default().read(wrong.as_bytes()).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_attributes_may_hold_what_ends_a_key() {
+        for (written, name) in [("a%3Db%25c", "a=b%c"), ("%253D", "%3D"), ("%3d%2", "%3d%2")] {
+            assert_eq!(unescaped(written.as_bytes()), name.as_bytes());
         }
     }
 

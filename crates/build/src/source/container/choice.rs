@@ -40,7 +40,7 @@ pub struct Platform {
 
 impl Platform {
     /// Linux on this machine's kind of CPU.
-    fn here() -> Self {
+    pub(crate) fn here() -> Self {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
             "aarch64" => "arm64",

@@ -1,4 +1,4 @@
-//! Access control lists as archives give them: text, an entry a line or between commas.
+//! Access control lists as archives give them: text, an entry a line or between commas. On disk they are numbers.
 
 use blockyard_disk::xattr;
 
@@ -11,7 +11,7 @@ const NOBODY: u32 = u32::MAX;
 ///
 /// # Errors
 /// What is wrong with the text.
-pub(super) fn stored(text: &[u8], is_access: bool) -> Result<Option<Vec<u8>>, String> {
+pub(crate) fn stored(text: &[u8], is_access: bool) -> Result<Option<Vec<u8>>, String> {
     let text = std::str::from_utf8(text).map_err(|_| malformed(""))?;
     let lines = text.split(['\n', ',']).map(|line| line.split('#').next().unwrap_or("").trim());
     let mut entries = lines.filter(|line| !line.is_empty()).map(entry).collect::<Result<Vec<_>, _>>()?;
@@ -73,9 +73,38 @@ fn malformed(line: &str) -> String {
     format!("its access control list is malformed: {}", line.escape_debug())
 }
 
+/// A list as archives give it; `None` where it is damaged on disk.
+pub(crate) fn text(stored: &[u8]) -> Option<String> {
+    let posix = xattr::acl_to_posix(stored)?;
+    let entries = posix.get(4..)?.chunks_exact(8);
+    let lines = entries.map(|entry| {
+        let [tag, tag_high, permissions, _, id @ ..] = entry else { return None };
+        let name = match u16::from_le_bytes([*tag, *tag_high]) {
+            0x01 | 0x02 => "user",
+            0x04 | 0x08 => "group",
+            0x10 => "mask",
+            0x20 => "other",
+            _ => return None,
+        };
+        let id = u32::from_le_bytes(id.try_into().ok()?);
+        let who = if id == NOBODY { String::new() } else { id.to_string() };
+        let bit = |bit: u8, letter: char| if permissions & bit == 0 { '-' } else { letter };
+        Some(format!("{name}:{who}:{}{}{}", bit(4, 'r'), bit(2, 'w'), bit(1, 'x')))
+    });
+    Some(lines.collect::<Option<Vec<_>>>()?.join(","))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_is_written_as_it_is_read() {
+        let line = "user::rw-,user:1000:r-x,group::r--,group:7:---,mask::rw-,other::--x";
+        let on_disk = stored(line.as_bytes(), true).unwrap().unwrap();
+        assert_eq!(text(&on_disk).as_deref(), Some(line));
+        assert_eq!(text(b"\x01\0\0\0\x40"), None);
+    }
 
     #[test]
     fn lists_are_read_in_both_forms() {

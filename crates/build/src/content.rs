@@ -1,0 +1,181 @@
+//! The content of a tree's files, wherever it lies.
+
+use crate::error::{Error, Result};
+use crate::tree::{NodeId, Origin, Tree};
+use blockyard_device::BlockDevice;
+use blockyard_disk::num::{
+    high32, join32, low32, u32_from_u64, u32_from_usize, u64_from_usize, usize_from_u64,
+};
+use blockyard_disk::{Inode, InodeNr};
+use blockyard_inspect::reader::Reader;
+use rustix::io::Errno;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// Reads files of a tree, by one thread; keeps open what it read from last.
+pub(crate) struct Contents<'t> {
+    tree: &'t Tree,
+    /// The directory of the host that was read from last.
+    directory: Option<(u32, OwnedFd)>,
+    /// The file of it.
+    file: Option<(NodeId, OwnedFd)>,
+    reader: Option<Reader>,
+    /// The inode of the image that was read from last.
+    inode: Option<Inode>,
+    /// What reads the trees that this one is made of.
+    parts: Vec<Self>,
+}
+
+impl<'t> Contents<'t> {
+    pub(crate) fn new(tree: &'t Tree) -> Self {
+        let parts = match &tree.origin {
+            Origin::Trees(trees) => trees.iter().map(Self::new).collect(),
+            Origin::Directory(_) | Origin::Spool(_) | Origin::Image(_) => Vec::new(),
+        };
+        Self { tree, directory: None, file: None, reader: None, inode: None, parts }
+    }
+
+    /// Fills a buffer with the bytes of a regular file from `offset` on, all of which lie before its end.
+    ///
+    /// # Errors
+    /// [`Error::Source`]; [`Error::Changed`] where a file of the host is no longer as the tree has it.
+    pub(crate) fn read_at(&mut self, id: NodeId, offset: u64, into: &mut [u8]) -> Result<()> {
+        let tree = self.tree;
+        let stored = tree.directory(id.directory).stored(id.child).unwrap_or(0);
+        match &tree.origin {
+            Origin::Directory(_) => self.read_host(id, offset, into),
+            Origin::Spool(spool) => spool
+                .read_exact_at(into, stored + offset)
+                .map_err(|error| Error::source(&tree.host_path_of(id), error)),
+            Origin::Image(device) => self.read_image(device, (id, stored), offset, into),
+            Origin::Trees(trees) => {
+                let (part, id) = part_of(trees, stored);
+                self.parts[part].read_at(id, offset, into)
+            }
+        }
+    }
+
+    fn read_host(&mut self, id: NodeId, offset: u64, into: &mut [u8]) -> Result<()> {
+        let tree = self.tree;
+        let failed = |error: Errno| Error::source(&tree.host_path_of(id), error);
+        let file = match &mut self.file {
+            Some((open, file)) if *open == id => file,
+            other => {
+                let file = Self::open(tree, &mut self.directory, id)?;
+                let stat = rustix::fs::fstat(&file).map_err(failed)?;
+                if u64::try_from(stat.st_size) != Ok(tree.node(id).size) {
+                    return Err(Error::Changed(tree.host_path_of(id)));
+                }
+                &mut other.insert((id, file)).1
+            }
+        };
+        let mut done = 0;
+        while done < into.len() {
+            match rustix::io::pread(&*file, &mut into[done..], offset + u64_from_usize(done)) {
+                Ok(0) => return Err(Error::Changed(tree.host_path_of(id))),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn open(tree: &Tree, directory: &mut Option<(u32, OwnedFd)>, id: NodeId) -> Result<OwnedFd> {
+        let directory = match directory {
+            Some((number, open)) if *number == id.directory => open,
+            other => &mut other.insert((id.directory, tree.open_directory(id.directory)?)).1,
+        };
+        tree.open_file(directory.as_fd(), id)
+    }
+
+    fn read_image(
+        &mut self,
+        device: &Arc<dyn BlockDevice>,
+        (id, stored): (NodeId, u64),
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<()> {
+        let tree = self.tree;
+        let failed = |error| Error::image(&tree.host_path_of(id), error);
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            none => none.insert(Reader::open(Arc::clone(device)).map_err(failed)?),
+        };
+        let number = InodeNr::new(u32_from_u64(stored));
+        let inode = match &mut self.inode {
+            Some(inode) if inode.number() == number => inode,
+            other => other.insert(reader.inode(number).map_err(failed)?),
+        };
+        let mut done = 0;
+        while done < into.len() {
+            let at = offset + u64_from_usize(done);
+            match reader.read(inode, at, &mut into[done..]).map_err(failed)? {
+                0 => return Err(Error::Changed(tree.host_path_of(id))),
+                n => done += n,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number by which a merged tree finds a file of the tree at a place of its list.
+pub(crate) fn number_of(trees: &[Tree], part: usize, id: NodeId) -> u64 {
+    let before: usize = trees[..part].iter().map(|tree| tree.directories.len()).sum();
+    join32(u32_from_usize(before) + id.directory, id.child)
+}
+
+/// The tree and the file in it that such a number means.
+fn part_of(trees: &[Tree], number: u64) -> (usize, NodeId) {
+    let mut directory = high32(number);
+    for (part, tree) in trees.iter().enumerate() {
+        let len = u32_from_usize(tree.directories.len());
+        if directory < len {
+            return (part, NodeId { directory, child: low32(number) });
+        }
+        directory -= len;
+    }
+    unreachable!("numbers come from number_of")
+}
+
+impl Tree {
+    /// What of a regular file is no hole.
+    pub(crate) fn data_of(&self, id: NodeId) -> Vec<Range<u64>> {
+        match self.directory(id.directory).data(id.child) {
+            Some(data) => data.to_vec(),
+            None => Some(0..self.node(id).size).into_iter().filter(|all| !all.is_empty()).collect(),
+        }
+    }
+}
+
+/// The parts of one file that are no holes, one after the other.
+pub(crate) struct Content<'t> {
+    contents: Contents<'t>,
+    id: NodeId,
+    /// What is still to be read; the next range last.
+    ranges: Vec<Range<u64>>,
+}
+
+impl<'t> Content<'t> {
+    pub(crate) fn new(tree: &'t Tree, id: NodeId) -> Self {
+        let mut ranges = tree.data_of(id);
+        ranges.reverse();
+        Self { contents: Contents::new(tree), id, ranges }
+    }
+}
+
+impl Read for Content<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let Some(range) = self.ranges.last_mut() else { return Ok(0) };
+        let n = usize_from_u64((range.end - range.start).min(u64_from_usize(into.len())));
+        self.contents.read_at(self.id, range.start, &mut into[..n]).map_err(io::Error::other)?;
+        range.start += u64_from_usize(n);
+        if range.is_empty() {
+            self.ranges.pop();
+        }
+        Ok(n)
+    }
+}

@@ -1,0 +1,188 @@
+//! A tree as an image of a container: an OCI layout with one layer.
+
+use super::Exported;
+use crate::error::{Error, Result};
+use crate::source::Platform;
+use crate::stream::Compression;
+use crate::tree::Tree;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// How an image of a container is made.
+#[derive(Clone, Debug)]
+pub struct ContainerOptions {
+    /// How the layer is compressed.
+    pub compression: Compression,
+    /// What it is for; `None` is Linux on this machine's kind of CPU.
+    pub platform: Option<Platform>,
+    /// A name or tag.
+    pub reference: Option<String>,
+}
+
+impl Default for ContainerOptions {
+    fn default() -> Self {
+        Self { compression: Compression::Gzip, platform: None, reference: None }
+    }
+}
+
+impl Compression {
+    /// What the type of a layer has behind `tar`.
+    const fn of_layer(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Gzip => "+gzip",
+            Self::Zstd => "+zstd",
+        }
+    }
+}
+
+impl Tree {
+    /// Writes an OCI image layout with the tree as its one layer into the folder `at`, which is there and empty. The same tree gives
+    /// the same files.
+    ///
+    /// # Errors
+    /// Those of [`Tree::write_archive`]; [`Error::Refused`] for names that begin with `.wh.`, which say in a layer that something is gone.
+    pub fn write_container(&self, at: &Path, options: &ContainerOptions) -> Result<Exported> {
+        self.walk(|id, path| {
+            let is_whiteout = id.is_some_and(|id| self.name(id).starts_with(b".wh."));
+            if is_whiteout {
+                let reason =
+                    "a name that removes another in a layer; export a tar archive instead".to_owned();
+                return Err(Error::Refused { path: self.host_path(path), reason });
+            }
+            Ok(())
+        })?;
+        let failed = |error: io::Error| Error::Output { path: at.to_owned(), error };
+        let blobs = at.join("blobs/sha256");
+        for folder in [at.join("blobs"), blobs.clone()] {
+            fs::create_dir(&folder).and_then(|()| set_mode(&folder, 0o755)).map_err(failed)?;
+        }
+        let partial = at.join("layer.partial");
+        let file = File::create_new(&partial).map_err(failed)?;
+        let (exported, layer, archive) = self.write_layer(file, options.compression, &partial)?;
+        set_mode(&partial, 0o644).map_err(failed)?;
+        fs::rename(&partial, blobs.join(&layer.digest)).map_err(failed)?;
+        let platform = options.platform.clone().unwrap_or_else(Platform::here);
+        let blob = |kind: &str, value: &serde_json::Value| -> Result<serde_json::Value> {
+            let text = value.to_string();
+            let blob = Blob { digest: hexadecimal(&Sha256::digest(&text)), size: text.len() };
+            write(&blobs.join(&blob.digest), &text).map_err(failed)?;
+            Ok(blob.described(kind))
+        };
+        let mut configuration = json!({
+            "architecture": platform.architecture,
+            "os": platform.os,
+            "config": {},
+            "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{archive}")] },
+            "history": [{ "created_by": "blockyard export" }],
+        });
+        if let Some(variant) = &platform.variant {
+            configuration["variant"] = json!(variant);
+        }
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": blob("config.v1+json", &configuration)?,
+            "layers": [layer.described(&format!("layer.v1.tar{}", options.compression.of_layer()))],
+        });
+        let mut manifest = blob("manifest.v1+json", &manifest)?;
+        manifest["platform"] = json!({ "os": platform.os, "architecture": platform.architecture });
+        if let Some(variant) = &platform.variant {
+            manifest["platform"]["variant"] = json!(variant);
+        }
+        if let Some(name) = &options.reference {
+            manifest["annotations"] = json!({ "org.opencontainers.image.ref.name": name });
+        }
+        let index = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.index.v1+json",
+            "manifests": [manifest],
+        });
+        write(&at.join("index.json"), &index.to_string()).map_err(failed)?;
+        let version = json!({ "imageLayoutVersion": "1.0.0" }).to_string();
+        write(&at.join("oci-layout"), &version).map_err(failed)?;
+        Ok(exported)
+    }
+
+    /// Writes the layer; gives what is known of it, and the digest of the archive in it.
+    fn write_layer(
+        &self,
+        file: File,
+        compression: Compression,
+        name: &Path,
+    ) -> Result<(Exported, Blob, String)> {
+        let failed = |error: io::Error| Error::Output { path: name.to_owned(), error };
+        let outer = Hashing::new(BufWriter::with_capacity(1 << 20, file));
+        let mut inner = Hashing::new(compression.encoder(outer).map_err(failed)?);
+        let exported = self.write_archive(&mut inner, name)?;
+        let archive = inner.digest();
+        let mut outer = inner.into.finish().map_err(failed)?;
+        outer.flush().map_err(failed)?;
+        let size = outer.bytes;
+        Ok((exported, Blob { digest: outer.digest(), size }, archive))
+    }
+}
+
+/// A file of the layout. Its mode does not depend on who makes it.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text)?;
+    set_mode(path, 0o644)
+}
+
+fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    fs::set_permissions(path, PermissionsExt::from_mode(mode))
+}
+
+/// Something that is found by its digest.
+struct Blob {
+    digest: String,
+    size: usize,
+}
+
+impl Blob {
+    fn described(&self, kind: &str) -> serde_json::Value {
+        json!({
+            "mediaType": format!("application/vnd.oci.image.{kind}"),
+            "digest": format!("sha256:{}", self.digest),
+            "size": self.size,
+        })
+    }
+}
+
+/// Hashes and counts what is written.
+struct Hashing<W> {
+    into: W,
+    hasher: Sha256,
+    bytes: usize,
+}
+
+impl<W> Hashing<W> {
+    fn new(into: W) -> Self {
+        Self { into, hasher: Sha256::new(), bytes: 0 }
+    }
+
+    fn digest(&self) -> String {
+        hexadecimal(&self.hasher.clone().finalize())
+    }
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.into.write(bytes)?;
+        self.hasher.update(&bytes[..n]);
+        self.bytes += n;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.into.flush()
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,50 @@
+//! Flags of `chattr` as archives name them, in the keyword `SCHILY.fflags`: the words of star and libarchive, between commas.
+
+use blockyard_disk::inode::InodeFlags;
+
+/// The value of `SCHILY.filetype` for a socket, whose entry is that of a pipe.
+pub(crate) const SOCKET: &[u8] = b"socket";
+
+const WORDS: [(&str, InodeFlags); 9] = [
+    ("sappnd", InodeFlags::APPEND),
+    ("schg", InodeFlags::IMMUTABLE),
+    ("nodump", InodeFlags::NODUMP),
+    ("noatime", InodeFlags::NOATIME),
+    ("securedeletion", InodeFlags::SECRM),
+    ("sync", InodeFlags::SYNC),
+    ("undel", InodeFlags::UNRM),
+    ("topdir", InodeFlags::TOPDIR),
+    ("dirsync", InodeFlags::DIRSYNC),
+];
+
+/// The flags that words stand for; others are passed over.
+pub(crate) fn read(text: &[u8]) -> InodeFlags {
+    let flags = text.split(|&byte| byte == b',').filter_map(|word| {
+        let known: &[u8] = match word {
+            b"sappend" => b"sappnd",
+            b"simmutable" | b"schange" => b"schg",
+            other => other,
+        };
+        WORDS.iter().find(|(name, _)| name.as_bytes() == known).map(|(_, flag)| *flag)
+    });
+    flags.fold(InodeFlags::empty(), InodeFlags::union)
+}
+
+/// The words for flags.
+pub(crate) fn text(flags: InodeFlags) -> String {
+    let words = WORDS.iter().filter(|(_, flag)| flags.contains(*flag)).map(|(name, _)| *name);
+    words.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::KEPT_FLAGS;
+
+    #[test]
+    fn flags_are_read_as_written() {
+        assert_eq!(read(text(KEPT_FLAGS).as_bytes()), KEPT_FLAGS);
+        assert_eq!(read(b"simmutable,arch,nodump"), InodeFlags::IMMUTABLE | InodeFlags::NODUMP);
+        assert_eq!((read(b""), text(InodeFlags::empty())), (InodeFlags::empty(), String::new()));
+    }
+}

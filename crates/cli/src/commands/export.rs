@@ -1,0 +1,266 @@
+//! `blockyard export IMAGE DEST`: an image becomes a directory, a tar archive or an image of a container, with everything kept.
+
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use blockyard_build::{Compression, ContainerOptions, Exported, Platform, Rules, Tree};
+use blockyard_device::ImagePath;
+use blockyard_disk::Timestamp;
+use blockyard_disk::num::u64_from_usize;
+use serde_json::json;
+
+use super::get;
+use super::progress::Progress;
+use super::put::copied;
+use super::{Output, UsageError, image, interrupt, names, partial};
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Kept are owners, permissions, times of the last change in nanoseconds, extended attributes, access control lists, capabilities, hard \
+links, devices, pipes, sockets, holes and flags of chattr; `blockyard build` of what was exported gives the content of the image again. In \
+an archive times of access are not kept, and what has no type in archives, sockets, stands as pipes with a keyword of star. A \
+directory gets what the host lets the user give it: run as root to keep owners and devices. Nothing is written outside DEST, whatever the \
+image holds; names that no file can have are refused. An empty /lost+found is left out.\n\n\
+GNU tar extracts an archive with --xattrs --xattrs-include='*' --acls.\n\n\
+JSON: one object: image, path, to, as, names, bytes (of files without holes), seconds; for a directory those of blockyard get.\n\n\
+Exit codes: 0 done; 1 a directory lacks some of it (each reported); 2 wrong usage; 8 the image cannot be read, or nothing was exported.")]
+pub(crate) struct Args {
+    /// The image: a file or block device; IMAGE?offset=BYTES is a part of one, such as a partition
+    #[arg(value_parser = image::operand())]
+    image: ImagePath,
+    /// What to make: a directory that is not there or empty, or a file; - is standard output
+    dest: PathBuf,
+    /// What of the image: a directory with all that is in it, or a file
+    #[arg(long, value_name = "PATH", default_value = "/", hide_default_value = true)]
+    path: OsString,
+    /// A directory (dir), a tar archive (tar), or an OCI image layout with one layer (oci), which is a directory, on standard output an
+    /// archive of one [default: tar for - and for names with .tar, .tgz or .tzst at their end, else dir]
+    #[arg(long = "as", value_name = "KIND")]
+    kind: Option<Kind>,
+    /// Compress the archive or the layer by gz, zst or none [default: as the name of an archive says, a layer by gz]
+    #[arg(long, value_name = "HOW")]
+    compress: Option<Compression>,
+    /// Platform in the image of a container: OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT [default: linux and this machine's]
+    #[arg(long)]
+    platform: Option<Platform>,
+    /// Name or tag in the image of a container
+    #[arg(long, value_name = "NAME")]
+    reference: Option<String>,
+    /// Overwrite an archive that is there
+    #[arg(short = 'F', long)]
+    force: bool,
+    /// Folder for the image of a container that goes to standard output [default: TMPDIR, else /tmp]
+    #[arg(long, value_name = "FOLDER")]
+    tmpdir: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    Dir,
+    Tar,
+    Oci,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Dir => "dir",
+            Self::Tar => "tar",
+            Self::Oci => "oci",
+        }
+    }
+}
+
+/// Ends of names of archives, and how these are compressed.
+const ENDINGS: [(&str, Compression); 6] = [
+    (".tar", Compression::None),
+    (".tar.gz", Compression::Gzip),
+    (".tgz", Compression::Gzip),
+    (".tar.zst", Compression::Zstd),
+    (".tar.zstd", Compression::Zstd),
+    (".tzst", Compression::Zstd),
+];
+
+impl Args {
+    /// Exports.
+    pub(crate) fn run(self, output: &Output) -> Result<ExitCode> {
+        let ending = self.ending();
+        let is_archive = self.is_printed() || ending.is_some();
+        let kind = self.kind.unwrap_or(if is_archive { Kind::Tar } else { Kind::Dir });
+        if kind == Kind::Dir {
+            return self.into_directory(output);
+        }
+        let reader = image::open(&self.image)?;
+        let began = Instant::now();
+        let tree =
+            Tree::read_image(Arc::clone(reader.device()), self.image.file(), image::path_bytes(&self.path))?;
+        interrupt::watch()?;
+        let progress = Progress::copying(output, "export");
+        progress.expect(u64_from_usize(tree.names()), tree.data_bytes());
+        let done = match kind {
+            Kind::Tar => self.to_archive(&tree, self.compress.or(ending).unwrap_or_default(), &progress),
+            Kind::Oci => self.to_container(&tree, &progress),
+            Kind::Dir => unreachable!("made above"),
+        };
+        interrupt::check()?;
+        let exported = done?;
+        drop(progress);
+        self.tell(kind, exported, began, output);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn is_printed(&self) -> bool {
+        self.dest.as_os_str() == "-"
+    }
+
+    /// How an archive of this name is compressed; `None` where it is no archive's.
+    fn ending(&self) -> Option<Compression> {
+        let name = self.dest.as_os_str().to_str()?;
+        ENDINGS.iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, how)| *how)
+    }
+
+    /// The content of the directory that is asked for becomes that of the destination.
+    fn into_directory(self, output: &Output) -> Result<ExitCode> {
+        if self.is_printed() {
+            return Err(UsageError::new("-: standard output is no directory; --as tar".to_owned()).into());
+        }
+        if self.compress.is_some() || self.platform.is_some() || self.reference.is_some() {
+            let what =
+                "--compress, --platform, --reference: a directory has none; --as tar or oci".to_owned();
+            return Err(UsageError::new(what).into());
+        }
+        refuse_occupied(&self.dest)?;
+        let reader = image::open(&self.image)?;
+        get::Args::exported(self.image, self.path, self.dest.into()).run_on(&reader, output)
+    }
+
+    fn to_archive(&self, tree: &Tree, how: Compression, progress: &Progress) -> Result<Exported> {
+        if self.is_printed() {
+            return archive(tree, how, progress, Path::new("standard output"), &mut std::io::stdout().lock());
+        }
+        image::refuse_same(&self.image, &self.dest)?;
+        if !self.force && self.dest.exists() {
+            bail!("{}: is there already; overwrite it with --force (-F)", self.dest.display());
+        }
+        let made = partial::file_beside(&self.dest)?;
+        let done = archive(tree, how, progress, &self.dest, &mut made.as_file())?;
+        partial::complete(made.into_temp_path(), &self.dest)?;
+        Ok(done)
+    }
+
+    fn to_container(&self, tree: &Tree, progress: &Progress) -> Result<Exported> {
+        let compression = self.compress.unwrap_or(Compression::Gzip);
+        let options = ContainerOptions {
+            compression,
+            platform: self.platform.clone(),
+            reference: self.reference.clone(),
+        };
+        if !self.is_printed() {
+            refuse_occupied(&self.dest)?;
+            let made = partial::folder_beside(&self.dest)?;
+            let done = tree.write_container(made.path(), &options)?;
+            interrupt::check()?;
+            partial::complete_folder(made, &self.dest)?;
+            return Ok(done);
+        }
+        let folder = self.tmpdir.clone().unwrap_or_else(std::env::temp_dir);
+        let made = tempfile::tempdir_in(&folder).with_context(|| folder.display().to_string())?;
+        let done = tree.write_container(made.path(), &options)?;
+        interrupt::check()?;
+        // The archive of it says nothing of this machine.
+        partial::set_mode(made.path(), 0o755)?;
+        let mut layout = Tree::read(made.path(), 1)?;
+        layout.apply(&Rules {
+            squash: Some((0, 0)),
+            modified: Some(Timestamp::from_seconds(0)),
+            ..Rules::default()
+        });
+        archive(
+            &layout,
+            Compression::None,
+            progress,
+            Path::new("standard output"),
+            &mut std::io::stdout().lock(),
+        )?;
+        Ok(done)
+    }
+
+    fn tell(&self, kind: Kind, exported: Exported, began: Instant, output: &Output) {
+        // A filter says nothing but what it is asked for.
+        let told = match (output.json, output.quiet || self.is_printed()) {
+            (true, _) => {
+                let object = json!({
+                    "image": self.image.display().to_string(),
+                    "as": kind.name(),
+                    "names": exported.names,
+                    "bytes": exported.bytes,
+                    "seconds": began.elapsed().as_secs_f64(),
+                });
+                let object = names::with(object, "path", image::path_bytes(&self.path));
+                names::with(object, "to", image::path_bytes(self.dest.as_os_str())).to_string()
+            }
+            (false, true) => return,
+            (false, false) => copied(exported.names, exported.bytes, began),
+        };
+        // Where the archive is what is printed, the rest is not.
+        if self.is_printed() {
+            eprintln!("{told}");
+        } else {
+            println!("{told}");
+        }
+    }
+}
+
+/// A directory with something in it would be mixed with what is exported.
+fn refuse_occupied(path: &Path) -> Result<()> {
+    match std::fs::read_dir(path) {
+        Ok(mut names) => match names.next() {
+            None => Ok(()),
+            Some(_) => bail!("{}: is not empty; give a directory that is, or is not there", path.display()),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
+    }
+}
+
+/// Writes an archive, which ends in order when a signal comes.
+fn archive(
+    tree: &Tree,
+    how: Compression,
+    progress: &Progress,
+    name: &Path,
+    into: &mut dyn Write,
+) -> Result<Exported> {
+    let failed = || name.display().to_string();
+    let encoder = how.encoder(BufWriter::with_capacity(1 << 20, into)).with_context(failed)?;
+    let mut counted = Counted { into: encoder, progress };
+    let exported = tree.write_archive(&mut counted, name)?;
+    counted.into.finish().and_then(|mut into| into.flush()).with_context(failed)?;
+    Ok(exported)
+}
+
+/// Counts what is written, and refuses it after a signal.
+struct Counted<'p, W> {
+    into: W,
+    progress: &'p Progress,
+}
+
+impl<W: Write> Write for Counted<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        // No error of kind Interrupted, which writers pass over.
+        interrupt::check().map_err(std::io::Error::other)?;
+        let n = self.into.write(bytes)?;
+        self.progress.add_bytes(n);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.into.flush()
+    }
+}

@@ -1,0 +1,130 @@
+//! `blockyard export` and `blockyard diff` from the command line.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn blockyard(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+    command.args(arguments).current_dir(folder).env_remove("SOURCE_DATE_EPOCH");
+    command.output().unwrap()
+}
+
+fn done(folder: &Path, arguments: &[&str]) -> Output {
+    let output = blockyard(folder, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    output
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn image() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let top = folder.path().join("tree");
+    fs::create_dir_all(top.join("below")).unwrap();
+    fs::write(top.join("below/file"), vec![7; 400_000]).unwrap();
+    fs::hard_link(top.join("below/file"), top.join("same")).unwrap();
+    fs::write(top.join("small"), "content\n").unwrap();
+    std::os::unix::fs::symlink("below/file", top.join("link")).unwrap();
+    done(folder.path(), &["build", "tree", "tree.img"]);
+    folder
+}
+
+#[test]
+fn every_kind_of_export_gives_the_image_again() {
+    let folder = image();
+    let at = folder.path();
+    for arguments in [
+        &["export", "tree.img", "out.tar"][..],
+        &["export", "tree.img", "out.tar.gz"],
+        &["export", "tree.img", "out.tzst", "--json"],
+        &["export", "tree.img", "out.dir"],
+        &["export", "tree.img", "out.oci", "--as", "oci", "--reference", "mine:1"],
+    ] {
+        done(at, arguments);
+    }
+    for kind in ["tar", "oci"] {
+        let made = done(at, &["export", "tree.img", "-", "--as", kind]);
+        fs::write(at.join(format!("out.{kind}.stream")), &made.stdout).unwrap();
+        assert_eq!(text(&made.stderr), "");
+    }
+    let again = done(at, &["export", "tree.img", "-", "--as", "oci"]);
+    assert!(again.stdout == fs::read(at.join("out.oci.stream")).unwrap(), "the same bytes");
+    let expected = fs::read(at.join("tree.img")).unwrap();
+    for source in [
+        "out.tar",
+        "out.tar.gz",
+        "out.tzst",
+        "out.dir",
+        "out.oci",
+        "out.tar.stream",
+        "out.oci.stream",
+        "tree.img",
+    ] {
+        done(at, &["build", "-F", source, "again.img"]);
+        assert!(fs::read(at.join("again.img")).unwrap() == expected, "{source}: another image");
+        done(at, &["diff", source, "tree.img"]);
+    }
+    let part = done(at, &["export", "tree.img", "-", "--path", "below", "--as", "tar"]);
+    let mut tar = Command::new("tar").arg("-t").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut tar.stdin.take().unwrap(), &part.stdout).unwrap();
+    assert_eq!(text(&tar.wait_with_output().unwrap().stdout), "./\nfile\n");
+}
+
+#[test]
+fn what_is_there_stays() {
+    let folder = image();
+    let at = folder.path();
+    fs::write(at.join("there.tar"), "others").unwrap();
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&["export", "tree.img", "there.tar"], 8, "--force"),
+        (&["export", "tree.img", "tree"], 8, "is not empty"),
+        (&["export", "tree.img", "tree", "--as", "oci"], 8, "is not empty"),
+        (&["export", "tree.img", "-", "--as", "dir"], 2, "no directory"),
+        (&["export", "tree.img", "new", "--compress", "gz"], 2, "--compress"),
+        (&["export", "tree.img", "new.tar", "--path", "absent"], 8, "absent"),
+        (&["export", "tree.img", "tree.img", "--as", "tar", "-F"], 8, "the image itself"),
+    ];
+    for (arguments, code, part) in cases {
+        let refused = blockyard(at, arguments);
+        let told = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(code), "{arguments:?}: {told}");
+        assert!(told.contains(part), "{arguments:?}: {told}");
+    }
+    assert_eq!(fs::read(at.join("there.tar")).unwrap(), b"others");
+    assert_eq!(fs::read_dir(at).unwrap().count(), 3, "nothing else is left");
+}
+
+#[test]
+fn differences_are_told_and_counted_by_the_exit_code() {
+    let folder = image();
+    let at = folder.path();
+    let equal = blockyard(at, &["diff", "tree.img", "tree"]);
+    assert_eq!(
+        (equal.status.code(), text(&equal.stdout)),
+        (Some(0), String::new()),
+        "{}",
+        text(&equal.stderr)
+    );
+    let time = fs::metadata(at.join("tree/small")).unwrap().modified().unwrap();
+    fs::write(at.join("tree/small"), "contEnt\n").unwrap();
+    fs::File::open(at.join("tree/small")).unwrap().set_modified(time).unwrap();
+    let other = blockyard(at, &["diff", "tree.img", "tree"]);
+    let expected = "/small: content from byte 4 on: 1 byte in 1 range: 4-4\n";
+    assert_eq!((other.status.code(), text(&other.stdout)), (Some(1), expected.to_owned()));
+    let json = blockyard(at, &["diff", "--json", "tree.img", "tree"]);
+    let told: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        (&told["path"], &told["first_offset"], &told["bytes"]),
+        (&"/small".into(), &4.into(), &1.into())
+    );
+    let brief = blockyard(at, &["diff", "-q", "tree.img", "tree"]);
+    assert_eq!((brief.status.code(), text(&brief.stdout)), (Some(1), String::new()));
+    let trouble = blockyard(at, &["diff", "tree.img", "absent"]);
+    assert_eq!(trouble.status.code(), Some(2), "{}", text(&trouble.stderr));
+    assert!(text(&trouble.stderr).contains("absent"));
+}
