@@ -6,6 +6,8 @@
 mod block;
 mod index;
 
+pub(crate) use index::NODES_BEHIND;
+
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
 use blockyard_disk::inline_data::InlineData;

@@ -180,7 +180,7 @@ fn check_deletion_time(cx: &mut Examination<'_, '_, '_>, raw: &RawInode, role: R
         let code = if role == Role::Root { Code::ROOT_DTIME } else { Code::USED_DTIME };
         cx.add(code, format!("i_dtime = {}", raw.i_dtime.get()));
     }
-    if !is_asked {
+    if !cx.scan.orphans.contains(&cx.inode.raw()) {
         check_low_deletion_time(cx, raw);
     }
 }

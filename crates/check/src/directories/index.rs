@@ -11,8 +11,11 @@ use blockyard_disk::{BlockNr, Incompat};
 
 use super::{Visit, physical, runs_len};
 use crate::code::Code;
-use crate::finding::{Sink, Site};
+use crate::finding::{Finding, Sink, Site};
 use crate::map::Run;
+
+/// Ends the detail of a finding that makes e2fsck drop an index while nodes of it are still to be read: it takes those for leaves.
+pub(crate) const NODES_BEHIND: &str = "index nodes lie behind it";
 
 /// Hashes that a block may hold, all ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,9 +54,33 @@ pub(super) struct DirIndex {
     lowest: Vec<u64>,
     /// Whether some part could not be read: then blocks that nothing refers to are no wonder.
     damaged: bool,
+    /// Faults of root and nodes for which e2fsck drops the index, with the logical block of each.
+    dropping: Vec<(u64, Finding)>,
 }
 
 impl DirIndex {
+    /// Reports the faults of root and nodes, once it is known which nodes there are.
+    fn report_faults(&mut self, runs: &[Run], levels: u8, sink: &mut Sink) {
+        let places: Vec<BlockNr> = self.nodes.keys().filter_map(|&node| physical(runs, node)).collect();
+        for (logical, mut fault) in std::mem::take(&mut self.dropping) {
+            let behind = match fault.site.block {
+                Some(block) if logical > 0 => places.iter().any(|place| *place > block),
+                // The root comes first, wherever it lies.
+                _ => levels > 0,
+            };
+            if behind {
+                let separator = if fault.detail.is_empty() { "" } else { "; " };
+                fault.detail = format!("{}{separator}{NODES_BEHIND}", fault.detail);
+            }
+            sink.add(fault.code, fault.site, fault.detail);
+        }
+    }
+
+    /// Notes a fault of the root or a node.
+    fn fault(&mut self, logical: u64, code: Code, site: Site, detail: String) {
+        self.dropping.push((logical, Finding { pass: code.pass(), site, code, detail, path: None }));
+    }
+
     pub(super) fn role(&self, logical: u64) -> Role {
         if logical == 0 {
             return Role::Root;
@@ -117,6 +144,9 @@ pub(super) fn read(visit: &Visit<'_, '_>, runs: &[Run], sink: &mut Sink) -> Opti
         Ok(info) => info,
         Err(defect) => {
             sink.add(root_code(defect), site, defect.to_string());
+            if verify_htree(visit.fact.seed, &root, IndexKind::Root.entries_at()).is_err() {
+                sink.add(Code::HTREE_ROOT_CHECKSUM, site, "");
+            }
             return None;
         }
     };
@@ -132,6 +162,7 @@ pub(super) fn read(visit: &Visit<'_, '_>, runs: &[Run], sink: &mut Sink) -> Opti
         leaves: HashMap::new(),
         lowest: Vec::new(),
         damaged: false,
+        dropping: Vec::new(),
     };
     let all = Bounds { low: 0, high: u32::MAX, tolerated: u32::MAX, node: 0 };
     let first = Pending { logical: 0, levels_below: info.indirect_levels, bounds: all };
@@ -141,6 +172,7 @@ pub(super) fn read(visit: &Visit<'_, '_>, runs: &[Run], sink: &mut Sink) -> Opti
     while let Some(next) = pending.pop() {
         read_block(visit, runs, blocks, &next, &mut index, &mut pending, sink);
     }
+    index.report_faults(runs, info.indirect_levels, sink);
     Some(index)
 }
 
@@ -158,18 +190,18 @@ fn read_block(
         index.damaged = true;
         return sink.add(Code::HTREE_OUTSIDE, visit.site().at_logical(at.logical), "");
     };
-    let checksum_ok = verify_htree(visit.fact.seed, &bytes, kind.entries_at()).is_ok();
+    if verify_htree(visit.fact.seed, &bytes, kind.entries_at()).is_err() {
+        let root = kind == IndexKind::Root;
+        let code = if root { Code::HTREE_ROOT_CHECKSUM } else { Code::HTREE_NODE_CHECKSUM };
+        index.fault(at.logical, code, site, String::new());
+    }
     let parsed = match Index::parse(&bytes, kind, &visit.layout, blocks) {
         Ok(parsed) => parsed,
         Err(defect) => {
             index.damaged = true;
-            return sink.add(node_code(defect), site, defect.to_string());
+            return index.fault(at.logical, node_code(defect), site, defect.to_string());
         }
     };
-    if !checksum_ok {
-        let root = kind == IndexKind::Root;
-        sink.add(if root { Code::HTREE_ROOT_CHECKSUM } else { Code::HTREE_NODE_CHECKSUM }, site, "");
-    }
     let entries: Vec<_> = parsed.entries().collect();
     let node = u32_from_usize(index.lowest.len());
     if at.levels_below == 0 {

@@ -40,7 +40,8 @@ pub(crate) fn is_to_be_mended(finding: &Finding) -> bool {
     finding.is_error() || is_impossible_special(finding.code)
 }
 
-fn is_impossible_special(code: Code) -> bool {
+/// Whether a special file has what none can have: e2fsck says nothing about it.
+pub(super) fn is_impossible_special(code: Code) -> bool {
     matches!(code, Code::CHAR_DEVICE | Code::BLOCK_DEVICE | Code::FIFO | Code::SOCKET)
 }
 

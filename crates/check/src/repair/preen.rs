@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use blockyard_disk::{BlockNr, InodeNr, RoCompat};
+use blockyard_disk::{BlockNr, Compat, InodeNr, RoCompat};
 
 use super::Plan;
 use super::apply::sound_superblock;
+use super::inode::is_impossible_special;
 use crate::code::Code;
+use crate::directories::NODES_BEHIND;
 use crate::finding::Finding;
 
 /// What `-p` does with a plan.
@@ -53,7 +55,7 @@ impl Plan<'_> {
     #[must_use]
     pub fn preening(&self) -> Preening<'_> {
         let from_backup = self.before.findings.iter().any(|finding| finding.code == Code::SUPERBLOCK_BACKUP);
-        if !self.before.examined || from_backup {
+        if !self.before.examined || from_backup || self.has_lost_journal() {
             return Preening::Unusable;
         }
         let beside = Beside::of(self);
@@ -94,6 +96,20 @@ impl Plan<'_> {
 }
 
 impl Plan<'_> {
+    /// Whether e2fsck -p gives up before it asks anything: descriptors are lost from the first group on, so that the journal's
+    /// inode cannot be read, and its copy in the superblock is a block map (one that begins as extents do is just taken off).
+    fn has_lost_journal(&self) -> bool {
+        let lost = self.before.findings.iter().any(|finding| {
+            finding.code == Code::DESCRIPTORS_BACKUP
+                && finding.site.group.is_none_or(|group| group.raw() == 0)
+        });
+        lost && sound_superblock(self.overlay.below()).is_some_and(|sb| {
+            let extents =
+                sb.s_jnl_blocks[0].get().to_le_bytes()[..2] == blockyard_disk::extent::MAGIC.to_le_bytes();
+            sb.compat().contains(Compat::HAS_JOURNAL) && !extents
+        })
+    }
+
     /// Whether nothing that e2fsck counts as a correction is done: it does not count what it mends before the first pass, nor
     /// a block with a type that it filled in.
     fn is_uncounted(&self) -> bool {
@@ -113,17 +129,25 @@ impl Plan<'_> {
         let is_fields = |finding: &Finding| {
             finding.code == Code::JOURNAL_SUPERBLOCK && finding.detail.starts_with("s_nr_users")
         };
+        // It begins again once tables are read further, and what it found before counts no more.
+        let restarts = |code: Code| matches!(code, Code::UNINIT_INODE | Code::UNUSED_AREA_INODE);
+        let late: Vec<Code> =
+            self.actions.iter().map(|action| action.code).filter(|code| code.pass() > 0).collect();
+        if !late.is_empty() && late.iter().all(|&code| restarts(code)) {
+            return self.is_complete();
+        }
         let mut errors = findings.iter().filter(|finding| finding.is_error());
-        let minor = errors.all(|finding| is_filled(finding) || is_opened(finding) || is_fields(finding));
-        let actions = self.actions.iter().map(|action| action.code);
-        let mut late = actions.filter(|code| code.pass() > 0);
+        let is_early = |finding: &Finding| finding.code == Code::MMP_CHECKSUM;
+        let minor = errors.all(|finding| {
+            is_filled(finding) || is_opened(finding) || is_fields(finding) || is_early(finding)
+        });
         let is_minor = |code| match code {
             Code::LEAF_CHECKSUM => !filled.is_empty(),
             Code::INODE_UNINIT_USED => !opened.is_empty(),
             // It does not look at these.
-            code => !code.is_e2fsck(),
+            code => !code.is_e2fsck() || is_impossible_special(code),
         };
-        self.is_complete() && minor && late.all(is_minor)
+        self.is_complete() && minor && late.into_iter().all(is_minor)
     }
 }
 
@@ -133,6 +157,10 @@ struct Beside {
     dropped: BTreeSet<InodeNr>,
     /// Attribute blocks that it lets go because of a hash.
     let_go: BTreeSet<BlockNr>,
+    /// Directories whose root has a wrong checksum.
+    unsealed_roots: BTreeSet<InodeNr>,
+    /// Inodes of which it lets attributes go because of where a value is.
+    without_values: BTreeSet<InodeNr>,
     /// Whether metadata has checksums.
     checksums: bool,
 }
@@ -141,9 +169,13 @@ impl Beside {
     fn of(plan: &Plan<'_>) -> Self {
         let findings = &plan.before.findings;
         let roots = findings.iter().filter(|finding| drops_index(finding));
+        let unsealed = findings.iter().filter(|finding| finding.code == Code::HTREE_ROOT_CHECKSUM);
+        let values = findings.iter().filter(|finding| finding.code == Code::EA_INODE_BAD);
         let hashes = findings.iter().filter(|finding| finding.code == Code::XATTR_HASH);
         Self {
             dropped: roots.filter_map(|finding| finding.site.inode).collect(),
+            unsealed_roots: unsealed.filter_map(|finding| finding.site.inode).collect(),
+            without_values: values.filter_map(|finding| finding.site.inode).collect(),
             let_go: hashes.filter_map(|finding| finding.site.block).collect(),
             checksums: sound_superblock(&plan.overlay)
                 .is_some_and(|sb| sb.ro_compat().contains(RoCompat::METADATA_CSUM)),
@@ -152,7 +184,6 @@ impl Beside {
 
     /// Whether e2fsck -p goes on at a finding, as was observed of it.
     fn lets_pass(&self, finding: &Finding) -> bool {
-        let inner = finding.site.logical.is_some_and(|logical| logical > 0);
         let dropped = finding.site.inode.is_some_and(|inode| self.dropped.contains(&inode));
         match finding.code {
             // Descriptors from a backup, a log that nobody asked for, what it asks about the superblock, the resize inode.
@@ -168,28 +199,36 @@ impl Beside {
             }
             // The file is emptied when nothing waits in it.
             Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM => true,
-            Code::XATTR_CHECKSUM => finding.site.block.is_some_and(|block| self.let_go.contains(&block)),
+            Code::XATTR_CHECKSUM => {
+                finding.site.block.is_some_and(|block| self.let_go.contains(&block))
+                    || finding.site.inode.is_some_and(|inode| self.without_values.contains(&inode))
+            }
+            // What is left of the index is read as leaves then, which have checksums.
+            _ if self.checksums && finding.detail.ends_with(NODES_BEHIND) => false,
+            // Dropped before it looks at blocks: then it takes the root for a leaf, unless that has no right checksum either.
+            Code::HTREE_VERSION
+            | Code::HTREE_FLAGS
+            | Code::HTREE_DEPTH
+            | Code::HTREE_SIPHASH
+            | Code::HTREE_SIPHASH_MISSING
+                if self.checksums =>
+            {
+                finding.site.inode.is_some_and(|inode| self.unsealed_roots.contains(&inode))
+            }
             Code::HTREE_UNREFERENCED
             | Code::HTREE_OUTSIDE
             | Code::HTREE_TWICE
             | Code::HTREE_BELOW_MINIMUM
             | Code::HTREE_ABOVE_MAXIMUM
             | Code::HTREE_LEAF_DEPTH => dropped,
-            // It drops the index then and takes the node for a leaf: one without its checksum, if there are any.
-            Code::HTREE_NODE_CHECKSUM | Code::HTREE_LIMIT | Code::HTREE_COUNT | Code::HTREE_ORDER
-                if inner =>
-            {
-                dropped || !self.checksums
-            }
             code => !finding.is_error() || code.is_safe(),
         }
     }
 }
 
-/// Whether a finding makes e2fsck -p drop an index before it looks at the leaves.
+/// Whether a finding makes e2fsck -p drop an index before it looks at the rest of it.
 fn drops_index(finding: &Finding) -> bool {
-    let inner = finding.site.logical.is_some_and(|logical| logical > 0);
-    let is_root = matches!(
+    matches!(
         finding.code,
         Code::HTREE_ROOT
             | Code::HTREE_VERSION
@@ -199,9 +238,9 @@ fn drops_index(finding: &Finding) -> bool {
             | Code::HTREE_DEPTH
             | Code::HTREE_ROOT_STRUCTURE
             | Code::HTREE_ROOT_CHECKSUM
+            | Code::HTREE_NODE_CHECKSUM
             | Code::HTREE_LIMIT
             | Code::HTREE_COUNT
             | Code::HTREE_ORDER
-    );
-    is_root && !inner
+    )
 }
