@@ -186,8 +186,22 @@ impl<B: Backend> Allocator<B> {
         view.aim(asked)
     }
 
-    /// Searches; when there is nothing, drops preallocations or looks again with strict checks, at most twice.
+    /// Searches; when there is nothing, and clusters were held for trimming meanwhile, again while none are.
     fn search_or_make_room(&self, context: &mut Context<'_, B>) -> Result<()> {
+        let trims = self.trims.begun();
+        self.search_with_retries(context)?;
+        if context.outcome.find.is_none()
+            && !context.asked.kind.contains(RequestFlags::GOAL_ONLY)
+            && self.trims.held_since(trims)
+        {
+            let _none_held = self.trims.lock();
+            self.search_with_retries(context)?;
+        }
+        Ok(())
+    }
+
+    /// Searches; when there is nothing, drops preallocations or looks again with strict checks, at most twice.
+    fn search_with_retries(&self, context: &mut Context<'_, B>) -> Result<()> {
         // Looked at only from the second strict search on: a request that finds space must not read every CPU's count.
         let mut changes = None;
         for retry in 0..=RETRIES {

@@ -27,6 +27,7 @@ use crate::prealloc::locality::LocalityGroup;
 use crate::prealloc::windows::Windows;
 use crate::request::RequestFlags;
 use crate::stats::{GroupLine, LockCensus, MbStats, Stats, StructsSummary, format};
+use crate::trims::Trims;
 use crate::tunables::{Tunable, Tunables};
 
 /// File systems with fewer groups are not scanned by index unless asked for.
@@ -56,6 +57,7 @@ pub struct Allocator<B: Backend = Native> {
     pub(crate) init: InitMode,
     /// Stripe in clusters, 0 for none.
     pub(crate) stripe: u32,
+    pub(crate) trims: Trims<B>,
 }
 
 impl<B: Backend> Allocator<B> {
@@ -112,6 +114,7 @@ impl<B: Backend> Allocator<B> {
                 Init::AtOpen => InitMode::AtOpen,
             },
             stripe: config.stripe_clusters(),
+            trims: Trims::new(),
         };
         if allocator.init == InitMode::AtOpen {
             allocator.initialise(0, groups)?;

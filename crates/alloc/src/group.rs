@@ -5,8 +5,8 @@
 //! no lock held while reading, and may be evicted; claims and pending frees pin them.
 //!
 //! Invariant: in-core bitmap = on-disk bitmap, or left in a preallocation of the group's list, or freed and not yet
-//! committed, or claimed. The last two pin the group, so that a reload (bitmap from the source plus preallocations)
-//! always gives the same in-core bitmap.
+//! committed, or claimed, or held for trimming. The last three pin the group, so that a reload (bitmap from the source plus
+//! preallocations) always gives the same in-core bitmap.
 
 pub(crate) mod load;
 pub(crate) mod table;
@@ -30,6 +30,8 @@ const CORRUPT: u32 = 1 << 17;
 const BLOCK_UNINIT: u32 = 1 << 18;
 /// Its bitmap was asked for ahead of need.
 const PREFETCHED: u32 = 1 << 19;
+/// Nothing became free in it since its free clusters were trimmed.
+const TRIMMED: u32 = 1 << 20;
 /// Bits 0..8 hold the stored largest order + 1, bits 8..16 the stored average order + 1.
 const ORDER_MASK: u32 = 0xff;
 const AVERAGE_SHIFT: u32 = 8;
@@ -172,6 +174,23 @@ impl<B: Backend> Group<B> {
         }
     }
 
+    /// Whether nothing became free since all free clusters were trimmed.
+    pub(crate) fn is_trimmed(&self) -> bool {
+        self.shape.load(Ordering::Relaxed) & TRIMMED != 0
+    }
+
+    /// All free clusters are about to be trimmed.
+    pub(crate) fn note_trimmed(&self) {
+        self.shape.fetch_or(TRIMMED, Ordering::Relaxed);
+    }
+
+    /// Clusters became free that nobody trimmed.
+    pub(crate) fn note_untrimmed(&self) {
+        if self.is_trimmed() {
+            self.shape.fetch_and(!TRIMMED, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the list of preallocations looks non-empty.
     pub(crate) fn has_preallocs(&self) -> bool {
         self.preallocs.load(Ordering::Relaxed) > 0
@@ -234,6 +253,13 @@ impl<B: Backend> GroupGuard<'_, B> {
     /// When one is free already; nothing changed then.
     #[inline]
     pub(crate) fn mark_free(&mut self, start: u32, count: u32) -> Result<(), AlreadyFree> {
+        self.group.note_untrimmed();
+        self.give_back(start, count)
+    }
+
+    /// As [`Self::mark_free`], for clusters that were free and held for trimming.
+    #[inline]
+    pub(crate) fn give_back(&mut self, start: u32, count: u32) -> Result<(), AlreadyFree> {
         self.buddy_mut().mark_free(start, count)?;
         self.publish();
         Ok(())

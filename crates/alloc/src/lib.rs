@@ -40,6 +40,8 @@ mod search;
 #[cfg(test)]
 mod shuttle_tests;
 mod stats;
+mod trim;
+mod trims;
 mod tunables;
 mod windows;
 

@@ -7,6 +7,7 @@ mod open;
 mod trees;
 mod xattrs;
 
+use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -113,6 +114,42 @@ impl FileSystem {
     /// ```
     pub fn sync(&self) -> Result<()> {
         self.with_engine(Engine::sync)
+    }
+
+    /// Tells the device that the free blocks in a range of bytes of the image are not needed, in runs of at least `at_least`
+    /// bytes, as `fstrim` does. Gives the bytes of these runs. What was freed before is made durable first. An image file
+    /// gets holes there, and takes less room on its host.
+    ///
+    /// # Errors
+    /// For a range without a block of the file system, and for runs longer than a group; when the image is open to be
+    /// read only; of the device.
+    ///
+    /// ```
+    /// # fn main() -> blockyard::Result<()> {
+    /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
+    /// fs.write("large", vec![7; 1 << 20])?;
+    /// fs.sync()?;
+    /// fs.remove_file("large")?;
+    /// assert!(fs.trim(.., 0)? >= 1 << 20);
+    /// assert_eq!(fs.trim(.., 0)?, 0, "nothing became free since");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn trim(&self, bytes: impl RangeBounds<u64>, at_least: u64) -> Result<u64> {
+        let start = match bytes.start_bound() {
+            Bound::Included(&at) => at,
+            Bound::Excluded(&at) => at.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match bytes.end_bound() {
+            Bound::Included(&at) => at.saturating_add(1),
+            Bound::Excluded(&at) => at,
+            Bound::Unbounded => u64::MAX,
+        };
+        self.with_engine(|engine, ctx| {
+            engine.commit(ctx)?;
+            engine.trim(ctx, start..end, at_least)
+        })
     }
 
     /// Sizes and counts, as `statfs` has them.

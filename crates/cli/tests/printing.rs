@@ -247,22 +247,22 @@ fn progress_says_how_much_is_left_and_only_on_a_terminal() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (image, tree) = (folder.path().join("image"), folder.path().join("tree"));
-    done(&[OsStr::new("mkfs"), image.as_os_str(), OsStr::new("256M"), OsStr::new("-i"), OsStr::new("8192")]);
-    for number in 0..4000 {
+    done(&[OsStr::new("mkfs"), image.as_os_str(), OsStr::new("512M"), OsStr::new("-i"), OsStr::new("8192")]);
+    for number in 0..8000 {
         let directory = tree.join((number % 8).to_string());
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join(number.to_string()), vec![b'x'; 20_000]).unwrap();
     }
     // Stopped for longer than the second that it takes until something is shown.
     let stopped = |words: &str| {
-        format!("$B {words} & p=$!; sleep 0.25; kill -STOP $p; sleep 1.2; kill -CONT $p; wait $p")
+        format!("$B {words} & p=$!; sleep 0.1; kill -STOP $p; sleep 1.2; kill -CONT $p; wait $p")
     };
     let put = stopped(&format!("put -r $I {} /", tree.display()));
     let text = on_terminal(&put, &image);
-    for part in ["put: ", " of 4009 names, ", " of 76.", "MiB (", " %), ", "/s, ", " left"] {
+    for part in ["put: ", " of 8009 names, ", " of 152.", "MiB (", " %), ", "/s, ", " left"] {
         assert!(text.contains(part), "{part}: {text:?}");
     }
-    assert!(text.contains("4009 names and 76.3 MiB of content in "), "a summary for people: {text:?}");
+    assert!(text.contains("8009 names and 153 MiB of content in "), "a summary for people: {text:?}");
     // Without a terminal nothing but the summary is printed.
     let get = format!("get -r $I /tree {}", folder.path().join("back").display());
     let output = Command::new("sh")
@@ -273,10 +273,7 @@ fn progress_says_how_much_is_left_and_only_on_a_terminal() {
         .unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        said.starts_with("4009 names and 76.3 MiB of content in ") && said.lines().count() == 1,
-        "{said}"
-    );
+    assert!(said.starts_with("8009 names and 153 MiB of content in ") && said.lines().count() == 1, "{said}");
 }
 
 /// `rm -r` counted names without saying of how many, and the lab's smaller commands showed a wheel.

@@ -11,6 +11,7 @@ mod open;
 mod patience;
 mod recover;
 mod super_block;
+mod trim;
 
 pub use new_inode::NewInode;
 

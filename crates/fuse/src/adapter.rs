@@ -661,7 +661,7 @@ impl Filesystem for Adapter {
 
     fn ioctl(
         &self,
-        _: &Request,
+        request: &Request,
         inode: INodeNo,
         _: FileHandle,
         _: IoctlFlags,
@@ -671,9 +671,9 @@ impl Filesystem for Adapter {
         reply: ReplyIoctl,
     ) {
         let Some(what) = Control::of(command) else { return reply.error(errno(Errno::NOTTY)) };
-        let argument = argument.to_vec();
+        let (caller, argument) = (caller(request), argument.to_vec());
         self.answer(Kind::Control, move |shared, came| {
-            let done = shared.server.control(node(inode), what, &argument);
+            let done = shared.server.control(caller, node(inode), what, &argument);
             shared.record_note(came, &done, "ioctl", inode);
             match done {
                 Ok(mut answer) => {

@@ -174,3 +174,37 @@ fn times_beyond_what_inodes_hold() {
         answers
     });
 }
+
+/// `fstrim`: how much is trimmed, that it is not trimmed twice, ranges that are refused, who may.
+#[test]
+fn free_blocks_told_to_the_device() {
+    if !require(&["fstrim"]) {
+        return;
+    }
+    compare(|root| {
+        let trim = |arguments: &[&str], user: u32| {
+            let output =
+                Command::new("fstrim").arg("-v").args(arguments).arg(root).uid(user).output().unwrap();
+            let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+            format!(
+                "{arguments:?}: {:?} {}",
+                output.status.code(),
+                text.replace(root.to_str().unwrap(), "ROOT")
+            )
+        };
+        let mut answers = vec![trim(&[], 0), trim(&[], 0)];
+        std::fs::write(root.join("file"), vec![7; 5 << 20]).unwrap();
+        File::open(root).unwrap().sync_all().unwrap();
+        std::fs::remove_file(root.join("file")).unwrap();
+        File::open(root).unwrap().sync_all().unwrap();
+        std::fs::write(root.join("other"), vec![7; 100]).unwrap();
+        rustix::fs::syncfs(File::open(root).unwrap()).unwrap();
+        answers.push(trim(&[], 0));
+        answers.push(trim(&["-o", "64M"], 0));
+        answers.push(trim(&["-o", "65532K"], 0));
+        answers.push(trim(&["-l", "1000"], 0));
+        answers.push(trim(&["-m", "1G"], 0));
+        answers.push(trim(&[], USER));
+        answers
+    });
+}

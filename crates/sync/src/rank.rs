@@ -82,6 +82,8 @@ ranks! {
     PREALLOC_INODE = 600;
     /// Preallocations of one locality group.
     PREALLOC_LOCALITY = 610;
+    /// Free clusters that are held while the device is told of them.
+    TRIM = 630;
     /// A stream goal or cursor, where a policy locks it.
     GOAL = 640;
     /// Inodes of one block group: bitmap, counts.

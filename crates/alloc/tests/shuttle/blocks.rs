@@ -309,3 +309,43 @@ fn frees_without_a_transaction_race_with_evictions() {
         }
     });
 }
+
+/// What is told to the device belongs to nobody meanwhile, nobody is refused for it, and no free is missed.
+#[test]
+fn trimmed_clusters_are_nobodys() {
+    const DEVICE: u32 = 9;
+    explore(400, || {
+        for policy in POLICIES {
+            let yard = Yard::new(policy, 1, 8);
+            let trim = |yard: &Yard| {
+                let discard = |first: BlockNr, blocks: BlockCount| {
+                    let at = u32::try_from(first.raw() - 1).unwrap() % CLUSTERS;
+                    let run = FreedExtent {
+                        group: GroupNr::ZERO,
+                        start: at,
+                        count: u32::try_from(blocks.raw()).unwrap(),
+                    };
+                    yard.own(run, DEVICE);
+                    shuttle::thread::yield_now();
+                    yard.disown(run);
+                    Ok::<(), AllocError>(())
+                };
+                yard.allocator.trim_group(GroupNr::ZERO, 0..CLUSTERS, 0, CpuSlot::ZERO, discard).unwrap()
+            };
+            let trimmer: Body = Box::new(move |yard| _ = trim(yard));
+            let user: Body = Box::new(|yard| {
+                // Also while the device has all of it.
+                let extent = yard.ask(1, 0, 3, EXACT).unwrap();
+                yard.disown(extent);
+                yard.free(extent, None, 1);
+                assert!(yard.ask(1, 4, 2, EXACT).is_some());
+            });
+            let evicter: Body = Box::new(|yard| _ = yard.allocator.evict_all(CpuSlot::ZERO));
+            together(&yard, vec![trimmer, user, evicter]);
+            yard.check(8);
+            let again = trim(&yard).raw();
+            assert!(again <= 8 - yard.owned() as u64);
+            assert_eq!(trim(&yard).raw(), 0, "nothing became free");
+        }
+    });
+}

@@ -116,6 +116,19 @@ impl FileSystem {
         self.volume.commit(ctx)
     }
 
+    /// Tells the device that the free blocks in a range of bytes are not needed, in runs of at least `at_least` bytes: what
+    /// `fstrim` does (`FITRIM`). Gives the bytes of these runs; an image file gets holes there. What was freed and is not
+    /// committed is left out; [`FileSystem::commit`] before this takes it in. A group in which nothing became free since all of
+    /// it was trimmed is passed over.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a range without a block of the file system, and for runs longer than a group;
+    /// [`Error::ReadOnly`]; that of the device.
+    pub fn trim(&self, ctx: &OpContext, bytes: std::ops::Range<u64>, at_least: u64) -> Result<u64> {
+        let _operation = self.volume.watch();
+        self.volume.trim(ctx, bytes, at_least)
+    }
+
     /// Transactions that ended so far; with a journal, each was written to it. Waits for a commit that is going on.
     #[must_use]
     pub fn commits(&self) -> u64 {

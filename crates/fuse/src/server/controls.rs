@@ -2,7 +2,7 @@
 
 use blockyard::disk::inode::InodeFlags;
 
-use super::{NodeNr, Server};
+use super::{Caller, NodeNr, Server};
 use crate::errno::{Answer, Errno};
 
 /// The control requests that are answered, by their numbers on 64-bit Linux.
@@ -18,6 +18,8 @@ pub enum Control {
     Extended,
     /// `FS_IOC_FSSETXATTR`.
     SetExtended,
+    /// `FITRIM`: free blocks are told to the device.
+    Trim,
 }
 
 impl Control {
@@ -30,6 +32,7 @@ impl Control {
             0x8008_7601 | 0x8004_7601 => Self::Version,
             0x801C_581F => Self::Extended,
             0x401C_5820 => Self::SetExtended,
+            0xC018_5879 => Self::Trim,
             _ => return None,
         })
     }
@@ -53,8 +56,9 @@ impl Server {
     /// Answers a control request; gives the bytes that go back.
     ///
     /// # Errors
-    /// `ENOTTY` for others, `EOPNOTSUPP` for flags that can not be set, `EINVAL` for an argument that is too short.
-    pub fn control(&self, node: NodeNr, what: Control, argument: &[u8]) -> Answer<Vec<u8>> {
+    /// `ENOTTY` for others, `EOPNOTSUPP` for flags that can not be set, `EINVAL` for an argument that is too short, `EPERM`
+    /// where only root may ask.
+    pub fn control(&self, caller: Caller, node: NodeNr, what: Control, argument: &[u8]) -> Answer<Vec<u8>> {
         let id = self.id(node)?;
         let found = self.inodes().metadata(id)?;
         match what {
@@ -86,6 +90,12 @@ impl Server {
                 self.inodes().set_flags(id, flags)?;
                 Ok(Vec::new())
             }
+            Control::Trim if !caller.is_privileged() => Err(Errno::PERM),
+            Control::Trim => {
+                let [start, len, at_least] = [long(argument, 0)?, long(argument, 8)?, long(argument, 16)?];
+                let trimmed = self.fs.trim(start..start.saturating_add(len), at_least)?;
+                Ok([start, trimmed, at_least].into_iter().flat_map(u64::to_le_bytes).collect())
+            }
         }
     }
 }
@@ -93,6 +103,11 @@ impl Server {
 fn extended(flags: InodeFlags) -> u32 {
     let told = EXTENDED_FLAGS.iter().filter(|(_, flag)| flags.contains(*flag));
     told.fold(0, |all, (bit, _)| all | bit)
+}
+
+fn long(argument: &[u8], at: usize) -> Answer<u64> {
+    let bytes = argument.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::INVAL)?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 fn word(argument: &[u8], at: usize) -> Answer<u32> {
