@@ -22,6 +22,7 @@ mod inode;
 mod links;
 mod log;
 mod maps;
+mod origin;
 mod orphans;
 mod places;
 mod preen;
@@ -213,6 +214,13 @@ fn name_inodes(plan: &mut Plan<'_>) {
         .filter_map(|finding| Some((finding.site.inode?, finding.path.clone()?)))
         .collect();
     for action in &mut plan.actions {
-        action.path = action.site.inode.and_then(|inode| paths.get(&inode).cloned());
+        let path = action.site.inode.and_then(|inode| paths.get(&inode).cloned());
+        action.path = match &action.name {
+            None => path,
+            Some(name) => {
+                let directory = path.map(|path| if path == b"/" { Vec::new() } else { path });
+                Some(directory.map_or_else(|| name.clone(), |path| [&path[..], b"/", name].concat()))
+            }
+        };
     }
 }

@@ -321,3 +321,55 @@ fn the_size_of_a_value_comes_from_its_inode() {
     debugfs(&image, &format!("ea_get -f {} one user.large", copy.display()));
     assert!(std::fs::read(copy).unwrap().starts_with(&[b'v'; 1024]), "the whole value");
 }
+
+/// What stands in lost+found, as `(inode, name)`.
+fn lost_found(image: &Path) -> Vec<(u32, String)> {
+    let listed = debugfs(image, "ls -p lost+found");
+    let entries = listed.lines().filter_map(|line| {
+        let mut fields = line.split('/').skip(1);
+        let inode = fields.next()?.parse().ok()?;
+        Some((inode, fields.nth(3)?.to_owned()))
+    });
+    entries.filter(|(_, name)| name != "." && name != "..").collect()
+}
+
+/// A directory that only itself leads to keeps the name that it had there; another one says which directory `..` names, a file what
+/// it begins with; and a name that is taken gets an end. The names that went are listed.
+#[test]
+fn names_in_lost_found_say_where_files_came_from() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"]);
+    let text = folder.path().join("text");
+    std::fs::write(&text, b"some text\n").unwrap();
+    debugfs(&image, &format!("write {} unlinked", text.display()));
+    debugfs(&image, "mkdir three/four");
+    let number = |path: &str| -> u32 {
+        let stat = debugfs(&image, &format!("stat {path}"));
+        stat.split("Inode:").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
+    };
+    let [one, three, four, unlinked] = ["one", "three", "three/four", "unlinked"].map(number);
+    // A circle: `one` is named below itself alone.
+    for request in ["ln one one/two/back", "unlink one", "unlink three/four", "unlink unlinked"] {
+        debugfs(&image, request);
+    }
+    debugfs(&image, &format!("set_inode_field <{unlinked}> links_count 1"));
+    debugfs(&image, &format!("ln three lost+found/#{unlinked}.txt"));
+    debugfs(&image, "unlink three");
+    let device = FileDevice::open(&image).unwrap();
+    let how = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
+    let plan = plan(&device, &how).unwrap();
+    assert!(plan.is_complete(), "{:?}", plan.after);
+    plan.apply(&device).unwrap();
+    e2fsck_clean(&image);
+    let names = lost_found(&image);
+    let of = |inode: u32| names.iter().find(|entry| entry.0 == inode).map(|entry| entry.1.clone());
+    assert_eq!(of(one), Some(format!("#{one}.back")), "{names:?}");
+    assert_eq!(of(four), Some(format!("#{four}.in-{three}")), "{names:?}");
+    assert_eq!(of(three), Some(format!("#{unlinked}.txt")), "{names:?}");
+    assert_eq!(of(unlinked), Some(format!("#{unlinked}.txt~1")), "{names:?}");
+    let gone: Vec<_> = plan.actions.iter().filter_map(|action| action.name.as_deref()).collect();
+    assert_eq!(gone, [b"back"], "{:?}", plan.actions);
+}

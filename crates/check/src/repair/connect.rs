@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use blockyard_device::DeviceError;
+use blockyard_disk::dirblock::NAME_LEN_MAX;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use blockyard_disk::{GroupNr, InodeNr};
 
@@ -11,6 +12,7 @@ use super::directory::{self, Change, Mending, Name, Writing};
 use super::editor::Editor;
 use super::inode;
 use super::log::Cost;
+use super::origin;
 use crate::code::Code;
 use crate::directories::Tree;
 use crate::facts::Facts;
@@ -125,8 +127,11 @@ pub(crate) fn attach(
     let Some(lost_found) = known.filter(|inode| !lost.contains(inode)) else {
         return make_lost_found(ed, at);
     };
+    let mending = Mending { facts: at.facts, inode: InodeNr::new(lost_found), code };
+    let wanted: Vec<Vec<u8>> = lost.iter().map(|&inode| name_of_lost(ed, at, InodeNr::new(inode))).collect();
+    let names = directory::unlike_any(ed, &mending, wanted)?;
     let mut more: Vec<Name> = Vec::new();
-    for &inode in lost {
+    for (&inode, bytes) in lost.iter().zip(names) {
         if is_hidden(ed.volume(), InodeNr::new(inode)) {
             // No directory may name it.
             inode::clear(ed, InodeNr::new(inode), code)?;
@@ -134,16 +139,35 @@ pub(crate) fn attach(
         }
         let kind = at.facts.kind(geometry, InodeNr::new(inode));
         let file_type = if ed.volume().dir_layout().file_types { kind.dirent_type() } else { 0 };
-        more.push(Name { bytes: format!("#{inode}").into_bytes(), inode, file_type });
-        ed.add(code, Site::inode(InodeNr::new(inode)), Cost::Moved, format!("named lost+found/#{inode}"));
+        let what = format!("named lost+found/{}", bytes.escape_ascii());
+        ed.add(code, Site::inode(InodeNr::new(inode)), Cost::Moved, what);
+        more.push(Name { bytes, inode, file_type });
         if kind.is_directory() {
             let mending = Mending { facts: at.facts, inode: InodeNr::new(inode), code };
             let change = Change { parent: Some(lost_found), ..Change::default() };
             directory::repair(ed, &mending, &change, Writing::InPlace)?;
         }
     }
-    let mending = Mending { facts: at.facts, inode: InodeNr::new(lost_found), code };
     directory::repair(ed, &mending, &Change { more, ..Change::default() }, Writing::InPlace)
+}
+
+/// What an inode without a name is called: its number, and what is known of where it came from. That is the name which a directory
+/// lost in this repair, else the directory that `..` of a directory names, else what the content begins with.
+fn name_of_lost(ed: &Editor<'_, '_>, at: &Connected<'_>, inode: InodeNr) -> Vec<u8> {
+    let mut name = format!("#{inode}").into_bytes();
+    let parent = at.tree.directories.iter().find(|entry| entry.0 == inode.raw()).map(|entry| entry.1);
+    if let Some(old) = ed.log.remembered(inode.raw()) {
+        name.push(b'.');
+        let room = NAME_LEN_MAX - name.len();
+        let safe = old.iter().take(room).map(|&byte| if matches!(byte, 0 | b'/') { b'.' } else { byte });
+        name.extend(safe);
+    } else if let Some(parent) = parent.filter(|&parent| parent != 0 && parent != inode.raw()) {
+        name.extend_from_slice(format!(".in-{parent}").as_bytes());
+    } else if let Some(end) = origin::ending(ed, inode) {
+        name.extend_from_slice(end.as_bytes());
+    }
+    assert!(name.len() <= NAME_LEN_MAX, "{} bytes of a name", name.len());
+    name
 }
 
 /// Makes lost+found in the root; what goes by that name and is no directory loses it.

@@ -31,6 +31,9 @@ pub(crate) use names::Name;
 /// Rounds after which a directory is emptied of what cannot be kept.
 const TRIES_MAX: u32 = 4;
 
+/// Blocks of a directory whose inode goes that are read for names.
+const REMAINS_MAX: usize = 4096;
+
 /// What is to be changed in a directory besides what is wrong with it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
@@ -109,24 +112,24 @@ pub(crate) fn repair(
     let holes = map.runs.iter().map(|run| run.length).sum::<u64>() != slot.raw().size() >> bits;
     let writing = if holes || tries >= TRIES_MAX { Writing::Anew } else { writing };
     let mut read = names::read(ed, at, &map.runs);
-    let cost = names::judge(ed, at, change, &mut read);
+    let mut judged = names::judge(ed, at, change, &mut read);
     if let Some(parent) = change.parent {
         read.dotdot = parent;
     }
     if writing == Writing::InPlace && write_in_place(ed, at, &slot, &read, &change.more)? {
-        ed.add(at.code, Site::inode(at.inode), cost, "names written in place");
+        note(ed, at, judged, "names written in place");
         return Ok(());
     }
     let mut all: Vec<Name> = read.blocks.into_values().flatten().collect();
     all.extend(change.more.iter().cloned());
-    names::separate(&mut all);
+    judged.changes.extend(names::separate(&mut all));
     let old: Vec<BlockNr> = map.runs.iter().flat_map(blocks_of).collect();
     if build::write(
         ed,
         &build::Directory { inode: at.inode, parent: read.dotdot, names: all, old },
         &mut slot,
     )? {
-        ed.add(at.code, Site::inode(at.inode), cost, "directory written anew");
+        note(ed, at, judged, "directory written anew");
         return Ok(());
     }
     if tries >= TRIES_MAX {
@@ -218,14 +221,14 @@ fn repair_inline(
 ) -> Result<(), DeviceError> {
     let tail = attributes::inline_tail(slot);
     let mut read = names::read_inline(ed, at, slot.raw().i_block, &tail);
-    let cost = names::judge(ed, at, change, &mut read);
+    let mut judged = names::judge(ed, at, change, &mut read);
     if let Some(parent) = change.parent {
         read.dotdot = parent;
     }
     let layout = DirLayout { inodes_count: u32::MAX, tail: false, ..ed.volume().dir_layout() };
     let mut all: Vec<Name> = read.blocks.into_values().flatten().collect();
     all.extend(change.more.iter().cloned());
-    names::separate(&mut all);
+    judged.changes.extend(names::separate(&mut all));
     let (mut head, mut rest) = (vec![0; 56], vec![0; tail.len()]);
     let mut left = all.iter();
     let mut pending = left.next();
@@ -238,6 +241,7 @@ fn repair_inline(
         }
     }
     if pending.is_some() {
+        note(ed, at, judged, "names taken out of the inode");
         return leave_inode(ed, at, read.dotdot, all, slot);
     }
     let raw = slot.raw_mut();
@@ -246,8 +250,57 @@ fn repair_inline(
     raw.set_size(60 + u64_from_usize(rest.len()));
     attributes::set_inline_tail(slot, rest);
     ed.put_slot(at.inode, slot)?;
-    ed.add(at.code, Site::inode(at.inode), cost, "inline directory written anew");
+    note(ed, at, judged, "inline directory written anew");
     Ok(())
+}
+
+/// Lists what was done to a directory, and to each name that changed or went.
+fn note(ed: &mut Editor<'_, '_>, at: &Mending<'_>, judged: names::Judged, what: &str) {
+    ed.add(at.code, Site::inode(at.inode), judged.cost, what);
+    for change in judged.changes {
+        ed.log.add_name(at.code, at.inode, change);
+    }
+    for name in judged.gone {
+        ed.log.remember(name.inode, &name.bytes);
+    }
+}
+
+/// Remembers the names in a directory whose inode is about to go: what is found without a name gets them back.
+pub(crate) fn remember_names(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &Slot) {
+    let raw = slot.raw();
+    let names = if raw.flags().contains(InodeFlags::INLINE_DATA) {
+        let tail = attributes::inline_tail(slot);
+        [&raw.i_block[4..], &tail].into_iter().flat_map(|area| names::remains_in(ed, area)).collect()
+    } else {
+        let map = maps::read(ed, inode, raw);
+        let blocks: Vec<BlockNr> = map.runs.iter().flat_map(blocks_of).take(REMAINS_MAX).collect();
+        names::remains(ed, &blocks)
+    };
+    for name in names {
+        ed.log.remember(name.inode, &name.bytes);
+    }
+}
+
+/// A name like another one that is none of those in a directory.
+pub(crate) fn unlike_any(
+    ed: &Editor<'_, '_>,
+    at: &Mending<'_>,
+    wanted: Vec<Vec<u8>>,
+) -> Result<Vec<Vec<u8>>, DeviceError> {
+    let slot = ed.slot(at.inode)?;
+    let read = if slot.raw().flags().contains(InodeFlags::INLINE_DATA) {
+        names::read_inline(ed, at, slot.raw().i_block, &attributes::inline_tail(&slot))
+    } else {
+        let map = maps::read(ed, at.inode, slot.raw());
+        names::read(ed, at, &map.runs)
+    };
+    let mut taken: BTreeSet<Vec<u8>> = read.blocks.into_values().flatten().map(|name| name.bytes).collect();
+    let apart = wanted.into_iter().map(|name| {
+        let name = names::unlike(&name, &taken);
+        taken.insert(name.clone());
+        name
+    });
+    Ok(apart.collect())
 }
 
 /// Gives an inline directory a block.

@@ -14,6 +14,7 @@ use blockyard_disk::{BlockNr, Incompat, InodeNr};
 use zerocopy::little_endian::{U16, U32};
 
 use super::attributes;
+use super::directory;
 use super::editor::{Editor, Slot};
 use super::log::{Cost, Outcome, Tried};
 use super::maps::{self, NoSpace};
@@ -101,6 +102,10 @@ fn restore_extents_flag(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &mut Slot
 pub(crate) fn clear(ed: &mut Editor<'_, '_>, inode: InodeNr, why: Code) -> Result<(), DeviceError> {
     let mut slot = ed.slot(inode)?;
     let was_used = slot.raw().i_links_count.get() != 0;
+    let map = maps::read(ed, inode, slot.raw());
+    if looks_like_directory(ed, inode, &map.runs) || looks_like_inline_directory(ed, &slot) {
+        directory::remember_names(ed, inode, &slot);
+    }
     slot.bytes_mut().fill(0);
     ed.put_slot(inode, &mut slot)?;
     let cost = if was_used { Cost::Removed } else { Cost::Nothing };

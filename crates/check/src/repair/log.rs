@@ -48,8 +48,18 @@ pub struct Action {
     pub what: String,
     /// What it costs.
     pub cost: Cost,
-    /// The path of the inode before the repair, or after it where there was none.
+    /// The path of the inode before the repair, or after it where there was none; of a name, the name's own path, or the name
+    /// alone where its directory has no path.
     pub path: Option<Vec<u8>>,
+    /// The name in the directory `site.inode` that it is about, when it is about one alone.
+    pub name: Option<Vec<u8>>,
+}
+
+/// What becomes of one name.
+pub(crate) struct NameChange {
+    pub(crate) name: Vec<u8>,
+    pub(crate) what: String,
+    pub(crate) cost: Cost,
 }
 
 /// Whether there is still an inode to write.
@@ -88,6 +98,8 @@ pub(crate) struct Log {
     pub(crate) garbage: Option<InodeNr>,
     /// What is still to be done when nothing is wrong.
     pub(crate) wishes: BTreeSet<Wish>,
+    /// Names that directories lost, by inode.
+    remembered: BTreeMap<u32, Vec<u8>>,
 }
 
 /// Whether a journal is to be made again.
@@ -112,7 +124,24 @@ pub(crate) enum RewriteAll {
 
 impl Log {
     pub(crate) fn add(&mut self, code: Code, site: Site, cost: Cost, what: impl Into<String>) {
-        self.actions.push(Action { code, site, what: what.into(), cost, path: None });
+        self.actions.push(Action { code, site, what: what.into(), cost, path: None, name: None });
+    }
+
+    /// As [`add`](Self::add), about one name in a directory.
+    pub(crate) fn add_name(&mut self, code: Code, directory: InodeNr, change: NameChange) {
+        let NameChange { name, what, cost } = change;
+        let site = Site::inode(directory);
+        self.actions.push(Action { code, site, what, cost, path: None, name: Some(name) });
+    }
+
+    /// Remembers what an inode was called in a directory that loses the name.
+    pub(crate) fn remember(&mut self, inode: u32, name: &[u8]) {
+        self.remembered.entry(inode).or_insert_with(|| name.to_vec());
+    }
+
+    /// What an inode was called, where a directory lost its name in this repair.
+    pub(crate) fn remembered(&self, inode: u32) -> Option<&[u8]> {
+        self.remembered.get(&inode).map(Vec::as_slice)
     }
 
     /// Whether a finding is to be mended at all.

@@ -121,7 +121,8 @@ impl Plan<'_> {
                 && filled.contains(&(finding.site.inode, finding.site.logical))
         };
         // It clears both flags of such a group before it looks at the table.
-        let unused = findings.iter().filter(|finding| finding.code == Code::ITABLE_UNUSED);
+        let flags = |code| matches!(code, Code::ITABLE_UNUSED | Code::UNINIT_WITHOUT_FEATURE);
+        let unused = findings.iter().filter(|finding| flags(finding.code));
         let opened: BTreeSet<_> = unused.map(|finding| finding.site.group).collect();
         let is_opened = |finding: &Finding| {
             finding.code == Code::INODE_UNINIT_USED && opened.contains(&finding.site.group)
@@ -137,7 +138,7 @@ impl Plan<'_> {
             return self.is_complete();
         }
         let mut errors = findings.iter().filter(|finding| finding.is_error());
-        let is_early = |finding: &Finding| finding.code == Code::MMP_CHECKSUM;
+        let is_early = |finding: &Finding| matches!(finding.code, Code::MMP_CHECKSUM | Code::MMP_MAGIC);
         let minor = errors.all(|finding| {
             is_filled(finding) || is_opened(finding) || is_fields(finding) || is_early(finding)
         });
@@ -215,6 +216,8 @@ impl Beside {
             {
                 finding.site.inode.is_some_and(|inode| self.unsealed_roots.contains(&inode))
             }
+            // It is no node, so that it is read as a leaf.
+            Code::HTREE_LEAF_DEPTH if self.checksums => false,
             Code::HTREE_UNREFERENCED
             | Code::HTREE_OUTSIDE
             | Code::HTREE_TWICE

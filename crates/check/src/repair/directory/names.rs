@@ -12,7 +12,7 @@ use super::{Change, Mending};
 use crate::facts::{Kind, Policy};
 use crate::map::Run;
 use crate::repair::editor::Editor;
-use crate::repair::log::Cost;
+use crate::repair::log::{Cost, NameChange};
 use crate::superblock::is_hidden;
 
 /// Bytes of the shortest encrypted name.
@@ -181,21 +181,43 @@ fn cut_name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize, rec_len: usize) -> 
     possible.then(|| Name { bytes, inode, file_type: block[at + 7] })
 }
 
-/// Drops the names that cannot be, and mends the types of the others; gives what that costs.
-pub(super) fn judge(ed: &Editor<'_, '_>, at: &Mending<'_>, change: &Change, read: &mut Read) -> Cost {
-    let mut cost = if read.broken { Cost::Doubtful } else { Cost::Nothing };
+/// What judging did to the names of a directory.
+pub(super) struct Judged {
+    pub(super) cost: Cost,
+    /// Names that changed or went.
+    pub(super) changes: Vec<NameChange>,
+    /// Inodes whose names went, with the names.
+    pub(super) gone: Vec<Name>,
+}
+
+/// Drops the names that cannot be, and mends the types of the others.
+pub(super) fn judge(ed: &Editor<'_, '_>, at: &Mending<'_>, change: &Change, read: &mut Read) -> Judged {
+    let cost = if read.broken { Cost::Doubtful } else { Cost::Nothing };
+    let mut judged = Judged { cost, changes: Vec::new(), gone: Vec::new() };
     let mut seen: BTreeMap<Vec<u8>, BTreeSet<u32>> = BTreeMap::new();
     for names in read.blocks.values_mut() {
         names.retain_mut(|name| {
             let known = seen.entry(name.bytes.clone()).or_default();
+            let old = name.clone();
             let stays = !change.less.contains(&name.inode) && stays(ed, at, name) && known.insert(name.inode);
             if !stays {
-                cost = cost.max(Cost::Removed);
+                let what = format!("name of inode {} removed", old.inode);
+                judged.changes.push(NameChange { name: old.bytes.clone(), what, cost: Cost::Removed });
+                judged.cost = judged.cost.max(Cost::Removed);
+                judged.gone.push(old);
+            } else if old.bytes != name.bytes {
+                judged.changes.push(renamed(old.bytes, &name.bytes));
             }
             stays
         });
     }
-    cost
+    judged
+}
+
+/// A name that is another one now.
+fn renamed(old: Vec<u8>, new: &[u8]) -> NameChange {
+    let what = format!("renamed to {}", new.escape_ascii());
+    NameChange { name: old, what, cost: Cost::Moved }
 }
 
 /// Whether a name may stay; sets its type.
@@ -247,18 +269,41 @@ fn stays(ed: &Editor<'_, '_>, at: &Mending<'_>, name: &mut Name) -> bool {
     true
 }
 
-/// Gives names that occur twice different ends.
-pub(super) fn separate(names: &mut [Name]) {
+/// Gives names that occur twice different ends; gives which.
+pub(super) fn separate(names: &mut [Name]) -> Vec<NameChange> {
     let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
+    let mut changes = Vec::new();
     for name in names {
-        let mut number = 0;
-        let mut bytes = name.bytes.clone();
-        while !seen.insert(bytes.clone()) {
-            number += 1;
-            let end = format!("~{number}");
-            bytes = name.bytes[..name.bytes.len().min(255 - end.len())].to_vec();
-            bytes.extend_from_slice(end.as_bytes());
+        let bytes = unlike(&name.bytes, &seen);
+        seen.insert(bytes.clone());
+        if bytes != name.bytes {
+            changes.push(renamed(std::mem::replace(&mut name.bytes, bytes.clone()), &bytes));
         }
-        name.bytes = bytes;
     }
+    changes
+}
+
+/// A name with an end that makes it none of those that there are.
+pub(super) fn unlike(name: &[u8], taken: &BTreeSet<Vec<u8>>) -> Vec<u8> {
+    let mut number = 0;
+    let mut bytes = name.to_vec();
+    while taken.contains(&bytes) {
+        number += 1;
+        let end = format!("~{number}");
+        bytes = name[..name.len().min(NAME_LEN_MAX - end.len())].to_vec();
+        bytes.extend_from_slice(end.as_bytes());
+    }
+    bytes
+}
+
+/// Names in what is left of a directory whose inode goes: of a map, or of inline data.
+pub(super) fn remains(ed: &Editor<'_, '_>, blocks: &[BlockNr]) -> Vec<Name> {
+    let read = blocks.iter().filter_map(|&place| ed.volume().block(place).ok());
+    let names = read.flat_map(|block| entries(ed, &block, &mut false));
+    names.filter(|name| name.bytes != b"." && name.bytes != b"..").collect()
+}
+
+/// As [`remains`], of an area of inline data.
+pub(super) fn remains_in(ed: &Editor<'_, '_>, area: &[u8]) -> Vec<Name> {
+    entries(ed, area, &mut false)
 }
