@@ -26,13 +26,10 @@ use crate::facts::Facts;
 use crate::finding::Site;
 use crate::map::Run;
 
-pub(crate) use names::Name;
+pub(crate) use super::entries::Name;
 
 /// Rounds after which a directory is emptied of what cannot be kept.
 const TRIES_MAX: u32 = 4;
-
-/// Blocks of a directory whose inode goes that are read for names.
-const REMAINS_MAX: usize = 4096;
 
 /// What is to be changed in a directory besides what is wrong with it.
 #[derive(Clone, Debug, Default)]
@@ -261,22 +258,6 @@ fn note(ed: &mut Editor<'_, '_>, at: &Mending<'_>, judged: names::Judged, what: 
         ed.log.add_name(at.code, at.inode, change);
     }
     for name in judged.gone {
-        ed.log.remember(name.inode, &name.bytes);
-    }
-}
-
-/// Remembers the names in a directory whose inode is about to go: what is found without a name gets them back.
-pub(crate) fn remember_names(ed: &mut Editor<'_, '_>, inode: InodeNr, slot: &Slot) {
-    let raw = slot.raw();
-    let names = if raw.flags().contains(InodeFlags::INLINE_DATA) {
-        let tail = attributes::inline_tail(slot);
-        [&raw.i_block[4..], &tail].into_iter().flat_map(|area| names::remains_in(ed, area)).collect()
-    } else {
-        let map = maps::read(ed, inode, raw);
-        let blocks: Vec<BlockNr> = map.runs.iter().flat_map(blocks_of).take(REMAINS_MAX).collect();
-        names::remains(ed, &blocks)
-    };
-    for name in names {
         ed.log.remember(name.inode, &name.bytes);
     }
 }

@@ -14,10 +14,10 @@ use blockyard_disk::{BlockNr, Incompat, InodeNr};
 use zerocopy::little_endian::{U16, U32};
 
 use super::attributes;
-use super::directory;
 use super::editor::{Editor, Slot};
 use super::log::{Cost, Outcome, Tried};
 use super::maps::{self, NoSpace};
+use super::remains;
 use crate::code::Code;
 use crate::facts::GroupFacts;
 use crate::finding::{Finding, Sink, Site};
@@ -104,7 +104,7 @@ pub(crate) fn clear(ed: &mut Editor<'_, '_>, inode: InodeNr, why: Code) -> Resul
     let was_used = slot.raw().i_links_count.get() != 0;
     let map = maps::read(ed, inode, slot.raw());
     if looks_like_directory(ed, inode, &map.runs) || looks_like_inline_directory(ed, &slot) {
-        directory::remember_names(ed, inode, &slot);
+        remains::remember(ed, inode, &slot);
     }
     slot.bytes_mut().fill(0);
     ed.put_slot(inode, &mut slot)?;

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use blockyard_disk::dirblock::{
-    DirLayout, ENTRY_LEN_MIN, HEADER_LEN, NAME_LEN_MAX, TAIL_LEN, decode_rec_len, stored_checksum,
-};
+use blockyard_disk::dirblock::{NAME_LEN_MAX, decode_rec_len};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::{BlockNr, InodeNr};
 
@@ -12,19 +10,12 @@ use super::{Change, Mending};
 use crate::facts::{Kind, Policy};
 use crate::map::Run;
 use crate::repair::editor::Editor;
+use crate::repair::entries::{Name, entries};
 use crate::repair::log::{Cost, NameChange};
 use crate::superblock::is_hidden;
 
 /// Bytes of the shortest encrypted name.
 const ENCRYPTED_NAME_MIN: usize = 16;
-
-/// One name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) inode: u32,
-    pub(crate) file_type: u8,
-}
 
 /// The names of a directory.
 #[derive(Debug, Default)]
@@ -96,89 +87,6 @@ fn is_index_node(ed: &Editor<'_, '_>, block: &[u8]) -> bool {
         && rec_len == block.len()
         && block[6] == 0
         && limit == blockyard_disk::htree::IndexKind::Node.limit(&layout)
-}
-
-/// Every entry in use that can be told in a block or area.
-fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> Vec<Name> {
-    let layout = ed.volume().dir_layout();
-    let has_tail = layout.tail && block.len() == layout.block_size && stored_checksum(block).is_some();
-    let end = if has_tail { block.len() - TAIL_LEN } else { block.len() };
-    let mut names = Vec::new();
-    let mut at = 0;
-    while at + ENTRY_LEN_MIN <= end {
-        let rec_len = decode_rec_len(u16::from_le_bytes([block[at + 4], block[at + 5]]), block.len());
-        let left = end - at;
-        let fits = rec_len >= ENTRY_LEN_MIN
-            && rec_len.is_multiple_of(4)
-            && rec_len <= left
-            && (rec_len == left || left - rec_len >= ENTRY_LEN_MIN);
-        let length = DirLayout::entry_len(usize::from(block[at + 6]));
-        let own = if length <= left { name_at(ed, block, at) } else { None };
-        if fits && length <= rec_len {
-            // An entry for `.` that is too long hides those behind it, as no deletion does.
-            let is_dot = own.as_ref().is_some_and(|own| own.bytes == b".");
-            let hides = is_dot && rec_len > length && is_chain(ed, block, at + length, at + rec_len);
-            names.extend(own);
-            at += if hides { length } else { rec_len };
-            continue;
-        }
-        *broken = true;
-        if fits {
-            // Only the length of the name is wrong: the entry says how long it can be.
-            names.extend(cut_name_at(ed, block, at, rec_len));
-            at += rec_len;
-            continue;
-        }
-        names.extend(own.clone());
-        let from = if own.is_some() { at + length } else { at + 4 };
-        at = resume(ed, block, from, end);
-    }
-    names
-}
-
-/// The next place from which a chain of entries leads to the end.
-fn resume(ed: &Editor<'_, '_>, block: &[u8], from: usize, end: usize) -> usize {
-    (from..end).step_by(4).find(|&at| is_chain(ed, block, at, end)).unwrap_or(end)
-}
-
-fn is_chain(ed: &Editor<'_, '_>, block: &[u8], from: usize, end: usize) -> bool {
-    let mut at = from;
-    while at + ENTRY_LEN_MIN <= end {
-        let rec_len = decode_rec_len(u16::from_le_bytes([block[at + 4], block[at + 5]]), block.len());
-        let length = DirLayout::entry_len(usize::from(block[at + 6]));
-        let free = block[at..at + 4] == [0; 4];
-        if rec_len < length.max(ENTRY_LEN_MIN) || !rec_len.is_multiple_of(4) || rec_len > end - at {
-            return false;
-        }
-        if !free && name_at(ed, block, at).is_none() {
-            return false;
-        }
-        at += rec_len;
-    }
-    at == end && from < end
-}
-
-/// The entry at a place when it could be one in use.
-fn name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize) -> Option<Name> {
-    let volume = ed.volume();
-    let inode = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
-    let length = usize::from(block[at + 6]);
-    let bytes = block.get(at + HEADER_LEN..at + HEADER_LEN + length)?;
-    let possible = inode != 0 && inode <= volume.geometry.inodes_count() && length > 0;
-    let file_type = if volume.dir_layout().file_types { block[at + 7] } else { 0 };
-    possible.then(|| Name { bytes: bytes.to_vec(), inode, file_type })
-}
-
-/// The entry at a place with a name that ends with it, padding left out.
-fn cut_name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize, rec_len: usize) -> Option<Name> {
-    let inode = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
-    let mut bytes = block[at + HEADER_LEN..at + rec_len].to_vec();
-    while bytes.last() == Some(&0) {
-        bytes.pop();
-    }
-    bytes.truncate(NAME_LEN_MAX);
-    let possible = inode != 0 && inode <= ed.volume().geometry.inodes_count() && !bytes.is_empty();
-    possible.then(|| Name { bytes, inode, file_type: block[at + 7] })
 }
 
 /// What judging did to the names of a directory.
@@ -294,16 +202,4 @@ pub(super) fn unlike(name: &[u8], taken: &BTreeSet<Vec<u8>>) -> Vec<u8> {
         bytes.extend_from_slice(end.as_bytes());
     }
     bytes
-}
-
-/// Names in what is left of a directory whose inode goes: of a map, or of inline data.
-pub(super) fn remains(ed: &Editor<'_, '_>, blocks: &[BlockNr]) -> Vec<Name> {
-    let read = blocks.iter().filter_map(|&place| ed.volume().block(place).ok());
-    let names = read.flat_map(|block| entries(ed, &block, &mut false));
-    names.filter(|name| name.bytes != b"." && name.bytes != b"..").collect()
-}
-
-/// As [`remains`], of an area of inline data.
-pub(super) fn remains_in(ed: &Editor<'_, '_>, area: &[u8]) -> Vec<Name> {
-    entries(ed, area, &mut false)
 }

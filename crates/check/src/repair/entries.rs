@@ -1,0 +1,98 @@
+//! Entries of directories, read past what is broken.
+
+use blockyard_disk::dirblock::{
+    DirLayout, ENTRY_LEN_MIN, HEADER_LEN, NAME_LEN_MAX, TAIL_LEN, decode_rec_len, stored_checksum,
+};
+
+use super::editor::Editor;
+
+/// One name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) inode: u32,
+    pub(crate) file_type: u8,
+}
+
+/// Every entry in use that can be told in a block or area.
+pub(crate) fn entries(ed: &Editor<'_, '_>, block: &[u8], broken: &mut bool) -> Vec<Name> {
+    let layout = ed.volume().dir_layout();
+    let has_tail = layout.tail && block.len() == layout.block_size && stored_checksum(block).is_some();
+    let end = if has_tail { block.len() - TAIL_LEN } else { block.len() };
+    let mut names = Vec::new();
+    let mut at = 0;
+    while at + ENTRY_LEN_MIN <= end {
+        let rec_len = decode_rec_len(u16::from_le_bytes([block[at + 4], block[at + 5]]), block.len());
+        let left = end - at;
+        let fits = rec_len >= ENTRY_LEN_MIN
+            && rec_len.is_multiple_of(4)
+            && rec_len <= left
+            && (rec_len == left || left - rec_len >= ENTRY_LEN_MIN);
+        let length = DirLayout::entry_len(usize::from(block[at + 6]));
+        let own = if length <= left { name_at(ed, block, at) } else { None };
+        if fits && length <= rec_len {
+            // An entry for `.` that is too long hides those behind it, as no deletion does.
+            let is_dot = own.as_ref().is_some_and(|own| own.bytes == b".");
+            let hides = is_dot && rec_len > length && is_chain(ed, block, at + length, at + rec_len);
+            names.extend(own);
+            at += if hides { length } else { rec_len };
+            continue;
+        }
+        *broken = true;
+        if fits {
+            // Only the length of the name is wrong: the entry says how long it can be.
+            names.extend(cut_name_at(ed, block, at, rec_len));
+            at += rec_len;
+            continue;
+        }
+        names.extend(own.clone());
+        let from = if own.is_some() { at + length } else { at + 4 };
+        at = resume(ed, block, from, end);
+    }
+    names
+}
+
+/// The next place from which a chain of entries leads to the end.
+fn resume(ed: &Editor<'_, '_>, block: &[u8], from: usize, end: usize) -> usize {
+    (from..end).step_by(4).find(|&at| is_chain(ed, block, at, end)).unwrap_or(end)
+}
+
+fn is_chain(ed: &Editor<'_, '_>, block: &[u8], from: usize, end: usize) -> bool {
+    let mut at = from;
+    while at + ENTRY_LEN_MIN <= end {
+        let rec_len = decode_rec_len(u16::from_le_bytes([block[at + 4], block[at + 5]]), block.len());
+        let length = DirLayout::entry_len(usize::from(block[at + 6]));
+        let free = block[at..at + 4] == [0; 4];
+        if rec_len < length.max(ENTRY_LEN_MIN) || !rec_len.is_multiple_of(4) || rec_len > end - at {
+            return false;
+        }
+        if !free && name_at(ed, block, at).is_none() {
+            return false;
+        }
+        at += rec_len;
+    }
+    at == end && from < end
+}
+
+/// The entry at a place when it could be one in use.
+fn name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize) -> Option<Name> {
+    let volume = ed.volume();
+    let inode = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
+    let length = usize::from(block[at + 6]);
+    let bytes = block.get(at + HEADER_LEN..at + HEADER_LEN + length)?;
+    let possible = inode != 0 && inode <= volume.geometry.inodes_count() && length > 0;
+    let file_type = if volume.dir_layout().file_types { block[at + 7] } else { 0 };
+    possible.then(|| Name { bytes: bytes.to_vec(), inode, file_type })
+}
+
+/// The entry at a place with a name that ends with it, padding left out.
+fn cut_name_at(ed: &Editor<'_, '_>, block: &[u8], at: usize, rec_len: usize) -> Option<Name> {
+    let inode = u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
+    let mut bytes = block[at + HEADER_LEN..at + rec_len].to_vec();
+    while bytes.last() == Some(&0) {
+        bytes.pop();
+    }
+    bytes.truncate(NAME_LEN_MAX);
+    let possible = inode != 0 && inode <= ed.volume().geometry.inodes_count() && !bytes.is_empty();
+    possible.then(|| Name { bytes, inode, file_type: block[at + 7] })
+}
