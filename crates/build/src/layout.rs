@@ -254,10 +254,8 @@ pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space) -> 
         places[index] = at;
         at += content.place(space, Some(id), at).len;
     }
-    for (index, &id) in order.inodes.iter().enumerate() {
-        if content.tree.node(id).kind == FileType::Directory {
-            continue;
-        }
+    for index in order.files.iter().map(|&index| usize_from_u32(index)) {
+        let id = order.inodes[index];
         places[index + 1] = at;
         at += quick_len(content, id).unwrap_or_else(|| content.place(space, Some(id), at).len);
     }

@@ -12,12 +12,15 @@ pub(crate) struct Order {
     pub(crate) inodes: Vec<NodeId>,
     /// The directories in the order in which their blocks lie: each before those in it.
     pub(crate) directories: Vec<u32>,
+    /// What is no directory, by its place among the inodes, in the order in which the content lies.
+    pub(crate) files: Vec<u32>,
 }
 
 impl Order {
-    /// Numbers all inodes from `first` on, and counts their links.
-    pub(crate) fn number(tree: &mut Tree, first: u32) -> Self {
-        let mut order = Self { first, inodes: Vec::with_capacity(tree.names()), directories: Vec::new() };
+    /// Numbers all inodes from `first` on, and counts their links. The content of what is `ahead` comes first.
+    pub(crate) fn number(tree: &mut Tree, first: u32, ahead: &[NodeId]) -> Self {
+        let inodes = Vec::with_capacity(tree.names());
+        let mut order = Self { first, inodes, directories: Vec::new(), files: Vec::new() };
         let mut linked: HashMap<SourceInode, NodeId> = HashMap::new();
         let mut waiting = vec![0];
         while let Some(number) = waiting.pop() {
@@ -55,7 +58,19 @@ impl Order {
             }
         }
         debug_assert_eq!(order.directories.len(), tree.directories.len(), "a directory is in no other");
+        order.place_files(tree, ahead);
         order
+    }
+
+    fn place_files(&mut self, tree: &Tree, ahead: &[NodeId]) {
+        let mut is_placed = vec![false; self.inodes.len()];
+        let ahead = ahead.iter().map(|&id| tree.node(id).inode - self.first);
+        for at in ahead.chain(0..u32_from_usize(self.inodes.len())) {
+            let is_directory = tree.node(self.inodes[usize_from_u32(at)]).kind == FileType::Directory;
+            if !is_directory && !std::mem::replace(&mut is_placed[usize_from_u32(at)], true) {
+                self.files.push(at);
+            }
+        }
     }
 
     /// The inodes whose numbers lie in a range.

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::inode::LINKS_MAX;
 use crate::layout::{self, Content, Shape, Space};
 use crate::numbering::Order;
-use crate::tree::Tree;
+use crate::tree::{NodeId, Tree};
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
 use blockyard_disk::inode::FileType;
@@ -57,6 +57,9 @@ pub struct Builder {
     pub time: Option<i64>,
     /// Threads that read and write.
     pub threads: usize,
+    /// Paths whose content comes first, in this order; a directory stands for all that is in it. Those that are not in the tree are passed
+    /// over: [`Plan::missing`].
+    pub ahead: Vec<Vec<u8>>,
 }
 
 impl Default for Builder {
@@ -70,6 +73,7 @@ impl Default for Builder {
             inodes: None,
             time: None,
             threads: 1,
+            ahead: Vec::new(),
         }
     }
 }
@@ -88,6 +92,7 @@ pub struct Plan {
     /// Whether the UUID follows from the content.
     pub(crate) draws_uuid: bool,
     pub(crate) threads: usize,
+    missing: Vec<Vec<u8>>,
 }
 
 /// What was made.
@@ -134,11 +139,11 @@ impl Builder {
         if options.hash_seed.is_none() {
             options.hash_seed = Some(tree.digest_of_names());
         }
+        let (ahead, missing) = tree.in_order(&self.ahead);
+        let how = How { builder: self, options: &options, ahead: &ahead };
         let found = match self.size {
-            Size::Bytes(bytes) => self
-                .find(&mut tree, &options, bytes)?
-                .map_err(|_| self.too_small(&mut tree, &options, bytes))?,
-            Size::Auto(room) => self.smallest(&mut tree, &options, room)?,
+            Size::Bytes(bytes) => how.find(&mut tree, bytes)?.map_err(|_| how.too_small(&mut tree, bytes))?,
+            Size::Auto(room) => how.smallest(&mut tree, room)?,
         };
         let Found { blank, order, shape, directories, space, places, taken } = found;
         tree.check_sizes(&order, &shape)?;
@@ -163,19 +168,29 @@ impl Builder {
         };
         let filled = blank.fill(content)?;
         let threads = self.threads.max(1);
-        Ok(Plan { tree, order, shape, directories, space, places, filled, draws_uuid, threads })
+        Ok(Plan { tree, order, shape, directories, space, places, filled, draws_uuid, threads, missing })
     }
+}
 
+/// What stays the same while a size is looked for.
+struct How<'a> {
+    builder: &'a Builder,
+    options: &'a Options,
+    /// Files whose content comes first.
+    ahead: &'a [NodeId],
+}
+
+impl How<'_> {
     /// The smallest image for the content: each step adds what the one before lacked.
-    fn smallest(&self, tree: &mut Tree, options: &Options, room: Room) -> Result<Found> {
-        let block = u64::from(options.block_size.unwrap_or(4096));
+    fn smallest(&self, tree: &mut Tree, room: Room) -> Result<Found> {
+        let block = u64::from(self.options.block_size.unwrap_or(4096));
         let mut blocks = BLOCKS_FIRST;
         for _ in 0..STEPS_MAX {
             let wanted = match room {
                 Room::Bytes(bytes) => bytes.div_ceil(block),
                 Room::Percent(percent) => blocks * u64::from(percent.min(99)) / 100,
             };
-            match self.find(tree, options, blocks * block) {
+            match self.find(tree, blocks * block) {
                 Ok(Ok(found)) if found.space.len() - found.taken >= wanted => return Ok(found),
                 Ok(Ok(found)) => blocks += wanted - (found.space.len() - found.taken),
                 Ok(Err(lacking)) => blocks += lacking + wanted,
@@ -192,8 +207,8 @@ impl Builder {
         Err(Error::Mkfs(mkfs::Error::Size("no size was found that holds the content".to_owned())))
     }
 
-    fn too_small(&self, tree: &mut Tree, options: &Options, asked: u64) -> Error {
-        match self.smallest(tree, options, Room::Bytes(0)) {
+    fn too_small(&self, tree: &mut Tree, asked: u64) -> Error {
+        match self.smallest(tree, Room::Bytes(0)) {
             Ok(found) => {
                 let geometry = found.blank.geometry();
                 Error::TooSmall { asked, needed: geometry.blocks_count().raw() << geometry.block_bits() }
@@ -203,18 +218,13 @@ impl Builder {
     }
 
     /// Lays the content out in an image of so many bytes; else gives the blocks that it lacks.
-    fn find(
-        &self,
-        tree: &mut Tree,
-        options: &Options,
-        bytes: u64,
-    ) -> Result<std::result::Result<Found, u64>> {
-        let mut options = options.clone();
+    fn find(&self, tree: &mut Tree, bytes: u64) -> Result<std::result::Result<Found, u64>> {
+        let mut options = self.options.clone();
         options.size = Some(mkfs::Amount::Bytes(bytes));
         // Aliases need none, so this may be too many until the inodes are numbered.
-        let mut order = Order::number(tree, 12);
+        let mut order = Order::number(tree, 12, self.ahead);
         let needed = u32_from_usize(order.inodes.len());
-        let mut asked = (needed + 12).max(self.inodes.unwrap_or(0));
+        let mut asked = (needed + 12).max(self.builder.inodes.unwrap_or(0));
         let blank = loop {
             options.inodes = Some(asked);
             let blank = Blank::plan(&options, bytes)?;
@@ -226,10 +236,10 @@ impl Builder {
             asked = asked.saturating_add((needed - have).max(8));
         };
         if blank.first_inode() != order.first {
-            order = Order::number(tree, blank.first_inode());
+            order = Order::number(tree, blank.first_inode(), self.ahead);
         }
         let shape = shape(&blank, &options)?;
-        let content = Content::new(tree, shape, self.threads.max(1))?;
+        let content = Content::new(tree, shape, self.builder.threads.max(1))?;
         let space = Space::new(blank.free());
         let (places, taken) = layout::place_all(&content, &order, &space);
         if taken > space.len() {
@@ -269,6 +279,38 @@ fn shape(blank: &Blank, options: &Options) -> Result<Shape> {
 }
 
 impl Tree {
+    /// The files that paths stand for, and the paths that are not there.
+    fn in_order(&self, paths: &[Vec<u8>]) -> (Vec<NodeId>, Vec<Vec<u8>>) {
+        let (mut files, mut missing) = (Vec::new(), Vec::new());
+        for path in paths {
+            let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".");
+            let plain = names.collect::<Vec<_>>().join(&b'/');
+            let mut waiting = match self.find(&plain) {
+                Some(id) => vec![id],
+                None if plain.is_empty() => self.children(0),
+                None => {
+                    missing.push(path.clone());
+                    continue;
+                }
+            };
+            while let Some(id) = waiting.pop() {
+                let node = self.node(id);
+                if node.kind == FileType::Directory {
+                    waiting.extend(self.children(node.directory));
+                } else {
+                    files.push(id);
+                }
+            }
+        }
+        (files, missing)
+    }
+
+    /// What is in a directory, the last name first.
+    fn children(&self, directory: u32) -> Vec<NodeId> {
+        let count = u32_from_usize(self.directory(directory).nodes.len());
+        (0..count).rev().map(|child| NodeId { directory, child }).collect()
+    }
+
     /// Makes times that are later than `latest` this one; gives the newest one.
     fn clamp_times(&mut self, latest: i64) -> i64 {
         let mut newest = i64::MIN;
@@ -362,6 +404,12 @@ impl Plan {
     pub fn bytes(&self) -> u64 {
         let summary = self.filled.summary();
         summary.blocks * u64::from(summary.block_size)
+    }
+
+    /// Paths of [`Builder::ahead`] that the tree does not have.
+    #[must_use]
+    pub fn missing(&self) -> &[Vec<u8>] {
+        &self.missing
     }
 
     /// What will be made; the UUID may be another.

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What an image is made of.
@@ -263,6 +263,12 @@ impl Tree {
     #[must_use]
     pub fn names(&self) -> usize {
         self.directories.iter().map(|directory| directory.nodes.len()).sum()
+    }
+
+    /// The source, as messages name it.
+    #[must_use]
+    pub fn top(&self) -> &Path {
+        &self.top
     }
 
     /// Bytes of the files, without holes; names of one file count each.

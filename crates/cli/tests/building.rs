@@ -215,3 +215,41 @@ fn several_sources_and_rules_make_one_image() {
     assert_eq!(alone.status.code(), Some(2));
     assert!(text(&alone.stderr).contains("no image"), "{}", text(&alone.stderr));
 }
+
+#[test]
+fn local_files_are_added_and_the_image_itself_is_not() {
+    let folder = tree();
+    let at = folder.path();
+    fs::write(at.join("order"), "/small\nnowhere\n").unwrap();
+    fs::write(at.join("motd"), "hello\n").unwrap();
+    let make = |image: &str, more: &[&str]| {
+        let arguments = [
+            &["tree", image, "--order", "order", "--add", "motd:/etc/motd", "--add", "tree/below:srv/"],
+            more,
+        ]
+        .concat();
+        build(at, &arguments)
+    };
+    let made = make("tree/own.img", &[]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    assert!(text(&made.stderr).contains("nowhere"), "{}", text(&made.stderr));
+    let first = fs::read(at.join("tree/own.img")).unwrap();
+    // The image lies in its source: made again it is the same.
+    let again = make("tree/own.img", &["-F", "--time", "1"]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert!(text(&again.stderr).contains("left out"), "{}", text(&again.stderr));
+    assert_eq!(fs::metadata(at.join("tree/own.img")).unwrap().len(), u64::try_from(first.len()).unwrap());
+    for (path, content) in
+        [("/etc/motd", &b"hello\n"[..]), ("/srv/below/file", &[7; 400_000]), ("/small", b"content\n")]
+    {
+        let read = Command::new(env!("CARGO_BIN_EXE_blockyard"))
+            .arg("cat")
+            .arg(at.join("tree/own.img"))
+            .arg(path)
+            .output()
+            .unwrap();
+        assert!(read.stdout == content, "{path}");
+    }
+    let wrong = build(at, &["tree", "x.img", "--add", "motd"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
+}

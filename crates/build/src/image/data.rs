@@ -9,7 +9,7 @@ use crate::tree::{NodeId, Tree};
 use blockyard_device::BlockDevice;
 use blockyard_disk::checksum::crc32c_raw;
 use blockyard_disk::inode::FileType;
-use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,8 +21,8 @@ const PART: u64 = 4 << 20;
 
 /// What is read and written at once.
 enum Batch {
-    /// Inodes of the order, whose data lies in one part of the row.
-    Files { inodes: Range<usize>, row: Range<u64> },
+    /// Files of the order, whose data lies in one part of the row.
+    Files { files: Range<usize>, row: Range<u64> },
     /// Blocks of one file, and where they begin in the row.
     Part { inode: usize, blocks: Range<u64>, at: u64 },
 }
@@ -46,10 +46,8 @@ fn batches(plan: &Plan) -> Vec<Batch> {
     let block = plan.shape.block_size;
     let cluster = plan.shape.cluster;
     let mut batches: Vec<Batch> = Vec::new();
-    for (inode, &id) in plan.order.inodes.iter().enumerate() {
-        if plan.tree.node(id).kind == FileType::Directory {
-            continue;
-        }
+    for (file, inode) in plan.order.files.iter().map(|&inode| usize_from_u32(inode)).enumerate() {
+        let id = plan.order.inodes[inode];
         let logical = content.logical(id);
         let len: u64 = logical.iter().map(|range| (range.end - range.start).next_multiple_of(cluster)).sum();
         if len == 0 {
@@ -58,13 +56,13 @@ fn batches(plan: &Plan) -> Vec<Batch> {
         let place = plan.places[inode + 1];
         if len * block <= TOGETHER / 4 && is_plain(&content, id, &logical) {
             match batches.last_mut() {
-                Some(Batch::Files { inodes, row })
+                Some(Batch::Files { files, row })
                     if row.end == place && (row.end - row.start + len) * block <= TOGETHER =>
                 {
-                    inodes.end = inode + 1;
+                    files.end = file + 1;
                     row.end += len;
                 }
-                _ => batches.push(Batch::Files { inodes: inode..inode + 1, row: place..place + len }),
+                _ => batches.push(Batch::Files { files: file..file + 1, row: place..place + len }),
             }
             continue;
         }
@@ -103,9 +101,9 @@ impl Worker<'_> {
         let plan = self.plan;
         let (tree, block, cluster) = (&plan.tree, plan.shape.block_size, plan.shape.cluster);
         match batch {
-            Batch::Files { inodes, row } => {
+            Batch::Files { files, row } => {
                 self.fit((row.end - row.start) * block);
-                for inode in inodes.clone() {
+                for inode in plan.order.files[files.clone()].iter().map(|&inode| usize_from_u32(inode)) {
                     let id = plan.order.inodes[inode];
                     let from = usize_from_u64((plan.places[inode + 1].max(row.start) - row.start) * block);
                     if !has_data(tree, id) {

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -56,6 +57,42 @@ impl Tree {
             level = tree.read_level(&level, threads)?;
         }
         Ok(tree)
+    }
+
+    /// Reads one file of the host, or whatever it is, as a tree of one name. A symbolic link stands for itself.
+    ///
+    /// # Errors
+    /// As [`Tree::read`].
+    pub fn read_file(path: &Path) -> Result<Self> {
+        let at = |error: Errno| Error::source(path, error);
+        let top = path.parent().filter(|top| !top.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = path.file_name().ok_or_else(|| at(Errno::INVAL))?.as_bytes();
+        let top_fd = rustix::fs::open(top, DIRECTORY - OFlags::NOFOLLOW, Mode::empty()).map_err(at)?;
+        let stat = status(top_fd.as_fd(), b"").map_err(at)?;
+        let root = node(&stat, Text::default()).ok_or_else(|| at(Errno::NOTDIR))?;
+        let mut tree = Self {
+            top: top.to_owned(),
+            origin: Origin::Directory(top_fd),
+            has_root: false,
+            root: Node { permissions: 0o755, uid: 0, gid: 0, ..root },
+            root_flags: InodeFlags::empty(),
+            root_attributes: AttributeList::default(),
+            directories: vec![Directory::default()],
+        };
+        let mut directory = Directory::default();
+        let fd = tree.open_directory(0)?;
+        Reader { tree: &tree, number: 0 }.add(&mut directory, fd.as_fd(), name)?;
+        tree.directories[0] = directory;
+        Ok(tree)
+    }
+
+    /// Leaves one name out, with what is below it. Gives whether it was there.
+    pub fn forget(&mut self, path: &[u8]) -> bool {
+        let is_there = self.find(path).is_some();
+        if is_there {
+            self.retain(|found, _| found != path);
+        }
+        is_there
     }
 
     /// Reads directories whose parents are read; gives the ones in them.

@@ -50,7 +50,8 @@ impl Tree {
 pub struct Added {
     /// The tree.
     pub tree: Tree,
-    /// Where its root goes: a path without a slash at its begin; empty is the root.
+    /// Where its root goes: a path without a slash at its begin; empty is the root. Of a tree that is one file ([`Tree::read_file`]),
+    /// the path of the file.
     pub at: Vec<u8>,
 }
 
@@ -87,7 +88,11 @@ impl Merging<'_> {
 
     fn add(&mut self, id: NodeId) -> Result<()> {
         let path = self.tree.path(id);
-        let path = if self.at.is_empty() { path } else { below(self.at, &path) };
+        let path = match (self.tree.has_root, self.at.is_empty()) {
+            (false, _) => self.at.to_vec(),
+            (true, true) => path,
+            (true, false) => below(self.at, &path),
+        };
         let directory = self.tree.directory(id.directory);
         let node = self.tree.node(id);
         if let Some(inode) = directory.linked(id.child) {

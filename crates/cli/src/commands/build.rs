@@ -2,13 +2,17 @@
 
 mod rules;
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use blockyard_build::{Builder, Choice, Compression, Error, Plan, Platform, Room, Size, Summary, Tree};
+use blockyard_build::{
+    Added, Builder, Choice, Compression, Error, Plan, Platform, Room, Size, Summary, Tree,
+};
 use blockyard_device::{BlockDevice, DeviceError, FileDevice, ImagePath};
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
 use blockyard_inspect::reader::Reader;
@@ -81,6 +85,14 @@ struct How {
     no_unpack: bool,
     #[command(flatten)]
     rules: rules::RuleArgs,
+    /// Put a file or directory of the host at a path of the image, over what the sources have there; with a slash at the end of the
+    /// path, under its own name below it
+    #[arg(long, value_name = "LOCAL:PATH")]
+    add: Vec<OsString>,
+    /// Put the content of the files that FILE lists, a path of the image a line, first and in this order; a directory stands for all that
+    /// is in it
+    #[arg(long, value_name = "FILE")]
+    order: Option<PathBuf>,
     /// Show what would be made and write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -129,6 +141,8 @@ impl Build {
             reference: None,
             no_unpack: false,
             rules: rules::RuleArgs::default(),
+            add: Vec::new(),
+            order: None,
             dry_run: copy.dry_run,
             keep_partial: false,
         };
@@ -137,7 +151,8 @@ impl Build {
 
     /// Makes the image.
     pub(crate) fn run(&self, output: &Output) -> Result<ExitCode> {
-        let builder = self.builder().map_err(UsageError::from)?;
+        let mut builder = self.builder().map_err(UsageError::from)?;
+        builder.ahead = self.ahead()?;
         let rules = self.how.rules.rules().map_err(UsageError::from)?;
         image::refuse_in_use(&self.image)?;
         let began = Instant::now();
@@ -148,6 +163,7 @@ impl Build {
             other => other.into(),
         })?;
         let read = began.elapsed();
+        self.tell_missing(plan.missing());
         let summary = if self.is_stream() {
             self.write_stream(plan, output)?
         } else {
@@ -170,6 +186,16 @@ impl Build {
             print!("{told}")
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// What the order names and nobody has is no error: such lists are drawn from systems that ran.
+    fn tell_missing(&self, missing: &[Vec<u8>]) {
+        let Some(first) = missing.first() else { return };
+        let (count, first) = (units::counted(u64_from_usize(missing.len()), "path"), first.escape_ascii());
+        eprintln!(
+            "blockyard: {}: {count} of the order not in the tree, the first is {first}",
+            self.image.display()
+        );
     }
 
     fn is_printed(&self) -> bool {
@@ -220,10 +246,56 @@ impl Build {
         }
         let each = self.sources.iter().map(|source| self.source(source, &spool, threads));
         let mut trees = each.collect::<Result<Vec<Tree>>>()?;
-        match trees.len() {
-            1 => Ok(trees.remove(0)),
-            _ => Ok(Tree::merge(trees)?),
+        for tree in &mut trees {
+            self.forget_image(tree);
         }
+        if trees.len() == 1 && self.how.add.is_empty() {
+            return Ok(trees.remove(0));
+        }
+        let mut added: Vec<Added> = trees.into_iter().map(|tree| Added { tree, at: Vec::new() }).collect();
+        for operand in &self.how.add {
+            added.push(self.added(operand, threads)?);
+        }
+        Ok(Tree::merge_at(added)?)
+    }
+
+    /// What `--add` asks for.
+    fn added(&self, operand: &OsStr, threads: usize) -> Result<Added> {
+        let bytes = operand.as_bytes();
+        let wrong = || UsageError::new(format!("--add {}: no LOCAL:PATH", operand.display()));
+        let colon = bytes.iter().rposition(|&byte| byte == b':').ok_or_else(wrong)?;
+        let (local, path) = (Path::new(OsStr::from_bytes(&bytes[..colon])), &bytes[colon + 1..]);
+        if local.as_os_str().is_empty() || path.is_empty() {
+            return Err(wrong().into());
+        }
+        let mut at = path.to_vec();
+        if path.ends_with(b"/") && path.iter().any(|&byte| byte != b'/') || !local.is_dir() && path == b"/" {
+            at.extend_from_slice(local.file_name().ok_or_else(wrong)?.as_bytes());
+        }
+        let at = at.iter().position(|&byte| byte != b'/').map_or(Vec::new(), |start| at[start..].to_vec());
+        let is_directory = std::fs::symlink_metadata(local).is_ok_and(|found| found.is_dir());
+        let mut tree = if is_directory { Tree::read(local, threads)? } else { Tree::read_file(local)? };
+        self.forget_image(&mut tree);
+        Ok(Added { tree, at })
+    }
+
+    /// An image that lies in its own source is not part of it.
+    fn forget_image(&self, tree: &mut Tree) {
+        let (Ok(image), Ok(top)) = (self.image.file().canonicalize(), tree.top().canonicalize()) else {
+            return;
+        };
+        let Ok(below) = image.strip_prefix(&top) else { return };
+        if tree.forget(below.as_os_str().as_bytes()) {
+            eprintln!("blockyard: {}: is the image itself; it is left out", self.image.file().display());
+        }
+    }
+
+    /// The paths of `--order`.
+    fn ahead(&self) -> Result<Vec<Vec<u8>>> {
+        let Some(file) = &self.how.order else { return Ok(Vec::new()) };
+        let text = std::fs::read(file).with_context(|| file.display().to_string())?;
+        let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+        Ok(lines.map(<[u8]>::to_vec).collect())
     }
 
     fn source(&self, source: &Path, spool: &Path, threads: usize) -> Result<Tree> {
@@ -261,7 +333,8 @@ impl Build {
             bail!("--threads 0: at least one is needed");
         }
         let inodes = options.inodes.take();
-        Ok(Builder { options, size: self.size()?, inodes, time: clock::fixed(self.how.time)?, threads })
+        let time = clock::fixed(self.how.time)?;
+        Ok(Builder { options, size: self.size()?, inodes, time, threads, ahead: Vec::new() })
     }
 
     fn size(&self) -> Result<Size> {

@@ -1,0 +1,125 @@
+//! Where content lies: files in the order of the tree, or in the one that is asked for; reading an image in order goes forward only.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use blockyard_build::{Added, Builder, Tree};
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_inspect::path::LastLink;
+use blockyard_inspect::reader::Reader;
+use blockyard_testkit::{e2fsck_clean, require};
+
+fn made(tree: Tree, ahead: &[&str]) -> (Reader, Vec<Vec<u8>>) {
+    let ahead = ahead.iter().map(|path| path.as_bytes().to_vec()).collect();
+    let plan = Builder { ahead, threads: 2, ..Builder::default() }.plan(tree).unwrap();
+    let missing = plan.missing().to_vec();
+    let device = MemoryDevice::new(plan.bytes());
+    plan.write(&device).unwrap();
+    (Reader::open(Arc::new(device)).unwrap(), missing)
+}
+
+/// The blocks of files, in the order of the paths.
+fn blocks(reader: &Reader, paths: &[&str]) -> Vec<u64> {
+    let of = |path: &&str| -> Vec<u64> {
+        let inode = reader.resolve(path.as_bytes(), LastLink::Keep).unwrap();
+        let extents = reader.extents(&inode).map(Result::unwrap);
+        extents
+            .flat_map(|extent| extent.physical.raw()..extent.physical.raw() + u64::from(extent.length))
+            .collect()
+    };
+    paths.iter().flat_map(of).collect()
+}
+
+fn is_forward(blocks: &[u64]) -> bool {
+    blocks.windows(2).all(|pair| pair[0] < pair[1])
+}
+
+fn tree(folder: &Path) -> Vec<String> {
+    let mut paths = Vec::new();
+    for directory in ["", "a", "b", "b/c"] {
+        fs::create_dir_all(folder.join(directory)).unwrap();
+    }
+    for number in 0..60 {
+        let path = format!("{}file{number:02}", ["", "a/", "b/", "b/c/"][number % 4]);
+        fs::write(folder.join(&path), vec![b'x'; number * number * 31]).unwrap();
+        paths.push(path);
+    }
+    paths
+}
+
+#[test]
+fn what_is_listed_comes_first_and_the_rest_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = tree(folder.path());
+    let read = || Tree::read(folder.path(), 1).unwrap();
+    let plain = blocks(&made(read(), &[]).0, &["a", "b", "b/c"]);
+    assert!(plain.windows(2).all(|pair| pair[1] == pair[0] + 1), "directories together: {plain:?}");
+    let ahead = ["b/c/file59", "nowhere", "/a/file05", "b/c/file59", "a"];
+    let (reader, missing) = made(read(), &ahead);
+    assert_eq!(missing, [b"nowhere".to_vec()]);
+    let mut of_a: Vec<&str> =
+        paths.iter().map(String::as_str).filter(|path| path.starts_with("a/")).collect();
+    of_a.sort_unstable();
+    let listed: Vec<&str> = ["b/c/file59", "a/file05"]
+        .into_iter()
+        .chain(of_a.into_iter().filter(|path| *path != "a/file05"))
+        .collect();
+    let listed_blocks = blocks(&reader, &listed);
+    assert!(is_forward(&listed_blocks), "{listed_blocks:?}");
+    let others: Vec<&str> = paths.iter().map(String::as_str).filter(|path| !listed.contains(path)).collect();
+    let behind = blocks(&reader, &others).into_iter().min().unwrap();
+    assert!(listed_blocks.last().unwrap() < &behind);
+    for path in &paths {
+        let inode = reader.resolve(path.as_bytes(), LastLink::Keep).unwrap();
+        let mut content = vec![0; usize::try_from(inode.size()).unwrap()];
+        reader.read(&inode, 0, &mut content).unwrap();
+        assert!(content.iter().all(|&byte| byte == b'x'), "{path}");
+    }
+}
+
+#[test]
+fn what_is_added_lies_over_the_sources() {
+    if !require(&["e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [top, other] = ["top", "other"].map(|name| folder.path().join(name));
+    tree(&top);
+    fs::create_dir_all(other.join("in")).unwrap();
+    fs::write(other.join("in/file"), "new").unwrap();
+    fs::write(other.join("hostname"), "mine").unwrap();
+    let added = |tree: Tree, at: &str| Added { tree, at: at.as_bytes().to_vec() };
+    let tree = Tree::merge_at(vec![
+        added(Tree::read(&top, 1).unwrap(), ""),
+        added(Tree::read_file(&other.join("hostname")).unwrap(), "a/file01"),
+        added(Tree::read(&other, 1).unwrap(), "srv/new"),
+    ])
+    .unwrap();
+    let (reader, _) = made(tree, &[]);
+    let content = |path: &str| {
+        let inode = reader.resolve(path.as_bytes(), LastLink::Keep).unwrap();
+        let mut content = vec![0; usize::try_from(inode.size()).unwrap()];
+        reader.read(&inode, 0, &mut content).unwrap();
+        content
+    };
+    assert_eq!(content("a/file01"), b"mine");
+    assert_eq!(content("srv/new/in/file"), b"new");
+    assert_eq!(content("srv/new/hostname"), b"mine");
+    assert_eq!(content("a/file05").len(), 5 * 5 * 31);
+    let path = folder.path().join("image");
+    let mut bytes = vec![0; usize::try_from(reader.device().size()).unwrap()];
+    reader.device().read_at(0, &mut bytes).unwrap();
+    fs::write(&path, bytes).unwrap();
+    e2fsck_clean(&path);
+    for wrong in ["../x", "a/file00/x", &"x".repeat(256)] {
+        let parts = vec![
+            added(Tree::read(&top, 1).unwrap(), ""),
+            added(Tree::read_file(&other.join("hostname")).unwrap(), "a/file00"),
+            added(Tree::read_file(&other.join("hostname")).unwrap(), wrong),
+        ];
+        assert!(Tree::merge_at(parts).is_err(), "{wrong}");
+    }
+}
