@@ -373,3 +373,18 @@ fn names_in_lost_found_say_where_files_came_from() {
     let gone: Vec<_> = plan.actions.iter().filter_map(|action| action.name.as_deref()).collect();
     assert_eq!(gone, [b"back"], "{:?}", plan.actions);
 }
+
+/// The extent of a directory begins a block too early, which no cluster does: where it begins there lies its first block.
+#[test]
+fn a_directory_beside_its_cluster_stays() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image =
+        made(folder.path(), &["-t", "ext4", "-b", "4096", "-O", "bigalloc,^metadata_csum", "-C", "16384"]);
+    let block: u64 = debugfs(&image, "blocks one").split_whitespace().next().unwrap().parse().unwrap();
+    debugfs(&image, &format!("set_inode_field one block[5] {}", block - 1));
+    repair(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
+}

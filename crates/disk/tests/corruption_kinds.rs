@@ -97,6 +97,13 @@ fn superblock_kinds() -> Vec<Kind> {
         (refused(without_extents_but_bigalloc), Kind::SuperblockFeatureCombination),
         (refused(|raw| raw.s_want_extra_isize = U16::new(132)), Kind::SuperblockExtraIsize),
         (refused(|raw| raw.s_journal_inum = U32::new(129)), Kind::SuperblockInodeNumber),
+        (
+            refused(|raw| {
+                raw.set_ro_compat(raw.ro_compat() | RoCompat::QUOTA);
+                raw.s_usr_quota_inum = U32::new(129);
+            }),
+            Kind::SuperblockInodeNumber,
+        ),
     ];
     let mut raw = raw_superblock();
     raw.s_checksum = U32::new(1);

@@ -413,6 +413,7 @@ fn mend_map(
         runs.iter_mut().for_each(|run| run.unwritten = false);
     }
     if code == Code::CLUSTER_MISALIGNED {
+        align_directory(ed, inode, slot, &mut runs);
         drop_misaligned(ed, &mut runs);
     }
     let before = slot.raw().i_block;
@@ -478,6 +479,27 @@ fn mend_header(raw: &mut RawInode) {
         root[6..8].copy_from_slice(&[0, 0]);
     }
     raw.i_block = root;
+}
+
+/// Puts the first run of a directory at the place that its logical number has in a cluster, where its first block lies there.
+fn align_directory(ed: &Editor<'_, '_>, inode: InodeNr, slot: &Slot, runs: &mut [Run]) {
+    let geometry = &ed.volume().geometry;
+    let ratio = u64_from_usize(usize_from_u32(geometry.cluster_ratio()));
+    let first = geometry.first_data_block().raw();
+    let Some(run) = runs.first_mut().filter(|run| run.logical == 0) else { return };
+    if slot.raw().file_type() != Some(FileType::Directory) || (run.physical - first).is_multiple_of(ratio) {
+        return;
+    }
+    let cluster = (run.physical - first) / ratio;
+    for physical in [cluster, cluster + 1].map(|cluster| first + cluster * ratio) {
+        let moved = Run { physical, ..*run };
+        if ed.volume().contains_range(BlockNr::new(physical), run.length)
+            && looks_like_directory(ed, inode, &[moved])
+        {
+            *run = moved;
+            return;
+        }
+    }
 }
 
 /// Leaves out runs whose place in a cluster differs from the logical one, or that split a cluster.

@@ -7,7 +7,7 @@ use super::raw::{FsFlags, FsState, RawSuperblock};
 use crate::checksum::object::ea_inode_hash;
 use crate::checksum::{Checksums, crc32c_raw};
 use crate::error::{Corruption, CorruptionKind, Error, Result};
-use crate::features::{FeatureSet, Incompat, RoCompat};
+use crate::features::{Compat, FeatureSet, Incompat, RoCompat};
 use crate::geometry::Geometry;
 use crate::group_head::{GroupHead, HeadLayout};
 use crate::units::{BlockCount, BlockNr, GroupNr, InodeNr};
@@ -267,15 +267,18 @@ fn descriptors_fit(heads: &HeadLayout, geometry: &Geometry) -> bool {
 fn check_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
     bounds::inodes_count(raw, geometry)?;
     bounds::first_inode(raw, geometry)?;
+    // Without its feature nobody reads the number of a file.
+    let quota = raw.ro_compat().contains(RoCompat::QUOTA);
     let numbers = [
-        raw.s_journal_inum,
-        raw.s_usr_quota_inum,
-        raw.s_grp_quota_inum,
-        raw.s_prj_quota_inum,
-        raw.s_orphan_file_inum,
+        (true, raw.s_journal_inum),
+        (quota, raw.s_usr_quota_inum),
+        (quota, raw.s_grp_quota_inum),
+        (quota, raw.s_prj_quota_inum),
+        (raw.compat().contains(Compat::ORPHAN_FILE), raw.s_orphan_file_inum),
     ];
     let count = geometry.inodes_count();
-    check(numbers.iter().all(|number| number.get() <= count), CorruptionKind::SuperblockInodeNumber)?;
+    let possible = numbers.iter().all(|(is_read, number)| !is_read || number.get() <= count);
+    check(possible, CorruptionKind::SuperblockInodeNumber)?;
     bounds::extra_isize(geometry, "s_min_extra_isize", raw.s_min_extra_isize.get())?;
     Ok(bounds::extra_isize(geometry, "s_want_extra_isize", raw.s_want_extra_isize.get())?)
 }
