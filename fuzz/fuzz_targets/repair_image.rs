@@ -10,7 +10,12 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let image = edited_image(data);
     let options = Options { threads: Some(1), ..Options::default() };
-    let Ok(plan) = plan(&*image, &RepairOptions { check: options.clone(), now: 1_700_000_000, ..RepairOptions::default() }) else { return };
+    let Ok(plan) = plan(
+        &*image,
+        &RepairOptions { check: options.clone(), now: 1_700_000_000, ..RepairOptions::default() },
+    ) else {
+        return;
+    };
     let complete = plan.is_complete();
     plan.apply(&*image).expect("memory takes every write");
     let after = check(&*image, &options);

@@ -113,3 +113,43 @@ pub fn edit(base: &Arc<MemoryDevice>, mut input: Input<'_>, from: u64) -> Overla
     }
     image
 }
+
+/// Bytes of a header of an archive, and of the units in which content comes.
+const RECORD: usize = 512;
+
+fn seal(header: &mut [u8]) {
+    header[148..156].fill(b' ');
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+}
+
+/// An archive in which every record has the sum of a header.
+#[must_use]
+pub fn sealed_headers(data: &[u8]) -> Vec<u8> {
+    let mut bytes = data.to_vec();
+    bytes.resize(data.len().next_multiple_of(RECORD), 0);
+    bytes.chunks_mut(RECORD).filter(|record| record[0] != 0).for_each(seal);
+    bytes
+}
+
+/// An archive of regular files.
+#[must_use]
+pub fn archive_of(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, content) in files {
+        let mut header = vec![0; RECORD];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[100..107].copy_from_slice(b"0000644");
+        for field in [108, 116] {
+            header[field..field + 7].copy_from_slice(b"0000000");
+        }
+        header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+        header[136..147].copy_from_slice(b"00000000000");
+        header[156] = b'0';
+        seal(&mut header);
+        bytes.extend_from_slice(&header);
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(RECORD), 0);
+    }
+    bytes
+}

@@ -195,7 +195,8 @@ fn time(text: &[u8]) -> io::Result<Timestamp> {
     let nanoseconds: u32 = nine.parse().map_err(|_| malformed("a time"))?;
     // -0.25 is a quarter before 1970.
     if whole.starts_with('-') && nanoseconds > 0 {
-        return Ok(Timestamp { seconds: seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds });
+        let seconds = seconds.checked_sub(1).ok_or_else(|| malformed("a time"))?;
+        return Ok(Timestamp { seconds, nanoseconds: 1_000_000_000 - nanoseconds });
     }
     Ok(Timestamp { seconds, nanoseconds })
 }
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(at("12.5"), Some((12, 500_000_000)));
         assert_eq!(at("12.1234567899"), Some((12, 123_456_789)));
         assert_eq!(at("-0.25"), Some((-1, 750_000_000)));
-        for wrong in ["", "x", "1.x", "1e3", "99999999999999999999"] {
+        for wrong in ["", "x", "1.x", "1e3", "99999999999999999999", "-9223372036854775808.5"] {
             assert_eq!(at(wrong), None, "{wrong}");
         }
     }
