@@ -92,3 +92,33 @@ fn modes_exclude_each_other() {
         assert_ne!(code(&["check", modes[0], modes[1], "image"]), 0);
     }
 }
+
+/// Free space is given back whether or not there is something to repair, and nothing else is.
+#[test]
+fn free_space_is_discarded_of_a_clean_image_too() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let content = folder.path().join("content");
+    std::fs::write(&content, vec![7; 4 << 20]).unwrap();
+    for mode in ["-y", "-p"] {
+        let image = folder.path().join(mode);
+        mke2fs(&image, &["-t", "ext4", "-b", "4096"], "32M");
+        for name in ["kept", "removed"] {
+            debugfs(&image, &format!("write {} {name}", content.display()));
+        }
+        debugfs(&image, "rm removed");
+        let taken = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&image).unwrap());
+        let before = taken();
+        assert_eq!(code(&["check", mode, "-f", "-E", "discard", image.to_str().unwrap()]), 0);
+        assert!(taken() + 8000 < before, "{mode}: {} of {before} sectors are left", taken());
+        e2fsck_clean(&image);
+        let copy = folder.path().join("copy");
+        debugfs(&image, &format!("dump kept {}", copy.display()));
+        assert!(
+            std::fs::read(copy).unwrap() == std::fs::read(&content).unwrap(),
+            "{mode}: the file is whole"
+        );
+    }
+}

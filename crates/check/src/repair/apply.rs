@@ -97,6 +97,8 @@ impl Plan<'_> {
         let Ok(Opened::Volume(mut volume)) = superblock::open(device, &mut sink) else { return Ok(()) };
         descriptors::load(&mut volume, &mut sink);
         let geometry = &volume.geometry;
+        // Of the file system: a plan without a change knows no size of blocks.
+        let bits = geometry.block_bits();
         for (group, known) in geometry.all_groups().zip(&volume.groups) {
             if known.flags.contains(GroupFlags::BLOCK_UNINIT) {
                 continue;
@@ -105,7 +107,7 @@ impl Plan<'_> {
             for run in bitmap::clear_runs(&bitmap, 0..geometry.clusters_in_group(group)) {
                 let first = geometry.block_at(group, ClusterOffset::new(run.start)).raw();
                 let blocks = u64_from_u32(run.end - run.start) << geometry.cluster_ratio_bits();
-                device.discard(first << self.block_bits, blocks << self.block_bits)?;
+                device.discard(first << bits, blocks << bits)?;
             }
         }
         Ok(())

@@ -176,6 +176,9 @@ struct Done {
 /// Safe repairs only: where anything else is wrong nothing is written but the mark of errors.
 fn preen(args: &Args, output: &Output, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<ExitCode> {
     let name = args.image.display();
+    if plan.preening() == Preening::Clean {
+        discard(args, plan, device)?;
+    }
     match plan.preening() {
         Preening::Unusable => print(&plan.before, output),
         Preening::Stops(finding) => {
@@ -203,17 +206,24 @@ fn preen(args: &Args, output: &Output, plan: &Plan<'_>, device: &FileDevice) -> 
 fn carry_out(args: &Args, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<Done> {
     let undo = undo_file(args)?;
     if plan.is_empty() {
+        discard(args, plan, device)?;
         return Ok(Done { blocks: 0, written: false, undo: None });
     }
     if let Some(path) = &undo {
         plan.save_undo(device, path).with_context(|| path.display().to_string())?;
     }
     let applied = plan.apply(device).with_context(|| args.image.display().to_string())?;
+    discard(args, plan, device)?;
+    let blocks = usize::try_from(applied.blocks).unwrap_or(usize::MAX);
+    Ok(Done { blocks, written: true, undo })
+}
+
+/// With `-E discard`, gives back what is free, whether or not there was something to repair.
+fn discard(args: &Args, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<()> {
     if args.extended.contains(&Extended::Discard) {
         plan.discard_free(device).with_context(|| args.image.display().to_string())?;
     }
-    let blocks = usize::try_from(applied.blocks).unwrap_or(usize::MAX);
-    Ok(Done { blocks, written: true, undo })
+    Ok(())
 }
 
 /// Where to keep what is overwritten: for files beside the image unless refused; for devices and -p where asked.
