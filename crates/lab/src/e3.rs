@@ -1,58 +1,97 @@
-//! `lab run e3`: what clusters save in metadata reads, the published bigalloc experiment of 2011.
+//! `lab run e3`: what clusters save in metadata reads and time, the published bigalloc experiment of 2011.
 //!
 //! A file server keeps large preallocated files; its memory is short, so that the metadata a call needs seldom stays
-//! cached. Here a file system in memory is filled with preallocated files; then files drawn at random are truncated to
-//! nothing and allocated again at a new size, long enough that free space is in pieces everywhere. Before each call the
-//! allocator forgets every bitmap, and the engine keeps next to no metadata; what a call then reads from the device is
-//! counted. Repeatable but for the times: these are of a device without seeks, so it is the reads that compare.
+//! cached. Here such a server ([`server`]) works on a file system in memory. What each call had to fetch is counted ([`metered`]), and a
+//! modelled disk that all calls share says what it takes ([`spindle`]). How much memory there is, how often it is lost, and how many
+//! calls come a second was chosen so that the published column of 64 KiB comes out ([`Memory::CALIBRATED`]); the other columns are
+//! predictions. No clock takes part: the same seed gives the same rows.
 
+mod metered;
 mod published;
+mod server;
+mod spindle;
 pub mod table;
-
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use blockyard_alloc::Policy;
-use blockyard_device::{BlockDevice, FaultyDevice, MemoryDevice};
-use blockyard_disk::InodeNr;
-use blockyard_disk::inode::FileType;
-use blockyard_disk::num::{count_as_f64, u64_from_usize};
-use blockyard_engine::{Fallocate, FileSystem, NewInode, OpenOptions, mkfs};
-use blockyard_sync::CpuSlot;
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use blockyard_disk::num::{count_as_f64, u64_from_usize, usize_from_u64};
 use serde::{Deserialize, Serialize};
 
-use crate::age::{Ageing, Circumstances, age};
+use crate::age::Ageing;
 use crate::figures::states::FRESH;
 use crate::folder::ledger::Ledger;
-use crate::run::{Verdict, default_mkfs};
-use crate::target::engine::{context, unjournaled};
+use crate::run::Verdict;
 use crate::workload::scale::scaled;
 use crate::workload::{GIB, MIB};
+use server::{Measured as Call, Server};
+
+pub use metered::MetadataReads;
 
 /// Cluster sizes in KiB in the order of the published columns; none is a file system without clusters.
 pub const CLUSTERS: [Option<u32>; 4] = [None, Some(64), Some(256), Some(1024)];
 /// Size of the image at scale 1.
 const IMAGE_BYTES: u64 = 1024 * GIB;
-/// Share of the image that the files take.
-const FILL: f64 = 0.8;
-/// Sizes of files are drawn evenly from 1 MiB to this.
-const FILE_BYTES_MAX: u64 = 128 * MIB;
-/// Directories, so that files do not all lie near one.
-const DIRECTORIES: u64 = 64;
-/// Metadata that the engine keeps in memory.
-const CACHE_BYTES: usize = 1 << 20;
+/// Calls that took longer are counted.
+const LONG_MS: u128 = 100;
+
+/// What a server is short of, and how it is used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Memory {
+    /// Pages of metadata that stay in memory, at scale 1.
+    pub pages: u64,
+    /// Fallocates and truncates after which all of them are lost, at scale 1.
+    pub spike_every: u64,
+    /// Share of the free space that files take.
+    pub fill: f64,
+    /// Calls that come a second, of all kinds.
+    pub calls_per_s: f64,
+    /// How often every file went and came before anything is measured.
+    pub turnovers: u64,
+}
+
+impl Memory {
+    /// With which the published column of 64 KiB comes out.
+    pub const CALIBRATED: Self =
+        Self { pages: 4500, spike_every: 30_000, fill: 0.85, calls_per_s: 56.0, turnovers: 1 };
+}
+
+/// A kind of call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Space is allocated.
+    Fallocate,
+    /// A file loses its content.
+    Truncate,
+    /// A direct read.
+    Read,
+    /// A direct write.
+    Write,
+}
+
+impl Op {
+    /// All of them, in the order of rows.
+    pub const ALL: [Self; 4] = [Self::Fallocate, Self::Truncate, Self::Read, Self::Write];
+
+    /// Its name in rows.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fallocate => "fallocate",
+            Self::Truncate => "truncate",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
 
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct ClusterPlan {
     /// Policy, as it was asked for.
     pub policy: String,
-    /// Factor on the size of the image.
+    /// Factor on the size of the image, and on memory with it.
     pub scale: f64,
-    /// Files that are truncated and allocated again.
+    /// Fallocates and truncates that are measured.
     pub calls: u64,
     /// Seed.
     pub seed: u64,
@@ -60,22 +99,13 @@ pub struct ClusterPlan {
     pub rotational: bool,
     /// The lives that images have had before, one after the other beside fresh ones.
     pub aged: Vec<Ageing>,
+    /// What the server is short of.
+    pub memory: Memory,
+    /// Whether all is done again with other memory, fill and size.
+    pub sensitivity: bool,
 }
 
-/// The calls of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Calls {
-    /// How many.
-    pub calls: u64,
-    /// Mean time in microseconds, without what a device would add.
-    pub mean_us: f64,
-    /// Mean reads of metadata.
-    pub mean_reads: f64,
-    /// Most reads in one call.
-    pub most_reads: u64,
-}
-
-/// One file system.
+/// The calls of one kind on one file system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterRow {
     /// Always `e3`.
@@ -85,16 +115,33 @@ pub struct ClusterRow {
     /// `fresh`, or the life that the image had before.
     #[serde(default = "crate::figures::states::fresh")]
     pub state: String,
+    /// What is other than calibrated; empty for nothing.
+    #[serde(default)]
+    pub variant: String,
     /// Cluster size in KiB; none without clusters.
-    pub cluster_kib: Option<u32>,
+    pub cluster_kb: Option<u32>,
+    /// The kind of call: fallocate, truncate, read, write.
+    pub op: String,
     /// Seed.
     pub seed: u64,
-    /// Files.
+    /// Files at the end.
     pub files: u64,
-    /// Allocations of a whole file.
-    pub fallocate: Calls,
-    /// Truncations of a whole file to nothing.
-    pub truncate: Calls,
+    /// How many.
+    pub calls: u64,
+    /// Mean time in microseconds, on the modelled disk.
+    pub mean_us: f64,
+    /// Mean reads of bitmaps and maps.
+    pub meta_reads_mean: f64,
+    /// Most of them in one call.
+    pub meta_reads_max: u64,
+    /// Share (0..=1) of the calls that took over 100 ms.
+    pub share_over_100ms: f64,
+    /// All reads by what was read.
+    pub meta_reads: MetadataReads,
+    /// Mean pieces of content; 0 where there is none.
+    pub pieces_mean: f64,
+    /// Mean extents of a file of the file system.
+    pub extents_per_file: f64,
 }
 
 impl crate::figures::states::Stated for ClusterRow {
@@ -123,17 +170,22 @@ impl crate::folder::ledger::Cell for Measured {
     }
 }
 
+/// One file system to measure.
+#[derive(Clone, Debug)]
+pub struct ClusterCell<'p> {
+    variant: &'static str,
+    plan: ClusterPlan,
+    aged: Option<&'p Ageing>,
+    cluster_kib: Option<u32>,
+}
+
 impl ClusterPlan {
-    /// What to say where nearly nothing is read, because the bitmaps fit into what the engine keeps in memory.
+    /// What to say where nearly nothing is read, because there are few bitmaps.
     #[must_use]
     pub fn too_small(&self) -> Option<String> {
-        let groups = scaled(IMAGE_BYTES, self.scale) / (128 * MIB);
-        let fits = groups * 4096 <= u64_from_usize(CACHE_BYTES);
-        fits.then(|| {
-            format!(
-                "e3: the bitmaps of {groups} groups fit into the engine's {} KiB; at this --scale reads show little",
-                CACHE_BYTES >> 10
-            )
+        let groups = self.image_bytes() / (128 * MIB);
+        (groups < 256).then(|| {
+            format!("e3: {groups} groups have few bitmaps, of large clusters one or none; at this --scale reads show little")
         })
     }
 
@@ -143,18 +195,60 @@ impl ClusterPlan {
         format!("{self:?}")
     }
 
-    /// All that decides one file system.
-    fn decides(&self, name: &str, aged: Option<&Ageing>) -> Result<serde_json::Value> {
-        let policy = format!("{:?}", Policy::parse(&self.policy)?);
-        Ok(serde_json::json!({"workload": "e3", "name": name, "policy": policy, "plan": self.identity(),
-            "aged": aged.map(|aged| format!("{aged:?}"))}))
+    fn image_bytes(&self) -> u64 {
+        scaled(IMAGE_BYTES, self.scale) / (128 * MIB) * (128 * MIB)
     }
 
-    /// Every cluster size on images of each state.
+    fn pages(&self) -> usize {
+        usize_from_u64(scaled(self.memory.pages, self.scale).max(8))
+    }
+
+    fn spike_every(&self) -> u64 {
+        scaled(self.memory.spike_every, self.scale).max(8)
+    }
+
+    /// What is other in a variant, and how.
+    fn variants(&self) -> Vec<(&'static str, Self)> {
+        let with = |memory: Memory, scale: f64| Self { memory, scale, ..self.clone() };
+        let Memory { pages, spike_every, fill, calls_per_s, .. } = self.memory;
+        let mut variants = vec![("", self.clone())];
+        if self.sensitivity {
+            let memory = self.memory;
+            variants.extend([
+                ("half the memory", with(Memory { pages: pages / 2, ..memory }, self.scale)),
+                ("twice the memory", with(Memory { pages: pages * 2, ..memory }, self.scale)),
+                ("lost twice as often", with(Memory { spike_every: spike_every / 2, ..memory }, self.scale)),
+                ("75 % full", with(Memory { fill: fill - 0.1, ..memory }, self.scale)),
+                ("92 % full", with(Memory { fill: fill + 0.07, ..memory }, self.scale)),
+                (
+                    "a tenth fewer calls a second",
+                    with(Memory { calls_per_s: calls_per_s * 0.9, ..memory }, self.scale),
+                ),
+                // Memory does not grow with the disk here.
+                (
+                    "half the disk",
+                    with(
+                        Memory { pages: pages * 2, spike_every: spike_every * 2, ..memory },
+                        self.scale / 2.0,
+                    ),
+                ),
+            ]);
+        }
+        variants
+    }
+
+    /// Every cluster size on images of each state, in each variant.
     #[must_use]
-    pub fn cells(&self) -> Vec<(Option<&Ageing>, Option<u32>)> {
-        let states = std::iter::once(None).chain(self.aged.iter().map(Some));
-        states.flat_map(|aged| CLUSTERS.into_iter().map(move |cluster| (aged, cluster))).collect()
+    pub fn cells(&self) -> Vec<ClusterCell<'_>> {
+        let mut cells = Vec::new();
+        for (variant, plan) in self.variants() {
+            for aged in std::iter::once(None).chain(self.aged.iter().map(Some)) {
+                for cluster_kib in CLUSTERS {
+                    cells.push(ClusterCell { variant, plan: plan.clone(), aged, cluster_kib });
+                }
+            }
+        }
+        cells
     }
 
     /// Refuses what cannot work, before anything runs.
@@ -166,8 +260,8 @@ impl ClusterPlan {
             .with_context(|| format!("--policy {} (see blockyard policy list)", self.policy))?;
         ensure!(self.calls > 0, "--ops: give a number from 1 up");
         ensure!(
-            (0.005..=8.0).contains(&self.scale),
-            "--scale {}: for e3 give a factor from 0.005 (5 GiB) to 8",
+            (0.005..=1.8).contains(&self.scale),
+            "--scale {}: for e3 give a factor from 0.005 (5 GiB) to 1.8, which the modelled disk holds",
             self.scale
         );
         Ok(())
@@ -193,21 +287,87 @@ pub fn run_kept(
 ) -> Result<(Vec<ClusterRow>, Verdict)> {
     plan.check()?;
     let (mut rows, mut verdict) = (Vec::new(), Verdict::default());
-    for (index, (aged, cluster_kib)) in plan.cells().into_iter().enumerate() {
-        let name = name_of(cluster_kib);
-        let state = aged.map_or(String::new(), |aged| format!(", {aged}"));
-        progress(index + 1, &format!("e3 on {name}{state}"));
-        let measured = ledger.cell(plan.decides(&name, aged)?, || {
-            let mut verdict = Verdict::default();
-            let row = Server::open(plan, cluster_kib, aged)?.run(&mut verdict)?;
-            let row = ClusterRow { state: aged.map_or(FRESH.to_owned(), ToString::to_string), ..row };
-            Ok(Measured { rows: vec![row], verdict })
-        });
-        let measured = measured.with_context(|| format!("e3 on {name}{state}"))?;
+    let cells = plan.cells();
+    for (index, cell) in cells.iter().enumerate() {
+        let name = cell.name();
+        progress(index + 1, &name);
+        let is_last = index + 1 == cells.len();
+        let measured = ledger.cell(cell.decides()?, || cell.measure(is_last));
+        let measured = measured.with_context(|| name)?;
         rows.extend(measured.rows);
         verdict.add(&measured.verdict);
     }
     Ok((rows, verdict))
+}
+
+impl ClusterCell<'_> {
+    fn name(&self) -> String {
+        let mut name = format!("e3 on {}", name_of(self.cluster_kib));
+        for more in [self.variant.to_owned(), self.aged.map_or(String::new(), ToString::to_string)] {
+            if !more.is_empty() {
+                name = format!("{name}, {more}");
+            }
+        }
+        name
+    }
+
+    /// All that decides one file system.
+    fn decides(&self) -> Result<serde_json::Value> {
+        let policy = format!("{:?}", Policy::parse(&self.plan.policy)?);
+        Ok(
+            serde_json::json!({"workload": "e3", "name": self.name(), "policy": policy, "plan": self.plan.identity(),
+            "aged": self.aged.map(|aged| format!("{aged:?}"))}),
+        )
+    }
+
+    fn measure(&self, show_e2fsck: bool) -> Result<Measured> {
+        let mut verdict = Verdict::default();
+        let server = Server::open(&self.plan, self.cluster_kib, self.aged)?;
+        let outcome = server.run(self.plan.calls, &mut verdict, show_e2fsck)?;
+        let state = self.aged.map_or(FRESH.to_owned(), ToString::to_string);
+        let row = |op: Op| {
+            let calls: Vec<&Call> = outcome.calls.iter().filter(|call| call.op == op).collect();
+            ClusterRow {
+                workload: "e3".to_owned(),
+                policy: self.plan.policy.clone(),
+                state: state.clone(),
+                variant: self.variant.to_owned(),
+                cluster_kb: self.cluster_kib,
+                seed: self.plan.seed,
+                files: outcome.files,
+                extents_per_file: outcome.extents_per_file,
+                ..figures(op, &calls)
+            }
+        };
+        Ok(Measured { rows: Op::ALL.map(row).to_vec(), verdict })
+    }
+}
+
+/// The figures of calls, as if they were on no file system.
+fn figures(op: Op, calls: &[&Call]) -> ClusterRow {
+    let count = count_as_f64(u64_from_usize(calls.len().max(1)));
+    let mean = |value: &dyn Fn(&Call) -> f64| calls.iter().map(|call| value(call)).sum::<f64>() / count;
+    let of = |number: usize| count_as_f64(u64_from_usize(number));
+    let mut meta_reads = MetadataReads::default();
+    calls.iter().flat_map(|call| &call.fetches).for_each(|fetch| meta_reads.add(fetch.class));
+    ClusterRow {
+        workload: String::new(),
+        policy: String::new(),
+        state: String::new(),
+        variant: String::new(),
+        cluster_kb: None,
+        op: op.name().to_owned(),
+        seed: 0,
+        files: 0,
+        calls: u64_from_usize(calls.len()),
+        mean_us: mean(&|call| call.time.as_secs_f64() * 1e6),
+        meta_reads_mean: mean(&|call| of(call.fetches.len())),
+        meta_reads_max: calls.iter().map(|call| u64_from_usize(call.fetches.len())).max().unwrap_or(0),
+        share_over_100ms: mean(&|call| f64::from(u8::from(call.time.as_millis() >= LONG_MS))),
+        meta_reads,
+        pieces_mean: mean(&|call| of(call.pieces)),
+        extents_per_file: 0.0,
+    }
 }
 
 /// How a cluster size is called in tables.
@@ -220,190 +380,49 @@ pub fn name_of(cluster_kib: Option<u32>) -> String {
     }
 }
 
-/// Memory that counts what is read from it.
-type Device = FaultyDevice<MemoryDevice>;
-
-/// A file server with its files.
-struct Server<'p> {
-    plan: &'p ClusterPlan,
-    cluster_kib: Option<u32>,
-    device: Arc<Device>,
-    fs: FileSystem,
-    files: Vec<InodeNr>,
-    random: ChaCha8Rng,
-}
-
-/// Counts of the calls so far.
-#[derive(Default)]
-struct Tally {
-    calls: u64,
-    nanoseconds: u128,
-    reads: u64,
-    most_reads: u64,
-}
-
-impl<'p> Server<'p> {
-    fn open(plan: &'p ClusterPlan, cluster_kib: Option<u32>, aged: Option<&Ageing>) -> Result<Self> {
-        let bytes = scaled(IMAGE_BYTES, plan.scale) / (128 * MIB) * (128 * MIB);
-        let device = Arc::new(FaultyDevice::new(MemoryDevice::new(bytes)));
-        let options = match cluster_kib {
-            None => default_mkfs(plan.seed),
-            Some(kib) => default_mkfs(plan.seed).features("bigalloc").cluster_size(kib << 10),
-        };
-        mkfs::format(&*device, &options)?;
-        let policy = Policy::parse(&plan.policy)?;
-        let shared: Arc<dyn BlockDevice> = Arc::<Device>::clone(&device);
-        if let Some(ageing) = aged {
-            let who = Circumstances {
-                rotational: plan.rotational,
-                room: bytes / 4,
-                ..Circumstances::new(policy, plan.seed)
-            };
-            age(Arc::clone(&shared), ageing, &who)?;
-        }
-        let open = OpenOptions {
-            cpus: 1,
-            cache_bytes: CACHE_BYTES,
-            rotational: plan.rotational,
-            ..unjournaled(policy, plan.seed)
-        };
-        let fs = FileSystem::open(shared, open, &context(0))?;
-        let random = ChaCha8Rng::seed_from_u64(plan.seed);
-        let mut server = Self { plan, cluster_kib, device, fs, files: Vec::new(), random };
-        let free = server.fs.statistics().blocks_free << server.fs.geometry().block_bits();
-        // What a life has left is filled to the same share.
-        server.fill(if aged.is_some() { scaled(free, FILL) } else { scaled(bytes, FILL) })?;
-        Ok(server)
-    }
-
-    /// Makes files until they take so many bytes.
-    fn fill(&mut self, bytes: u64) -> Result<()> {
-        let ctx = context(0);
-        let new = |kind| NewInode { kind, permissions: 0o755, device: None };
-        let mut directories = Vec::new();
-        for number in 0..DIRECTORIES {
-            let name = format!("dir{number}").into_bytes();
-            directories.push(self.fs.create(&ctx, InodeNr::ROOT, &name, &new(FileType::Directory))?);
-        }
-        let mut taken = 0;
-        for (number, directory) in directories.iter().cycle().enumerate() {
-            let size = self.size();
-            taken += size;
-            if taken > bytes && number > 0 {
-                return Ok(());
-            }
-            let name = format!("file{number}").into_bytes();
-            let inode = self.fs.create(&ctx, *directory, &name, &new(FileType::Regular))?;
-            self.fs.fallocate(&ctx, inode, Fallocate::Allocate, 0, size)?;
-            self.files.push(inode);
-        }
-        Ok(())
-    }
-
-    fn size(&mut self) -> u64 {
-        self.random.random_range(MIB..=FILE_BYTES_MAX)
-    }
-
-    fn run(mut self, verdict: &mut Verdict) -> Result<ClusterRow> {
-        let (mut fallocate, mut truncate) = (Tally::default(), Tally::default());
-        let ctx = context(0);
-        // Until every file was drawn about once, the layout is that of a new file system: not counted.
-        let files = u64_from_usize(self.files.len());
-        for call in 0..files + self.plan.calls {
-            let inode = self.files[self.random.random_range(0..self.files.len())];
-            let size = self.size();
-            let is_counted = call >= files;
-            self.count(is_counted.then_some(&mut truncate), |fs| fs.truncate(&ctx, inode, 0))?;
-            // What a truncation frees can be used again after the next commit.
-            self.fs.sync(&ctx)?;
-            self.count(is_counted.then_some(&mut fallocate), |fs| {
-                fs.fallocate(&ctx, inode, Fallocate::Allocate, 0, size)
-            })?;
-        }
-        self.fs.close(&ctx)?;
-        verdict.check(&*self.device)?;
-        if CLUSTERS.last() == Some(&self.cluster_kib) {
-            verdict.e2fsck(|path| Ok(self.device.below().save(path)?))?;
-        }
-        Ok(ClusterRow {
-            workload: "e3".to_owned(),
-            policy: self.plan.policy.clone(),
-            state: FRESH.to_owned(),
-            cluster_kib: self.cluster_kib,
-            seed: self.plan.seed,
-            files,
-            fallocate: fallocate.figures(),
-            truncate: truncate.figures(),
-        })
-    }
-
-    /// One call with nothing in memory.
-    fn count(
-        &self,
-        tally: Option<&mut Tally>,
-        call: impl FnOnce(&FileSystem) -> blockyard_engine::Result<()>,
-    ) -> Result<()> {
-        self.fs.allocator().evict_all(CpuSlot::new(0));
-        let (began, before) = (Instant::now(), self.device.counts().reads);
-        call(&self.fs)?;
-        if let Some(tally) = tally {
-            tally.add(self.device.counts().reads - before, began.elapsed());
-        }
-        Ok(())
-    }
-}
-
-impl Tally {
-    /// A call with what it read, and how long it took.
-    fn add(&mut self, reads: u64, time: Duration) {
-        self.calls += 1;
-        self.nanoseconds += time.as_nanos();
-        self.reads += reads;
-        self.most_reads = self.most_reads.max(reads);
-    }
-
-    fn figures(&self) -> Calls {
-        let calls = count_as_f64(self.calls.max(1));
-        Calls {
-            calls: self.calls,
-            mean_us: count_as_f64(u64::try_from(self.nanoseconds).unwrap_or(u64::MAX)) / 1e3 / calls,
-            mean_reads: count_as_f64(self.reads) / calls,
-            most_reads: self.most_reads,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use metered::{Class, Fetch};
 
     fn plan() -> ClusterPlan {
         ClusterPlan {
-            policy: "linux-6.18".into(),
+            policy: "linux-6.18:scan=linear".into(),
             scale: 0.02,
             calls: 300,
             seed: 1,
             rotational: false,
             aged: Vec::new(),
+            memory: Memory::CALIBRATED,
+            sensitivity: false,
         }
     }
 
     /// The larger the cluster, the fewer bitmaps a call can need.
     #[test]
-    fn clusters_save_metadata_reads_and_the_counts_repeat() {
+    fn clusters_save_metadata_reads_and_all_of_it_repeats() {
         let (rows, verdict) = run(&plan(), |_, _| ()).unwrap();
         assert!(verdict.is_clean() && verdict.images == 4, "{}", verdict.text());
         assert_eq!(verdict.e2fsck_clean.is_some(), crate::run::e2fsck_program().is_some());
-        let reads: Vec<(f64, f64)> =
-            rows.iter().map(|row| (row.fallocate.mean_reads, row.truncate.mean_reads)).collect();
-        assert!(reads.windows(2).all(|pair| pair[1].0 <= pair[0].0 && pair[1].1 <= pair[0].1), "{reads:?}");
-        assert!(reads[3].0 < reads[0].0 && reads[3].1 < reads[0].1, "{reads:?}");
-        let again = run(&plan(), |_, _| ()).unwrap().0;
-        for (one, other) in rows.iter().zip(&again) {
-            assert_eq!((one.files, one.fallocate.calls), (other.files, 300));
-            assert!((one.fallocate.mean_reads - other.fallocate.mean_reads).abs() < 1e-12);
-            assert_eq!(one.truncate.most_reads, other.truncate.most_reads);
-        }
+        assert_eq!(rows.len(), 16);
+        let [stock, .., largest] = [0, 4, 8, 12].map(|at| &rows[at]);
+        assert_eq!((stock.op.as_str(), largest.cluster_kb), ("fallocate", Some(1024)));
+        assert!(stock.meta_reads_mean > 10.0 * largest.meta_reads_mean, "{stock:?} {largest:?}");
+        assert!(stock.mean_us > 3.0 * largest.mean_us, "{stock:?} {largest:?}");
+        assert!(rows[1].meta_reads_mean > rows[13].meta_reads_mean, "{:?} {:?}", rows[1], rows[13]);
+        assert_eq!(rows[0].calls + rows[1].calls, 300);
+        assert!(rows[2].calls == 3600 && rows[2].pieces_mean >= 1.0, "{:?}", rows[2]);
+        assert_eq!(run(&plan(), |_, _| ()).unwrap().0, rows);
+    }
+
+    #[test]
+    fn variants_and_states_are_cells() {
+        let aged = vec!["mail:100".parse().unwrap()];
+        let all = ClusterPlan { sensitivity: true, aged, ..plan() };
+        assert_eq!((plan().cells().len(), all.cells().len()), (4, 64));
+        assert_eq!(all.cells()[12].name(), "e3 on stock ext4, half the memory, mail:100");
     }
 
     #[test]
@@ -420,20 +439,24 @@ mod tests {
 
     #[test]
     fn calls_have_their_means_and_the_most() {
-        let mut tally = Tally::default();
-        for (reads, us) in [(3, 2), (7, 4), (0, 12), (4, 6)] {
-            tally.add(reads, Duration::from_micros(us));
-        }
-        assert_eq!(tally.figures(), Calls { calls: 4, mean_us: 6.0, mean_reads: 3.5, most_reads: 7 });
-        assert_eq!(Tally::default().figures(), Calls::default());
+        let call = |bitmaps: usize, maps: usize, ms: u64| {
+            let of = |class, count| vec![Fetch { class, offset: 0 }; count];
+            let fetches = [of(Class::Bitmap, bitmaps), of(Class::Map, maps)].concat();
+            Call { op: Op::Truncate, fetches, pieces: maps, time: Duration::from_millis(ms) }
+        };
+        let calls = [call(3, 0, 2), call(5, 2, 100), call(0, 0, 12), call(3, 1, 6)];
+        let row = figures(Op::Truncate, &calls.iter().collect::<Vec<_>>());
+        assert_eq!((row.calls, row.meta_reads_max, row.op.as_str()), (4, 7, "truncate"));
+        assert_eq!((row.mean_us, row.meta_reads_mean, row.pieces_mean), (30_000.0, 3.5, 0.75));
+        assert_eq!((row.share_over_100ms, row.meta_reads.bitmap, row.meta_reads.map), (0.25, 11, 3));
+        assert_eq!(figures(Op::Read, &[]).mean_us, 0.0);
     }
 
-    /// 256 bitmaps of 4 KiB are the MiB that the engine keeps; they are of 32 GiB.
     #[test]
-    fn what_fits_into_memory_is_said_to_be_too_small() {
+    fn few_groups_are_said_to_be_too_small() {
         let said = |gib: u32| ClusterPlan { scale: f64::from(gib) / 1024.0, ..plan() }.too_small();
-        assert!(said(32).unwrap().contains("of 256 groups fit"));
-        assert_eq!(said(33), None);
+        assert!(said(31).unwrap().contains("248 groups"));
+        assert_eq!(said(32), None);
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Run {
             .map(|experiment| beside(&self.rows, |rows| experiment.tables(rows)))
             .unwrap_or_default();
         tables.extend(beside(&self.copies, |rows| copy::table::table(rows).into_iter().collect()));
-        tables.extend(beside(&self.clusters, |rows| e3::table::table(rows).into_iter().collect()));
+        tables.extend(beside(&self.clusters, e3::table::tables));
         tables.extend(beside(&self.passes, |rows| {
             let tables = [e4::table::table(rows), e4::table::modelled(rows), e4::vitals::table(rows)];
             tables.into_iter().flatten().collect()

@@ -8,7 +8,7 @@ use blockyard_device::ImagePath;
 use blockyard_lab::Interleave;
 use blockyard_lab::age::Ageing;
 use blockyard_lab::copy::{CopyPlan, Tree};
-use blockyard_lab::e3::ClusterPlan;
+use blockyard_lab::e3::{ClusterPlan, Memory};
 use blockyard_lab::e4::PassPlan;
 use blockyard_lab::experiment::Experiment;
 use blockyard_lab::folder::ledger::{Existing, Ledger};
@@ -44,8 +44,8 @@ fio's parent preallocates every file before a job starts; seqwrite:fallocate=non
 Published experiments, as the tables that were published with ours beside:
   e1           fallocate2 over 1 to 64 workers and append64, before and after the series of Linux 6.17, both scan modes
   e2           the three fio jobs, regular and round robin, with fio's preallocation and without
-  e3           preallocated files on a full file server that is short of memory: metadata reads by cluster size; takes
-               --policy (one), --ops (files truncated and allocated again), --scale (of an image of 1 TiB) and --seed
+  e3           preallocated files on a full file server that is short of memory: metadata reads and times on a modelled disk by
+               cluster size; takes --policy (one), --ops (fallocates and truncates), --scale (of 1 TiB), --seed, --sensitivity
   e4           e2fsck by pass on a copied tree of 312820 files, placed as by ext3, ext4-2008 and ext4-2009, and by --policy
                (one) with and without a linear prefix (--rotational on or off: that one only); takes --scale and --seed,
                needs e2fsck, and strace for the seconds of I/O, which are modelled on a disk of the time
@@ -56,8 +56,9 @@ mean_extent_kb, free_extents, avg_free_extent_kb, groups_touched, lock_acquisiti
 lock_waits (of shared and group locks, an operation), groups_skipped_busy, hits (searches by the criterion that ended them), score (e4defrag -c). Extents, groups and
 score are those of the whole image with the files at full size; null is what cannot be known. For copy, one object a copy: workload, policy, state, copy, seed, files, bytes, boundaries, empty_groups,
 overlap_previous, free_share_long_runs, reuse_interval_mib_p50, reuse_interval_mib_group_mean, reuses,
-extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score. For e3, one object a cluster size: workload,
-policy, state, cluster_kib, seed, files, fallocate and truncate (each with calls, mean_us, mean_reads, most_reads). For
+extents_per_file, mean_extent_kb, free_extents, avg_free_extent_kb, score. For e3, one object a cluster size and kind of
+call: workload, policy, state, variant, cluster_kb, op, seed, files, calls, mean_us, meta_reads_mean, meta_reads_max,
+share_over_100ms, meta_reads (by what was read), pieces_mean, extents_per_file. For
 e4, one object a file system: workload, policy, state, kind, seed, scale, passes and total (each pass with real, user, system,
 read_mib, rate_mib_s), vitals (what e2fsck counts: what, count), disk (by pass, where strace is there: reads, read_mb, seeks, runs, modelled_s, modelled_mb_s).
 
@@ -139,6 +140,9 @@ pub(crate) struct Args {
     /// For copy: take the directories and file sizes of this directory instead of a made-up tree
     #[arg(long)]
     tree: Option<PathBuf>,
+    /// For e3: all of it again with other memory, fill, load and size of the disk
+    #[arg(long)]
+    sensitivity: bool,
     /// For copy: how many copies, the first included [default: 3]
     #[arg(long)]
     copies: Option<u32>,
@@ -256,6 +260,9 @@ impl Args {
             return Ok(Work::Copy(self.copy()?));
         }
         refuse("copy", &[("--tree", self.tree.is_some()), ("--copies", self.copies.is_some())])?;
+        if self.workload != "e3" {
+            refuse("e3", &[("--sensitivity", self.sensitivity)])?;
+        }
         match self.workload.as_str() {
             "e3" => return Ok(Work::Clusters(self.clusters()?)),
             "e4" => return Ok(Work::Passes(self.passes()?)),
@@ -420,7 +427,9 @@ impl Args {
         let calls = self.ops.unwrap_or(10_000);
         let (policy, rotational) = (self.only_policy()?, self.rotational());
         let aged = self.aged.clone();
-        let plan = ClusterPlan { policy, scale: self.scale, calls, seed: self.seed, rotational, aged };
+        let (memory, sensitivity) = (Memory::CALIBRATED, self.sensitivity);
+        let (scale, seed) = (self.scale, self.seed);
+        let plan = ClusterPlan { policy, scale, calls, seed, rotational, aged, memory, sensitivity };
         plan.check()?;
         Ok(plan)
     }
@@ -454,9 +463,9 @@ impl Args {
             ("--journal", !self.journal.is_empty()),
         ];
         refuse("the other workloads", &given)?;
-        let [policy] = &self.policies(&["linux-6.18"])[..] else {
-            bail!("--policy: {} takes one", self.workload)
-        };
+        // In 2011 there was no other way to search.
+        let default = if self.workload == "e3" { "linux-6.18:scan=linear" } else { "linux-6.18" };
+        let [policy] = &self.policies(&[default])[..] else { bail!("--policy: {} takes one", self.workload) };
         Ok(policy.clone())
     }
 

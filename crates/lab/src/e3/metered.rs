@@ -1,0 +1,302 @@
+//! What an operation reads of metadata where memory is short: a device that remembers some pages and tells what it had to fetch.
+//!
+//! Pages that were read or written last stay, as many as were asked for; a read of any other is counted, by what lies there. Writes of
+//! more than a page are content and stay nowhere. What bitmaps, descriptors and inode tables are follows from the group descriptors, a
+//! block of a map from its first bytes; all else is taken for a directory.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Result;
+use blockyard_device::{BlockDevice, DeviceId};
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+use blockyard_inspect::reader::Reader;
+use serde::{Deserialize, Serialize};
+
+/// Bytes that are remembered together.
+const PAGE: u64 = 4096;
+/// The first bytes of a block of extents.
+const EXTENT_MAGIC: [u8; 2] = [0x0A, 0xF3];
+
+/// What lies in a block of metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Class {
+    /// Bits of blocks or inodes.
+    Bitmap,
+    /// The superblock and group descriptors.
+    Descriptor,
+    /// Inodes.
+    InodeTable,
+    /// Extents or a block map.
+    Map,
+    /// Names.
+    Directory,
+}
+
+/// Reads by what was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetadataReads {
+    /// Bits of blocks or inodes.
+    pub bitmap: u64,
+    /// The superblock and group descriptors.
+    pub descriptor: u64,
+    /// Inodes.
+    pub inode_table: u64,
+    /// Extents or a block map.
+    pub map: u64,
+    /// Names.
+    pub directory: u64,
+}
+
+impl MetadataReads {
+    pub(crate) fn add(&mut self, class: Class) {
+        *match class {
+            Class::Bitmap => &mut self.bitmap,
+            Class::Descriptor => &mut self.descriptor,
+            Class::InodeTable => &mut self.inode_table,
+            Class::Map => &mut self.map,
+            Class::Directory => &mut self.directory,
+        } += 1;
+    }
+}
+
+/// A page that had to be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fetch {
+    pub(crate) class: Class,
+    /// Its first byte.
+    pub(crate) offset: u64,
+}
+
+/// A device with a bounded memory of pages.
+pub(crate) struct Metered<D> {
+    below: D,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    places: Places,
+    memory: Memory,
+    fetched: Vec<Fetch>,
+}
+
+/// Where metadata of fixed places lies, in pages.
+#[derive(Default)]
+struct Places {
+    bitmaps: HashSet<u64>,
+    descriptors: Range<u64>,
+    /// Ends of inode tables by their beginnings.
+    tables: BTreeMap<u64, u64>,
+}
+
+/// Pages by when they were used last.
+#[derive(Default)]
+struct Memory {
+    most: usize,
+    clock: u64,
+    used: HashMap<u64, u64>,
+    order: BTreeMap<u64, u64>,
+}
+
+impl<D: BlockDevice> Metered<D> {
+    /// Over a device; remembers nothing until it is told how much.
+    pub(crate) fn new(below: D) -> Self {
+        Self { below, state: Mutex::default() }
+    }
+
+    /// The device below.
+    pub(crate) fn below(&self) -> &D {
+        &self.below
+    }
+
+    /// From now on so many pages are remembered.
+    pub(crate) fn remember(&self, pages: usize) {
+        let mut state = self.state();
+        state.memory = Memory { most: pages.max(1), ..Memory::default() };
+    }
+
+    /// Forgets every page, as memory does that somebody else needs.
+    pub(crate) fn forget(&self) {
+        let mut state = self.state();
+        state.memory = Memory { most: state.memory.most, ..Memory::default() };
+    }
+
+    /// What was fetched since the last call.
+    pub(crate) fn take(&self) -> Vec<Fetch> {
+        std::mem::take(&mut self.state().fetched)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: BlockDevice + 'static> Metered<D> {
+    /// Learns where the metadata of the image lies.
+    ///
+    /// # Errors
+    /// Of the image.
+    pub(crate) fn learn(self: &Arc<Self>) -> Result<()> {
+        let shared: Arc<dyn BlockDevice> = Arc::<Self>::clone(self);
+        let reader = Reader::open(shared)?;
+        let superblock = reader.superblock();
+        let geometry = superblock.geometry();
+        let block = u64_from_usize(geometry.block_size());
+        let page = |number: u64| number * block / PAGE;
+        let mut places = Places::default();
+        let table_pages = (geometry.inode_table_blocks() * block).div_ceil(PAGE);
+        let mut last = 0;
+        for group in geometry.all_groups() {
+            let found = reader.group(group)?;
+            places.bitmaps.extend([page(found.block_bitmap().raw()), page(found.inode_bitmap().raw())]);
+            let table = page(found.inode_table().raw());
+            places.tables.insert(table, table + table_pages);
+            last = last.max(superblock.descriptor_place(group).0.raw());
+        }
+        places.descriptors = 0..page(last) + 1;
+        let mut state = self.state();
+        state.places = places;
+        state.fetched.clear();
+        Ok(())
+    }
+}
+
+impl Places {
+    fn class(&self, page: u64, content: &[u8]) -> Class {
+        if self.bitmaps.contains(&page) {
+            return Class::Bitmap;
+        }
+        if self.tables.range(..=page).next_back().is_some_and(|(_, end)| page < *end) {
+            return Class::InodeTable;
+        }
+        if self.descriptors.contains(&page) {
+            return Class::Descriptor;
+        }
+        if content.starts_with(&EXTENT_MAGIC) { Class::Map } else { Class::Directory }
+    }
+}
+
+impl Memory {
+    /// A page is used; whether it was there.
+    fn uses(&mut self, page: u64) -> bool {
+        self.clock += 1;
+        let before = self.used.insert(page, self.clock);
+        if let Some(before) = before {
+            self.order.remove(&before);
+        }
+        self.order.insert(self.clock, page);
+        while self.order.len() > self.most {
+            let Some((_, oldest)) = self.order.pop_first() else { break };
+            self.used.remove(&oldest);
+        }
+        before.is_some()
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Metered<D> {
+    fn size(&self) -> u64 {
+        self.below.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.below.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> blockyard_device::Result<()> {
+        self.below.read_at(offset, buf)?;
+        let mut state = self.state();
+        let State { places, memory, fetched } = &mut *state;
+        let end = offset + u64_from_usize(buf.len());
+        for page in offset / PAGE..end.div_ceil(PAGE) {
+            if !memory.uses(page) {
+                let from = usize_from_u64((page * PAGE).max(offset) - offset);
+                fetched.push(Fetch { class: places.class(page, &buf[from..]), offset: page * PAGE });
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> blockyard_device::Result<()> {
+        self.below.write_at(offset, data)?;
+        if u64_from_usize(data.len()) <= PAGE {
+            self.state().memory.uses(offset / PAGE);
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(&self, offset: u64, length: u64) -> blockyard_device::Result<()> {
+        self.below.write_zeroes(offset, length)
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> blockyard_device::Result<()> {
+        self.below.discard(offset, length)
+    }
+
+    fn flush(&self) -> blockyard_device::Result<()> {
+        self.below.flush()
+    }
+
+    fn identity(&self) -> DeviceId {
+        self.below.identity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blockyard_device::MemoryDevice;
+    use blockyard_engine::mkfs;
+
+    use super::*;
+    use crate::run::default_mkfs;
+    use crate::workload::MIB;
+
+    /// Of three pages two are remembered: the one that was used longest ago is fetched again.
+    #[test]
+    fn the_page_that_was_used_longest_ago_goes() {
+        let device = Metered::new(MemoryDevice::new(MIB));
+        device.remember(2);
+        let mut page = [0; 4096];
+        for number in [0, 1, 0, 2, 0, 1] {
+            device.read_at(number * PAGE, &mut page).unwrap();
+        }
+        let fetched: Vec<u64> = device.take().iter().map(|fetch| fetch.offset / PAGE).collect();
+        assert_eq!(fetched, [0, 1, 2, 1]);
+        // What was written is there; content is not.
+        device.write_at(3 * PAGE, &page).unwrap();
+        device.write_at(4 * PAGE, &[0; 8192]).unwrap();
+        for number in [3, 4] {
+            device.read_at(number * PAGE, &mut page).unwrap();
+        }
+        assert_eq!(device.take().len(), 1);
+        device.forget();
+        device.read_at(3 * PAGE, &mut page).unwrap();
+        assert_eq!(device.take().len(), 1);
+    }
+
+    #[test]
+    fn reads_are_told_by_what_lies_there() {
+        let device = Arc::new(Metered::new(MemoryDevice::new(256 * MIB)));
+        mkfs::format(&*device, &default_mkfs(1)).unwrap();
+        device.learn().unwrap();
+        device.remember(1);
+        let shared: Arc<dyn BlockDevice> = Arc::<Metered<MemoryDevice>>::clone(&device);
+        let reader = Reader::open(shared).unwrap();
+        let group = reader.group(blockyard_disk::GroupNr::ZERO).unwrap();
+        device.take();
+        let mut page = [0; 4096];
+        let mut classes = Vec::new();
+        for block in [0, group.block_bitmap().raw(), group.inode_bitmap().raw(), group.inode_table().raw()] {
+            device.read_at(block * 4096, &mut page).unwrap();
+            classes.extend(device.take().iter().map(|fetch| fetch.class));
+        }
+        assert_eq!(classes, [Class::Descriptor, Class::Bitmap, Class::Bitmap, Class::InodeTable]);
+        device.write_at(200 * MIB, &EXTENT_MAGIC).unwrap();
+        device.forget();
+        device.read_at(200 * MIB, &mut page).unwrap();
+        device.read_at(210 * MIB, &mut page).unwrap();
+        let classes: Vec<Class> = device.take().iter().map(|fetch| fetch.class).collect();
+        assert_eq!(classes, [Class::Map, Class::Directory]);
+    }
+}

@@ -1,0 +1,397 @@
+//! The file server: preallocated files that come, grow, are read and written directly, and go, and what each call needs of the disk.
+//!
+//! The workload of the published server is not known; this one is chosen, and all cluster sizes have the same. Some files are
+//! preallocated as a whole, the others grow by many calls, several at a time. A directory's worth of memory for metadata is a
+//! parameter, which is emptied now and then, as memory is that others need. Reads and writes are of content that is
+//! not there: they look up where it lies, and the disk is asked for that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use blockyard_alloc::{Policy, Tunable};
+use blockyard_device::modelled::{ModelParameters, Request, RequestKind};
+use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_disk::InodeNr;
+use blockyard_disk::inode::FileType;
+use blockyard_disk::num::{count_as_f64, u64_from_usize, usize_from_u64};
+use blockyard_engine::{Error, Fallocate, FileSystem, NewInode, OpenOptions, mkfs};
+use blockyard_sync::CpuSlot;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::metered::{Class, Fetch, Metered};
+use super::spindle::{Asked, Spindle};
+use super::{ClusterPlan, Memory, Op};
+use crate::age::{Ageing, Circumstances, age};
+use crate::run::{Verdict, default_mkfs};
+use crate::target::engine::{context, unjournaled};
+use crate::workload::scale::{scaled, whole};
+use crate::workload::{KIB, MIB};
+
+/// Directories, so that files do not all lie near one.
+const DIRECTORIES: u64 = 64;
+/// Metadata that the engine keeps in memory itself.
+const CACHE_BYTES: usize = 256 << 10;
+/// Pieces of space that sizes are made of.
+const UNIT: u64 = 64 * KIB;
+/// Units by which a file grows with a call.
+const GROWTH: std::ops::RangeInclusive<u64> = 16..=240;
+/// Bytes of a file that grew, and of the largest that are preallocated as a whole.
+const LARGE: u64 = 64 * MIB;
+/// Places of a large file that are written first, so that it is written in parts: its extents need a block of their own.
+const PLACES: u64 = 4;
+/// Files that grow at a time.
+const GROWING: usize = 8;
+/// Share of the allocations that are of a whole file.
+const WHOLE: f64 = 0.5;
+/// Direct reads and writes to one fallocate or truncate.
+const READS: u32 = 12;
+const WRITES: u32 = 4;
+/// Their bytes.
+const READ_BYTES: u64 = 64 * KIB;
+const WRITE_BYTES: u64 = MIB;
+/// Files that writes meet: those allocated last.
+const WRITTEN: u64 = 256;
+/// How much reads prefer files that were allocated last.
+const NEWEST: f64 = 4.0;
+/// Calls between two commits.
+const COMMIT_EVERY: u64 = 32;
+/// What the processor takes for a call, and for each group that it looks at.
+const CALL: Duration = Duration::from_micros(100);
+const GROUP: Duration = Duration::from_nanos(500);
+/// The disk.
+const DISK: &str = "desktop-7200-2009";
+
+/// A file.
+#[derive(Clone, Copy)]
+struct File {
+    inode: InodeNr,
+    size: u64,
+}
+
+/// One call that was measured.
+pub(super) struct Measured {
+    pub(super) op: Op,
+    pub(super) fetches: Vec<Fetch>,
+    /// Pieces of content.
+    pub(super) pieces: usize,
+    pub(super) time: Duration,
+}
+
+/// What came out of one file system.
+pub(super) struct Outcome {
+    pub(super) calls: Vec<Measured>,
+    pub(super) files: u64,
+    pub(super) extents_per_file: f64,
+}
+
+/// A file server with its files.
+pub(super) struct Server<'p> {
+    plan: &'p ClusterPlan,
+    memory: Memory,
+    device: Arc<Metered<MemoryDevice>>,
+    pub(super) fs: FileSystem,
+    /// Those that have all of their size, the last allocated last.
+    files: Vec<File>,
+    /// Those that grow, and what they have.
+    growing: Vec<(File, u64)>,
+    /// Inodes without content.
+    empty: Vec<InodeNr>,
+    directories: Vec<InodeNr>,
+    random: ChaCha8Rng,
+    taken: u64,
+    most: u64,
+    steps: u64,
+    names: u64,
+    zeroes: Vec<u8>,
+    clock: Duration,
+    spindle: Option<Spindle>,
+    calls: Vec<Measured>,
+}
+
+impl<'p> Server<'p> {
+    pub(super) fn open(
+        plan: &'p ClusterPlan,
+        cluster_kib: Option<u32>,
+        aged: Option<&Ageing>,
+    ) -> Result<Self> {
+        let bytes = plan.image_bytes();
+        let device = Arc::new(Metered::new(MemoryDevice::new(bytes)));
+        let options = match cluster_kib {
+            None => default_mkfs(plan.seed),
+            Some(kib) => default_mkfs(plan.seed).features("bigalloc").cluster_size(kib << 10),
+        };
+        mkfs::format(&*device, &options)?;
+        let policy = Policy::parse(&plan.policy)?;
+        let shared: Arc<dyn BlockDevice> = Arc::<Metered<MemoryDevice>>::clone(&device);
+        if let Some(ageing) = aged {
+            let room = bytes / 4;
+            let who =
+                Circumstances { rotational: plan.rotational, room, ..Circumstances::new(policy, plan.seed) };
+            age(Arc::clone(&shared), ageing, &who)?;
+        }
+        let open = OpenOptions {
+            cpus: 1,
+            cache_bytes: CACHE_BYTES,
+            rotational: plan.rotational,
+            ..unjournaled(policy, plan.seed)
+        };
+        let fs = FileSystem::open(shared, open, &context(0))?;
+        // Kernels of 2011 read a bitmap when they need it.
+        fs.allocator().set_tunable(Tunable::Prefetch, 0)?;
+        fs.allocator().set_tunable(Tunable::Stats, 1)?;
+        device.learn()?;
+        device.remember(plan.pages());
+        let free = fs.statistics().blocks_free << fs.geometry().block_bits();
+        let mut server = Self {
+            plan,
+            memory: plan.memory,
+            device,
+            fs,
+            files: Vec::new(),
+            growing: Vec::new(),
+            empty: Vec::new(),
+            directories: Vec::new(),
+            random: ChaCha8Rng::seed_from_u64(plan.seed),
+            taken: 0,
+            most: scaled(free, plan.memory.fill),
+            steps: 0,
+            names: 0,
+            zeroes: vec![0; usize_from_u64(UNIT)],
+            clock: Duration::ZERO,
+            spindle: None,
+            calls: Vec::new(),
+        };
+        server.make_directories()?;
+        Ok(server)
+    }
+
+    fn make_directories(&mut self) -> Result<()> {
+        let new = NewInode { kind: FileType::Directory, permissions: 0o755, device: None };
+        for number in 0..DIRECTORIES {
+            let name = format!("dir{number}").into_bytes();
+            let made = self.fs.create(&context(0), InodeNr::ROOT, &name, &new)?;
+            self.directories.push(made);
+        }
+        Ok(())
+    }
+
+    /// Fills the file system, lets it come to a steady state, and then measures so many fallocates and truncates together.
+    pub(super) fn run(mut self, calls: u64, verdict: &mut Verdict, show_e2fsck: bool) -> Result<Outcome> {
+        while self.taken < self.most {
+            self.allocate()?;
+        }
+        let files = u64_from_usize(self.files.len() + self.growing.len());
+        // Each file goes and comes some times.
+        let (mut gone, most) = (0, files * self.memory.turnovers);
+        while gone < most {
+            let before = self.files.len();
+            self.step()?;
+            gone += u64::from(self.files.len() < before);
+        }
+        self.spindle = Some(Spindle::new(ModelParameters::named(DISK)?.model(self.device.size())?));
+        for _ in 0..calls {
+            self.step()?;
+        }
+        let ended = self.spindle.take().map(|mut spindle| spindle.finish()).unwrap_or_default();
+        for (tag, time) in ended {
+            self.calls[tag].time = time;
+        }
+        let extents_per_file = self.extents()?;
+        let files = u64_from_usize(self.files.len());
+        self.fs.close(&context(0))?;
+        verdict.check(&*self.device)?;
+        if show_e2fsck {
+            verdict.e2fsck(|path| Ok(self.device.below().save(path)?))?;
+        }
+        Ok(Outcome { calls: self.calls, files, extents_per_file })
+    }
+
+    /// Mean extents of the files that have all of their size.
+    fn extents(&self) -> Result<f64> {
+        let mut all = 0;
+        for file in &self.files {
+            all += self.fs.extents(file.inode, 0, usize::MAX)?.len();
+        }
+        Ok(count_as_f64(u64_from_usize(all)) / count_as_f64(u64_from_usize(self.files.len().max(1))))
+    }
+
+    /// A fallocate or a truncate, with the reads and writes that come beside it.
+    fn step(&mut self) -> Result<()> {
+        if self.taken >= self.most {
+            self.truncate()?
+        } else {
+            self.allocate()?
+        }
+        for _ in 0..READS {
+            self.direct(Op::Read)?;
+        }
+        for _ in 0..WRITES {
+            self.direct(Op::Write)?;
+        }
+        self.steps += 1;
+        if self.steps.is_multiple_of(COMMIT_EVERY) {
+            self.fs.commit(&context(0))?;
+        }
+        if self.steps.is_multiple_of(self.plan.spike_every()) {
+            self.device.forget();
+        }
+        Ok(())
+    }
+
+    fn size(&mut self) -> u64 {
+        match self.random.random_range(0..10) {
+            0..=2 => self.random.random_range(1..=16) * UNIT,
+            3..=5 => self.random.random_range(64..=256) * UNIT,
+            _ => LARGE,
+        }
+    }
+
+    /// A file is preallocated, or one that grows does so.
+    fn allocate(&mut self) -> Result<()> {
+        while self.growing.len() < GROWING {
+            let file = File { size: LARGE, inode: self.new_inode()? };
+            self.growing.push((file, 0));
+        }
+        if self.random.random_bool(WHOLE) {
+            let size = self.size();
+            let file = File { size, inode: self.new_inode()? };
+            if self.fallocate(file.inode, 0, size)? {
+                self.write_first(file)?;
+                self.files.push(file);
+            }
+            return Ok(());
+        }
+        let index = self.random.random_range(0..self.growing.len());
+        let (file, has) = self.growing[index];
+        let more = (self.random.random_range(GROWTH) * UNIT).min(file.size - has);
+        if self.fallocate(file.inode, has, more)? {
+            self.growing[index].1 = has + more;
+        }
+        if has + more == file.size {
+            self.growing.swap_remove(index);
+            self.files.push(file);
+        }
+        Ok(())
+    }
+
+    /// A large file is written at some places, which parts its one unwritten extent.
+    fn write_first(&mut self, file: File) -> Result<()> {
+        for place in (1..=PLACES).take_while(|_| file.size == LARGE) {
+            let at = place * (LARGE / (PLACES + 1)) / UNIT * UNIT;
+            self.fs.write_direct(&context(0), file.inode, at, &self.zeroes)?;
+        }
+        Ok(())
+    }
+
+    fn new_inode(&mut self) -> Result<InodeNr> {
+        if let Some(inode) = self.empty.pop() {
+            return Ok(inode);
+        }
+        let new = NewInode { kind: FileType::Regular, permissions: 0o644, device: None };
+        let directory = self.directories[self.random.random_range(0..self.directories.len())];
+        let name = format!("file{}", self.names).into_bytes();
+        self.names += 1;
+        Ok(self.fs.create(&context(0), directory, &name, &new)?)
+    }
+
+    /// Whether there was room.
+    fn fallocate(&mut self, inode: InodeNr, at: u64, length: u64) -> Result<bool> {
+        let done = self.call(Op::Fallocate, |fs| {
+            match fs.fallocate(&context(0), inode, Fallocate::Allocate, at, length) {
+                Err(Error::NoSpace) => Ok(false),
+                done => done.map(|()| true),
+            }
+        })?;
+        if done {
+            self.taken += length;
+        } else {
+            self.fs.commit(&context(0))?;
+            self.truncate()?;
+        }
+        Ok(done)
+    }
+
+    /// Any file goes: so ages are exponential.
+    fn truncate(&mut self) -> Result<()> {
+        let index = self.random.random_range(0..self.files.len());
+        let file = self.files.remove(index);
+        self.taken -= file.size;
+        self.call(Op::Truncate, |fs| fs.truncate(&context(0), file.inode, 0))?;
+        self.empty.push(file.inode);
+        Ok(())
+    }
+
+    /// A call with nothing in memory but what the device remembers.
+    fn call<T>(
+        &mut self,
+        op: Op,
+        call: impl FnOnce(&FileSystem) -> blockyard_engine::Result<T>,
+    ) -> Result<T> {
+        self.fs.allocator().evict_all(CpuSlot::new(0));
+        self.device.take();
+        let before = self.fs.allocator().stats().groups_considered.iter().sum::<u64>();
+        let done = call(&self.fs)?;
+        let groups = self.fs.allocator().stats().groups_considered.iter().sum::<u64>() - before;
+        let fetches = self.needed();
+        let processor = CALL + GROUP * u32::try_from(groups).unwrap_or(u32::MAX);
+        self.note(op, fetches, Vec::new(), processor);
+        Ok(done)
+    }
+
+    /// What a call had to fetch of bitmaps and maps. Inodes and descriptors are read before it.
+    fn needed(&self) -> Vec<Fetch> {
+        let mut fetches = self.device.take();
+        fetches.retain(|fetch| matches!(fetch.class, Class::Bitmap | Class::Map));
+        fetches
+    }
+
+    /// A direct read of any file, or a write to one that was allocated lately: where a piece of it lies.
+    fn direct(&mut self, op: Op) -> Result<()> {
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        let count = u64_from_usize(self.files.len());
+        let (among, skew, bytes, kind) = match op {
+            Op::Write => (count.min(WRITTEN), 1.0, WRITE_BYTES, RequestKind::Write),
+            Op::Read | Op::Fallocate | Op::Truncate => (count, NEWEST, READ_BYTES, RequestKind::Read),
+        };
+        let back = whole(self.random.random::<f64>().powf(skew) * count_as_f64(among)).min(among - 1);
+        let file = self.files[usize_from_u64(count - 1 - back)];
+        let length = bytes.min(file.size);
+        let at = self.random.random_range(0..file.size / length) * length;
+        self.device.take();
+        let found = self.fs.extents(file.inode, at, PIECES_MAX)?;
+        let fetches = self.needed();
+        let mut pieces = Vec::new();
+        for extent in found {
+            let begin = extent.offset.max(at);
+            let end = (extent.offset + extent.len).min(at + length);
+            if let Some(physical) = extent.physical.filter(|_| begin < end) {
+                pieces.push(Request {
+                    kind,
+                    offset: physical + (begin - extent.offset),
+                    length: end - begin,
+                });
+            }
+        }
+        self.note(op, fetches, pieces, CALL);
+        Ok(())
+    }
+
+    /// What is measured comes to the disk, at times that are even chance.
+    fn note(&mut self, op: Op, fetches: Vec<Fetch>, content: Vec<Request>, processor: Duration) {
+        let Some(spindle) = &mut self.spindle else { return };
+        let mean = 1.0 / self.memory.calls_per_s;
+        let gap = -mean * (1.0 - self.random.random::<f64>()).ln();
+        self.clock += Duration::from_secs_f64(gap);
+        let metadata = fetches.iter().map(|fetch| Request::read(fetch.offset, 4096)).collect();
+        let pieces = content.len();
+        spindle.come(self.clock, self.calls.len(), Asked { metadata, content, processor });
+        self.calls.push(Measured { op, fetches, pieces, time: Duration::ZERO });
+    }
+}
+
+/// Extents of a piece of a file that are looked at.
+const PIECES_MAX: usize = 512;

@@ -1,0 +1,177 @@
+//! When calls end that share one disk: each comes at a time of its own, whoever else waits.
+//!
+//! A call reads its metadata one after the other, then its content, all pieces at once; it ends with the last. The disk is a model of
+//! the `device` crate and takes from its queue what suits it. It decides what is next when something ends, so that a call which
+//! comes in between waits for that.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use blockyard_device::modelled::{Model, Request};
+
+/// What a call asks the disk for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asked {
+    /// One after the other.
+    pub(super) metadata: VecDeque<Request>,
+    /// All at once, after these.
+    pub(super) content: Vec<Request>,
+    /// What the processor takes beside.
+    pub(super) processor: Duration,
+}
+
+/// A call on its way.
+struct Call {
+    tag: usize,
+    came: Duration,
+    asked: Asked,
+    /// Pieces of content that have not ended.
+    left: usize,
+}
+
+/// A disk and the calls that wait for it.
+pub(super) struct Spindle {
+    model: Box<dyn Model>,
+    /// What ends next, as the disk has decided.
+    next_end: Option<(u64, Duration)>,
+    /// Calls by the requests that they wait for.
+    waiting: HashMap<u64, u64>,
+    calls: HashMap<u64, Call>,
+    /// Calls that came while the disk had decided already.
+    doorway: Vec<u64>,
+    numbers: u64,
+    in_flight: usize,
+    /// Tags and times of calls that ended.
+    ended: Vec<(usize, Duration)>,
+}
+
+impl Spindle {
+    pub(super) fn new(model: Box<dyn Model>) -> Self {
+        Self {
+            model,
+            next_end: None,
+            waiting: HashMap::new(),
+            calls: HashMap::new(),
+            doorway: Vec::new(),
+            numbers: 0,
+            in_flight: 0,
+            ended: Vec::new(),
+        }
+    }
+
+    /// A call comes, not before any other that came.
+    pub(super) fn come(&mut self, at: Duration, tag: usize, asked: Asked) {
+        self.advance(at);
+        if asked.metadata.is_empty() && asked.content.is_empty() {
+            self.ended.push((tag, asked.processor));
+            return;
+        }
+        let number = self.number();
+        self.calls.insert(number, Call { tag, came: at, asked, left: 0 });
+        if self.next_end.is_some() {
+            self.doorway.push(number);
+        } else {
+            self.go_on(number, at);
+        }
+    }
+
+    /// Waits for all; gives tags and times of the calls that ended since the last call of this.
+    pub(super) fn finish(&mut self) -> Vec<(usize, Duration)> {
+        self.advance(Duration::MAX);
+        assert!(self.calls.is_empty(), "every call ends");
+        std::mem::take(&mut self.ended)
+    }
+
+    /// What ends up to a time ends.
+    fn advance(&mut self, to: Duration) {
+        loop {
+            if self.next_end.is_none() && self.in_flight > 0 {
+                self.next_end = self.model.take_ended();
+            }
+            let Some((request, at)) = self.next_end.filter(|(_, at)| *at <= to) else { return };
+            self.next_end = None;
+            self.in_flight -= 1;
+            let call = self.waiting.remove(&request).expect("a call waits for each request");
+            if let Some(known) = self.calls.get_mut(&call) {
+                known.left -= 1;
+                if known.left == 0 {
+                    self.go_on(call, at);
+                }
+            }
+            for call in std::mem::take(&mut self.doorway) {
+                self.go_on(call, at);
+            }
+        }
+    }
+
+    /// The next thing that a call needs.
+    fn go_on(&mut self, number: u64, now: Duration) {
+        let call = self.calls.get_mut(&number).expect("the call is on its way");
+        let requests = match call.asked.metadata.pop_front() {
+            Some(request) => vec![request],
+            None => std::mem::take(&mut call.asked.content),
+        };
+        call.left = requests.len();
+        if requests.is_empty() {
+            let call = self.calls.remove(&number).expect("the call is on its way");
+            self.ended.push((call.tag, now - call.came + call.asked.processor));
+            return;
+        }
+        for request in requests {
+            let id = self.number();
+            self.waiting.insert(id, number);
+            self.in_flight += 1;
+            self.model.submit(id, &request, now);
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use blockyard_device::modelled::ModelParameters;
+
+    use super::*;
+
+    fn spindle() -> Spindle {
+        let text = "model = \"latency\"\nrequest_us = 1000\nqueue = 1\nline_mb_s = 100000";
+        Spindle::new(ModelParameters::parse(text).unwrap().model(1 << 30).unwrap())
+    }
+
+    fn reads(metadata: u64, content: u64) -> Asked {
+        let of = |count: u64| (0..count).map(|number| Request::read(number * 4096, 0));
+        let processor = Duration::from_micros(7);
+        Asked { metadata: of(metadata).collect(), content: of(content).collect(), processor }
+    }
+
+    #[test]
+    fn a_call_reads_its_metadata_and_then_its_content() {
+        let mut spindle = spindle();
+        spindle.come(Duration::ZERO, 0, reads(2, 1));
+        spindle.come(Duration::from_secs(1), 1, reads(0, 0));
+        spindle.come(Duration::from_secs(2), 2, reads(1, 0));
+        let micros: Vec<(usize, u128)> =
+            spindle.finish().into_iter().map(|(tag, time)| (tag, time.as_micros())).collect();
+        assert_eq!(micros, [(0, 3007), (1, 7), (2, 1007)]);
+    }
+
+    /// Of a disk that does one thing at a time the second who comes gets half of it, and nothing is lost.
+    #[test]
+    fn calls_wait_for_each_other() {
+        let mut spindle = spindle();
+        for tag in 0..10 {
+            spindle.come(Duration::from_micros(100 * u64::try_from(tag).unwrap()), tag, reads(1, 1));
+        }
+        let ended = spindle.finish();
+        assert_eq!(ended.len(), 10);
+        let last = ended
+            .iter()
+            .map(|(tag, time)| *time + Duration::from_micros(100) * u32::try_from(*tag).unwrap())
+            .max();
+        assert_eq!(last.unwrap().as_micros(), 20_007, "twenty requests, one after the other");
+    }
+}
