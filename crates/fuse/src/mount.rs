@@ -238,9 +238,16 @@ impl Handle {
         }
         let place = File::open(directory)?;
         rustix::mount::unmount(directory, UnmountFlags::DETACH)?;
-        // What programs wrote is with the kernel still.
-        rustix::fs::syncfs(place.as_fd())?;
+        self.take_written(&place);
         Ok(Unmounted::InUse)
+    }
+
+    /// What programs wrote is with the kernel still. What cannot be written was told to who wrote it: it is unmounted all the
+    /// same.
+    fn take_written(&self, place: &File) {
+        if let Err(error) = rustix::fs::syncfs(place.as_fd()) {
+            tracing::warn!(directory = %self.directory.display(), %error, "what was written could not all be kept");
+        }
     }
 
     /// For who is not root: fusermount3 is.
@@ -258,7 +265,7 @@ impl Handle {
         if !quiet(&["-u", "-q", "-z"])? {
             return Err(io::Error::other("fusermount3 could not unmount it"));
         }
-        rustix::fs::syncfs(place.as_fd())?;
+        self.take_written(&place);
         Ok(Unmounted::InUse)
     }
 
