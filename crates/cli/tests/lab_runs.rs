@@ -97,7 +97,7 @@ fn what_is_chance_or_too_small_is_said() {
         rows.lines().map(|row| serde_json::from_str::<Value>(row).unwrap()["interleave"].clone()).collect();
     assert_eq!(ways, ["threads", "threads", "overlap"]);
     let (_, note) = blockyard("lab run e3 --scale 0.005 --ops 10");
-    assert!(note.contains("note: e3: the bitmaps of 40 groups fit"), "{note}");
+    assert!(note.contains("note: e3: 40 groups have few bitmaps"), "{note}");
     let (_, note) = blockyard("lab run copy --scale 0.001 --policy yard");
     assert!(note.contains("note: copy:"), "{note}");
 }

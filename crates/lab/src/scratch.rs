@@ -286,7 +286,8 @@ mod tests {
         let folder = scratch.path().to_owned();
         std::mem::forget(scratch);
         clean_leftovers();
-        assert!(!folder.exists() && !path.exists());
+        // Another test's cleaning may hold the note and be at it.
+        assert!(patiently(|| !folder.exists() && !path.exists()));
         assert!(!may_be_taken_down(Path::new("/etc")) && !may_be_taken_down(Path::new("blockyard-x")));
     }
 }
