@@ -106,7 +106,8 @@ fn read(parts: &[Vec<u8>]) -> Result<Tree, Error> {
 fn hostile_archives_are_refused_by_entry() {
     use tar::EntryType::{Directory, Link, Regular, Symlink, XHeader};
     let file = |path: &[u8]| entry(Regular, path, b"", b"content");
-    let cases: [(&[Vec<u8>], &str); 11] = [
+    let largest = format!("29 size={}\n", u64::MAX);
+    let cases: [(&[Vec<u8>], &str); 12] = [
         (&[file(b"../x")], "../x"),
         (&[file(b"a/../../x")], "a/../../x"),
         (&[file(b"/etc/passwd")], "/etc/passwd"),
@@ -118,6 +119,7 @@ fn hostile_archives_are_refused_by_entry() {
         (&[entry(Symlink, b"a", b"", b"")], "a"),
         (&[entry(XHeader, b"x", b"", b"21 GNU.sparse.major=1\n"), file(b"a")], "archive.tar"),
         (&[entry(XHeader, b"x", b"", b"9999 path=b\n"), file(b"a")], "archive.tar"),
+        (&[entry(XHeader, b"x", b"", largest.as_bytes()), file(b"a")], "archive.tar"),
     ];
     for (parts, named) in cases {
         let error = read(parts).map(|tree| tree.names()).unwrap_err().to_string();

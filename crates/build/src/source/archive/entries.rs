@@ -12,6 +12,8 @@ use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 const RECORD: usize = 512;
 /// Longest long name, and longest list of extensions.
 const LONG_MAX: u64 = 16 << 20;
+/// Bytes of the largest file that a system call can name.
+const FILE_MAX: u64 = i64::MAX as u64;
 
 /// One entry. Its content is read from [`Entries`].
 pub(super) struct Entry {
@@ -77,6 +79,9 @@ impl<R: Read> Entries<R> {
         let has_content =
             matches!(header.entry_type(), EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse);
         let size = extensions.size.unwrap_or(size);
+        if size > FILE_MAX {
+            return Err(pax::malformed("a size"));
+        }
         self.left = if has_content { size } else { 0 };
         self.filling = self.left.next_multiple_of(u64_from_usize(RECORD)) - self.left;
         let path = extensions.path.take().or(said.path).unwrap_or_else(|| header.path_bytes().into_owned());
