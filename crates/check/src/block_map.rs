@@ -7,6 +7,7 @@
 //! A page exists only once something was claimed in its group, so that an empty 16 TiB file system costs a pointer a
 //! group. All operations are relaxed: the maps are read only after the threads were joined, which orders them.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -137,6 +138,44 @@ impl BlockMap {
             at += left;
         }
         None
+    }
+
+    /// Runs of blocks that nobody claims, from the end of the file system on, up to `wanted` blocks.
+    pub(crate) fn free_at_end(&self, wanted: u64) -> Vec<Range<u64>> {
+        let (mut runs, mut found) = (Vec::new(), 0);
+        let groups = self.clusters.div_ceil(self.clusters_per_group);
+        for group in (0..groups).rev() {
+            let first = group * self.clusters_per_group;
+            let end = (first + self.clusters_per_group).min(self.clusters);
+            let mut in_group = Vec::new();
+            let mut at = first;
+            while let Some(start) = self.free_from(at).filter(|start| *start < end) {
+                at = (start + 1..end).find(|cluster| self.is_claimed(*cluster)).unwrap_or(end);
+                in_group.push(self.first_block(start)..self.first_block(at));
+            }
+            for run in in_group.into_iter().rev() {
+                if found >= wanted {
+                    return runs;
+                }
+                let run = run.start.max(run.end.saturating_sub(wanted - found))..run.end;
+                found += run.end - run.start;
+                assert!(run.start < run.end && found <= wanted, "{run:?} of {wanted} free blocks");
+                runs.push(run);
+            }
+        }
+        runs
+    }
+
+    fn first_block(&self, cluster: u64) -> u64 {
+        self.first + (cluster << self.ratio_bits)
+    }
+
+    fn is_claimed(&self, cluster: u64) -> bool {
+        let (group, inside) = (cluster / self.clusters_per_group, cluster % self.clusters_per_group);
+        let page = self.found.pages[usize_from_u64(group)].get();
+        page.is_some_and(|page| {
+            page[usize_from_u64(inside / 64)].load(Ordering::Relaxed) >> (inside % 64) & 1 == 1
+        })
     }
 
     /// The claims in a group as words of 64 clusters; `None` when there are none.

@@ -28,6 +28,7 @@ mod orphans;
 mod places;
 mod preen;
 mod quota;
+mod redo;
 mod remains;
 mod resize;
 mod round;
@@ -41,6 +42,7 @@ mod wishes;
 mod xattr_blocks;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::InodeNr;
@@ -53,6 +55,7 @@ pub use wish::Wish;
 
 use crate::{Code, Error, Options, Report, replay};
 use log::Log;
+use redo::Redo;
 use round::Round;
 
 /// Rounds after which a repair gives up.
@@ -70,8 +73,12 @@ pub struct Plan<'a> {
     pub after: Option<Report>,
     /// Blocks that were free before: written first.
     fresh: Vec<u64>,
+    /// Blocks that are free afterwards, where what is to be written is kept first.
+    spare: Vec<Range<u64>>,
     block_bits: u32,
     is_replayed: bool,
+    /// A repair that a power cut ended is finished first.
+    is_resumed: bool,
     /// An inode in a block of a table most of which is garbage.
     garbage: Option<InodeNr>,
 }
@@ -86,8 +93,10 @@ impl<'a> Plan<'a> {
             actions: Vec::new(),
             after,
             fresh: Vec::new(),
+            spare: Vec::new(),
             block_bits: 10,
             is_replayed: false,
+            is_resumed: false,
             garbage: None,
         }
     }
@@ -103,7 +112,7 @@ impl Plan<'_> {
     /// Whether anything was decided.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.actions.is_empty() && !self.is_replayed
+        self.actions.is_empty() && !self.is_replayed && !self.is_resumed
     }
 
     /// Whether a journal is replayed first.
@@ -152,27 +161,38 @@ pub fn plan<'a>(device: &'a dyn BlockDevice, options: &RepairOptions) -> Result<
         .num_threads(options.check.threads.unwrap_or(0))
         .build()
         .map_err(|error| Error::Threads(error.to_string()))?;
-    let before = crate::check(device, &options.check)?;
-    pool.install(|| decide(device, options, before))
+    let redo = Redo::of(device);
+    let before = match &redo {
+        None => crate::check(device, &options.check)?,
+        Some(redo) => {
+            let overlay = OverlayDevice::new(device);
+            redo.carry_out(device, &overlay)?;
+            crate::check(&overlay, &options.check)?
+        }
+    };
+    pool.install(|| decide(device, options, redo.as_ref(), before))
 }
 
 fn decide<'a>(
     device: &'a dyn BlockDevice,
     options: &RepairOptions,
+    redo: Option<&Redo>,
     before: Report,
 ) -> Result<Plan<'a>, Error> {
     let mut sink = crate::finding::Sink::default();
     let mut log = Log::default();
     log.declined.clone_from(&options.declined);
     log.wishes.clone_from(&options.wishes);
-    let mut overlay = head::overlay(device, &before, &mut log)?;
+    let mut overlay = head::overlay(device, redo, &before, &mut log)?;
     let is_replayed = replay::asks_for_recovery(&overlay) && replay::replay_over(&overlay, None, &mut sink);
     if !is_replayed {
         // Without what was replayed before it failed.
         log.actions.clear();
-        overlay = head::overlay(device, &before, &mut log)?;
+        overlay = head::overlay(device, redo, &before, &mut log)?;
     }
-    let settled = !is_replayed && options.wishes.is_empty() && options.check.superblock.is_none();
+    let is_resumed = redo.is_some();
+    let settled =
+        !is_replayed && !is_resumed && options.wishes.is_empty() && options.check.superblock.is_none();
     if settled && before.examined && !before.findings.iter().any(round::is_mended) {
         return Ok(Plan::empty(overlay, before));
     }
@@ -199,8 +219,10 @@ fn decide<'a>(
         actions: log.actions,
         after,
         fresh: log.fresh.into_iter().collect(),
+        spare: log.spare,
         block_bits,
         is_replayed,
+        is_resumed,
         garbage: log.garbage,
     };
     name_inodes(&mut plan);

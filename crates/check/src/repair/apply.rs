@@ -1,22 +1,26 @@
 //! A plan is written: what nobody refers to yet first, the superblock last.
 //!
-//! The order, with a flush after each: the journal is replayed as a mount would; the superblock loses its mark of being
-//! clean; fresh blocks; all others but the superblock; the superblock, which makes the file system clean. A cut in
-//! between leaves a file system that a second run repairs: what refers to fresh blocks is written after them, and what
-//! lost its name in between is found as an inode without one.
+//! The order, with a flush after each: the journal is replayed as a mount would; fresh blocks, and a redo log of all others
+//! in blocks that are free (`redo.rs`); the superblock loses its mark of being clean and names the log; all other blocks; the
+//! superblock, which makes the file system clean. A second run after a cut before the log is named finds what the first one
+//! found; after it, it finishes what the first one began.
+//!
+//! Where too little is free for a log, or where the plan leaves something wrong, blocks are written without one: what refers
+//! to fresh blocks is written after them, and what lost its name in between is found as an inode without one. Content that
+//! changes places with other content can be lost by a cut then.
 
 use std::collections::BTreeSet;
 
 use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
-use blockyard_disk::superblock::{FsState, MAGIC, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::superblock::{FsState, PRIMARY_OFFSET};
 use blockyard_disk::{ClusterOffset, bitmap};
 use blockyard_recovery::{OnDamage, Options, Session};
-use zerocopy::FromBytes;
 
 use super::Plan;
-use super::editor::change_superblock;
+use super::editor::{change_superblock, sound_superblock};
+use super::redo::Redo;
 use crate::code::Code;
 use crate::finding::Sink;
 use crate::superblock::{self, Opened};
@@ -68,18 +72,30 @@ impl Plan<'_> {
             // What was possible in memory is possible here; if it is not, the blocks below say the same.
             let _ = Session::open(device).and_then(|session| session.replay(&options));
         }
+        if let Some(redo) = Redo::of(device).filter(|_| self.is_resumed) {
+            redo.carry_out_in_place(device)?;
+        }
         let changed = self.changed_blocks(device)?;
-        mark_unclean(device)?;
         let fresh: BTreeSet<u64> = self.fresh.iter().copied().collect();
         let superblock = PRIMARY_OFFSET >> self.block_bits;
         let (new, rest): (Vec<u64>, Vec<u64>) =
             changed.iter().filter(|block| **block != superblock).partition(|block| fresh.contains(block));
-        for blocks in [new, rest] {
-            for block in blocks {
-                self.write(device, block)?;
-            }
-            device.flush()?;
+        let places = self.places(rest.len());
+        if places.is_empty() {
+            mark_unclean(device)?;
         }
+        for block in new {
+            self.write(device, block)?;
+        }
+        if places.is_empty() {
+            device.flush()?;
+        } else {
+            self.keep(device, &rest, &places)?;
+        }
+        for block in rest {
+            self.write(device, block)?;
+        }
+        device.flush()?;
         self.write(device, superblock)?;
         device.flush()?;
         Ok(Applied { blocks: u64_from_usize(changed.len()) })
@@ -113,7 +129,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    fn write(&self, device: &dyn BlockDevice, block: u64) -> Result<(), DeviceError> {
+    pub(super) fn write(&self, device: &dyn BlockDevice, block: u64) -> Result<(), DeviceError> {
         let size = 1u64 << self.block_bits;
         let at = block << self.block_bits;
         let mut bytes = vec![0; usize_from_u64(size.min(device.size() - at))];
@@ -161,15 +177,6 @@ pub fn mark_errors(device: &dyn BlockDevice) -> Result<(), DeviceError> {
         device.flush()?;
     }
     Ok(())
-}
-
-pub(super) fn sound_superblock(device: &dyn BlockDevice) -> Option<RawSuperblock> {
-    let mut bytes = [0; RawSuperblock::SIZE];
-    device.read_at(PRIMARY_OFFSET, &mut bytes).ok()?;
-    let sb = RawSuperblock::read_from_bytes(&bytes).ok()?;
-    let sound =
-        sb.s_magic.get() == MAGIC && blockyard_disk::Checksums::of(&sb).verify_superblock(&sb).is_ok();
-    sound.then_some(sb)
 }
 
 /// Takes the mark of a clean file system off a superblock that is one.

@@ -7,7 +7,7 @@ use blockyard_device::{BlockDevice, DeviceError};
 use blockyard_disk::group_desc::GroupFlags;
 use blockyard_disk::inode::InodeSlot;
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
-use blockyard_disk::superblock::{PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
 use blockyard_disk::{BlockNr, Checksums, GroupNr, InodeNr};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -127,6 +127,15 @@ impl<'a, 'v> Editor<'a, 'v> {
         self.log.fresh.extend(first..first + ratio);
         Some(BlockNr::new(first))
     }
+}
+
+/// The primary superblock, when its magic and checksum are right.
+pub(super) fn sound_superblock(device: &dyn BlockDevice) -> Option<RawSuperblock> {
+    let mut bytes = [0; RawSuperblock::SIZE];
+    device.read_at(PRIMARY_OFFSET, &mut bytes).ok()?;
+    let sb = RawSuperblock::read_from_bytes(&bytes).ok()?;
+    let sound = sb.s_magic.get() == MAGIC && Checksums::of(&sb).verify_superblock(&sb).is_ok();
+    sound.then_some(sb)
 }
 
 /// Changes the superblock of a device and seals it.

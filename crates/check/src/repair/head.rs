@@ -8,6 +8,7 @@ use zerocopy::FromBytes;
 
 use super::editor;
 use super::log::{Cost, Log};
+use super::redo::Redo;
 use crate::code::Code;
 use crate::finding::Site;
 use crate::{Error, Report, backup};
@@ -15,10 +16,14 @@ use crate::{Error, Report, backup};
 /// An overlay of an image in which something is wrong, with what of its superblock is set right first.
 pub(super) fn overlay<'a>(
     device: &'a dyn BlockDevice,
+    redo: Option<&Redo>,
     before: &Report,
     log: &mut Log,
 ) -> Result<OverlayDevice<&'a dyn BlockDevice>, Error> {
     let overlay = OverlayDevice::new(device);
+    if let Some(redo) = redo {
+        redo.carry_out(device, &overlay)?;
+    }
     if before.is_clean() {
         return Ok(overlay);
     }

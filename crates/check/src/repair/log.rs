@@ -1,6 +1,7 @@
 //! What a repair did and why, in the order in which it was decided: the same for any number of threads.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use blockyard_disk::InodeNr;
 
@@ -98,6 +99,8 @@ pub(crate) struct Log {
     pub(crate) garbage: Option<InodeNr>,
     /// What is still to be done when nothing is wrong.
     pub(crate) wishes: BTreeSet<Wish>,
+    /// Blocks that are free in the end, from the end of the file system on: what is to be written can be kept there.
+    pub(crate) spare: Vec<Range<u64>>,
     /// Names that directories lost, by inode.
     remembered: BTreeMap<u32, Vec<u8>>,
 }

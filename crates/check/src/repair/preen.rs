@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use blockyard_disk::{BlockNr, Compat, InodeNr, RoCompat};
 
 use super::Plan;
-use super::apply::sound_superblock;
+use super::editor::sound_superblock;
 use super::inode::is_impossible_special;
 use crate::code::Code;
 use crate::directories::NODES_BEHIND;

@@ -20,6 +20,7 @@ use super::log::{Cost, JournalDropped, Log, RewriteAll};
 use super::orphans;
 use super::places;
 use super::quota;
+use super::redo;
 use super::resize;
 use super::shared as parted;
 use super::shuffled::{self, TableBlock};
@@ -254,6 +255,7 @@ impl Round<'_> {
                 let what = "fields without a feature, and mount options that are no text, cleared";
                 log.add(Code::SUPERBLOCK_CONSTANT, Site::NOWHERE, Cost::Nothing, what);
             }
+            redo::forget(sb);
             let state = sb.state().difference(FsState::ERROR | FsState::ORPHAN) | FsState::VALID;
             sb.set_state(state);
             sb.s_mnt_count = U16::new(0);
@@ -378,6 +380,7 @@ fn last_pass(
     if places::place_bitmaps(ed, before)? {
         return Ok(true);
     }
+    ed.log.spare = ed.scan.map.free_at_end(redo::BLOCKS_MAX);
     let notes: Vec<Finding> =
         before.iter().filter(|finding| NOTES.contains(&finding.code)).cloned().collect();
     bitmap_check::check(ed.volume(), ed.scan.map, facts, &mut ledger);

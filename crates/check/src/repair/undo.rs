@@ -43,6 +43,9 @@ impl Plan<'_> {
         let mut records = 0;
         let mut ranges = self.overlay.dirty_ranges();
         ranges.insert(0, 0..device.size().min(4096));
+        let size = 1 << self.block_bits;
+        let log = self.places_of_undo();
+        ranges.extend(log.into_iter().map(|block| block * size..((block + 1) * size).min(device.size())));
         for range in ranges {
             let mut at = range.start;
             while at < range.end {
