@@ -1,4 +1,5 @@
 //! Blocks of inodes at each other's places go home, and copies over other blocks do not become files.
+//! Tables that only the first copy of a descriptor puts elsewhere stay where they are.
 
 #![allow(clippy::unwrap_used, clippy::as_conversions)]
 
@@ -59,4 +60,27 @@ fn blocks_of_inodes_go_home() {
     let left = files_on(Arc::new(repaired(device)));
     assert!(missing(&base.files, &left).len() <= 16, "only the block that was written over is lost");
     assert!(!left.keys().any(|path| path.starts_with(b"/lost+found/#")), "{:?}", left.keys());
+}
+
+#[test]
+fn a_table_that_its_descriptor_alone_puts_elsewhere_is_found() {
+    if !require(&["root", "mke2fs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir_in(Path::new("/dev/shm")).unwrap();
+    let base = Base::make(profile_named("ext3-1k"), folder.path());
+    let group = 8192 * 1024;
+    let descriptors = base.inventory.structures.iter().filter(|one| one.kind == Kind::GroupDesc);
+    let mut all = 0;
+    for at in descriptors.map(|one| one.at as u64).filter(|at| *at > 2048 && *at < group) {
+        let device = base.device.duplicate();
+        let mut table = [0; 4];
+        device.read_at(at + 8, &mut table).unwrap();
+        let shifted = u32::from_le_bytes(table) + 1;
+        device.write_at(at + 8, &shifted.to_le_bytes()).unwrap();
+        let left = files_on(Arc::new(repaired(device)));
+        assert_eq!(missing(&base.files, &left), Vec::<Vec<u8>>::new(), "descriptor at {at:#x}");
+        all += 1;
+    }
+    assert!(all > 1, "groups are tried");
 }

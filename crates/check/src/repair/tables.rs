@@ -4,11 +4,13 @@
 //! mke2fs puts them. Copies of table blocks lie in journals, and stale ones anywhere. So every candidate is rated by how
 //! many inodes in it are what they should be at their places, and the best is taken.
 
+mod copies;
+
 use std::collections::BTreeMap;
 
 use blockyard_device::DeviceError;
 use blockyard_disk::extent;
-use blockyard_disk::group_desc::GroupFlags;
+use blockyard_disk::group_desc::{GroupFlags, RawGroupDesc};
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::num::{u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
@@ -32,6 +34,9 @@ const FIRST: GroupNr = GroupNr::new(0);
 
 /// Gives every inode table a place; true when some got one.
 pub(super) fn place_tables(ed: &mut Editor<'_, '_>, before: &[Finding]) -> Result<bool, DeviceError> {
+    if copies::take_places(ed)? {
+        return Ok(true);
+    }
     let groups = groups_with(before, [Code::INODE_TABLE_PLACE, Code::INODE_TABLE_CONFLICT]);
     if !groups.contains(&FIRST) && is_first_elsewhere(ed) {
         let tries = ed.log.try_again(Tried::Table, InodeNr::new(0));
@@ -72,10 +77,15 @@ fn is_first_elsewhere(ed: &Editor<'_, '_>) -> bool {
     !is_root(ed, root.bytes()) && rate(ed, FIRST, ed.volume().group_of(FIRST).desc.inode_table()) <= 0
 }
 
-/// Says in a descriptor where the table lies. What else it says is as doubtful: the whole table is read.
+/// Says in a descriptor where the table lies.
 fn put_table(ed: &Editor<'_, '_>, group: GroupNr, place: BlockNr) -> Result<(), DeviceError> {
     let mut desc = ed.volume().group_of(group).desc;
     desc.set_inode_table(place);
+    put_places(ed, group, desc)
+}
+
+/// Writes a descriptor for its places. What else it says is as doubtful: the whole table is read.
+fn put_places(ed: &Editor<'_, '_>, group: GroupNr, mut desc: RawGroupDesc) -> Result<(), DeviceError> {
     let mut flags = desc.flags();
     flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
     desc.set_flags(flags | GroupFlags::ITABLE_ZEROED);

@@ -1,0 +1,111 @@
+//! Descriptors that name another place than their copies do. No checksum may tell, and the place may be a possible one: what
+//! lies at both does. Inodes at a wrong place are another group's, or shifted by some numbers, and sound files would go.
+
+use blockyard_device::DeviceError;
+use blockyard_disk::group_desc::RawGroupDesc;
+use blockyard_disk::inode::InodeSlot;
+use blockyard_disk::num::{u64_from_u32, usize_from_u32};
+use blockyard_disk::{BlockCount, BlockNr, GroupNr};
+
+use super::{put_places, rate};
+use crate::code::Code;
+use crate::finding::Site;
+use crate::repair::bitmaps::descriptor_at;
+use crate::repair::editor::Editor;
+use crate::repair::log::Cost;
+
+/// What a descriptor says, and how much speaks for it.
+struct Word {
+    desc: RawGroupDesc,
+    is_sealed: bool,
+    rating: i64,
+    agreeing: usize,
+}
+
+impl Word {
+    fn of(ed: &Editor<'_, '_>, group: GroupNr, raw: &[u8]) -> Self {
+        let desc = RawGroupDesc::from_disk(raw);
+        Self {
+            desc,
+            is_sealed: ed.volume().checksums.verify_group_desc(group, raw).is_ok(),
+            rating: rate(ed, group, desc.inode_table()),
+            agreeing: agreeing(ed, &desc),
+        }
+    }
+
+    /// Whether it is to be believed more than another one about the same group.
+    fn is_better_than(&self, other: &Self) -> bool {
+        if self.is_sealed != other.is_sealed {
+            return self.is_sealed && self.rating >= other.rating;
+        }
+        // Garbage behind a shifted table may look like as many inodes: then the bitmap tells.
+        let (here, there) = ((self.rating, self.agreeing), (other.rating, other.agreeing));
+        here != there && here.0 >= there.0 && here.1 >= there.1
+    }
+}
+
+/// Takes the places that copies of descriptors name where more speaks for them; gives whether there was one.
+pub(super) fn take_places(ed: &mut Editor<'_, '_>) -> Result<bool, DeviceError> {
+    let volume = ed.volume();
+    let mut taken = Vec::new();
+    for index in 0..volume.desc_blocks() {
+        let Some(copy) = copy_of(ed, index).filter(|copy| volume.contains(*copy)) else { continue };
+        let Ok(copies) = volume.block(copy) else { continue };
+        let first = index * volume.descs_per_block();
+        let known = usize_from_u32(volume.geometry.groups() - first);
+        let pairs = copies.chunks_exact(volume.desc_size).take(known).zip(first..);
+        for (raw, group) in pairs.map(|(raw, nr)| (raw, GroupNr::new(nr))) {
+            let table = RawGroupDesc::from_disk(raw).inode_table();
+            if table == volume.group_of(group).desc.inode_table() || !is_possible(ed, table) {
+                continue;
+            }
+            let mut here = vec![0; volume.desc_size];
+            volume.device.read_at(descriptor_at(volume, group), &mut here)?;
+            let word = Word::of(ed, group, raw);
+            if word.is_better_than(&Word::of(ed, group, &here)) {
+                taken.push((group, word.desc));
+            }
+        }
+    }
+    for (group, desc) in &taken {
+        put_places(ed, *group, *desc)?;
+        let what = format!(
+            "places of the copy of the descriptor taken, inode table at block {}",
+            desc.inode_table()
+        );
+        ed.add(Code::INODE_TABLE_PLACE, Site::group(*group), Cost::Nothing, what);
+    }
+    Ok(!taken.is_empty())
+}
+
+/// Where the first copy of a block of descriptors lies.
+fn copy_of(ed: &Editor<'_, '_>, index: u32) -> Option<BlockNr> {
+    let volume = ed.volume();
+    if index >= volume.old_desc_blocks() {
+        return volume.second_meta_block(index);
+    }
+    let group = volume.superblock_groups().into_iter().find(|group| group.raw() != 0)?;
+    Some(volume.geometry.group_first_block(group) + BlockCount::new(1 + u64_from_u32(index)))
+}
+
+fn is_possible(ed: &Editor<'_, '_>, table: BlockNr) -> bool {
+    table.raw() > 0 && ed.volume().contains_range(table, ed.volume().geometry.inode_table_blocks())
+}
+
+/// Inodes of a table that are in use where the bitmap of the same descriptor says so, or free where it says that.
+fn agreeing(ed: &Editor<'_, '_>, desc: &RawGroupDesc) -> usize {
+    let volume = ed.volume();
+    let (bitmap, table) = (desc.inode_bitmap(), desc.inode_table());
+    if !volume.contains(bitmap) || !is_possible(ed, table) {
+        return 0;
+    }
+    let size = usize::from(volume.geometry.inode_size());
+    let mut slots = vec![0; usize_from_u32(volume.geometry.inodes_per_group().min(super::RATED_MAX)) * size];
+    let at = table.raw() << volume.geometry.block_bits();
+    let (Ok(bitmap), Ok(())) = (volume.block(bitmap), volume.device.read_at(at, &mut slots)) else {
+        return 0;
+    };
+    let is_used = |slot: &[u8]| InodeSlot::new(slot).raw().i_links_count.get() != 0;
+    let is_marked = |index: usize| bitmap.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1);
+    slots.chunks_exact(size).enumerate().filter(|(index, slot)| is_used(slot) == is_marked(*index)).count()
+}
