@@ -53,7 +53,7 @@ pub use preen::{Ending, Preening};
 pub use undo::{UndoError, undo};
 pub use wish::Wish;
 
-use crate::{Code, Error, Options, Report, replay};
+use crate::{Code, Error, Options, PassCost, Report, replay};
 use log::Log;
 use redo::Redo;
 use round::Round;
@@ -67,6 +67,8 @@ pub struct Plan<'a> {
     overlay: OverlayDevice<&'a dyn BlockDevice>,
     /// What was found before.
     pub before: Report,
+    /// What each pass of the check that found it cost.
+    pub costs: Vec<PassCost>,
     /// What is decided, in order.
     pub actions: Vec<Action>,
     /// What a check finds after it; `None` when nothing can be examined, or when there is no verdict.
@@ -85,11 +87,12 @@ pub struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// Nothing to do.
-    fn empty(overlay: OverlayDevice<&'a dyn BlockDevice>, before: Report) -> Self {
+    fn empty(overlay: OverlayDevice<&'a dyn BlockDevice>, (before, costs): Found) -> Self {
         let after = Some(before.clone());
         Self {
             overlay,
             before,
+            costs,
             actions: Vec::new(),
             after,
             fresh: Vec::new(),
@@ -163,21 +166,24 @@ pub fn plan<'a>(device: &'a dyn BlockDevice, options: &RepairOptions) -> Result<
         .map_err(|error| Error::Threads(error.to_string()))?;
     let redo = Redo::of(device);
     let before = match &redo {
-        None => crate::check(device, &options.check)?,
+        None => crate::measure(device, None, &options.check)?,
         Some(redo) => {
             let overlay = OverlayDevice::new(device);
             redo.carry_out(device, &overlay)?;
-            crate::check(&overlay, &options.check)?
+            crate::measure(&overlay, None, &options.check)?
         }
     };
     pool.install(|| decide(device, options, redo.as_ref(), before))
 }
 
+/// What was found before a repair, and what finding it cost.
+type Found = (Report, Vec<PassCost>);
+
 fn decide<'a>(
     device: &'a dyn BlockDevice,
     options: &RepairOptions,
     redo: Option<&Redo>,
-    before: Report,
+    (before, costs): Found,
 ) -> Result<Plan<'a>, Error> {
     let mut sink = crate::finding::Sink::default();
     let mut log = Log::default();
@@ -194,7 +200,7 @@ fn decide<'a>(
     let settled =
         !is_replayed && !is_resumed && options.wishes.is_empty() && options.check.superblock.is_none();
     if settled && before.examined && !before.findings.iter().any(round::is_mended) {
-        return Ok(Plan::empty(overlay, before));
+        return Ok(Plan::empty(overlay, (before, costs)));
     }
     let mut round = Round { device: &overlay, now: options.now, findings: sink.into_findings() };
     if let Some(place) = options.check.superblock {
@@ -216,6 +222,7 @@ fn decide<'a>(
     let mut plan = Plan {
         overlay,
         before,
+        costs,
         actions: log.actions,
         after,
         fresh: log.fresh.into_iter().collect(),

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use blockyard_check::{Options, RepairOptions, check, plan};
+use blockyard_check::{Cost, Options, RepairOptions, check, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
 
@@ -387,4 +387,24 @@ fn a_directory_beside_its_cluster_stays() {
     debugfs(&image, &format!("set_inode_field one block[5] {}", block - 1));
     repair(&image);
     assert!(debugfs(&image, "ls -p one").contains("/two/"), "its name is there");
+}
+
+#[test]
+fn what_is_cut_out_of_a_file_is_named_in_bytes() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext2", "-b", "1024"]);
+    let content = folder.path().join("content");
+    std::fs::write(&content, [7; 9000]).unwrap();
+    debugfs(&image, &format!("write {} file", content.display()));
+    debugfs(&image, "set_inode_field file block[3] 99999999");
+    let device = FileDevice::open(&image).unwrap();
+    let how = RepairOptions { check: Options::default(), now: 1_700_000_000, ..RepairOptions::default() };
+    let plan = plan(&device, &how).unwrap();
+    let cut: Vec<_> = plan.actions.iter().filter(|action| action.cost == Cost::Cut).collect();
+    let [cut] = cut[..] else { panic!("{cut:?}") };
+    let [range] = &cut.ranges[..] else { panic!("{cut:?}") };
+    assert_eq!((cut.path.as_deref(), range), (Some(&b"/file"[..]), &(3072..4096)));
 }

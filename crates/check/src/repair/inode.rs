@@ -423,6 +423,10 @@ fn mend_map(
     }
     let blocks: u64 = runs.iter().map(|run| run.length).sum();
     ed.add(code, site, Cost::Cut, format!("map written anew with the {blocks} blocks that are sound"));
+    if slot.raw().file_type() == Some(FileType::Regular) {
+        let bits = ed.volume().geometry.block_bits();
+        ed.log.set_ranges(maps::unmapped(&runs, bits, slot.raw().size()));
+    }
     // Nothing of a directory or link without its first block is left.
     let needs_first = matches!(slot.raw().file_type(), Some(FileType::Directory | FileType::Symlink));
     Ok(if needs_first && runs.is_empty() { Outcome::Lost } else { Outcome::Rewritten })

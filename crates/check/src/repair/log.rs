@@ -9,6 +9,9 @@ use super::wish::Wish;
 use crate::code::Code;
 use crate::finding::Site;
 
+/// Ranges of a file that an action names.
+const RANGES_MAX: usize = 64;
+
 /// What a change costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cost {
@@ -54,6 +57,9 @@ pub struct Action {
     pub path: Option<Vec<u8>>,
     /// The name in the directory `site.inode` that it is about, when it is about one alone.
     pub name: Option<Vec<u8>>,
+    /// The bytes of the file that it is about, ascending; what was cut may hold holes that were there before. Empty where it
+    /// is about no bytes, or where nobody can tell.
+    pub ranges: Vec<Range<u64>>,
 }
 
 /// What becomes of one name.
@@ -127,14 +133,41 @@ pub(crate) enum RewriteAll {
 
 impl Log {
     pub(crate) fn add(&mut self, code: Code, site: Site, cost: Cost, what: impl Into<String>) {
-        self.actions.push(Action { code, site, what: what.into(), cost, path: None, name: None });
+        self.actions.push(Action {
+            code,
+            site,
+            what: what.into(),
+            cost,
+            path: None,
+            name: None,
+            ranges: Vec::new(),
+        });
     }
 
     /// As [`add`](Self::add), about one name in a directory.
     pub(crate) fn add_name(&mut self, code: Code, directory: InodeNr, change: NameChange) {
         let NameChange { name, what, cost } = change;
         let site = Site::inode(directory);
-        self.actions.push(Action { code, site, what, cost, path: None, name: Some(name) });
+        self.actions.push(Action {
+            code,
+            site,
+            what,
+            cost,
+            path: None,
+            name: Some(name),
+            ranges: Vec::new(),
+        });
+    }
+
+    /// Says which bytes of a file the last action is about. The last range takes in all beyond [`RANGES_MAX`].
+    pub(crate) fn set_ranges(&mut self, mut ranges: Vec<Range<u64>>) {
+        debug_assert!(ranges.is_sorted_by_key(|range| range.start), "ranges out of order");
+        if let Some(end) = ranges.last().map(|range| range.end).filter(|_| ranges.len() > RANGES_MAX) {
+            ranges.truncate(RANGES_MAX);
+            ranges[RANGES_MAX - 1].end = end;
+        }
+        let last = self.actions.last_mut().expect("an action was just added");
+        last.ranges = ranges;
     }
 
     /// Remembers what an inode was called in a directory that loses the name.

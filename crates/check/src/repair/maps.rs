@@ -3,6 +3,8 @@
 //! A map that is written anew takes fresh blocks for its nodes, so that the old one stands until the inode refers to the
 //! new one.
 
+use std::ops::Range;
+
 use blockyard_device::DeviceError;
 use blockyard_disk::checksum::seal_extent_block;
 use blockyard_disk::extent::{
@@ -45,6 +47,47 @@ pub(crate) fn read(ed: &Editor<'_, '_>, inode: InodeNr, raw: &RawInode) -> Map {
     }
     let salvaged = read_by(ed, inode, raw, |walk, raw| salvage_extents(walk, &raw.i_block));
     Map { damaged: true, ..salvaged }
+}
+
+/// The blocks of a run as runs of one block.
+pub(crate) fn blocks_of(run: &Run) -> impl Iterator<Item = Run> + use<> {
+    let run = *run;
+    (0..run.length).map(move |at| Run {
+        logical: run.logical + at,
+        physical: run.physical + at,
+        length: 1,
+        ..run
+    })
+}
+
+/// The bytes below `size` that runs leave out. Both ascending.
+pub(crate) fn unmapped(runs: &[Run], block_bits: u32, size: u64) -> Vec<Range<u64>> {
+    let mut left = Vec::new();
+    let mut at = 0;
+    for run in runs {
+        let start = (run.logical << block_bits).min(size);
+        if at < start {
+            left.push(at..start);
+        }
+        at = at.max((run.logical + run.length) << block_bits);
+    }
+    if at < size {
+        left.push(at..size);
+    }
+    left
+}
+
+/// Bytes of single blocks, joined where they touch. Both ascending.
+pub(crate) fn bytes_of(blocks: &[u64], block_bits: u32) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for block in blocks {
+        let (start, end) = (block << block_bits, (block + 1) << block_bits);
+        match ranges.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => ranges.push(start..end),
+        }
+    }
+    ranges
 }
 
 /// Reads a map by a walk of its kind.
@@ -186,4 +229,19 @@ fn write_indirect(ed: &mut Editor<'_, '_>, slot: &mut Slot, runs: &[Run]) -> Wri
     }
     slot.raw_mut().set_block_words(words);
     Ok(Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_named_in_bytes() {
+        let run = |logical, length| Run { logical, physical: 100 + logical, length, unwritten: false };
+        let runs = [run(1, 2), run(5, 1)];
+        assert_eq!(unmapped(&runs, 10, 7000), [0..1024, 3072..5120, 6144..7000]);
+        assert_eq!(unmapped(&runs, 10, 4000), [0..1024, 3072..4000]);
+        assert_eq!(unmapped(&[], 10, 0), []);
+        assert_eq!(bytes_of(&[1, 2, 4], 12), [4096..12288, 16384..20480]);
+    }
 }

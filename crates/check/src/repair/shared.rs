@@ -95,21 +95,20 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<()
         changed |= mine.contains(&cluster) || is_anothers(ed, *node, &mine, owned);
         mine.insert(cluster);
     }
-    let mut copied = 0;
-    let mut dropped = 0;
+    let (mut copied, mut dropped): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     let mut runs: Vec<Run> = Vec::new();
-    for block in map.runs.iter().flat_map(blocks_of) {
+    for block in map.runs.iter().flat_map(maps::blocks_of) {
         let new = placed(ed, block, &map.runs, (&mut mine, owned), &runs)?;
         match new {
             Placed::Stays => push(&mut runs, block),
             Placed::Copied(physical) => {
-                copied += 1;
+                copied.push(block.logical);
                 push(&mut runs, Run { physical: physical.raw(), ..block });
             }
-            Placed::Dropped => dropped += 1,
+            Placed::Dropped => dropped.push(block.logical),
         }
     }
-    changed |= copied + dropped > 0;
+    changed |= !(copied.is_empty() && dropped.is_empty());
     let tries = ed.log.try_again(Tried::Shared, inode);
     if changed {
         let written = maps::write(ed, inode, &mut slot, &runs)?;
@@ -118,9 +117,11 @@ fn part(ed: &mut Editor<'_, '_>, inode: InodeNr, owned: &mut Owned) -> Result<()
         }
         ed.put_slot(inode, &mut slot)?;
     }
-    let cost = if dropped > 0 { Cost::Cut } else { Cost::Doubtful };
-    let what = format!("{copied} shared blocks copied, {dropped} dropped for want of space");
+    let (cost, ranges) = if dropped.is_empty() { (Cost::Doubtful, &copied) } else { (Cost::Cut, &dropped) };
+    let (copies, losses) = (copied.len(), dropped.len());
+    let what = format!("{copies} shared blocks copied, {losses} dropped for want of space");
     ed.add(Code::SHARED_BLOCKS, site, cost, what);
+    ed.log.set_ranges(maps::bytes_of(ranges, ed.volume().geometry.block_bits()));
     Ok(())
 }
 
@@ -136,16 +137,6 @@ enum Placed {
     Stays,
     Copied(BlockNr),
     Dropped,
-}
-
-fn blocks_of(run: &Run) -> impl Iterator<Item = Run> + use<> {
-    let run = *run;
-    (0..run.length).map(move |at| Run {
-        logical: run.logical + at,
-        physical: run.physical + at,
-        length: 1,
-        ..run
-    })
 }
 
 /// Decides on one block of data; a copy takes the place in its cluster that its logical number gives it.

@@ -29,7 +29,7 @@ const EXIT_USAGE: u8 = 16;
                   has its bytes in hexadecimal); then one object: summary \
                   (true), clean, examined, errors, findings, suppressed. With -p, -y and --plan also one object a decision: \
                   action (true), code, message, what, cost (nothing, moved, doubtful, cut, removed), and where they apply \
-                  group, inode, block, path; then one object: repair (true), actions, blocks (those written), complete, \
+                  group, inode, block, path, bytes (first and last of each range of the file); then one object: repair (true), actions, blocks (those written), complete, \
                   written, undo. With -v one object: vitals (true) and the counts; with -t one a pass and one of all: cost (true), \
                   pass, reads, bytes, seeks, real_s, user_s, system_s.\n\nExit codes (those of e2fsck): 0 clean, 1 all errors corrected, 4 errors left, 8 the image \
                   cannot be checked, 16 wrong usage."
@@ -85,8 +85,8 @@ pub(crate) struct Args {
     /// Count what the image holds, as e2fsck -v does; with a repair, what it leaves
     #[arg(short = 'v', long)]
     verbose: bool,
-    /// Show the time and the reads of each pass, as e2fsck -tt does; not with a repair
-    #[arg(short = 't', long, action = clap::ArgAction::Count, conflicts_with_all = ["preen", "yes", "plan"])]
+    /// Show the time and the reads of each pass, as e2fsck -tt does; with a repair, those of the check before it
+    #[arg(short = 't', long, action = clap::ArgAction::Count)]
     stats: u8,
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]

@@ -61,6 +61,9 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         eprintln!("blockyard: {name}: shorter than its file system; make it longer first (truncate -s)");
         return Ok(ExitCode::from(EXIT_OPERATIONAL));
     }
+    if args.stats > 0 {
+        figures::print_costs(&plan.costs, &name.to_string(), output);
+    }
     if args.preen {
         return preen(args, output, &plan, &device);
     }
@@ -284,6 +287,10 @@ fn json(action: &Action) -> serde_json::Value {
             object[key] = value;
         }
     }
+    if !action.ranges.is_empty() {
+        let pairs = action.ranges.iter().map(|range| [range.start, range.end - 1]);
+        object["bytes"] = pairs.collect::<Vec<_>>().into();
+    }
     if let Some(path) = &action.path {
         names::add(&mut object, "path", path);
     }
@@ -300,7 +307,7 @@ fn write_lost(args: &Args, actions: &[Action], output: &Output) -> anyhow::Resul
         let _ = if output.json {
             writeln!(list, "{}", json(action))
         } else {
-            writeln!(list, "{}\t{inode}\t{name}\t{}", action.cost.text(), action.what)
+            writeln!(list, "{}\t{inode}\t{name}\t{}{}", action.cost.text(), action.what, ranges(action))
         };
     }
     let write = || -> std::io::Result<()> {
@@ -309,6 +316,13 @@ fn write_lost(args: &Args, actions: &[Action], output: &Output) -> anyhow::Resul
         file.sync_all()
     };
     write().with_context(|| path.display().to_string())
+}
+
+/// The bytes of a file that an action is about, as a column of their own: first and last.
+fn ranges(action: &Action) -> String {
+    let ranges: Vec<String> =
+        action.ranges.iter().map(|range| format!("{}-{}", range.start, range.end - 1)).collect();
+    if ranges.is_empty() { String::new() } else { format!("\tbytes {}", ranges.join(",")) }
 }
 
 fn summary(output: &Output, plan: &Plan<'_>, done: &Done) {
