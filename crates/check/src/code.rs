@@ -170,6 +170,8 @@ codes! {
     BLOCK_BITMAP_CONFLICT 0x01_0007 Error "block bitmap overlaps other metadata";
     INODE_BITMAP_CONFLICT 0x01_0008 Error "inode bitmap overlaps other metadata";
     INODE_TABLE_CONFLICT 0x01_0009 Error "inode table overlaps other metadata";
+    BAD_BLOCK_BITMAP 0x01_000a Error "a block bitmap is listed as bad";
+    BAD_INODE_BITMAP 0x01_000b Error "an inode bitmap is listed as bad";
     SIZE_WRONG 0x01_000c Error "i_size is wrong";
     BLOCKS_WRONG 0x01_000d Error "i_blocks is wrong";
     ILLEGAL_BLOCK 0x01_000e Error "block map points outside of the file system";

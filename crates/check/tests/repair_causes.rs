@@ -408,3 +408,22 @@ fn what_is_cut_out_of_a_file_is_named_in_bytes() {
     let [range] = &cut.ranges[..] else { panic!("{cut:?}") };
     assert_eq!((cut.path.as_deref(), range), (Some(&b"/file"[..]), &(3072..4096)));
 }
+
+#[test]
+fn a_bitmap_on_the_list_of_bad_blocks_is_an_error() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext2", "-b", "1024"]);
+    let stats = debugfs(&image, "stats");
+    let (_, place) = stats.split_once("block bitmap at ").unwrap();
+    let place: String = place.chars().take_while(char::is_ascii_digit).collect();
+    for field in [format!("block[0] {place}"), "blocks 2".to_owned()] {
+        debugfs(&image, &format!("set_inode_field <1> {field}"));
+    }
+    let report = check(&FileDevice::open_read_only(&image).unwrap(), &Options::default()).unwrap();
+    let codes: Vec<String> = report.findings.iter().map(|finding| finding.code.to_string()).collect();
+    assert!(codes.contains(&"0x01000a".to_owned()), "{codes:?}");
+    repair(&image);
+}

@@ -122,5 +122,14 @@ pub(super) fn check_bad_blocks(cx: &mut Examination<'_, '_, '_>, raw: &RawInode,
     for block in descriptors.chain([superblock]).filter(|block| blocks.contains(block)) {
         cx.add(Code::BAD_PRIMARY, format!("block {block}"));
     }
+    for group in volume.groups.iter().filter(|_| !blocks.is_empty()) {
+        let bitmaps = [
+            (Code::BAD_BLOCK_BITMAP, group.desc.block_bitmap().raw()),
+            (Code::BAD_INODE_BITMAP, group.desc.inode_bitmap().raw()),
+        ];
+        for (code, block) in bitmaps.into_iter().filter(|bitmap| blocks.contains(&bitmap.1)) {
+            cx.add(code, format!("block {block}"));
+        }
+    }
     facts.bad_blocks = blocks;
 }

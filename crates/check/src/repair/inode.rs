@@ -3,6 +3,8 @@
 //! The remedies prefer what is left of the inode: entries of a map that are impossible go one by one, types are taken
 //! from the content where the mode has none. An inode that stays impossible is cleared.
 
+use std::collections::BTreeSet;
+
 use blockyard_device::DeviceError;
 use blockyard_disk::checksum::verify_dir_leaf;
 use blockyard_disk::dirblock::{DirLayout, Entries};
@@ -182,6 +184,7 @@ fn mend(
             ed.add(code, site, Cost::Nothing, "orphan file without the feature cleared");
         }
         Code::BAD_BLOCKS_INODE => mend_bad_blocks(ed, slot),
+        Code::BAD_BLOCK_BITMAP | Code::BAD_INODE_BITMAP => return mend_bad_list(ed, slot, code),
         Code::EXTENT_CHECKSUM => mend_node_checksum(ed, inode, slot, finding)?,
         Code::EXTENT_BEYOND_PARENT if !maps::read(ed, inode, slot.raw()).damaged => {
             let Some(size) = expected.size else { return Ok(Outcome::Lost) };
@@ -376,6 +379,21 @@ fn mend_bad_blocks(ed: &mut Editor<'_, '_>, slot: &mut Slot) {
     }
     let site = Site::inode(InodeNr::BAD_BLOCKS);
     ed.add(Code::BAD_BLOCKS_INODE, site, Cost::Nothing, "fields of the bad-blocks inode cleared");
+}
+
+/// Takes bitmaps off the list of bad blocks: they were read, so the list is wrong.
+fn mend_bad_list(ed: &mut Editor<'_, '_>, slot: &mut Slot, code: Code) -> Result<Outcome, DeviceError> {
+    let groups = ed.volume().groups.iter();
+    let bitmaps: BTreeSet<u64> =
+        groups.flat_map(|group| [group.desc.block_bitmap().raw(), group.desc.inode_bitmap().raw()]).collect();
+    let listed = maps::read(ed, InodeNr::BAD_BLOCKS, slot.raw()).runs;
+    let kept: Vec<Run> =
+        listed.iter().flat_map(maps::blocks_of).filter(|run| !bitmaps.contains(&run.physical)).collect();
+    if maps::write(ed, InodeNr::BAD_BLOCKS, slot, &kept)? == Err(NoSpace) {
+        return Ok(Outcome::Lost);
+    }
+    ed.add(code, Site::inode(InodeNr::BAD_BLOCKS), Cost::Nothing, "bitmaps taken off the list of bad blocks");
+    Ok(Outcome::Rewritten)
 }
 
 fn mend_node_checksum(

@@ -145,10 +145,15 @@ impl Plan<'_> {
         let is_minor = |code| match code {
             Code::LEAF_CHECKSUM => !filled.is_empty(),
             Code::INODE_UNINIT_USED => !opened.is_empty(),
-            // It does not look at these.
-            code => !code.is_e2fsck() || is_impossible_special(code),
+            // It does not look at these, nor has it what only follows from mending them.
+            code => {
+                let is_found = || findings.iter().any(|finding| finding.code == code);
+                !code.is_e2fsck()
+                    || is_impossible_special(code)
+                    || (late.iter().any(|code| !code.is_e2fsck()) && !is_found())
+            }
         };
-        self.is_complete() && minor && late.into_iter().all(is_minor)
+        self.is_complete() && minor && late.iter().copied().all(is_minor)
     }
 }
 
