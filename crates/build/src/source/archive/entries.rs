@@ -13,7 +13,7 @@ const RECORD: usize = 512;
 /// Longest long name, and longest list of extensions.
 const LONG_MAX: u64 = 16 << 20;
 /// Bytes of the largest file that a system call can name.
-const FILE_MAX: u64 = i64::MAX as u64;
+const FILE_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// One entry. Its content is read from [`Entries`].
 pub(super) struct Entry {
