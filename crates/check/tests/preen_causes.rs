@@ -58,6 +58,12 @@ fn exit_codes_are_those_of_e2fsck() {
     let made = |options| made(folder.path(), options);
     let mut all = Vec::new();
     let mut judge = |name: &str, image: &Path| all.push((name.to_owned(), exits(image)));
+    let image = made(ext4);
+    let stats = debugfs(&image, "stats");
+    let (_, place) = stats.split_once("inode table at ").unwrap();
+    let place: String = place.chars().take_while(char::is_ascii_digit).collect();
+    write(&image, (place.parse::<u64>().unwrap() << 10) + 16, &[1, 2, 3]);
+    judge("checksum of the list of bad blocks", &image);
 
     let image = made(ext4);
     debugfs(&image, "set_inode_field one dtime 16");

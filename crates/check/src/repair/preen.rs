@@ -203,6 +203,8 @@ impl Beside {
             Code::JOURNAL_SUPERBLOCK => {
                 !finding.detail.starts_with("unknown features") && !finding.detail.starts_with("type")
             }
+            // The list of bad blocks is read before the first pass, by who does not mend.
+            Code::INODE_CHECKSUM if finding.site.inode == Some(InodeNr::BAD_BLOCKS) => false,
             // The file is emptied when nothing waits in it.
             Code::ORPHAN_FILE_MAGIC | Code::ORPHAN_FILE_CHECKSUM => true,
             Code::XATTR_CHECKSUM => {
