@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -25,9 +26,17 @@ const MOMENTS: [u64; 10] = [5, 20, 50, 90, 140, 200, 280, 380, 500, 650];
 
 fn start(line: &str, scratch: &Path) -> Child {
     let line = line.replace("SCRATCH", scratch.to_str().unwrap());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
-    command.args(line.split(' ')).env("TMPDIR", scratch);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    // A shell starts what runs in the background with INT ignored.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,TERM", env!("CARGO_BIN_EXE_blockyard")]).args(line.split(' '));
+    command.env("TMPDIR", scratch).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// What a command that has ended said.
+fn said(child: &mut Child) -> String {
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    text
 }
 
 fn kill(pid: u32, signal: &str) {
@@ -79,10 +88,14 @@ fn interrupted_commands_are_gone_with_all_they_made() {
                 let mut child = start(line, scratch.path());
                 std::thread::sleep(Duration::from_millis(moment));
                 let has_ended = child.try_wait().unwrap();
-                assert!(has_ended.is_none(), "{line}: ended within {moment} ms");
+                assert!(has_ended.is_none(), "{line}: ended within {moment} ms: {}", said(&mut child));
                 kill(child.id(), signal);
                 let status = child.wait().unwrap();
-                assert!(!status.success(), "{line}: {status} although {signal} came after {moment} ms");
+                let text = said(&mut child);
+                assert!(
+                    !status.success(),
+                    "{line}: {status} although {signal} came after {moment} ms: {text}"
+                );
                 let left = leftovers(scratch.path());
                 assert!(left.is_empty(), "{line}: {signal} after {moment} ms left {left:?}");
             }

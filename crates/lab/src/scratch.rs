@@ -220,9 +220,17 @@ fn patiently(mut is_done: impl FnMut() -> bool) -> bool {
 fn detach_below(folder: &Path) {
     let Ok(devices) = fs::read_dir("/sys/block") else { return };
     for device in devices.flatten() {
-        let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
-        if Path::new(backing.trim_end()).starts_with(folder) {
-            let node = Path::new("/dev").join(device.file_name());
+        let shows_a_file_of_ours = || {
+            let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+            Path::new(backing.trim_end()).starts_with(folder)
+        };
+        if !shows_a_file_of_ours() {
+            continue;
+        }
+        let node = Path::new("/dev").join(device.file_name());
+        // While it is open it keeps its file. Else it could detach itself, and another process attach it to a file of its own.
+        let held = File::open(&node);
+        if held.is_ok() && shows_a_file_of_ours() {
             let _ = Command::new("losetup").arg("-d").arg(node).output();
         }
     }

@@ -384,7 +384,12 @@ for bench in "$1"/*/; do
         mountpoint -q "$bench/mount" || break
         umount "$bench/mount" 2>/dev/null || sleep 0.1
     done
-    for device in $(losetup -n -O NAME -j "$bench/image" 2>/dev/null); do losetup -d "$device"; done
+    for device in $(losetup -n -O NAME -j "$bench/image" 2>/dev/null); do
+        # While it is open, nobody can attach it to another file.
+        exec 9<"$device" || continue
+        losetup -n -O NAME -j "$bench/image" | grep -qx "$device" && losetup -d "$device"
+        exec 9<&-
+    done
 done
 rm -rf "$1"
 "#;
