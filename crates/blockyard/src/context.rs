@@ -64,14 +64,14 @@ pub struct Context {
     uid: u32,
     gid: u32,
     privileged: bool,
-    keeps_times: bool,
+    caches_writes: bool,
     clock: Clock,
     slot: Option<u32>,
 }
 
 impl Default for Context {
     fn default() -> Self {
-        Self { uid: 0, gid: 0, privileged: true, keeps_times: false, clock: Clock::System, slot: None }
+        Self { uid: 0, gid: 0, privileged: true, caches_writes: false, clock: Clock::System, slot: None }
     }
 }
 
@@ -117,8 +117,8 @@ impl Context {
         self
     }
 
-    /// Whether changes of content leave the times of files as they are: for who sets them himself, as a kernel does that caches what
-    /// programs write.
+    /// Whether the caller caches what programs write, as a kernel does. Writes then leave the times of a file as they are, because the
+    /// caller sets them; and a file that has become immutable takes what was written to it before.
     ///
     /// ```
     /// use blockyard::Context;
@@ -126,14 +126,14 @@ impl Context {
     /// # let fs = blockyard::ImageOptions::new().make_in_memory(16 << 20)?;
     /// fs.write("file", "text")?;
     /// let before = fs.metadata("file")?.modified();
-    /// fs.with_context(Context::new().keeps_times(true)).write("file", "other")?;
+    /// fs.with_context(Context::new().caches_writes(true)).write("file", "other")?;
     /// assert_eq!(fs.metadata("file")?.modified(), before);
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub const fn keeps_times(mut self, yes: bool) -> Self {
-        self.keeps_times = yes;
+    pub const fn caches_writes(mut self, yes: bool) -> Self {
+        self.caches_writes = yes;
         self
     }
 
@@ -174,7 +174,7 @@ impl Context {
             uid: self.uid,
             gid: self.gid,
             privileged: self.privileged,
-            keeps_times: self.keeps_times,
+            caches_writes: self.caches_writes,
             ..OpContext::root_at(self.clock.now())
         }
     }

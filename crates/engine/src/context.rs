@@ -21,16 +21,16 @@ pub struct OpContext {
     pub gid: u32,
     /// Whether blocks reserved for root may be used.
     pub privileged: bool,
-    /// Whether changes of content leave the times of a file as they are: the caller sets them, as a kernel does that caches what
-    /// programs write.
-    pub keeps_times: bool,
+    /// Whether the caller caches what programs write, as a kernel does. Then it sets the times of files itself, and hands over bytes
+    /// that it took before a file became immutable.
+    pub caches_writes: bool,
 }
 
 impl OpContext {
     /// Root at a given time on slot 0.
     #[must_use]
     pub const fn root_at(now: Timestamp) -> Self {
-        Self { cpu: CpuSlot::ZERO, colour: 0, now, uid: 0, gid: 0, privileged: true, keeps_times: false }
+        Self { cpu: CpuSlot::ZERO, colour: 0, now, uid: 0, gid: 0, privileged: true, caches_writes: false }
     }
 
     /// Root on the slot of the calling thread, at the system's time: for programs that do not repeat runs.

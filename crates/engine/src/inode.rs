@@ -402,12 +402,12 @@ impl InodeCore {
 
     /// Whether a change of content at the caller's time changes the times.
     pub(crate) fn times_change(&self, ctx: &OpContext) -> bool {
-        !ctx.keeps_times && (self.slot.modified() != ctx.now || self.slot.changed() != ctx.now)
+        !ctx.caches_writes && (self.slot.modified() != ctx.now || self.slot.changed() != ctx.now)
     }
 
     /// Sets the times of a change of content, unless the caller keeps them.
     pub(crate) fn touch(&mut self, ctx: &OpContext) {
-        if !ctx.keeps_times {
+        if !ctx.caches_writes {
             self.slot.set_modified(ctx.now);
             self.slot.set_changed(ctx.now);
         }

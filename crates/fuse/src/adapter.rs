@@ -251,7 +251,10 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let caller = caller(request);
+        // Programs name no open file when they set times; the kernel does, for what it cached.
+        let other = mode.is_some() || uid.is_some() || gid.is_some() || size.is_some() || accessed.is_some();
         let changes = Changes {
+            of_cached_writes: file.is_some() && !other,
             permissions: mode.map(|mode| blockyard::disk::num::low16(mode & 0o7777)),
             uid,
             gid,

@@ -77,10 +77,10 @@ impl Server {
         self.fs.with_context(Context::new().user(caller.uid, caller.gid))
     }
 
-    /// As [`Server::as_caller`], for files whose times the kernel keeps, because it caches what is written to them: it says them
-    /// later, also before it hands over what was written.
+    /// As [`Server::as_caller`], for files of which the kernel caches what is written: it tells their times and hands over the bytes
+    /// later.
     fn as_caching_caller(&self, caller: Caller) -> FileSystem {
-        self.fs.with_context(Context::new().user(caller.uid, caller.gid).keeps_times(true))
+        self.fs.with_context(Context::new().user(caller.uid, caller.gid).caches_writes(true))
     }
 
     fn id(&self, node: NodeNr) -> Answer<InodeId> {

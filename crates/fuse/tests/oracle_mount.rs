@@ -125,6 +125,33 @@ fn names_come_and_go_and_open_files_outlive_them() {
     e2fsck_clean(&place.image);
 }
 
+/// What a program had written when the file became immutable is written, as on the kernel's ext4; only later opens are refused.
+#[test]
+fn bytes_written_before_a_file_became_immutable_are_kept() {
+    if !can_mount() {
+        return;
+    }
+    let place = place(&["-t", "ext4"], "64M");
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    let path = place.directory.join("file");
+    let file = std::fs::File::create(&path).unwrap();
+    file.write_all_at(b"written before", 0).unwrap();
+    rustix::fs::ioctl_setflags(&file, rustix::fs::IFlags::IMMUTABLE).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::syncfs(&file).unwrap();
+    let refused = std::fs::OpenOptions::new().write(true).open(&path).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(1));
+    drop(file);
+    mounted.unmount();
+    let mounted = Mounted::new(&place.image, &place.directory, "");
+    assert_eq!(std::fs::read(&path).unwrap(), b"written before");
+    let file = std::fs::File::open(&path).unwrap();
+    rustix::fs::ioctl_setflags(&file, rustix::fs::IFlags::empty()).unwrap();
+    drop(file);
+    mounted.unmount();
+    e2fsck_clean(&place.image);
+}
+
 /// The journal is shared: threads that wait for the same commit leave together.
 #[test]
 fn threads_that_fsync_together_share_commits() {

@@ -21,13 +21,16 @@ const PART_BLOCKS: u64 = 64;
 /// Metadata blocks that a change of size and times touches.
 const CREDITS: usize = 2;
 
+/// Flags of files whose content nobody writes.
+const FIXED: InodeFlags = InodeFlags::VERITY.union(InodeFlags::ENCRYPT).union(InodeFlags::EA_INODE);
+
 /// Blocks by their number, as they were before a write of parts of them.
 type Edges = SmallVec<[(u32, Box<[u8]>); 2]>;
 
 impl Files {
     /// See [`crate::FileSystem::write`].
     pub(crate) fn write(&self, ctx: &OpContext, inode: InodeRef, offset: u64, bytes: &[u8]) -> Result<()> {
-        let inode = self.writable_file(inode)?;
+        let inode = self.written_file(ctx, inode)?;
         let mut data = inode.write();
         check_place(&inode.core(), offset)?;
         self.locked(ctx, &inode, &mut data)
@@ -43,7 +46,7 @@ impl Files {
         offset: u64,
         bytes: &[u8],
     ) -> Result<usize> {
-        let inode = self.writable_file(inode)?;
+        let inode = self.written_file(ctx, inode)?;
         let mut data = inode.write();
         let limit = {
             let core = inode.core();
@@ -88,6 +91,15 @@ impl Files {
 
     /// A regular file that may be changed.
     pub(crate) fn writable_file(&self, inode: InodeRef) -> Result<Arc<Inode>> {
+        self.file_without(FIXED | InodeFlags::IMMUTABLE, inode)
+    }
+
+    /// A regular file that takes bytes: also an immutable one from whoever caches what programs wrote before it became so.
+    fn written_file(&self, ctx: &OpContext, inode: InodeRef) -> Result<Arc<Inode>> {
+        if ctx.caches_writes { self.file_without(FIXED, inode) } else { self.writable_file(inode) }
+    }
+
+    fn file_without(&self, refused: InodeFlags, inode: InodeRef) -> Result<Arc<Inode>> {
         self.volume.check_writable()?;
         let inode = self.volume.inodes.inode(inode)?;
         match inode.kind() {
@@ -97,7 +109,6 @@ impl Files {
         }
         let core = inode.core();
         core.check_alive(inode.number())?;
-        let refused = InodeFlags::IMMUTABLE | InodeFlags::VERITY | InodeFlags::ENCRYPT | InodeFlags::EA_INODE;
         if core.flags().intersects(refused) {
             return Err(Error::NotPermitted);
         }

@@ -62,8 +62,12 @@ pub struct SetAttributes {
 
 impl SetAttributes {
     /// Whether files with these flags refuse the change.
-    const fn is_refused_by(&self, flags: InodeFlags) -> bool {
+    const fn is_refused_by(&self, flags: InodeFlags, ctx: &OpContext) -> bool {
         let of_owner = self.permissions.is_some() || self.uid.is_some() || self.gid.is_some();
+        let of_a_write = !of_owner && self.accessed.is_none();
+        if ctx.caches_writes && of_a_write {
+            return false;
+        }
         let only_touches = !of_owner && self.times_are_now;
         flags.contains(InodeFlags::IMMUTABLE) || flags.contains(InodeFlags::APPEND) && !only_touches
     }
@@ -213,7 +217,7 @@ impl FileSystem {
         let handle = self.volume.begin(ctx, CREDITS)?;
         let mut core = inode.core_mut();
         core.check_alive(inode.number())?;
-        if changes.is_refused_by(core.flags()) {
+        if changes.is_refused_by(core.flags(), ctx) {
             return Err(Error::NotPermitted);
         }
         self.volume.inodes.join_inode(&handle, &inode, &mut core)?;

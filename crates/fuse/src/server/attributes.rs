@@ -57,6 +57,8 @@ pub struct Changes {
     pub modified: Option<TimeChange>,
     /// Time of the last change of the inode, where the kernel keeps it.
     pub changed: Option<Timestamp>,
+    /// The times are those of bytes that the kernel took before: a file that has become immutable since takes them, too.
+    pub of_cached_writes: bool,
 }
 
 /// Which set-id bits a change of content or owner takes away, as Linux does for whoever has no right to keep them.
@@ -110,7 +112,8 @@ impl Server {
             times_are_now,
         };
         if wanted != (SetAttributes { times_are_now, ..SetAttributes::default() }) {
-            self.inodes().set_attributes(id, &wanted)?;
+            let fs = if changes.of_cached_writes { self.as_caching_caller(caller) } else { self.fs.clone() };
+            fs.by_inode().set_attributes(id, &wanted)?;
         }
         Ok(self.inodes().metadata(id)?)
     }
