@@ -210,3 +210,16 @@ fn limits_are_kept_and_lost_files_made_anew() {
     assert!(debugfs(&image, "list_quota group").contains("1001"));
     assert!(debugfs(&image, "list_quota user").contains("2048"), "the limit is still there");
 }
+
+/// The root is examined whatever its number of links.
+#[test]
+fn a_root_without_links_is_repaired() {
+    if !require(&["root", "mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = small(folder.path());
+    debugfs(&image, "set_inode_field <2> links_count 0");
+    repair(&image);
+    e2fsck_clean(&image);
+}

@@ -26,7 +26,6 @@ pub(super) fn note(
     let volume = cx.scan.volume;
     let huge = volume.ro_compat.contains(RoCompat::HUGE_FILE);
     let bytes = raw.sectors(huge, volume.geometry.block_bits()).saturating_mul(512);
-    debug_assert!(raw.i_links_count.get() != 0 || cx.scan.orphans.contains(&cx.inode.raw()), "it is in use");
     let inodes = 1 + attributes.values + values_in_block(cx, slot);
     for (sums, number) in usages.iter_mut().zip([raw.uid(), raw.gid(), slot.project()]) {
         let sum = sums.entry(number).or_default();
