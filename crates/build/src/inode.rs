@@ -1,6 +1,7 @@
 //! One inode, as it stands in the table.
 
 use crate::layout::{Blocks, Shape};
+use crate::mapping::Mapped;
 use crate::tree::{Directory, Node};
 use blockyard_disk::BlockNr;
 use blockyard_disk::InodeNr;
@@ -9,7 +10,6 @@ use blockyard_disk::device_number::DeviceNumber;
 use blockyard_disk::inode::{FileType, InodeFlags, InodeSlot};
 use blockyard_disk::num::{low16, u64_from_usize};
 use blockyard_disk::xattr::AttributeList;
-use blockyard_engine::mkfs::ExtentTree;
 
 /// More links than this are not counted, or not had.
 pub(crate) const LINKS_MAX: u32 = 65_000;
@@ -26,7 +26,7 @@ pub(crate) struct Source<'a> {
     pub(crate) attributes: Option<&'a AttributeList>,
     pub(crate) flags: InodeFlags,
     pub(crate) blocks: &'a Blocks,
-    pub(crate) extents: Option<&'a ExtentTree>,
+    pub(crate) map: Option<&'a Mapped>,
     pub(crate) is_indexed: bool,
 }
 
@@ -71,16 +71,22 @@ impl Source<'_> {
         }
         if node.kind == FileType::Symlink && self.blocks.runs.is_empty() {
             raw.i_block[..self.target.len()].copy_from_slice(self.target);
-        } else if let Some(tree) = self.extents {
-            raw.i_block = tree.root(shape.block_size);
-            flags |= InodeFlags::EXTENTS;
+        } else {
+            match self.map {
+                Some(Mapped::Extents(tree)) => {
+                    raw.i_block = tree.root(shape.block_size);
+                    flags |= InodeFlags::EXTENTS;
+                }
+                Some(Mapped::Blocks(map)) => raw.set_block_words(map.words()),
+                None => {}
+            }
         }
         raw.set_flags(flags);
         checksums.seal_inode(InodeNr::new(self.number), &mut slot);
     }
 }
 
-/// Whether files of a type are mapped by extents, with or without blocks.
+/// Whether a file of this type has a map of its blocks, which may be none.
 pub(crate) fn is_mapped(directory: &Directory, node: &Node) -> bool {
     match node.kind {
         FileType::Regular | FileType::Directory => true,

@@ -2,6 +2,7 @@
 //! free blocks of a new file system.
 
 use crate::error::{Error, Result};
+use crate::mapping::Mapping;
 use crate::numbering::Order;
 use crate::parallel;
 use crate::tree::{Directory, Node, NodeId, Tree};
@@ -10,7 +11,7 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32};
 use blockyard_disk::whole_directory::{Indexing, Name, WholeDirectory};
 use blockyard_disk::xattr::Home;
-use blockyard_engine::mkfs::{ExtentTree, Run};
+use blockyard_engine::mkfs::Run;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +29,7 @@ pub(crate) struct Shape {
     /// Blocks of a cluster.
     pub(crate) cluster: u64,
     pub(crate) inode_size: u16,
+    pub(crate) mapping: Mapping,
     pub(crate) directories: DirLayout,
     pub(crate) indexing: Option<Indexing>,
 }
@@ -203,7 +205,7 @@ impl<'a> Content<'a> {
         loop {
             let from = data + u64_from_usize(nodes) * cluster;
             let (runs, end) = self.runs(space, &logical, from);
-            let needed = ExtentTree::nodes_for(runs.len(), self.shape.block_size);
+            let needed = self.shape.mapping.nodes_for(&logical, runs.len(), self.shape.block_size);
             if needed <= nodes {
                 let nodes = (0..u64_from_usize(nodes)).map(|node| first(data + node * cluster)).collect();
                 return Blocks { runs, nodes, attributes, data_at: from, len: end - at };

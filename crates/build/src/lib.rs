@@ -21,6 +21,7 @@
 //! ```
 
 mod acl;
+mod block_map;
 mod content;
 mod diff;
 mod error;
@@ -29,6 +30,7 @@ mod fflags;
 mod image;
 mod inode;
 mod layout;
+mod mapping;
 mod numbering;
 mod parallel;
 mod plan;

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::inode::LINKS_MAX;
 use crate::layout::{self, Content, Shape, Space};
+use crate::mapping::Mapping;
 use crate::numbering::Order;
 use crate::tree::{NodeId, Tree};
 use blockyard_disk::dirblock::DirLayout;
@@ -238,7 +239,7 @@ impl How<'_> {
         if blank.first_inode() != order.first {
             order = Order::number(tree, blank.first_inode(), self.ahead);
         }
-        let shape = shape(&blank, &options)?;
+        let shape = shape(&blank, &options);
         let content = Content::new(tree, shape, self.builder.threads.max(1))?;
         let space = Space::new(blank.free());
         let (places, taken) = layout::place_all(&content, &order, &space);
@@ -251,12 +252,8 @@ impl How<'_> {
 }
 
 /// How the content is cut in this file system.
-fn shape(blank: &Blank, options: &Options) -> Result<Shape> {
+fn shape(blank: &Blank, options: &Options) -> Shape {
     let (geometry, features) = (blank.geometry(), blank.features());
-    if !features.incompat.contains(Incompat::EXTENTS) {
-        let reason = "files of an image that is built are mapped by extents".to_owned();
-        return Err(Error::Mkfs(mkfs::Error::Refused { option: "-O ^extents".to_owned(), reason }));
-    }
     let block_size = 1 << geometry.block_bits();
     let directories = DirLayout {
         block_size: usize_from_u32(block_size),
@@ -269,13 +266,18 @@ fn shape(blank: &Blank, options: &Options) -> Result<Shape> {
         hasher: DirHasher::new(HashVersion::HalfMd4, seed),
         largedir: features.incompat.contains(Incompat::LARGE_DIR),
     });
-    Ok(Shape {
+    Shape {
         block_size: u64_from_u32(block_size),
         cluster: u64_from_u32(geometry.cluster_ratio()),
         inode_size: geometry.inode_size(),
+        mapping: if features.incompat.contains(Incompat::EXTENTS) {
+            Mapping::Extents
+        } else {
+            Mapping::Blocks
+        },
         directories,
         indexing,
-    })
+    }
 }
 
 impl Tree {
@@ -335,6 +337,14 @@ impl Tree {
                         node.size, shape.block_size
                     )
                 }
+                FileType::Regular
+                    if shape.mapping == Mapping::Blocks && shape.blocks(node.size) > map_max(shape) =>
+                {
+                    format!(
+                        "{} bytes are more than a map of blocks of {} bytes has; ask for -O extents",
+                        node.size, shape.block_size
+                    )
+                }
                 FileType::Symlink if u64::from(node.target.len) >= shape.block_size => {
                     format!(
                         "its target of {} bytes does not fit a block; ask for larger ones",
@@ -387,6 +397,13 @@ impl Tree {
         }
         as_uuid(&digest.finalize())
     }
+}
+
+/// Blocks of the largest file that is mapped by blocks: what a map holds, and what a count of sectors in 32 bits does.
+fn map_max(shape: &Shape) -> u64 {
+    let bits = shape.block_size.trailing_zeros();
+    let most = blockyard_disk::indirect::blocks_max(bits).min((1 << 32) / (shape.block_size / 512) - 1);
+    most - blockyard_disk::indirect::arrays_of(bits, most)
 }
 
 /// Sixteen bytes of a digest, marked as random (version 4).

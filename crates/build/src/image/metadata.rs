@@ -3,6 +3,7 @@
 use crate::Result;
 use crate::inode::{self, Source};
 use crate::layout::{self, Blocks, Content};
+use crate::mapping::Mapped;
 use crate::parallel;
 use crate::plan::Plan;
 use crate::tree::{Node, NodeId};
@@ -11,7 +12,6 @@ use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::whole_directory::WholeDirectory;
 use blockyard_disk::{BlockNr, GroupNr, InodeNr};
-use blockyard_engine::mkfs::ExtentTree;
 
 /// Bytes of directories that are written together, about.
 const TOGETHER: u64 = 1 << 20;
@@ -140,9 +140,9 @@ impl Writer<'_> {
         let blocks = self.blocks_of(id);
         let of_directory = id.map_or(0, |id| id.directory);
         let is_mapped = id.is_none() || inode::is_mapped(plan.tree.directory(of_directory), node);
-        let extents = is_mapped.then(|| ExtentTree::of(blocks.runs.clone(), &blocks.nodes, block_size));
-        if let Some(tree) = extents.as_ref().filter(|_| !blocks.nodes.is_empty()) {
-            for (place, node) in tree.blocks(block_size, checksums.inode_seed(InodeNr::new(number), 0)) {
+        let map = is_mapped.then(|| Mapped::of(&blocks.runs, &blocks.nodes, plan.shape.mapping, block_size));
+        if let Some(map) = map.as_ref().filter(|_| !blocks.nodes.is_empty()) {
+            for (place, node) in map.blocks(block_size, checksums.inode_seed(InodeNr::new(number), 0)) {
                 self.device.write_at(place * block_size, &node)?;
             }
         }
@@ -162,7 +162,7 @@ impl Writer<'_> {
             attributes,
             flags: plan.tree.flags(id),
             blocks: &blocks,
-            extents: extents.as_ref(),
+            map: map.as_ref(),
             is_indexed: node.kind == FileType::Directory && plan.directories[usize_from_u32(directory)].1,
         };
         source.write(bytes, &plan.shape, checksums);

@@ -1,0 +1,50 @@
+//! How an inode finds its blocks: by extents, or by the block map of ext2 and ext3.
+
+use crate::block_map::{self, BlockMap};
+use blockyard_engine::mkfs::{ExtentTree, Run};
+use std::ops::Range;
+
+/// Which of the two a file system has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mapping {
+    /// Trees of extents (`extents`).
+    Extents,
+    /// Maps of blocks.
+    Blocks,
+}
+
+impl Mapping {
+    /// Blocks beside the inode that a file needs for its map: with data in `logical`, which lies in `extents` pieces.
+    pub(crate) fn nodes_for(self, logical: &[Range<u64>], extents: usize, block_size: u64) -> usize {
+        match self {
+            Self::Extents => ExtentTree::nodes_for(extents, block_size),
+            Self::Blocks => block_map::nodes_for(logical, block_size.trailing_zeros()),
+        }
+    }
+}
+
+/// The map of one inode.
+#[derive(Debug)]
+pub(crate) enum Mapped {
+    Extents(ExtentTree),
+    Blocks(BlockMap),
+}
+
+impl Mapped {
+    /// The map of these runs, with its own blocks in `nodes`.
+    pub(crate) fn of(runs: &[Run], nodes: &[u64], how: Mapping, block_size: u64) -> Self {
+        match how {
+            Mapping::Extents => Self::Extents(ExtentTree::of(runs.to_vec(), nodes, block_size)),
+            Mapping::Blocks => Self::Blocks(BlockMap::of(runs, nodes, block_size.trailing_zeros())),
+        }
+    }
+
+    /// Its own blocks with their content; `seed` is that of the inode's checksums.
+    pub(crate) fn blocks(&self, block_size: u64, seed: Option<u32>) -> Vec<(u64, Vec<u8>)> {
+        match self {
+            Self::Extents(tree) => tree.blocks(block_size, seed),
+            // Nothing in them is sealed.
+            Self::Blocks(map) => map.blocks().collect(),
+        }
+    }
+}
