@@ -2,6 +2,7 @@
 
 mod data;
 mod metadata;
+mod values;
 
 use crate::Result;
 use crate::layout::Content;
@@ -80,7 +81,12 @@ impl Plan {
     }
 
     fn content(&self) -> Content<'_> {
-        Content { tree: &self.tree, shape: self.shape, directories: Cow::Borrowed(&self.directories) }
+        Content {
+            tree: &self.tree,
+            shape: self.shape,
+            directories: Cow::Borrowed(&self.directories),
+            homes: Cow::Borrowed(&self.homes),
+        }
     }
 
     /// Writes bytes to a part of the row of free blocks.

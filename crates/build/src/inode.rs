@@ -23,7 +23,12 @@ pub(crate) struct Source<'a> {
     pub(crate) node: &'a Node,
     /// The target of a symbolic link.
     pub(crate) target: &'a [u8],
+    /// Those in the inode.
     pub(crate) attributes: Option<&'a AttributeList>,
+    /// The block of the others, which may be that of another inode, too.
+    pub(crate) attribute_block: Option<u64>,
+    /// Blocks of values in inodes of their own, which count for each that refers to them.
+    pub(crate) blocks_of_values: u64,
     pub(crate) flags: InodeFlags,
     pub(crate) blocks: &'a Blocks,
     pub(crate) map: Option<&'a Mapped>,
@@ -39,7 +44,7 @@ impl Source<'_> {
         if shape.inode_size > 128 {
             slot.set_extra_isize(EXTRA);
             slot.set_created(node.modified);
-            if let Some(list) = self.attributes.filter(|_| self.blocks.attributes.is_none()) {
+            if let Some(list) = self.attributes {
                 let fits = list.write_inode_area(&mut slot.bytes_mut()[128 + usize::from(EXTRA)..]);
                 assert!(fits, "attributes that fit were counted");
             }
@@ -54,8 +59,10 @@ impl Source<'_> {
         raw.i_links_count.set(if is_counted { low16(node.links) } else { 1 });
         raw.set_uid(node.uid);
         raw.set_gid(node.gid);
-        raw.set_blocks_field(self.blocks.len * (shape.block_size / 512));
-        if let Some(block) = self.blocks.attributes {
+        let is_shared = self.attribute_block.is_some() && self.blocks.attributes.is_none();
+        let blocks = self.blocks.len + self.blocks_of_values + if is_shared { shape.cluster } else { 0 };
+        raw.set_blocks_field(blocks * (shape.block_size / 512));
+        if let Some(block) = self.attribute_block {
             raw.set_file_acl(BlockNr::new(block));
         }
         let mut flags = self.flags;
@@ -72,17 +79,59 @@ impl Source<'_> {
         if node.kind == FileType::Symlink && self.blocks.runs.is_empty() {
             raw.i_block[..self.target.len()].copy_from_slice(self.target);
         } else {
-            match self.map {
-                Some(Mapped::Extents(tree)) => {
-                    raw.i_block = tree.root(shape.block_size);
-                    flags |= InodeFlags::EXTENTS;
-                }
-                Some(Mapped::Blocks(map)) => raw.set_block_words(map.words()),
-                None => {}
-            }
+            flags |= self.map.map_or(InodeFlags::empty(), |map| set_map(raw, map, shape));
         }
         raw.set_flags(flags);
         checksums.seal_inode(InodeNr::new(self.number), &mut slot);
+    }
+}
+
+/// The inode of an attribute's value.
+pub(crate) struct StoredValue<'a> {
+    pub(crate) number: u32,
+    /// Bytes of the value.
+    pub(crate) size: u64,
+    /// Its hash, which stands where others have the time of access.
+    pub(crate) hash: u32,
+    /// Lists that refer to it: the low half where others have the version, the high half in the time of the change.
+    pub(crate) references: u32,
+    /// Blocks that it has.
+    pub(crate) blocks: u64,
+    pub(crate) map: &'a Mapped,
+}
+
+impl StoredValue<'_> {
+    /// Writes and seals it.
+    pub(crate) fn write(&self, bytes: &mut [u8], shape: &Shape, checksums: &Checksums) {
+        bytes.fill(0);
+        let mut slot = InodeSlot::new(bytes);
+        if shape.inode_size > 128 {
+            slot.set_extra_isize(EXTRA);
+        }
+        let raw = slot.raw_mut();
+        raw.i_mode.set(FileType::Regular.mode_bits() | 0o600);
+        raw.i_links_count.set(1);
+        raw.i_atime.set(self.hash);
+        raw.i_version.set(self.references);
+        raw.set_size(self.size);
+        raw.set_blocks_field(self.blocks * (shape.block_size / 512));
+        let flags = set_map(raw, self.map, shape);
+        raw.set_flags(flags | InodeFlags::EA_INODE);
+        checksums.seal_inode(InodeNr::new(self.number), &mut slot);
+    }
+}
+
+/// Sets `i_block`; gives the flags that say how it is meant.
+fn set_map(raw: &mut blockyard_disk::inode::RawInode, map: &Mapped, shape: &Shape) -> InodeFlags {
+    match map {
+        Mapped::Extents(tree) => {
+            raw.i_block = tree.root(shape.block_size);
+            InodeFlags::EXTENTS
+        }
+        Mapped::Blocks(map) => {
+            raw.set_block_words(map.words());
+            InodeFlags::empty()
+        }
     }
 }
 

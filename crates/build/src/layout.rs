@@ -1,6 +1,7 @@
 //! Where the blocks of the content lie: all of it in a row, directories first, then files in the order of their inodes, laid over the
 //! free blocks of a new file system.
 
+use crate::attributes::{Homes, Room};
 use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 use crate::numbering::Order;
@@ -8,9 +9,8 @@ use crate::parallel;
 use crate::tree::{Directory, Node, NodeId, Tree};
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::inode::FileType;
-use blockyard_disk::num::{u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
 use blockyard_disk::whole_directory::{Indexing, Name, WholeDirectory};
-use blockyard_disk::xattr::Home;
 use blockyard_engine::mkfs::Run;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -30,6 +30,7 @@ pub(crate) struct Shape {
     pub(crate) cluster: u64,
     pub(crate) inode_size: u16,
     pub(crate) mapping: Mapping,
+    pub(crate) has_value_inodes: bool,
     pub(crate) directories: DirLayout,
     pub(crate) indexing: Option<Indexing>,
 }
@@ -40,9 +41,13 @@ impl Shape {
         bytes.div_ceil(self.block_size)
     }
 
-    /// Bytes for attributes in an inode.
-    fn attribute_room(&self) -> usize {
-        usize::from(self.inode_size).saturating_sub(128 + 32)
+    /// Room for attributes.
+    pub(crate) fn attribute_room(&self) -> Room {
+        Room {
+            inode: usize::from(self.inode_size).saturating_sub(128 + 32),
+            block: usize_from_u64(self.block_size),
+            has_value_inodes: self.has_value_inodes,
+        }
     }
 }
 
@@ -97,7 +102,7 @@ pub(crate) struct Blocks {
     pub(crate) runs: Vec<Run>,
     /// Blocks of index nodes, each the first of its cluster.
     pub(crate) nodes: Vec<u64>,
-    /// Where the attribute block lies.
+    /// Where the attribute block lies that is its own.
     pub(crate) attributes: Option<u64>,
     /// Where its data begins in the row.
     pub(crate) data_at: u64,
@@ -111,11 +116,12 @@ pub(crate) struct Content<'a> {
     pub(crate) shape: Shape,
     /// Blocks of each directory, and whether it is indexed.
     pub(crate) directories: Cow<'a, [(u64, bool)]>,
+    pub(crate) homes: Cow<'a, Homes>,
 }
 
 impl<'a> Content<'a> {
     /// Finds the blocks of all directories.
-    pub(crate) fn new(tree: &'a Tree, shape: Shape, threads: usize) -> Result<Self> {
+    pub(crate) fn new(tree: &'a Tree, shape: Shape, homes: Homes, threads: usize) -> Result<Self> {
         let sizes: Vec<AtomicU64> = tree.directories.iter().map(|_| AtomicU64::new(0)).collect();
         parallel::each(
             threads,
@@ -145,7 +151,7 @@ impl<'a> Content<'a> {
         )?;
         let sizes = sizes.into_iter().map(AtomicU64::into_inner);
         let directories = sizes.map(|size| (size >> 1, size & 1 == 1)).collect();
-        Ok(Self { tree, shape, directories })
+        Ok(Self { tree, shape, directories, homes: Cow::Owned(homes) })
     }
 
     /// The ranges of a node's own blocks, in blocks of the file: whole clusters.
@@ -179,19 +185,23 @@ impl<'a> Content<'a> {
         blocks
     }
 
-    /// Whether the attributes of an inode need a block.
-    pub(crate) fn needs_attribute_block(&self, id: Option<NodeId>) -> bool {
-        let list = self.tree.attributes(id);
-        list.is_some_and(|list| list.area_len(Home::Inode) > self.shape.attribute_room())
-    }
-
     /// Lays one inode's blocks out from a place of the row on: its attribute block, the nodes of its index, its data.
     pub(crate) fn place(&self, space: &Space, id: Option<NodeId>, at: u64) -> Blocks {
-        let cluster = self.shape.cluster;
         let logical = match id {
             Some(id) => self.logical(id),
             None => std::iter::once(0..self.directories[0].0).collect(),
         };
+        self.place_ranges(space, &logical, self.homes.owns_block(id), at)
+    }
+
+    /// Lays the inode of a value out.
+    pub(crate) fn place_value(&self, space: &Space, value: usize, at: u64) -> Blocks {
+        let blocks = self.shape.blocks(u64_from_usize(self.homes.values[value].bytes.len()));
+        self.place_ranges(space, std::slice::from_ref(&(0..blocks)), false, at)
+    }
+
+    fn place_ranges(&self, space: &Space, logical: &[Range<u64>], owns_block: bool, at: u64) -> Blocks {
+        let cluster = self.shape.cluster;
         let mut next = at;
         let mut take = |len: u64| {
             let taken = next;
@@ -199,13 +209,13 @@ impl<'a> Content<'a> {
             taken
         };
         let first = |place: u64| space.pieces(place..place + 1).next().map_or(0, |(block, _)| block);
-        let attributes = self.needs_attribute_block(id).then(|| first(take(1)));
+        let attributes = owns_block.then(|| first(take(1)));
         let data = next;
         let mut nodes = 0;
         loop {
             let from = data + u64_from_usize(nodes) * cluster;
-            let (runs, end) = self.runs(space, &logical, from);
-            let needed = self.shape.mapping.nodes_for(&logical, runs.len(), self.shape.block_size);
+            let (runs, end) = self.runs(space, logical, from);
+            let needed = self.shape.mapping.nodes_for(logical, runs.len(), self.shape.block_size);
             if needed <= nodes {
                 let nodes = (0..u64_from_usize(nodes)).map(|node| first(data + node * cluster)).collect();
                 return Blocks { runs, nodes, attributes, data_at: from, len: end - at };
@@ -247,7 +257,7 @@ pub(crate) fn names(directory: &Directory, is_root: bool) -> Vec<Name<'_>> {
 
 /// Lays all content out and notes where each inode's begins; gives the blocks of the row that it takes.
 pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space) -> (Vec<u64>, u64) {
-    let mut places = vec![0; order.inodes.len() + 1];
+    let mut places = vec![0; order.inodes.len() + 1 + content.homes.values.len()];
     let mut at = content.place(space, None, 0).len;
     // Directories first: reading the tree then reads them in a row.
     for &number in &order.directories[1..] {
@@ -261,15 +271,17 @@ pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space) -> 
         places[index + 1] = at;
         at += quick_len(content, id).unwrap_or_else(|| content.place(space, Some(id), at).len);
     }
+    for (value, place) in places[order.inodes.len() + 1..].iter_mut().enumerate() {
+        *place = at;
+        at += content.place_value(space, value, at).len;
+    }
     (places, at)
 }
 
 /// The blocks of an inode that needs no node for its index whatever its place; `None` when that has to be looked at.
 fn quick_len(content: &Content<'_>, id: NodeId) -> Option<u64> {
     let node = content.tree.node(id);
-    if content.needs_attribute_block(Some(id))
-        || content.tree.directory(id.directory).data(id.child).is_some()
-    {
+    if content.homes.owns_block(Some(id)) || content.tree.directory(id.directory).data(id.child).is_some() {
         return None;
     }
     let len = match node.kind {

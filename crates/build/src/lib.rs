@@ -21,6 +21,7 @@
 //! ```
 
 mod acl;
+mod attributes;
 mod block_map;
 mod content;
 mod diff;

@@ -1,5 +1,6 @@
 //! From a tree to a plan of the image: its size, and where everything lies.
 
+use crate::attributes::Homes;
 use crate::error::{Error, Result};
 use crate::inode::LINKS_MAX;
 use crate::layout::{self, Content, Shape, Space};
@@ -9,9 +10,8 @@ use crate::tree::{NodeId, Tree};
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
 use blockyard_disk::inode::FileType;
-use blockyard_disk::num::{u32_from_usize, u64_from_u32, u64_from_usize, usize_from_u32};
+use blockyard_disk::num::{u32_from_usize, u64_from_u32, usize_from_u32};
 use blockyard_disk::whole_directory::Indexing;
-use blockyard_disk::xattr::Home;
 use blockyard_disk::{Compat, Incompat, InodeNr, RoCompat};
 use blockyard_engine::mkfs::{self, Blank, Filled, Options};
 use sha2::{Digest, Sha256};
@@ -86,8 +86,9 @@ pub struct Plan {
     pub(crate) shape: Shape,
     /// Blocks of the directories, and whether they are indexed.
     pub(crate) directories: Vec<(u64, bool)>,
+    pub(crate) homes: Homes,
     pub(crate) space: Space,
-    /// Where each inode's blocks begin in the row of free blocks; the root's first.
+    /// Where each inode's blocks begin in the row of free blocks; the root's first, those of attributes' values last.
     pub(crate) places: Vec<u64>,
     pub(crate) filled: Filled,
     /// Whether the UUID follows from the content.
@@ -121,6 +122,7 @@ struct Found {
     order: Order,
     shape: Shape,
     directories: Vec<(u64, bool)>,
+    homes: Homes,
     space: Space,
     places: Vec<u64>,
     taken: u64,
@@ -146,10 +148,9 @@ impl Builder {
             Size::Bytes(bytes) => how.find(&mut tree, bytes)?.map_err(|_| how.too_small(&mut tree, bytes))?,
             Size::Auto(room) => how.smallest(&mut tree, room)?,
         };
-        let Found { blank, order, shape, directories, space, places, taken } = found;
+        let Found { blank, order, shape, directories, homes, space, places, taken } = found;
         tree.check_sizes(&order, &shape)?;
         tree.check_links(&order, blank.features().ro_compat.contains(RoCompat::DIR_NLINK))?;
-        tree.check_attributes(&order, shape.block_size)?;
         let geometry = *blank.geometry();
         let mut of_groups = vec![0; usize_from_u32(geometry.groups())];
         let mut has_large_file = false;
@@ -163,13 +164,25 @@ impl Builder {
         }
         let content = mkfs::Content {
             blocks: space.taken(taken),
-            inodes: u32_from_usize(order.inodes.len()),
+            inodes: u32_from_usize(order.inodes.len() + homes.values.len()),
             directories: of_groups,
             has_large_file,
         };
         let filled = blank.fill(content)?;
         let threads = self.threads.max(1);
-        Ok(Plan { tree, order, shape, directories, space, places, filled, draws_uuid, threads, missing })
+        Ok(Plan {
+            tree,
+            order,
+            shape,
+            directories,
+            homes,
+            space,
+            places,
+            filled,
+            draws_uuid,
+            threads,
+            missing,
+        })
     }
 }
 
@@ -224,14 +237,15 @@ impl How<'_> {
         options.size = Some(mkfs::Amount::Bytes(bytes));
         // Aliases need none, so this may be too many until the inodes are numbered.
         let mut order = Order::number(tree, 12, self.ahead);
-        let needed = u32_from_usize(order.inodes.len());
-        let mut asked = (needed + 12).max(self.builder.inodes.unwrap_or(0));
-        let blank = loop {
+        let mut asked = (u32_from_usize(order.inodes.len()) + 12).max(self.builder.inodes.unwrap_or(0));
+        let (blank, homes) = loop {
             options.inodes = Some(asked);
             let blank = Blank::plan(&options, bytes)?;
+            let homes = Homes::find(tree, &order, shape(&blank, &options).attribute_room())?;
+            let needed = u32_from_usize(order.inodes.len() + homes.values.len());
             let have = blank.geometry().inodes_count() - (blank.first_inode() - 1);
             if have >= needed {
-                break blank;
+                break (blank, homes);
             }
             // Groups get a whole number of eights, which may be fewer.
             asked = asked.saturating_add((needed - have).max(8));
@@ -240,14 +254,14 @@ impl How<'_> {
             order = Order::number(tree, blank.first_inode(), self.ahead);
         }
         let shape = shape(&blank, &options);
-        let content = Content::new(tree, shape, self.builder.threads.max(1))?;
+        let content = Content::new(tree, shape, homes, self.builder.threads.max(1))?;
         let space = Space::new(blank.free());
         let (places, taken) = layout::place_all(&content, &order, &space);
         if taken > space.len() {
             return Ok(Err(taken - space.len()));
         }
-        let directories = content.directories.into_owned();
-        Ok(Ok(Found { blank, order, shape, directories, space, places, taken }))
+        let (directories, homes) = (content.directories.into_owned(), content.homes.into_owned());
+        Ok(Ok(Found { blank, order, shape, directories, homes, space, places, taken }))
     }
 }
 
@@ -270,6 +284,7 @@ fn shape(blank: &Blank, options: &Options) -> Shape {
         block_size: u64_from_u32(block_size),
         cluster: u64_from_u32(geometry.cluster_ratio()),
         inode_size: geometry.inode_size(),
+        has_value_inodes: features.incompat.contains(Incompat::EA_INODE),
         mapping: if features.incompat.contains(Incompat::EXTENTS) {
             Mapping::Extents
         } else {
@@ -366,20 +381,6 @@ impl Tree {
             if node.links > LINKS_MAX && !is_uncounted {
                 let reason = format!("it has {} links and at most {LINKS_MAX} are possible", node.links);
                 return Err(Error::Refused { path: self.host_path_of(id), reason });
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses attributes that no block holds.
-    fn check_attributes(&self, order: &Order, block_size: u64) -> Result<()> {
-        let ids = order.inodes.iter().map(|&id| Some(id)).chain([None]);
-        for id in ids {
-            let list = self.attributes(id);
-            if list.is_some_and(|list| u64_from_usize(list.area_len(Home::Block)) > block_size) {
-                let path = id.map_or_else(|| self.host_path(b""), |id| self.host_path_of(id));
-                let reason = format!("its extended attributes do not fit a block of {block_size} bytes");
-                return Err(Error::Refused { path, reason });
             }
         }
         Ok(())

@@ -56,7 +56,7 @@ impl std::fmt::Debug for Origin {
 }
 
 /// A place in a tree: a directory, and which of its names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeId {
     pub(crate) directory: u32,
     pub(crate) child: u32,

@@ -85,7 +85,7 @@ fn batches(plan: &Plan) -> Vec<Batch> {
 fn is_plain(content: &Content<'_>, id: NodeId, logical: &[Range<u64>]) -> bool {
     let node = content.tree.node(id);
     let blocks = if node.kind == FileType::Regular { content.shape.blocks(node.size) } else { 1 };
-    blocks <= 4 && logical == std::slice::from_ref(&(0..blocks)) && !content.needs_attribute_block(Some(id))
+    blocks <= 4 && logical == std::slice::from_ref(&(0..blocks)) && !content.homes.owns_block(Some(id))
 }
 
 /// What one thread reads with.

@@ -1,5 +1,6 @@
-//! Directories, inode tables, and what belongs to inodes: nodes of extents, blocks of attributes.
+//! Directories, inode tables, and what belongs to inodes: blocks of their maps, blocks and values of attributes.
 
+use super::values::Values;
 use crate::Result;
 use crate::inode::{self, Source};
 use crate::layout::{self, Blocks, Content};
@@ -19,10 +20,11 @@ const TOGETHER: u64 = 1 << 20;
 /// Writes the metadata of the content.
 pub(super) fn write(plan: &Plan, device: &dyn BlockDevice, threads: usize) -> Result<()> {
     let content = plan.content();
-    let writer = Writer { plan, content: &content, device };
+    let values = Values::new(plan);
+    let writer = Writer { plan, content: &content, values, device };
     let parts = writer.directory_parts();
     parallel::each(threads, parts.len(), || (), |(), part| writer.write_directories(parts[part].clone()))?;
-    let last = plan.order.first + u32_from_usize(plan.order.inodes.len());
+    let last = writer.values.numbers().end;
     let per_group = plan.filled.superblock().s_inodes_per_group.get();
     let groups = usize_from_u32((last - 1).div_ceil(per_group));
     parallel::each(threads, groups, Vec::new, |bytes, group| {
@@ -33,6 +35,7 @@ pub(super) fn write(plan: &Plan, device: &dyn BlockDevice, threads: usize) -> Re
 struct Writer<'a> {
     plan: &'a Plan,
     content: &'a Content<'a>,
+    values: Values<'a>,
     device: &'a dyn BlockDevice,
 }
 
@@ -128,6 +131,11 @@ impl Writer<'_> {
             );
             self.write_inode((node.inode, Some(id), node), &mut bytes[at..])?;
         }
+        for number in self.values.numbers().filter(|number| (first..first + per_group).contains(number)) {
+            let at = bytes.len();
+            bytes.resize(at + size, 0);
+            self.values.write(number, self.content, self.device, &mut bytes[at..])?;
+        }
         bytes.resize(bytes.len().next_multiple_of(usize_from_u64(plan.shape.block_size)), 0);
         let place = plan.filled.inode_table(group).raw() * plan.shape.block_size;
         Ok(self.device.write_at(place, bytes)?)
@@ -146,20 +154,29 @@ impl Writer<'_> {
                 self.device.write_at(place * block_size, &node)?;
             }
         }
-        let attributes = plan.tree.attributes(id);
-        if let (Some(place), Some(list)) = (blocks.attributes, attributes) {
+        let placed = plan.homes.of(id).map(|placed| self.values.numbered(&placed.inode));
+        let attributes = placed.as_ref().or_else(|| plan.tree.attributes(id));
+        let shared = plan.homes.block_of(id);
+        if let (Some(place), Some(shared)) = (blocks.attributes, shared) {
             let mut block = vec![0; usize_from_u64(block_size)];
-            let fits = list.write_block(&mut block, 1);
+            let fits = self.values.numbered(&shared.list).write_block(&mut block, shared.users);
             assert!(fits, "attributes that fit were counted");
             checksums.seal_xattr_block(BlockNr::new(place), &mut block);
             self.device.write_at(place * block_size, &block)?;
         }
+        let of_owner = || shared.and_then(|shared| self.blocks_of(shared.owner).attributes);
         let directory = if node.kind == FileType::Directory { node.directory } else { 0 };
         let source = Source {
             number,
             node,
             target: id.map_or(&[], |id| plan.tree.directory(id.directory).text(node.target)),
             attributes,
+            attribute_block: blocks.attributes.or_else(of_owner),
+            blocks_of_values: plan
+                .homes
+                .values_of(id)
+                .map(|size| plan.shape.blocks(size).next_multiple_of(plan.shape.cluster))
+                .sum(),
             flags: plan.tree.flags(id),
             blocks: &blocks,
             map: map.as_ref(),

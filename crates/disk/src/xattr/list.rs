@@ -7,7 +7,7 @@ use super::{
 use crate::num::{u32_from_usize, usize_from_u32};
 
 /// The value of an attribute.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
     /// Kept beside the entry.
     Bytes(Vec<u8>),
@@ -34,7 +34,7 @@ impl Value {
 }
 
 /// One attribute.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attribute {
     /// Prefix of the name, by number.
     pub index: u8,
@@ -72,7 +72,7 @@ impl From<&RawEntry<'_>> for Attribute {
 }
 
 /// A set of attributes with distinct names, sorted as a block sorts them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AttributeList(Vec<Attribute>);
 
 impl AttributeList {
