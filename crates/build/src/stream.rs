@@ -40,7 +40,12 @@ impl Compression {
         Ok(Encoder(match self {
             Self::None => Kind::Plain(into),
             Self::Gzip => Kind::Gzip(flate2::write::GzEncoder::new(into, flate2::Compression::default())),
-            Self::Zstd => Kind::Zstd(zstd::stream::Encoder::new(into, 0)?),
+            Self::Zstd => {
+                let mut encoder = zstd::stream::Encoder::new(into, 0)?;
+                // As zstd itself: without it damage of what could not be compressed is not seen.
+                encoder.include_checksum(true)?;
+                Kind::Zstd(encoder)
+            }
         }))
     }
 

@@ -1,5 +1,6 @@
 //! A tar archive: read once from its begin to its end, the content of its files spooled, because the layout must know them all.
 
+mod bomb;
 mod entries;
 mod pax;
 
@@ -10,12 +11,15 @@ use crate::error::{Error, Result};
 use crate::tree::{Origin, Tree};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
+use bomb::{Counted, Expanding};
 use entries::{Entries, Entry};
 use pax::Extensions;
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::rc::Rc;
 use tar::EntryType;
 
 /// How a name of a layer begins that removes another one.
@@ -47,13 +51,19 @@ pub(super) fn decompressed<'a>(mut stream: impl BufRead + 'a) -> io::Result<Box<
     let buffered = |inner: Box<dyn Read + 'a>| -> Box<dyn BufRead + 'a> {
         Box::new(BufReader::with_capacity(CHUNK, inner))
     };
-    let head = stream.fill_buf()?;
-    Ok(match head {
-        [0x1F, 0x8B, ..] => buffered(Box::new(flate2::bufread::MultiGzDecoder::new(stream))),
-        [0x28, 0xB5, 0x2F, 0xFD, ..] => buffered(Box::new(zstd::stream::Decoder::with_buffer(stream)?)),
-        [0xFD, b'7', b'z', b'X', b'Z', 0, ..] => buffered(Box::new(lzma_rust2::XzReader::new(stream, true))),
-        _ => Box::new(stream),
-    })
+    let mut head = [0; 6];
+    let there = stream.fill_buf()?;
+    let len = there.len().min(head.len());
+    head[..len].copy_from_slice(&there[..len]);
+    let bytes = Rc::new(Cell::new(0));
+    let counted = Counted { inner: stream, bytes: Rc::clone(&bytes) };
+    let inner: Box<dyn Read + 'a> = match head {
+        [0x1F, 0x8B, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(counted)),
+        [0x28, 0xB5, 0x2F, 0xFD, ..] => Box::new(zstd::stream::Decoder::with_buffer(counted)?),
+        [0xFD, b'7', b'z', b'X', b'Z', 0] => Box::new(lzma_rust2::XzReader::new(counted, true)),
+        _ => return Ok(Box::new(counted.inner)),
+    };
+    Ok(buffered(Box::new(Expanding { inner, compressed: bytes, bytes: 0 })))
 }
 
 /// An archive that is being read.
@@ -71,10 +81,19 @@ impl Reading<'_> {
         let failed = |error: io::Error| Error::source(self.name, error);
         let stream = decompressed(BufReader::with_capacity(CHUNK, stream)).map_err(failed)?;
         let mut entries = Entries::new(stream);
-        while let Some(entry) = entries.next().map_err(failed)? {
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            // What is wrong before an entry has a name is told by the one before it.
+            let entry = entries.next().map_err(|error| match &last {
+                Some(path) => {
+                    self.failed(path, io::Error::new(error.kind(), format!("behind this entry: {error}")))
+                }
+                None => failed(error),
+            })?;
+            let Some(entry) = entry else { return Ok(()) };
+            last = Some(entry.path.clone());
             self.add(entry, &mut entries)?;
         }
-        Ok(())
     }
 
     fn failed(&self, path: &[u8], error: io::Error) -> Error {

@@ -17,6 +17,10 @@ use std::path::{Path, PathBuf};
 const NAME_MAX: usize = 255;
 /// Longest target of a link.
 const TARGET_MAX: usize = 4095;
+/// Directories that lie in each other at most: one header could name millions.
+const DEPTH_MAX: usize = 16_384;
+/// Bytes of a path that is too deep that are told.
+const SHOWN: usize = 100;
 /// The root's place among the inodes.
 const ROOT: usize = 0;
 /// Symbolic links that a path leads through at most.
@@ -267,6 +271,12 @@ impl Staging {
                 return Err(self.refused(path, "a name of more than 255 bytes, or with a zero in it"));
             }
             names.push(name);
+        }
+        if names.len() > DEPTH_MAX {
+            return Err(self.refused(
+                &path[..SHOWN.min(path.len())],
+                format!("lies below more than {DEPTH_MAX} directories"),
+            ));
         }
         Ok(names)
     }

@@ -107,6 +107,8 @@ impl<R: Read> Entries<R> {
             }
         }
         if record == [0; RECORD] {
+            // To the last byte: only there a compressed stream tells whether it is whole.
+            io::copy(&mut self.stream, &mut io::sink())?;
             return Ok(None);
         }
         let header = Header::from_byte_slice(&record).clone();
