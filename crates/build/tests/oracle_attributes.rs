@@ -165,3 +165,24 @@ fn large_values_have_inodes_of_their_own() {
         assert_mounted(&image, &source);
     }
 }
+
+/// Below a path that no system call takes.
+#[test]
+fn attributes_at_the_end_of_long_paths_are_read() {
+    if !require(&["setfattr"]) {
+        return;
+    }
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let script = "n=$(printf '%0200d' 0); for i in $(seq 30); do mkdir $n; cd -P $n 2>/dev/null || cd $n; done; echo x >file; setfattr -n user.note -v deep file";
+    let made = std::process::Command::new("bash").args(["-ec", script]).current_dir(folder.path()).status();
+    assert!(made.unwrap().success());
+    let with = Tree::read(folder.path(), 1).unwrap();
+    let archive = |tree: &Tree| {
+        let mut bytes = Vec::new();
+        tree.write_archive(&mut bytes, Path::new("archive")).unwrap();
+        bytes
+    };
+    let bytes = archive(&with);
+    let key = b"SCHILY.xattr.user.note=deep";
+    assert!(bytes.windows(key.len()).any(|part| part == key));
+}
