@@ -6,13 +6,14 @@ mod values;
 
 use crate::Result;
 use crate::layout::Content;
-use crate::plan::{Plan, Summary, as_uuid};
+use crate::plan::{Plan, Summary, Took, as_uuid};
 use blockyard_device::BlockDevice;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
 use blockyard_disk::xattr::Value;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::ops::Range;
+use std::time::Instant;
 
 /// An UUID that follows from the content: names, attributes and data.
 fn uuid_of(plan: &Plan, sums: &[u32]) -> [u8; 16] {
@@ -69,15 +70,19 @@ impl Plan {
     /// what was written then is no file system.
     pub fn write(mut self, device: &dyn BlockDevice) -> Result<Summary> {
         let threads = self.threads;
+        let began = Instant::now();
         self.filled.clear(device)?;
         let sums = data::write(&self, device, threads)?;
         if self.draws_uuid {
             let uuid = uuid_of(&self, &sums);
             self.filled = self.filled.with_uuid(uuid);
         }
+        let data = began.elapsed();
         metadata::write(&self, device, threads)?;
+        let metadata = began.elapsed().saturating_sub(data);
         let file_system = self.filled.finish(device)?;
-        Ok(Summary { file_system, ..self.summary() })
+        let took = Took { data, metadata, finish: began.elapsed().saturating_sub(data + metadata) };
+        Ok(Summary { file_system, took, ..self.summary() })
     }
 
     fn content(&self) -> Content<'_> {

@@ -255,27 +255,67 @@ pub(crate) fn names(directory: &Directory, is_root: bool) -> Vec<Name<'_>> {
     names
 }
 
-/// Lays all content out and notes where each inode's begins; gives the blocks of the row that it takes.
-pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space) -> (Vec<u64>, u64) {
+/// Blocks by what they hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kinds {
+    pub(crate) files: u64,
+    pub(crate) directories: u64,
+    /// Nodes of extents, and indirect blocks.
+    pub(crate) maps: u64,
+    /// Of attributes, and their values in inodes of their own.
+    pub(crate) attributes: u64,
+}
+
+impl Kinds {
+    /// Counts the blocks of one inode, whose data is of the kind `of`; gives how many there are.
+    fn add(&mut self, blocks: &Blocks, cluster: u64, of: impl FnOnce(&mut Self) -> &mut u64) -> u64 {
+        let attributes = if blocks.attributes.is_some() { cluster } else { 0 };
+        let maps = u64_from_usize(blocks.nodes.len()) * cluster;
+        self.attributes += attributes;
+        self.maps += maps;
+        *of(self) += blocks.len - attributes - maps;
+        blocks.len
+    }
+}
+
+/// Where content lies.
+pub(crate) struct Placed {
+    /// Where each inode's begins in the row: the root's first, those of attributes' values last.
+    pub(crate) places: Vec<u64>,
+    /// Blocks of the row that it takes.
+    pub(crate) taken: u64,
+    pub(crate) kinds: Kinds,
+}
+
+/// Lays all content out.
+pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space) -> Placed {
+    let cluster = content.shape.cluster;
+    let mut kinds = Kinds::default();
     let mut places = vec![0; order.inodes.len() + 1 + content.homes.values.len()];
-    let mut at = content.place(space, None, 0).len;
+    let mut at = kinds.add(&content.place(space, None, 0), cluster, |kinds| &mut kinds.directories);
     // Directories first: reading the tree then reads them in a row.
     for &number in &order.directories[1..] {
         let Some(id) = content.tree.directory(number).own else { continue };
         let index = usize_from_u32(content.tree.node(id).inode - order.first) + 1;
         places[index] = at;
-        at += content.place(space, Some(id), at).len;
+        at += kinds.add(&content.place(space, Some(id), at), cluster, |kinds| &mut kinds.directories);
     }
     for index in order.files.iter().map(|&index| usize_from_u32(index)) {
         let id = order.inodes[index];
         places[index + 1] = at;
-        at += quick_len(content, id).unwrap_or_else(|| content.place(space, Some(id), at).len);
+        at += match quick_len(content, id) {
+            Some(len) => {
+                kinds.files += len;
+                len
+            }
+            None => kinds.add(&content.place(space, Some(id), at), cluster, |kinds| &mut kinds.files),
+        };
     }
     for (value, place) in places[order.inodes.len() + 1..].iter_mut().enumerate() {
         *place = at;
-        at += content.place_value(space, value, at).len;
+        at += kinds.add(&content.place_value(space, value, at), cluster, |kinds| &mut kinds.attributes);
     }
-    (places, at)
+    Placed { places, taken: at, kinds }
 }
 
 /// The blocks of an inode that needs no node for its index whatever its place; `None` when that has to be looked at.

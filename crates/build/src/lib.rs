@@ -43,7 +43,7 @@ mod tree;
 pub use diff::{Difference, Differences, What};
 pub use error::{Error, Result};
 pub use export::{ContainerOptions, Exported};
-pub use plan::{Builder, Plan, Room, Size, Summary};
+pub use plan::{Builder, Overhead, Plan, Room, Size, Summary, Took};
 pub use rules::{Glob, OwnerMap, Rules};
 pub use source::{Added, Choice, Platform};
 pub use stream::{Compression, Encoder};

@@ -3,7 +3,7 @@
 use crate::attributes::Homes;
 use crate::error::{Error, Result};
 use crate::inode::LINKS_MAX;
-use crate::layout::{self, Content, Shape, Space};
+use crate::layout::{self, Content, Kinds, Placed, Shape, Space};
 use crate::mapping::Mapping;
 use crate::numbering::Order;
 use crate::tree::{NodeId, Tree};
@@ -15,6 +15,7 @@ use blockyard_disk::whole_directory::Indexing;
 use blockyard_disk::{Compat, Incompat, InodeNr, RoCompat};
 use blockyard_engine::mkfs::{self, Blank, Filled, Options};
 use sha2::{Digest, Sha256};
+use std::time::Duration;
 
 /// Two GiB: larger files need the feature `large_file`.
 const LARGE_FILE: u64 = 1 << 31;
@@ -90,6 +91,7 @@ pub struct Plan {
     pub(crate) space: Space,
     /// Where each inode's blocks begin in the row of free blocks; the root's first, those of attributes' values last.
     pub(crate) places: Vec<u64>,
+    kinds: Kinds,
     pub(crate) filled: Filled,
     /// Whether the UUID follows from the content.
     pub(crate) draws_uuid: bool,
@@ -112,8 +114,42 @@ pub struct Summary {
     pub content_bytes: u64,
     /// Bytes of blocks that nothing uses.
     pub free_bytes: u64,
+    /// What the other blocks and those of the content hold.
+    pub overhead: Overhead,
+    /// Time that parts of the writing took; nothing before it.
+    pub took: Took,
     /// The file system.
     pub file_system: mkfs::Summary,
+}
+
+/// Bytes of blocks that hold no content of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overhead {
+    /// Directories.
+    pub directories: u64,
+    /// Nodes of extents, and indirect blocks.
+    pub maps: u64,
+    /// Extended attributes outside inodes.
+    pub attributes: u64,
+    /// What the last blocks of files have behind their end.
+    pub slack: u64,
+    /// Inode tables.
+    pub inode_tables: u64,
+    /// The journal.
+    pub journal: u64,
+    /// Superblocks, descriptors, bitmaps, lost+found, and what the options ask for.
+    pub other: u64,
+}
+
+/// Time that parts of the writing took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Took {
+    /// Reading, hashing and writing the content of files.
+    pub data: Duration,
+    /// Directories and inodes.
+    pub metadata: Duration,
+    /// All else, and having it on the device.
+    pub finish: Duration,
 }
 
 /// A layout that fits.
@@ -124,8 +160,7 @@ struct Found {
     directories: Vec<(u64, bool)>,
     homes: Homes,
     space: Space,
-    places: Vec<u64>,
-    taken: u64,
+    placed: Placed,
 }
 
 impl Builder {
@@ -148,7 +183,8 @@ impl Builder {
             Size::Bytes(bytes) => how.find(&mut tree, bytes)?.map_err(|_| how.too_small(&mut tree, bytes))?,
             Size::Auto(room) => how.smallest(&mut tree, room)?,
         };
-        let Found { blank, order, shape, directories, homes, space, places, taken } = found;
+        let Found { blank, order, shape, directories, homes, space, placed } = found;
+        let Placed { places, taken, kinds } = placed;
         tree.check_sizes(&order, &shape)?;
         tree.check_links(&order, blank.features().ro_compat.contains(RoCompat::DIR_NLINK))?;
         let geometry = *blank.geometry();
@@ -178,6 +214,7 @@ impl Builder {
             homes,
             space,
             places,
+            kinds,
             filled,
             draws_uuid,
             threads,
@@ -205,8 +242,8 @@ impl How<'_> {
                 Room::Percent(percent) => blocks * u64::from(percent.min(99)) / 100,
             };
             match self.find(tree, blocks * block) {
-                Ok(Ok(found)) if found.space.len() - found.taken >= wanted => return Ok(found),
-                Ok(Ok(found)) => blocks += wanted - (found.space.len() - found.taken),
+                Ok(Ok(found)) if found.space.len() - found.placed.taken >= wanted => return Ok(found),
+                Ok(Ok(found)) => blocks += wanted - (found.space.len() - found.placed.taken),
                 Ok(Err(lacking)) => blocks += lacking + wanted,
                 // Too small for a file system of these options at all.
                 Err(Error::Mkfs(mkfs::Error::Size(reason))) => {
@@ -256,12 +293,12 @@ impl How<'_> {
         let shape = shape(&blank, &options);
         let content = Content::new(tree, shape, homes, self.builder.threads.max(1))?;
         let space = Space::new(blank.free());
-        let (places, taken) = layout::place_all(&content, &order, &space);
-        if taken > space.len() {
-            return Ok(Err(taken - space.len()));
+        let placed = layout::place_all(&content, &order, &space);
+        if placed.taken > space.len() {
+            return Ok(Err(placed.taken - space.len()));
         }
         let (directories, homes) = (content.directories.into_owned(), content.homes.into_owned());
-        Ok(Ok(Found { blank, order, shape, directories, homes, space, places, taken }))
+        Ok(Ok(Found { blank, order, shape, directories, homes, space, placed }))
     }
 }
 
@@ -320,6 +357,16 @@ impl Tree {
             }
         }
         (files, missing)
+    }
+
+    /// Bytes of the files without their holes; names of one file count once.
+    fn bytes_of(&self, order: &Order) -> u64 {
+        let files = order.inodes.iter().filter(|&&id| self.node(id).kind == FileType::Regular);
+        let data = files.map(|id| match self.directory(id.directory).data(id.child) {
+            Some(data) => data.iter().map(|range| range.end - range.start).sum(),
+            None => self.node(*id).size,
+        });
+        data.sum()
     }
 
     /// What is in a directory, the last name first.
@@ -442,13 +489,28 @@ impl Plan {
             (count, bytes) = (count + 1, bytes + file.size);
         }
         let free_bytes = file_system.free_blocks * block;
+        let content_bytes = self.space.len() * block - free_bytes;
+        let tables = self.filled.inode_table_blocks() * block;
+        let journal = file_system.journal_blocks * block;
+        let Kinds { files, directories, maps, attributes } = self.kinds;
+        let overhead = Overhead {
+            directories: directories * block,
+            maps: maps * block,
+            attributes: attributes * block,
+            slack: (files * block).saturating_sub(self.tree.bytes_of(&self.order)),
+            inode_tables: tables,
+            journal,
+            other: (self.bytes() - content_bytes - free_bytes).saturating_sub(tables + journal),
+        };
         Summary {
             image_bytes: self.bytes(),
             files: count,
             directories: self.order.directories.len().try_into().unwrap_or(u64::MAX),
             file_bytes: bytes,
-            content_bytes: self.space.len() * block - free_bytes,
+            content_bytes,
             free_bytes,
+            overhead,
+            took: Took::default(),
             file_system,
         }
     }

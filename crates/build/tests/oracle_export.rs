@@ -250,3 +250,30 @@ fn what_differs_is_told() {
     let of_text: Vec<&String> = told.iter().filter(|line| line.starts_with("a/text")).collect();
     assert_eq!(of_text.len(), 7, "{of_text:#?}");
 }
+
+#[test]
+fn what_watches_a_container_being_written_can_stop_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (top, layout) = (folder.path().join("top"), folder.path().join("layout"));
+    fs::create_dir(&top).unwrap();
+    fs::write(top.join("file"), vec![1; 3 << 20]).unwrap();
+    let write = |most: usize| {
+        let _ = fs::remove_dir_all(&layout);
+        fs::create_dir(&layout).unwrap();
+        let mut seen = 0;
+        let done = Tree::read(&top, 1).unwrap().write_container_watched(
+            &layout,
+            &ContainerOptions::default(),
+            &mut |bytes| {
+                seen += bytes;
+                if seen <= most { Ok(()) } else { Err(std::io::Error::other("stopped")) }
+            },
+        );
+        (seen, done)
+    };
+    let (all, done) = write(usize::MAX);
+    assert!(all > 3 << 20 && done.is_ok(), "{all} bytes, {done:?}");
+    let (some, stopped) = write(1 << 20);
+    assert!(some < all && stopped.unwrap_err().to_string().contains("stopped"));
+    assert!(!layout.join("index.json").exists());
+}

@@ -38,6 +38,19 @@ fn an_image_is_told_and_read_back() {
         (&told["files"], &told["directories"], &told["file_bytes"]),
         (&2.into(), &2.into(), &400_008.into())
     );
+    let bytes = |of: &serde_json::Value| of.as_u64().unwrap();
+    let overhead = |kinds: &[&str]| kinds.iter().map(|kind| bytes(&told["overhead"][*kind])).sum::<u64>();
+    let in_content = overhead(&["directories", "maps", "attributes", "slack"]);
+    assert_eq!(bytes(&told["content_bytes"]), bytes(&told["file_bytes"]) + in_content, "{told}");
+    let around = overhead(&["inode_tables", "journal", "other"]);
+    assert_eq!(
+        bytes(&told["image_bytes"]),
+        bytes(&told["content_bytes"]) + bytes(&told["free_bytes"]) + around,
+        "{told}"
+    );
+    for phase in ["read", "layout", "write", "data", "metadata", "finish"] {
+        assert!(told["seconds"][phase].is_number(), "{told}");
+    }
     let read =
         Command::new(env!("CARGO_BIN_EXE_blockyard")).arg("cat").arg(&image).arg("/small").output().unwrap();
     assert_eq!(text(&read.stdout), "content\n");

@@ -47,6 +47,20 @@ impl Tree {
     /// # Errors
     /// Those of [`Tree::write_archive`]; [`Error::Refused`] for names that begin with `.wh.`, which say in a layer that something is gone.
     pub fn write_container(&self, at: &Path, options: &ContainerOptions) -> Result<Exported> {
+        self.write_container_watched(at, options, &mut |_| Ok(()))
+    }
+
+    /// As [`Tree::write_container`]; `watch` is told of each piece of the layer, before compression, how many bytes it has, and stops the
+    /// work by an error.
+    ///
+    /// # Errors
+    /// As there, and that of `watch` as [`Error::Output`].
+    pub fn write_container_watched(
+        &self,
+        at: &Path,
+        options: &ContainerOptions,
+        watch: &mut dyn FnMut(usize) -> io::Result<()>,
+    ) -> Result<Exported> {
         self.walk(|id, path| {
             let is_whiteout = id.is_some_and(|id| self.name(id).starts_with(b".wh."));
             if is_whiteout {
@@ -63,7 +77,8 @@ impl Tree {
         }
         let partial = at.join("layer.partial");
         let file = File::create_new(&partial).map_err(failed)?;
-        let (exported, layer, archive) = self.write_layer(file, options.compression, &partial)?;
+        let (exported, layer, archive) =
+            self.write_layer(Watched { into: file, watch }, options.compression, &partial)?;
         set_mode(&partial, 0o644).map_err(failed)?;
         fs::rename(&partial, blobs.join(&layer.digest)).map_err(failed)?;
         let platform = options.platform.clone().unwrap_or_else(Platform::here);
@@ -111,19 +126,38 @@ impl Tree {
     /// Writes the layer; gives what is known of it, and the digest of the archive in it.
     fn write_layer(
         &self,
-        file: File,
+        file: Watched<'_, File>,
         compression: Compression,
         name: &Path,
     ) -> Result<(Exported, Blob, String)> {
         let failed = |error: io::Error| Error::Output { path: name.to_owned(), error };
+        let Watched { into: file, watch } = file;
         let outer = Hashing::new(BufWriter::with_capacity(1 << 20, file));
         let mut inner = Hashing::new(compression.encoder(outer).map_err(failed)?);
-        let exported = self.write_archive(&mut inner, name)?;
+        let exported = self.write_archive(Watched { into: &mut inner, watch }, name)?;
         let archive = inner.digest();
         let mut outer = inner.into.finish().map_err(failed)?;
         outer.flush().map_err(failed)?;
         let size = outer.bytes;
         Ok((exported, Blob { digest: outer.digest(), size }, archive))
+    }
+}
+
+/// Tells of what is written.
+struct Watched<'w, W> {
+    into: W,
+    watch: &'w mut dyn FnMut(usize) -> io::Result<()>,
+}
+
+impl<W: Write> Write for Watched<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.into.write(bytes)?;
+        (self.watch)(n)?;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.into.flush()
     }
 }
 

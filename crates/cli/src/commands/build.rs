@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use blockyard_build::{
@@ -33,7 +33,8 @@ hash seed follows from the names, the UUID from all there is.\n\n\
 With --size auto the file system has no blocks reserved for root and cannot grow (no resize_inode), unless -m, -O or -E say so; its \
 journal is the one that mke2fs makes for that size. What is not given is as for blockyard mkfs, but for the block size: 4096.\n\n\
 JSON: one object: image, dry_run, image_bytes, files, directories, file_bytes, content_bytes, free_bytes, uuid, inodes, \
-journal_blocks, seconds (read, write).\n\n\
+journal_blocks, overhead in bytes (directories, maps, attributes, slack, inode_tables, journal, other), seconds (read, layout, write, and \
+of write: data, metadata, finish).\n\n\
 Exit codes: 0 made; 2 wrong usage; 8 refused or failed: then there is no image.")]
 pub(crate) struct Args {
     /// What to copy, then the image. A source is a directory, a tar archive (plain, or compressed by gzip, zstd or xz; - is one on
@@ -158,11 +159,12 @@ impl Build {
         let began = Instant::now();
         let mut tree = self.tree(builder.threads)?;
         tree.apply(&rules);
+        let read = began.elapsed();
         let plan = builder.plan(tree).map_err(|error| match error {
             Error::Mkfs(error) => of_usage(error),
             other => other.into(),
         })?;
-        let read = began.elapsed();
+        let layout = began.elapsed().saturating_sub(read);
         self.tell_missing(plan.missing());
         let summary = if self.is_stream() {
             self.write_stream(plan, output)?
@@ -173,11 +175,11 @@ impl Build {
             }
             if self.how.dry_run { plan.summary() } else { self.write(plan, target, output)? }
         };
-        let seconds = [read, began.elapsed().saturating_sub(read)].map(|time| time.as_secs_f64());
+        let seconds = Seconds { read, layout, write: began.elapsed().saturating_sub(read + layout) };
         let told = match (output.json, output.quiet) {
-            (true, _) => self.to_json(&summary, seconds).to_string() + "\n",
+            (true, _) => self.to_json(&summary, &seconds).to_string() + "\n",
             (false, true) => String::new(),
-            (false, false) => self.to_text(&summary, seconds),
+            (false, false) => self.to_text(&summary, &seconds),
         };
         // Where the image is what is printed, the rest is not.
         if self.is_printed() {
@@ -380,8 +382,8 @@ impl Build {
         }
     }
 
-    fn to_json(&self, summary: &Summary, [read, write]: [f64; 2]) -> serde_json::Value {
-        let file_system = &summary.file_system;
+    fn to_json(&self, summary: &Summary, seconds: &Seconds) -> serde_json::Value {
+        let (file_system, overhead, took) = (&summary.file_system, &summary.overhead, &summary.took);
         serde_json::json!({
             "image": self.image.display().to_string(),
             "dry_run": self.how.dry_run,
@@ -394,18 +396,35 @@ impl Build {
             "uuid": image::uuid(&file_system.uuid),
             "inodes": file_system.inodes,
             "journal_blocks": file_system.journal_blocks,
-            "seconds": { "read": read, "write": write },
+            "overhead": {
+                "directories": overhead.directories,
+                "maps": overhead.maps,
+                "attributes": overhead.attributes,
+                "slack": overhead.slack,
+                "inode_tables": overhead.inode_tables,
+                "journal": overhead.journal,
+                "other": overhead.other,
+            },
+            "seconds": {
+                "read": seconds.read.as_secs_f64(),
+                "layout": seconds.layout.as_secs_f64(),
+                "write": seconds.write.as_secs_f64(),
+                "data": took.data.as_secs_f64(),
+                "metadata": took.metadata.as_secs_f64(),
+                "finish": took.finish.as_secs_f64(),
+            },
         })
     }
 
-    fn to_text(&self, summary: &Summary, [read, write]: [f64; 2]) -> String {
+    fn to_text(&self, summary: &Summary, seconds: &Seconds) -> String {
         let bytes = |bytes: u64| units::bytes(count_as_f64(bytes));
         let file_system = &summary.file_system;
-        let overhead = summary.image_bytes - summary.content_bytes - summary.free_bytes;
-        let journal = file_system.journal_blocks * u64::from(file_system.block_size);
+        let (overhead, took) = (&summary.overhead, &summary.took);
+        let metadata = summary.image_bytes - summary.content_bytes - summary.free_bytes;
         format!(
             "{}: {} {} with {} and {} of {}\n{} of blocks with content, {} of metadata and journal ({}), {} free, {}\n\
-             UUID {}\nread in {read:.2} s, written in {write:.2} s\n",
+             inode tables {}, directories {}, maps of files {}, attributes {}, behind the ends of files {}\n\
+             UUID {}\nread in {:.2} s, laid out in {:.2} s, written in {:.2} s (data {:.2}, metadata {:.2}, end {:.2})\n",
             self.image.display(),
             if self.how.dry_run { "would make" } else { "made" },
             bytes(summary.image_bytes),
@@ -413,13 +432,31 @@ impl Build {
             units::counted(summary.files, "file"),
             bytes(summary.file_bytes),
             bytes(summary.content_bytes),
-            bytes(overhead),
-            bytes(journal),
+            bytes(metadata),
+            bytes(overhead.journal),
             bytes(summary.free_bytes),
             units::counted(u64::from(file_system.inodes), "inode"),
+            bytes(overhead.inode_tables),
+            bytes(overhead.directories),
+            bytes(overhead.maps),
+            bytes(overhead.attributes),
+            bytes(overhead.slack),
             image::uuid(&file_system.uuid),
+            seconds.read.as_secs_f64(),
+            seconds.layout.as_secs_f64(),
+            seconds.write.as_secs_f64(),
+            took.data.as_secs_f64(),
+            took.metadata.as_secs_f64(),
+            took.finish.as_secs_f64(),
         )
     }
+}
+
+/// Time that each part took.
+struct Seconds {
+    read: Duration,
+    layout: Duration,
+    write: Duration,
 }
 
 /// Ends in order when a signal comes.

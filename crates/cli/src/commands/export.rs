@@ -161,17 +161,23 @@ impl Args {
             platform: self.platform.clone(),
             reference: self.reference.clone(),
         };
+        let watch = &mut |bytes| {
+            // No error of kind Interrupted, which writers pass over.
+            interrupt::check().map_err(std::io::Error::other)?;
+            progress.add_bytes(bytes);
+            Ok(())
+        };
         if !self.is_printed() {
             refuse_occupied(&self.dest)?;
             let made = partial::folder_beside(&self.dest)?;
-            let done = tree.write_container(made.path(), &options)?;
+            let done = tree.write_container_watched(made.path(), &options, watch)?;
             interrupt::check()?;
             partial::complete_folder(made, &self.dest)?;
             return Ok(done);
         }
         let folder = self.tmpdir.clone().unwrap_or_else(std::env::temp_dir);
         let made = tempfile::tempdir_in(&folder).with_context(|| folder.display().to_string())?;
-        let done = tree.write_container(made.path(), &options)?;
+        let done = tree.write_container_watched(made.path(), &options, watch)?;
         interrupt::check()?;
         // The archive of it says nothing of this machine.
         partial::set_mode(made.path(), 0o755)?;

@@ -139,6 +139,12 @@ impl Filled {
         &self.sb
     }
 
+    /// Blocks of all inode tables.
+    #[must_use]
+    pub fn inode_table_blocks(&self) -> u64 {
+        u64::from(self.layout.geometry.groups()) * self.layout.geometry.inode_table_blocks()
+    }
+
     /// The checksums of its metadata.
     #[must_use]
     pub const fn checksums(&self) -> &Checksums {
