@@ -124,6 +124,7 @@ impl Rules {
         }
         if let Some(time) = self.modified {
             node.modified = time;
+            node.accessed = time;
         }
         if self.chown.is_empty() && self.chmod.is_empty() {
             return;

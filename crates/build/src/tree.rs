@@ -110,6 +110,8 @@ pub(crate) struct Node {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) modified: Timestamp,
+    /// Time of the last access, for archives; of directories of the host that of the last change, because reading them alters it.
+    pub(crate) accessed: Timestamp,
     /// Bytes of a file or of the target of a link; the number of a device as the host has it.
     pub(crate) size: u64,
     /// Of a directory, its place in the list.

@@ -104,6 +104,9 @@ impl Entry {
         if node.modified.nanoseconds > 0 || !is_plain {
             entry.record(b"mtime", time(node.modified).as_bytes());
         }
+        if node.accessed != node.modified {
+            entry.record(b"atime", time(node.accessed).as_bytes());
+        }
         entry
     }
 

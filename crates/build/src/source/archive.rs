@@ -175,6 +175,7 @@ impl Reading<'_> {
         };
         what.attributes = self.attributes(path, kind, extensions)?;
         what.flags = extensions.flags;
+        what.accessed = extensions.accessed.unwrap_or(what.modified);
         match kind {
             FileType::Symlink => {
                 what.target = self.link_name(entry, path)?.to_vec();

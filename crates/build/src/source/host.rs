@@ -305,6 +305,7 @@ fn node(stat: &Statx, name: Text) -> Option<Node> {
         }
         _ => 0,
     };
+    let modified = Timestamp { seconds: stat.stx_mtime.tv_sec, nanoseconds: stat.stx_mtime.tv_nsec };
     Some(Node {
         name,
         kind,
@@ -312,7 +313,8 @@ fn node(stat: &Statx, name: Text) -> Option<Node> {
         links: 0,
         uid: stat.stx_uid,
         gid: stat.stx_gid,
-        modified: Timestamp { seconds: stat.stx_mtime.tv_sec, nanoseconds: stat.stx_mtime.tv_nsec },
+        modified,
+        accessed: modified,
         size,
         directory: 0,
         target: Text::default(),

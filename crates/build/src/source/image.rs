@@ -230,6 +230,7 @@ fn node(inode: &Inode, name: Text) -> Node {
         uid: raw.uid(),
         gid: raw.gid(),
         modified: inode.slot().modified(),
+        accessed: inode.slot().accessed(),
         size,
         directory: 0,
         target: Text::default(),

@@ -122,6 +122,7 @@ fn staged(node: &Node) -> Staged {
         uid: node.uid,
         gid: node.gid,
         size,
+        accessed: node.accessed,
         ..Staged::directory(node.modified)
     }
 }

@@ -34,6 +34,7 @@ pub(super) struct Staged {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) modified: Timestamp,
+    pub(super) accessed: Timestamp,
     /// Bytes of a file; the number of a device.
     pub(super) size: u64,
     pub(super) target: Vec<u8>,
@@ -54,6 +55,7 @@ impl Staged {
             uid: 0,
             gid: 0,
             modified,
+            accessed: modified,
             size: 0,
             target: Vec::new(),
             attributes: AttributeList::default(),
@@ -428,6 +430,7 @@ fn node(what: &Staged, name: Text) -> Node {
         uid: what.uid,
         gid: what.gid,
         modified: what.modified,
+        accessed: what.accessed,
         size,
         directory: 0,
         target: Text::default(),

@@ -21,6 +21,7 @@ pub(super) struct Extensions {
     pub(super) uid: Option<u64>,
     pub(super) gid: Option<u64>,
     pub(super) modified: Option<Timestamp>,
+    pub(super) accessed: Option<Timestamp>,
     /// Full names and values.
     pub(super) attributes: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) access_list: Option<Vec<u8>>,
@@ -49,6 +50,7 @@ impl Default for Extensions {
             uid: None,
             gid: None,
             modified: None,
+            accessed: None,
             attributes: Vec::new(),
             access_list: None,
             default_list: None,
@@ -89,6 +91,7 @@ impl Extensions {
             b"uid" => self.uid = Some(number(value)?),
             b"gid" => self.gid = Some(number(value)?),
             b"mtime" => self.modified = Some(time(value)?),
+            b"atime" => self.accessed = Some(time(value)?),
             b"SCHILY.acl.access" => self.access_list = text(),
             b"SCHILY.acl.default" => self.default_list = text(),
             b"SCHILY.fflags" => self.flags = fflags::read(value),
