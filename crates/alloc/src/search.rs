@@ -12,6 +12,7 @@ pub(crate) mod criteria;
 pub(crate) mod indexed;
 pub(crate) mod ladder;
 pub(crate) mod linear;
+pub(crate) mod near;
 pub(crate) mod outcome;
 pub(crate) mod prefetch;
 pub(crate) mod scan;
@@ -25,7 +26,7 @@ use blockyard_sync::Backend;
 use crate::allocator::Allocator;
 use crate::error::Result;
 use crate::extent::{Extent, NO_OFFSET};
-use crate::policy::slots::{StreamFiles, StreamGoal, Visit};
+use crate::policy::slots::{Overflow, StreamFiles, StreamGoal, Visit};
 use crate::request::RequestFlags;
 use crate::tunables::Tunable;
 use candidates::Status;
@@ -96,7 +97,15 @@ impl<B: Backend> Allocator<B> {
             StreamFiles::Large => RequestFlags::STREAM,
             StreamFiles::Small => RequestFlags::DATA.union(RequestFlags::GROUP_ALLOC),
         };
-        if context.asked.kind.contains(begins_at_stream_goal) {
+        // The block after a group's last one is in a group that may be another writer's.
+        let left = context.asked.request.left.filter(|_| context.asked.is_data());
+        let stays = left.filter(|_| self.policy.overflow == Overflow::Lane);
+        if let Some(left) = stays {
+            context.search.goal.group = self.table.geometry.locate(left.physical).0;
+            context.search.goal.start = NO_OFFSET;
+            context.search.flags.remove(RequestFlags::TRY_GOAL);
+        }
+        if context.asked.kind.contains(begins_at_stream_goal) && stays.is_none() {
             let asked = context.asked;
             if let Some(place) = self.streams.read(asked.request.inode, asked.inode, asked.cpu()) {
                 context.search.goal.group = place.group;
@@ -174,7 +183,7 @@ impl<B: Backend> Allocator<B> {
         }
         let kind = context.asked.kind;
         if ladder::visits_goal_first(&self.policy, kind, criterion, context.search.order2) {
-            self.visit_goal_first(context, criterion, start)?;
+            self.visit_near(context, criterion, GroupNr::new(start))?;
             if context.search.is_over() {
                 return Ok(Some(criterion));
             }
@@ -187,18 +196,6 @@ impl<B: Backend> Allocator<B> {
             context.outcome.stats.useless_loops[criterion.index()] += 1;
         }
         Ok(next)
-    }
-
-    /// Visits the goal's group before any index is looked at.
-    fn visit_goal_first(&self, context: &mut Context<'_, B>, criterion: Criterion, start: u32) -> Result<()> {
-        let nr = GroupNr::new(start);
-        if !self.table.group(nr).summary().initialised()
-            && let Err(error) = self.table.load(nr, context.cpu(), &*self.source)
-        {
-            context.outcome.note_failure(error);
-            return Ok(());
-        }
-        self.visit(context, nr, criterion)
     }
 
     /// Bounds of the best-available criterion for the present goal length.

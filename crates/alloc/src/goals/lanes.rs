@@ -27,6 +27,22 @@ pub(crate) fn lane(geometry: &Geometry, goal: GroupNr, cpu: CpuSlot) -> GroupNr 
     GroupNr::new(u32_from_u64(flex_group) * flex + 1 + cpu.raw() % lanes)
 }
 
+/// The group of the same lane in the next flex group that no other slot of `cpus` begins in: `group` itself where there is
+/// none. Going on from there meets every such group once before it comes back.
+pub(crate) fn next_of_lane(geometry: &Geometry, group: GroupNr, cpus: u32) -> GroupNr {
+    let flex = geometry.flex_size();
+    let whole_flex_groups = geometry.groups() / flex;
+    let home = group.raw() / flex;
+    if flex < FLEX_MIN || home >= whole_flex_groups {
+        return group;
+    }
+    // Slots that found no lane in the first flex group begin in those after it: one round of all slots is a stride.
+    let stride = cpus.div_ceil(flex - 1).clamp(1, whole_flex_groups);
+    let next = home + stride;
+    let next = if next < whole_flex_groups { next } else { home % stride };
+    GroupNr::new(next * flex + group.raw() % flex)
+}
+
 /// `group`, or the one after it when that is a group left to metadata.
 pub(crate) fn past_metadata(group: u32, flex: u32, groups: u32) -> u32 {
     debug_assert!(group < groups, "group {group} of {groups}");
@@ -52,6 +68,20 @@ mod tests {
         assert_eq!(lanes(33, 0..3), [33; 3], "no lanes in a short last flex group");
         let plain = MemoryBitmaps::plain_geometry(40, 0);
         assert_eq!(lane(&plain, GroupNr::new(7), CpuSlot::new(3)).raw(), 7, "no flex groups");
+    }
+
+    #[test]
+    fn lanes_go_on_in_flex_groups_of_their_own() {
+        let geometry = MemoryBitmaps::plain_geometry(100, 4);
+        let walk = |group: u32, cpus: u32| -> Vec<u32> {
+            let next = |group: &GroupNr| Some(next_of_lane(&geometry, *group, cpus));
+            core::iter::successors(Some(GroupNr::new(group)), next).take(7).map(GroupNr::raw).collect()
+        };
+        assert_eq!(walk(2, 15), [2, 18, 34, 50, 66, 82, 2]);
+        assert_eq!(walk(2, 16), [2, 34, 66, 2, 34, 66, 2], "slot 15 has the flex groups between");
+        assert_eq!(walk(17, 16), [17, 49, 81, 17, 49, 81, 17]);
+        assert_eq!(walk(2, 1000)[..2], [2, 2], "more slots than flex groups have lanes for");
+        assert_eq!(walk(98, 2)[..2], [98, 98], "a short last flex group has none");
     }
 
     #[test]

@@ -4,9 +4,9 @@ use super::slots::{
     Accept, Advance, Busy, Choose, ClosedFiles, CursorStart, DirBlocks, Era, Exempt, FirstGroups,
     FreePending, FreedMerge, FreshGroups, FullGroups, GoalBase, GoalColour, GoalGroup, GoalLogical,
     IndirectScan, Init, InodeGroup, Ladder, Lanes, LocalityTies, Locks, Longest, MergeGoal, Neighbour,
-    Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search, ShortRuns, SlotLock, SlotStart, Slots,
-    SmallFiles, StreamFiles, StreamGoal, StreamLearns, StripeRule, Sweep, TopFlag, Unloaded, Visit, When,
-    Zones,
+    Normalise, OrderIndex, Overflow, Room, Rotation, Scan, ScanToggle, Search, ShortRuns, SlotLock,
+    SlotStart, Slots, SmallFiles, StreamFiles, StreamGoal, StreamLearns, StripeRule, Sweep, TopFlag,
+    Unloaded, Visit, When, Zones,
 };
 use crate::tunables::ChosenTunables;
 
@@ -31,6 +31,10 @@ pub struct Policy {
     pub slot_start: SlotStart,
     /// Where new files start inside their flex group.
     pub lanes: Lanes,
+    /// Where data goes when its goal's group is full or busy.
+    pub overflow: Overflow,
+    /// In which free run data of unknown length begins.
+    pub room: Room,
     /// Whether the goal's group is visited before the index is walked.
     pub goal_group: GoalGroup,
     /// When a file's next block is tried first.

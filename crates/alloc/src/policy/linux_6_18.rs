@@ -21,9 +21,9 @@ use super::slots::{
     Accept, Advance, Busy, Choose, ClosedFiles, CursorStart, DirBlocks, Era, Exempt, FirstGroups,
     FreePending, FreedMerge, FreshGroups, FullGroups, GoalBase, GoalColour, GoalGroup, GoalLogical,
     IndirectScan, Init, InodeGroup, Ladder, Lanes, LocalityTies, Locks, Longest, MergeGoal, Neighbour,
-    Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search, ShortRuns, SlotLock, SlotStart, Slots,
-    SmallFiles, StreamFiles, StreamGoal, StreamLearns, StripeRule, Sweep, TopFlag, Unloaded, Visit, When,
-    Zones,
+    Normalise, OrderIndex, Overflow, Room, Rotation, Scan, ScanToggle, Search, ShortRuns, SlotLock,
+    SlotStart, Slots, SmallFiles, StreamFiles, StreamGoal, StreamLearns, StripeRule, Sweep, TopFlag,
+    Unloaded, Visit, When, Zones,
 };
 use crate::tunables::ChosenTunables;
 
@@ -38,6 +38,8 @@ pub(super) const POLICY: Policy = Policy {
     slot_lock: SlotLock::None,
     slot_start: SlotStart::Zero,
     lanes: Lanes::None,
+    overflow: Overflow::Index,
+    room: Room::Any,
     goal_group: GoalGroup::Indexed,
     neighbour: Neighbour::Window,
     stream_goal: StreamGoal::GroupOnly,

@@ -8,9 +8,9 @@ use super::slots::{
     Accept, Advance, Busy, Choose, ClosedFiles, CursorStart, DirBlocks, Era, Exempt, FirstGroups,
     FreePending, FreedMerge, FreshGroups, FullGroups, GoalBase, GoalColour, GoalGroup, GoalLogical,
     IndirectScan, Init, InodeGroup, Ladder, Lanes, LocalityTies, Locks, Longest, MergeGoal, Neighbour,
-    Normalise, OrderIndex, Rotation, Scan, ScanToggle, Search, ShortRuns, SlotLock, SlotStart, Slots,
-    SmallFiles, StreamFiles, StreamGoal, StreamLearns, StripeRule, Sweep, TopFlag, Unloaded, Visit, When,
-    Zones,
+    Normalise, OrderIndex, Overflow, Room, Rotation, Scan, ScanToggle, Search, ShortRuns, SlotLock,
+    SlotStart, Slots, SmallFiles, StreamFiles, StreamGoal, StreamLearns, StripeRule, Sweep, TopFlag,
+    Unloaded, Visit, When, Zones,
 };
 use crate::tunables::Tunable;
 
@@ -124,6 +124,8 @@ const SLOTS: &[SlotText] = &[
     slot_text!("slot_lock", SlotLock, slot_lock),
     slot_text!("slot_start", SlotStart, slot_start),
     slot_text!("lanes", Lanes, lanes),
+    slot_text!("overflow", Overflow, overflow),
+    slot_text!("room", Room, room),
     slot_text!("goal_group", GoalGroup, goal_group),
     slot_text!("neighbour", Neighbour, neighbour),
     slot_text!("stream_goal", StreamGoal, stream_goal),

@@ -117,6 +117,24 @@ slot! {
     }
 }
 slot! {
+    /// `overflow`: where data goes when the group of its goal has no place for it.
+    Overflow {
+        /// Where the index has one, among the groups that were ever loaded.
+        Index = "index",
+        /// To the groups of the same lane in other flex groups first; a file that goes on stays in its lane.
+        Lane = "lane",
+    }
+}
+slot! {
+    /// `room`: the free run in which data begins whose final size nobody knows (what fallocate asks for), near its goal.
+    Room {
+        /// Any that holds the request.
+        Any = "any",
+        /// The first of at least 512 clusters, while there is one.
+        Run = "run",
+    }
+}
+slot! {
     /// `goal_group`: how an index walk for data treats the group of its goal.
     GoalGroup {
         /// As any other: it is met where the index has it, if it was ever loaded.

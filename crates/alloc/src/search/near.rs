@@ -1,0 +1,76 @@
+//! Groups near the goal, visited before an index is asked (`goal_group=first`).
+//!
+//! An index knows only groups that were loaded once: those in which somebody works. So the goal's group is loaded for its visit,
+//! and with `overflow=lane` the groups of its lane after it: a writer whose group is full of clusters that wait for a commit does
+//! not go to a neighbour's. With `room=run` a first round wants a long free run for data whose final size nobody knows.
+
+use blockyard_disk::GroupNr;
+use blockyard_disk::num::u32_from_usize;
+use blockyard_sync::Backend;
+
+use super::context::Context;
+use super::criteria::Criterion;
+use crate::allocator::Allocator;
+use crate::error::Result;
+use crate::goals::lanes::next_of_lane;
+use crate::policy::slots::{Overflow, Room};
+use crate::request::RequestFlags;
+
+/// Groups of a lane that are tried before the index: what is loaded for it stays bounded.
+const LANE_GROUPS: u32 = 8;
+/// Clusters of a run that is long enough for data of unknown length: 2 MiB at 4 KiB.
+const ROOM: u32 = 512;
+
+impl<B: Backend> Allocator<B> {
+    /// Visits the goal's group, and those of its lane.
+    ///
+    /// # Errors
+    /// As [`Self::visit`].
+    pub(crate) fn visit_near(
+        &self,
+        context: &mut Context<'_, B>,
+        criterion: Criterion,
+        goal: GroupNr,
+    ) -> Result<()> {
+        if self.policy.room == Room::Run && context.asked.request.flags.contains(RequestFlags::NO_NORMALIZE) {
+            context.search.floor = Some(ROOM.max(context.search.goal.len));
+            let visited = self.visit_lane(context, criterion, goal);
+            context.search.floor = None;
+            visited?;
+        }
+        if context.search.is_over() { Ok(()) } else { self.visit_lane(context, criterion, goal) }
+    }
+
+    /// One round over the goal's group and those of its lane.
+    fn visit_lane(&self, context: &mut Context<'_, B>, criterion: Criterion, goal: GroupNr) -> Result<()> {
+        let cpus = u32_from_usize(self.locality.len());
+        let most = match self.policy.overflow {
+            Overflow::Index => 1,
+            Overflow::Lane => LANE_GROUPS,
+        };
+        let mut nr = goal;
+        for _ in 0..most {
+            self.visit_loading(context, nr, criterion)?;
+            nr = next_of_lane(&self.table.geometry, nr, cpus);
+            if context.search.is_over() || nr == goal || nr.raw() >= context.asked.groups {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits a group, loaded for that.
+    fn visit_loading(&self, context: &mut Context<'_, B>, nr: GroupNr, criterion: Criterion) -> Result<()> {
+        let group = self.table.group(nr);
+        if group.free() == 0 {
+            return Ok(());
+        }
+        if !group.summary().initialised()
+            && let Err(error) = self.table.load(nr, context.cpu(), &*self.source)
+        {
+            context.outcome.note_failure(error);
+            return Ok(());
+        }
+        self.visit(context, nr, criterion)
+    }
+}
