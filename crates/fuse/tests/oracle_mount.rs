@@ -125,7 +125,8 @@ fn names_come_and_go_and_open_files_outlive_them() {
     e2fsck_clean(&place.image);
 }
 
-/// What a program had written when the file became immutable is written, as on the kernel's ext4; only later opens are refused.
+/// What a program had written when the file became immutable is written, as on the kernel's ext4; later opens are refused. What is written
+/// later through an open descriptor is not refused, other than on Linux: docs/mount.md says so.
 #[test]
 fn bytes_written_before_a_file_became_immutable_are_kept() {
     if !can_mount() {
