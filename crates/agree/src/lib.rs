@@ -6,7 +6,7 @@
 //!
 //! Level 2, whole operations, is [`operations`].
 //!
-//! The tracepoints are the kernel's public interface; docs/format-notes.md lists what was found by them.
+//! The tracepoints are the kernel's public interface; docs/behaviour has what was found by them.
 
 #![forbid(unsafe_code)]
 

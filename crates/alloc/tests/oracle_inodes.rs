@@ -1,7 +1,7 @@
 //! Inode numbers against the running kernel: a seeded stream of creates and removals on a mounted image, repeated by
 //! the allocator in step; every number must be equal, and after the unmount every descriptor too.
 //!
-//! The stream runs on one CPU, because the kernel's totals lag by CPU (inode_alloc.md 0.1).
+//! The stream runs on one CPU, because the kernel's totals lag by CPU (docs/behaviour/inode-allocation.md).
 
 #![allow(clippy::unwrap_used, clippy::as_conversions, reason = "a test binary")]
 

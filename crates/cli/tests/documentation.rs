@@ -108,7 +108,7 @@ fn the_documents_name_what_exists() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let all: String = pages().into_iter().map(|(_, page)| page).collect();
     let mut documents = vec![root.join("README.md")];
-    for folder in ["docs", "docs/experiments", "docs/policies"] {
+    for folder in ["docs", "docs/behaviour", "docs/experiments", "docs/policies"] {
         let entries = std::fs::read_dir(root.join(folder)).unwrap();
         documents.extend(
             entries

@@ -1,4 +1,4 @@
-//! Orphans: inodes whose removal or truncation a crash must not leave half done (journal.md 7).
+//! Orphans: inodes whose removal or truncation a crash must not leave half done.
 //!
 //! An inode that lost its last name while it is open, and a file that loses more blocks than one handle can free, is
 //! noted on the disk in the transaction that makes it so, and struck off in the one that ends it. Notes go into the

@@ -1,5 +1,5 @@
 //! What decides which blocks are asked for, when, and in which pieces: each mechanism that was found by comparing
-//! operations with Linux 6.18 (docs/format-notes.md) by itself, without a kernel.
+//! operations with Linux 6.18 (docs/behaviour/page-cache.md) by itself, without a kernel.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
 //! What decides as which clusters count while space gets short: the mechanisms found by comparing with Linux 6.18 on images
-//! of clusters aged to their limits (docs/format-notes.md, "When space gets short"), each by itself, without a kernel.
+//! of clusters aged to their limits (docs/behaviour/page-cache.md, "When space gets short"), each by itself, without a kernel.
 
 #![allow(clippy::unwrap_used)]
 

@@ -282,7 +282,7 @@ fn scattered_writes_grow_the_same_trees() {
     }
 }
 
-/// One seed: where a write-back begins inside a large folio, Linux writes the whole folio (docs/format-notes.md).
+/// One seed: where a write-back begins inside a large folio, Linux writes the whole folio (docs/behaviour/page-cache.md).
 #[test]
 fn mixed_operations_leave_the_same_extents() {
     if ready() {

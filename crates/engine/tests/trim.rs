@@ -71,7 +71,7 @@ fn content(seed: u8, blocks: u64) -> Vec<u8> {
     vec![seed; usize::try_from(blocks * BLOCK).unwrap()]
 }
 
-/// As on Linux 6.18 (docs/format-notes.md): what was trimmed is passed over until something becomes free in its group.
+/// As on Linux 6.18 (docs/behaviour/block-allocation.md): what was trimmed is passed over until something becomes free in its group.
 #[test]
 fn free_blocks_are_trimmed_once() {
     let (device, fs) = world(&mkfs::Options::ext4().block_size(4096).identity(1, 1), 256 << 20);

@@ -51,7 +51,7 @@ impl<B: Backend> fmt::Debug for ShardedCounter<B> {
 ///
 /// Each slot keeps a private delta that is folded into the central value when its magnitude reaches the batch, so
 /// `|central - total| < slots * batch`. Allocation decisions read the central value, and agree with the kernel's only
-/// when it lags in the same way (inode_alloc.md 0.1).
+/// when it lags in the same way (docs/behaviour/inode-allocation.md).
 pub struct LaggedCounter<B: Backend = Native> {
     central: CachePadded<B::AtomicU64>,
     deltas: Box<[CachePadded<B::AtomicU64>]>,

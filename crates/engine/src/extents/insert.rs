@@ -1,4 +1,4 @@
-//! Inserting an extent: merge, place, use the next leaf's room, split, grow, merge up (journal.md 9.4).
+//! Inserting an extent: merge, place, use the next leaf's room, split, grow, merge up.
 //!
 //! A split allocates one block per level below the nearest ancestor with a free entry, before anything changes; an
 //! append therefore starts a fresh leaf and moves nothing, which keeps the leaves of sequential files full. New tree
@@ -242,7 +242,7 @@ impl<S: TreeStore> Tree<'_, S> {
         Ok(appends)
     }
 
-    /// Where the data of a logical block would be looked for (mballoc.md 3.3).
+    /// Where the data of a logical block would be looked for (docs/behaviour/block-allocation.md, "Requests").
     fn goal_beside(&self, path: &Path<S::Node>, logical: u32) -> Option<BlockNr> {
         let leaf = path.leaf();
         if leaf.count == 0 {

@@ -1,7 +1,7 @@
 //! What delayed data was promised: the clusters that it will get, and the blocks that its mapping may need for it.
 //!
 //! Running out of space is known when data is written, never when it is written back. So, for each file:
-//! * a logical cluster with dirty blocks and no mapped one has one cluster reserved (bigalloc.md 7.1);
+//! * a logical cluster with dirty blocks and no mapped one has one cluster reserved (docs/behaviour/bigalloc.md);
 //! * as many more are reserved as the entries that write-back may add to the mapping can cost
 //!   ([`blocks_for_entries`], [`blocks_for_arrays`]).
 //!

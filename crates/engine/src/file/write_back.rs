@@ -1,6 +1,6 @@
 //! Write-back: from dirty blocks to mapped blocks on the device.
 //!
-//! Runs go in ascending order of logical block, at most 2048 blocks at a time (mballoc.md 3.6). It happens when it is
+//! Runs go in ascending order of logical block, at most 2048 blocks at a time (docs/behaviour/block-allocation.md). It happens when it is
 //! asked for: fsync, sync, close, or when dirty data passes its limit.
 
 use super::limits::{LOGGED_MAX, RUN_CREDITS};

@@ -123,7 +123,7 @@ impl Mapping {
         Ok(branch)
     }
 
-    /// The blocks of a cluster that a neighbour in the same logical cluster owns already (bigalloc.md 5).
+    /// The blocks of a cluster that a neighbour in the same logical cluster owns already (docs/behaviour/bigalloc.md).
     fn implied_cluster(&self, here: &Lookup, logical: u32, len: u32, unwritten: bool) -> Option<Extent> {
         let ratio = self.volume.geometry().cluster_ratio();
         if ratio == 1 {
@@ -142,7 +142,7 @@ impl Mapping {
         Some(Extent { logical, len, physical, unwritten })
     }
 
-    /// Where to look first (mballoc.md 3.2 to 3.4).
+    /// The goal (docs/behaviour/block-allocation.md, "Requests").
     fn goal(&self, ctx: &OpContext, inode: &Inode, here: &Lookup, logical: u32) -> BlockNr {
         match (here.left.or(here.first_in_leaf), here.leaf) {
             (Some(e), _) if logical >= e.logical => BlockNr::new(e.physical + u64::from(logical - e.logical)),

@@ -55,7 +55,7 @@ impl Mapping {
         removed
     }
 
-    /// Frees the clusters of one unmapped piece (bigalloc.md 9.2); pieces come from the right to the left. As in Linux a
+    /// Frees the clusters of one unmapped piece (docs/behaviour/bigalloc.md); pieces come from the right to the left. As in Linux a
     /// last cluster that the piece does not fill is freed before the others, a first one by itself after them (it waits
     /// for the next piece, which may share it): the counter of free clusters lags behind as far as Linux's.
     fn free_piece(

@@ -1,6 +1,6 @@
 //! The way of Linux's page cache: its rules when space gets short, and what it remembers of a file.
 //!
-//! What was observed is in docs/format-notes.md, "When space gets short".
+//! What was observed is in docs/behaviour/page-cache.md, "When space gets short".
 
 mod folios;
 

@@ -1,7 +1,7 @@
 //! Writing folio by folio, as Linux's page cache does: each folio is delayed, or placed at once when space gets short.
 //!
 //! In the product's way a write reserves all that it and its mapping can need before it changes anything, which no file system with
-//! Linux's rules can promise. What was observed is in docs/format-notes.md, "When space gets short".
+//! Linux's rules can promise. What was observed is in docs/behaviour/page-cache.md, "When space gets short".
 
 use super::PageCache;
 use crate::file::LockedFile;
