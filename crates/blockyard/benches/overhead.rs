@@ -58,7 +58,7 @@ fn write(fs: &FileSystem, file: &File, len: usize) {
             fs.with_engine(|engine, _| {
                 Ok(timed(|number| {
                     let offset = number % blocks * len as u64;
-                    engine.write(&OpContext::system(), id, offset, &bytes).unwrap();
+                    engine.write_some(&OpContext::system(), id, offset, &bytes).unwrap();
                 }))
             })
             .unwrap()

@@ -18,14 +18,15 @@ type Shard = CachePadded<RwLock<Option<Arc<Engine>>>>;
 
 /// The engine, until it is closed.
 pub(crate) struct SharedEngine {
-    shards: Box<[Shard]>,
+    // Their number is known when this is compiled: finding one takes no division.
+    shards: Box<[Shard; SHARDS]>,
 }
 
 impl SharedEngine {
     pub(crate) fn new(engine: Engine) -> Self {
         let engine = Arc::new(engine);
         let shard = |_| CachePadded::new(RwLock::new(rank::INSTANCE, Some(Arc::clone(&engine))));
-        Self { shards: (0..SHARDS).map(shard).collect() }
+        Self { shards: Box::new(std::array::from_fn(shard)) }
     }
 
     /// Runs one operation. It must not begin another.
@@ -34,7 +35,7 @@ impl SharedEngine {
         ctx: &OpContext,
         operation: impl FnOnce(&Engine) -> Result<T, E>,
     ) -> Bare<T> {
-        let shard = self.shards[ctx.cpu.index(self.shards.len())].read();
+        let shard = self.shards[ctx.cpu.index(SHARDS)].read();
         let engine = shard.as_ref().ok_or(Reason::Closed)?;
         let done = operation(engine).map_err(Into::into);
         if let Err(Reason::FileSystem(EngineError::Corrupt(_))) = &done {
