@@ -486,8 +486,15 @@ impl ImageOptions {
     /// ```
     pub fn make(self, image: impl AsRef<Path>, bytes: u64) -> Result<FileSystem> {
         let image = image.as_ref();
-        let made = ImagePath::at(image, self.offset).create(bytes).map_err(Reason::from);
-        made.and_then(|device| self.make_bare(Arc::new(device))).map_err(|reason| Error::at(image, reason))
+        self.make_file(image, bytes).map_err(|reason| Error::at(image, reason))
+    }
+
+    /// The file is emptied only when it is certain that the file system can be made.
+    fn make_file(mut self, image: &Path, bytes: u64) -> Bare<FileSystem> {
+        let options = self.mkfs.take().unwrap_or_else(fresh);
+        mkfs::plan(bytes, &options)?;
+        let device = ImagePath::at(image, self.offset).create(bytes)?;
+        self.mkfs(options).make_bare(Arc::new(device))
     }
 
     /// Makes an image in memory and opens it: it ends with the file system.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use blockyard::device::{BlockDevice, DeviceError, DeviceId, MemoryDevice};
-use blockyard::{FileSystem, ImageOptions, check};
+use blockyard::{FileSystem, ImageOptions, check, mkfs};
 
 fn make(bytes: u64) -> Arc<MemoryDevice> {
     let memory = Arc::new(MemoryDevice::new(bytes));
@@ -26,6 +26,22 @@ fn assert_clean(device: &MemoryDevice) {
 }
 
 /// What nobody closed or synced is there, and the image says that it was closed.
+/// A size that no file system has once emptied the file before it was refused.
+#[test]
+fn a_file_system_that_cannot_be_made_costs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+    std::fs::write(&old, "somebody's content").unwrap();
+    for image in [&old, &new] {
+        let too_small = FileSystem::make_image(image, 1000).unwrap_err();
+        assert_eq!(std::io::Error::from(too_small).kind(), std::io::ErrorKind::InvalidInput);
+        let nonsense = ImageOptions::new().mkfs(mkfs::Options::ext4().features("no_such_feature"));
+        assert!(nonsense.make(image, 64 << 20).is_err());
+    }
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), "somebody's content");
+    assert!(!new.exists());
+}
+
 #[test]
 fn a_dropped_instance_loses_nothing() {
     let memory = make(32 << 20);
