@@ -14,7 +14,7 @@ use blockyard_engine::{DataMode, FileSystem as Engine, OnDamage, OpenOptions as 
 
 use crate::background::Alarm;
 use crate::context::Context;
-use crate::error::{Bare, Error, Reason, Result};
+use crate::error::{Bare, Error, Result};
 use crate::file_system::FileSystem;
 use crate::instance::Instance;
 
