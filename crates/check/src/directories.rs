@@ -4,6 +4,7 @@
 //! inodes, and tells which directories it names, for connectivity.
 
 mod block;
+mod fetch;
 mod index;
 
 pub(crate) use index::NODES_BEHIND;
@@ -18,13 +19,14 @@ use rayon::prelude::*;
 
 use crate::Part;
 use crate::code::Code;
-use crate::facts::{DirBody, DirFact, Facts};
+use crate::facts::{DirBody, DirFact, Facts, InlineBody};
 use crate::finding::{Ledger, Sink, Site};
 use crate::map::Run;
 use crate::volume::Volume;
+use fetch::{Fetched, Window};
 
-/// Directories handed to the threads at a time.
-const BATCH: usize = 4096;
+/// Units handed to the threads at a time.
+const BATCH: usize = 128;
 
 /// One directory names another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,25 +80,28 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
     let all: Vec<&DirFact> = facts.groups.iter().flat_map(|group| &group.directories).collect();
     let mut tree = Tree::default();
     let count = u64_from_usize(all.len());
-    let visit = |fact: &DirFact| {
-        let visited = visit(volume, facts, fact);
+    let visit = |fetched: &Fetched, fact: &DirFact| {
+        let visited = visit(volume, facts, fetched, fact);
         volume.watch.tell(Part::Directories, 1, count);
         visited
     };
     // More directory blocks than blocks means that directories share them, which was reported; the rest is skipped, so
     // that time stays bounded.
     let mut budget = volume.geometry.blocks_count().raw().saturating_mul(2);
-    for batch in all.chunks(BATCH) {
-        let mut affordable = Vec::with_capacity(batch.len());
-        for fact in batch {
-            let cost = mapped_blocks(fact);
-            if cost <= budget {
-                budget -= cost;
-                affordable.push(*fact);
-            }
-        }
-        let done: Vec<(Told, Sink)> = affordable.par_iter().with_max_len(8).map(|fact| visit(fact)).collect();
-        for (fact, (told, sink)) in affordable.iter().zip(done) {
+    let is_affordable = |fact: &&DirFact| {
+        let cost = mapped_blocks(fact);
+        let affordable = cost <= budget;
+        budget -= if affordable { cost } else { 0 };
+        affordable
+    };
+    let affordable: Vec<&DirFact> = all.iter().copied().filter(is_affordable).collect();
+    let visit_unit = |unit: &&[&DirFact]| {
+        let fetched = Fetched::read(volume, unit);
+        unit.iter().map(|fact| visit(&fetched, fact)).collect::<Vec<(Told, Sink)>>()
+    };
+    for units in fetch::units(volume, &affordable).chunks(BATCH) {
+        let done: Vec<_> = units.par_iter().with_max_len(1).map(visit_unit).collect();
+        for (fact, (told, sink)) in units.iter().copied().flatten().zip(done.into_iter().flatten()) {
             tree.directories.push((fact.inode.raw(), told.dotdot));
             tree.children.extend(told.children);
             tree.lost_found = tree.lost_found.or(told.lost_found);
@@ -118,25 +123,27 @@ pub(crate) fn check(volume: &Volume<'_>, facts: &Facts, ledger: &mut Ledger) -> 
 pub(crate) fn mapped_blocks(fact: &DirFact) -> u64 {
     match &fact.body {
         DirBody::Blocks { runs } => runs.iter().map(|run| run.length).fold(0, u64::saturating_add),
-        DirBody::Inline { .. } => 0,
+        DirBody::Inline(_) => 0,
     }
 }
 
-fn visit(volume: &Volume<'_>, facts: &Facts, fact: &DirFact) -> (Told, Sink) {
+fn visit(volume: &Volume<'_>, facts: &Facts, fetched: &Fetched, fact: &DirFact) -> (Told, Sink) {
     let mut sink = Sink::default();
     let mut told = Told::default();
     let layout = DirLayout { inodes_count: u32::MAX, ..volume.dir_layout() };
     let unsigned_hash = volume.sb.flags().contains(FsFlags::UNSIGNED_HASH);
     let visit = Visit { volume, facts, fact, layout, unsigned_hash };
     match &fact.body {
-        DirBody::Inline { head, tail } => visit_inline(&visit, head, tail, &mut told, &mut sink),
-        DirBody::Blocks { runs } => visit_blocks(&visit, runs, &mut told, &mut sink),
+        DirBody::Inline(inline) => visit_inline(&visit, inline, &mut told, &mut sink),
+        DirBody::Blocks { runs } => {
+            visit_blocks(&visit, Window::new(volume, fetched), runs, &mut told, &mut sink)
+        }
     }
     (told, sink)
 }
 
-fn visit_inline(visit: &Visit<'_, '_>, head: &[u8; 60], tail: &[u8], told: &mut Told, sink: &mut Sink) {
-    let data = InlineData { head, tail };
+fn visit_inline(visit: &Visit<'_, '_>, inline: &InlineBody, told: &mut Told, sink: &mut Sink) {
+    let data = InlineData { head: &inline.head, tail: &inline.tail };
     let geometry = &visit.volume.geometry;
     told.dotdot = data.parent();
     visit.facts.refer(geometry, visit.fact.inode);
@@ -160,25 +167,33 @@ fn physical(runs: &[Run], logical: u64) -> Option<BlockNr> {
     (logical < run.logical + run.length).then(|| BlockNr::new(run.physical + (logical - run.logical)))
 }
 
-fn visit_blocks(visit: &Visit<'_, '_>, runs: &[Run], told: &mut Told, sink: &mut Sink) {
+fn visit_blocks(
+    visit: &Visit<'_, '_>,
+    mut window: Window<'_, '_>,
+    runs: &[Run],
+    told: &mut Told,
+    sink: &mut Sink,
+) {
     report_holes(visit, runs, sink);
-    let index = visit.fact.indexed.then(|| index::read(visit, runs, sink)).flatten();
-    let mut buffer = vec![0; visit.volume.block_size()];
+    let index = visit.fact.indexed.then(|| index::read(visit, &mut window, runs, sink)).flatten();
     let mut names = block::Names::new(index.is_none() && !visit.fact.casefold && runs_len(runs) > 1);
     for run in runs {
         for at in 0..run.length {
             let (logical, place) = (run.logical + at, BlockNr::new(run.physical + at));
             let site = visit.site().at_logical(logical).at_block(place);
-            if let Err(error) = visit.volume.read_block(place, &mut buffer) {
-                sink.add(Code::DIRECTORY_READ, site, error.to_string());
-                continue;
-            }
+            let bytes = match window.block(place, run.length - at - 1) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    sink.add(Code::DIRECTORY_READ, site, error.to_string());
+                    continue;
+                }
+            };
             let role = match &index {
                 Some(index) => index.role(logical),
-                None if visit.fact.indexed => index::role_without_index(visit, logical, &buffer),
+                None if visit.fact.indexed => index::role_without_index(visit, logical, bytes),
                 None => index::Role::Linear,
             };
-            block::check(visit, &buffer, logical, role, site, &mut names, told, sink);
+            block::check(visit, bytes, logical, role, site, &mut names, told, sink);
         }
     }
     if let Some(index) = &index {

@@ -1,11 +1,11 @@
 //! What the walk over the inode tables remembers for the passes after it.
 //!
 //! Facts are kept for the part of each table that may be in use; everything is plain data, written by the one unit of
-//! work that scanned the group. Only the counts of references are written later by all threads: relaxed, because they
-//! are read after the threads were joined.
+//! work that scanned the group. Only the counts of references are written later, by all threads (`facts/counts.rs`).
+
+mod counts;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u32};
 use blockyard_disk::quota::Usage;
@@ -13,6 +13,7 @@ use blockyard_disk::{BlockNr, Geometry, InodeNr};
 
 use crate::map::Run;
 use crate::vitals::Vitals;
+pub(crate) use counts::{Counts, Links};
 
 /// What is known about an inode, in one byte: type in the low bits (as directory entries number it), flags above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -90,9 +91,16 @@ pub(crate) struct DirFact {
 #[derive(Debug)]
 pub(crate) enum DirBody {
     /// In blocks: the runs of the map.
-    Blocks { runs: Vec<Run> },
+    Blocks { runs: Box<[Run]> },
     /// In the inode.
-    Inline { head: [u8; 60], tail: Vec<u8> },
+    Inline(Box<InlineBody>),
+}
+
+/// The entries of a directory in its inode.
+#[derive(Debug)]
+pub(crate) struct InlineBody {
+    pub(crate) head: [u8; 60],
+    pub(crate) tail: Vec<u8>,
 }
 
 /// How an encrypted inode is encrypted: what its context says but for the nonce.
@@ -165,8 +173,8 @@ pub(crate) struct ValueInode {
 #[derive(Debug, Default)]
 pub(crate) struct GroupFacts {
     pub(crate) kinds: Vec<Kind>,
-    pub(crate) links: Vec<u16>,
-    pub(crate) references: Vec<AtomicU32>,
+    pub(crate) links: Links,
+    pub(crate) references: Counts,
     pub(crate) directories: Vec<DirFact>,
     pub(crate) xattr_blocks: Vec<XattrBlockRef>,
     pub(crate) values: Vec<ValueRef>,
@@ -189,8 +197,8 @@ impl GroupFacts {
         let inodes = usize_from_u32(inodes);
         Self {
             kinds: vec![Kind::UNUSED; inodes],
-            links: vec![0; inodes],
-            references: (0..inodes).map(|_| AtomicU32::new(0)).collect(),
+            links: Links::new(inodes),
+            references: Counts::new(inodes),
             ..Self::default()
         }
     }
@@ -224,10 +232,7 @@ impl Facts {
     /// Counts a reference to an inode in range.
     pub(crate) fn refer(&self, geometry: &Geometry, inode: InodeNr) {
         let (group, index) = Self::place(geometry, inode);
-        if let Some(count) = self.groups[group].references.get(index) {
-            // Saturation is not a concern: 2^32 references need 48 GiB of directory entries at least.
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        self.groups[group].references.add_one(index);
     }
 
     /// Holds what was gathered to what the passes after rely on: facts of each group, of as many inodes as were scanned,
@@ -258,10 +263,10 @@ impl Facts {
         for group in &self.groups {
             all += &group.vitals;
             all.bad_blocks += u64_from_usize(group.bad_blocks.len());
-            let named = group.kinds.iter().zip(&group.references);
-            let files = named.filter(|(kind, _)| kind.is_used() && !kind.is_directory());
+            let files = group.kinds.iter().enumerate();
+            let files = files.filter(|(_, kind)| kind.is_used() && !kind.is_directory());
             all.links += files
-                .map(|(_, references)| u64_from_u32(references.load(Ordering::Relaxed).saturating_sub(1)))
+                .map(|(index, _)| u64_from_u32(group.references.get(index).saturating_sub(1)))
                 .sum::<u64>();
         }
         let depths: u64 = all.extent_depths.iter().sum();
@@ -287,6 +292,6 @@ impl Facts {
     /// References counted so far.
     pub(crate) fn references(&self, geometry: &Geometry, inode: InodeNr) -> u32 {
         let (group, index) = Self::place(geometry, inode);
-        self.groups[group].references.get(index).map_or(0, |count| count.load(Ordering::Relaxed))
+        self.groups[group].references.get(index)
     }
 }

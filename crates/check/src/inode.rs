@@ -18,7 +18,7 @@ use blockyard_disk::{Compat, Incompat, InodeNr, RoCompat};
 use crate::block_map::BlockMap;
 use crate::code::Code;
 use crate::descriptors::SystemRange;
-use crate::facts::{DirBody, DirFact, GroupFacts, Kind, ValueInode};
+use crate::facts::{DirBody, DirFact, GroupFacts, InlineBody, Kind, ValueInode};
 use crate::finding::{Sink, Site};
 use crate::map::{Budget, Claims, Run};
 use crate::superblock::{is_hidden, is_used_by_name, quota_inodes};
@@ -119,7 +119,7 @@ pub(crate) fn examine(cx: &mut Examination<'_, '_, '_>, bytes: &[u8], facts: &mu
         // Not in use for anyone who counts: directories that name it are wrong too.
         return cx.add(Code::ORPHAN_FILE_IN_USE, "s_orphan_file_inum names it");
     }
-    facts.links[index] = raw.i_links_count.get();
+    facts.links.set(index, raw.i_links_count.get());
     let reserved = cx.inode.raw() < cx.scan.volume.first_inode();
     if role == Role::BadBlocks || (role == Role::Reserved && reserved) {
         check_checksum(cx, &slot);
@@ -286,9 +286,10 @@ fn check_content(
 fn directory(cx: &Examination<'_, '_, '_>, raw: &RawInode, runs: Vec<Run>, attributes: &InInode) -> DirFact {
     let flags = raw.flags();
     let body = if flags.contains(InodeFlags::INLINE_DATA) {
-        DirBody::Inline { head: raw.i_block, tail: attributes.inline_tail.clone().unwrap_or_default() }
+        let tail = attributes.inline_tail.clone().unwrap_or_default();
+        DirBody::Inline(Box::new(InlineBody { head: raw.i_block, tail }))
     } else {
-        DirBody::Blocks { runs }
+        DirBody::Blocks { runs: runs.into() }
     };
     DirFact {
         inode: cx.inode,

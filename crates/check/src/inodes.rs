@@ -15,8 +15,8 @@ use crate::finding::{Ledger, Sink, Site};
 use crate::inode::{Examination, Expected, Scan, examine};
 use crate::map::{Budget, Claims};
 
-/// Bytes of inode table read at a time.
-const CHUNK: u64 = 1 << 20;
+/// Bytes of inode table read at a time: they stay in a CPU's cache until they are looked at.
+const CHUNK: u64 = 1 << 18;
 /// Groups handed to the threads at a time.
 const BATCH: usize = 512;
 

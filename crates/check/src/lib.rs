@@ -59,10 +59,25 @@ use superblock::Opened;
 pub struct Options {
     /// Worker threads; `None` for one per CPU.
     pub threads: Option<usize>,
+    /// Reads in flight; `None` for one a worker. Each takes a thread while it waits.
+    pub io_depth: Option<usize>,
     /// The superblock to use instead of the primary one, with the descriptors behind it.
     pub superblock: Option<Place>,
     /// Told how far the check is.
     pub watch: Watch,
+}
+
+impl Options {
+    /// The threads that a check or a repair works with: a read waits in the one that asks for it.
+    fn pool(&self) -> Result<rayon::ThreadPool, Error> {
+        let threads = match (self.threads, self.io_depth) {
+            (threads, None) => threads.unwrap_or(0),
+            (None, Some(depth)) => depth.max(std::thread::available_parallelism().map_or(1, usize::from)),
+            (Some(threads), Some(depth)) => depth.max(threads),
+        };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        pool.map_err(|error| Error::Threads(error.to_string()))
+    }
 }
 
 /// What is counted while an image is checked.
@@ -207,11 +222,7 @@ struct Devices<'a> {
 }
 
 fn check_devices(devices: Devices<'_>, options: &Options, passes: &mut Passes<'_>) -> Result<Report, Error> {
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(options.threads.unwrap_or(0))
-        .build()
-        .map_err(|error| Error::Threads(error.to_string()))?;
-    pool.install(|| run(devices, options.superblock, passes))
+    options.pool()?.install(|| run(devices, options.superblock, passes))
 }
 
 fn run(devices: Devices<'_>, place: Option<Place>, passes: &mut Passes<'_>) -> Result<Report, Error> {

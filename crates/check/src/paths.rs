@@ -101,8 +101,8 @@ fn names_in(volume: &Volume<'_>, fact: &DirFact, wanted: &BTreeSet<u32>) -> BTre
         }
     };
     match &fact.body {
-        DirBody::Inline { head, tail } => {
-            let data = InlineData { head, tail };
+        DirBody::Inline(inline) => {
+            let data = InlineData { head: &inline.head, tail: &inline.tail };
             data.dir_runs().into_iter().for_each(|run| keep(Entries::in_area(run, layout)));
         }
         DirBody::Blocks { runs } => {

@@ -103,7 +103,7 @@ pub(super) fn check_area(visit: &Visit<'_, '_>, area: &[u8], site: Site, told: &
 
 /// The sound entries up to the first defect, which is reported.
 fn collect<'a>(entries: Entries<'a>, site: Site, sink: &mut Sink) -> Vec<Entry<'a>> {
-    let mut sound = Vec::with_capacity(64);
+    let mut sound = Vec::with_capacity(24);
     for entry in entries {
         match entry {
             Ok(entry) => sound.push(entry),

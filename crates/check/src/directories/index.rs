@@ -9,6 +9,7 @@ use blockyard_disk::htree::{CONTINUES, HtreeDefect, Index, IndexKind, RootInfo};
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, usize_from_u32};
 use blockyard_disk::{BlockNr, Incompat};
 
+use super::fetch::Window;
 use super::{Visit, physical, runs_len};
 use crate::code::Code;
 use crate::finding::{Finding, Sink, Site};
@@ -135,16 +136,21 @@ struct Pending {
 }
 
 /// Reads the index of a directory; `None` when its root is unusable, which is reported.
-pub(super) fn read(visit: &Visit<'_, '_>, runs: &[Run], sink: &mut Sink) -> Option<DirIndex> {
+pub(super) fn read(
+    visit: &Visit<'_, '_>,
+    window: &mut Window<'_, '_>,
+    runs: &[Run],
+    sink: &mut Sink,
+) -> Option<DirIndex> {
     let largedir = visit.volume.incompat.contains(Incompat::LARGE_DIR);
     let place = physical(runs, 0)?;
-    let root = visit.volume.block(place).ok()?;
+    let root = window.block(place, 0).ok()?;
     let site = visit.site().at_logical(0).at_block(place);
-    let info = match RootInfo::verify(&root, &visit.layout, largedir) {
+    let info = match RootInfo::verify(root, &visit.layout, largedir) {
         Ok(info) => info,
         Err(defect) => {
             sink.add(root_code(defect), site, defect.to_string());
-            if verify_htree(visit.fact.seed, &root, IndexKind::Root.entries_at()).is_err() {
+            if verify_htree(visit.fact.seed, root, IndexKind::Root.entries_at()).is_err() {
                 sink.add(Code::HTREE_ROOT_CHECKSUM, site, "");
             }
             return None;
@@ -170,7 +176,16 @@ pub(super) fn read(visit: &Visit<'_, '_>, runs: &[Run], sink: &mut Sink) -> Opti
     let mut pending = vec![first];
     // Ends: every block is entered once.
     while let Some(next) = pending.pop() {
-        read_block(visit, runs, blocks, &next, &mut index, &mut pending, sink);
+        let bytes = physical(runs, next.logical).and_then(|place| {
+            let bytes = window.block(place, 0).ok()?;
+            Some((bytes, visit.site().at_logical(next.logical).at_block(place)))
+        });
+        let Some((bytes, site)) = bytes else {
+            index.damaged = true;
+            sink.add(Code::HTREE_OUTSIDE, visit.site().at_logical(next.logical), "");
+            continue;
+        };
+        read_block(visit, (bytes, site), blocks, &next, &mut index, &mut pending, sink);
     }
     index.report_faults(runs, info.indirect_levels, sink);
     Some(index)
@@ -178,7 +193,7 @@ pub(super) fn read(visit: &Visit<'_, '_>, runs: &[Run], sink: &mut Sink) -> Opti
 
 fn read_block(
     visit: &Visit<'_, '_>,
-    runs: &[Run],
+    (bytes, site): (&[u8], Site),
     blocks: u32,
     at: &Pending,
     index: &mut DirIndex,
@@ -186,16 +201,12 @@ fn read_block(
     sink: &mut Sink,
 ) {
     let kind = if at.logical == 0 { IndexKind::Root } else { IndexKind::Node };
-    let Some((bytes, site)) = fetch(visit, runs, at.logical) else {
-        index.damaged = true;
-        return sink.add(Code::HTREE_OUTSIDE, visit.site().at_logical(at.logical), "");
-    };
-    if verify_htree(visit.fact.seed, &bytes, kind.entries_at()).is_err() {
+    if verify_htree(visit.fact.seed, bytes, kind.entries_at()).is_err() {
         let root = kind == IndexKind::Root;
         let code = if root { Code::HTREE_ROOT_CHECKSUM } else { Code::HTREE_NODE_CHECKSUM };
         index.fault(at.logical, code, site, String::new());
     }
-    let parsed = match Index::parse(&bytes, kind, &visit.layout, blocks) {
+    let parsed = match Index::parse(bytes, kind, &visit.layout, blocks) {
         Ok(parsed) => parsed,
         Err(defect) => {
             index.damaged = true;
@@ -230,12 +241,6 @@ fn read_block(
     }
     // Taken from the end: so the leftmost is the next.
     pending[first_pending..].reverse();
-}
-
-fn fetch(visit: &Visit<'_, '_>, runs: &[Run], logical: u64) -> Option<(Vec<u8>, Site)> {
-    let place: BlockNr = physical(runs, logical)?;
-    let bytes = visit.volume.block(place).ok()?;
-    Some((bytes, visit.site().at_logical(logical).at_block(place)))
 }
 
 fn root_code(defect: HtreeDefect) -> Code {

@@ -1,5 +1,7 @@
 //! Extent trees.
 
+use std::borrow::Cow;
+
 use blockyard_disk::BlockNr;
 use blockyard_disk::checksum::verify_extent_block;
 use blockyard_disk::extent::{
@@ -16,8 +18,8 @@ use crate::finding::Site;
 const LOGICAL_END: u64 = u64_from_u32(u32::MAX);
 
 /// A node on the way from the root to where the walk is.
-struct Node {
-    bytes: Vec<u8>,
+struct Node<'b> {
+    bytes: Cow<'b, [u8]>,
     entries: usize,
     next: usize,
     depth: u16,
@@ -26,7 +28,7 @@ struct Node {
     place: Option<BlockNr>,
 }
 
-impl Node {
+impl Node<'_> {
     fn entry(&self, index: usize) -> &[u8] {
         debug_assert!(index < self.entries, "entry {index} of {}", self.entries);
         &self.bytes[12 + 12 * index..24 + 12 * index]
@@ -53,9 +55,15 @@ impl Node {
 
 /// Walks the tree in `i_block`.
 pub(crate) fn walk_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
-    let Some(root) = open_node(walk, i_block.to_vec(), None, None, LOGICAL_END) else { return };
+    let Some(root) = open_node(walk, Cow::Borrowed(i_block), None, None, LOGICAL_END) else { return };
     // The logical block that the next entry must not be below; one sweep over the whole tree from left to right.
     let mut floor = 0;
+    if root.depth == 0 {
+        // As nearly all are.
+        let (site, end) = (root.site(walk), root.end);
+        return (0..root.entries)
+            .for_each(|index| leaf_entry(walk, &root.extent(index), site, end, &mut floor));
+    }
     let mut stack = vec![root];
     while let Some(node) = stack.last_mut() {
         let index = node.next;
@@ -78,7 +86,7 @@ pub(crate) fn walk_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
 /// Takes what is sound of a tree whose keys contradict one another: the most extents that lie in order, whatever the keys above
 /// them say. So an extent whose own key is wrong goes alone, and not with all behind it.
 pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
-    let Some(root) = open_node(walk, i_block.to_vec(), None, None, LOGICAL_END) else { return };
+    let Some(root) = open_node(walk, Cow::Borrowed(i_block), None, None, LOGICAL_END) else { return };
     let mut runs = Vec::new();
     let mut stack = vec![root];
     while let Some(node) = stack.last_mut() {
@@ -97,7 +105,7 @@ pub(crate) fn salvage_extents(walk: &mut Walk<'_, '_>, i_block: &[u8; 60]) {
         let place = Some(raw.leaf()).filter(|place| walk.volume.contains(*place));
         let child = place.and_then(|place| {
             let bytes = walk.enter(place)?;
-            open_node(walk, bytes, Some(place), Some(depth), LOGICAL_END)
+            open_node(walk, Cow::Owned(bytes), Some(place), Some(depth), LOGICAL_END)
         });
         if let Some(child) = child {
             stack.push(child);
@@ -140,13 +148,13 @@ fn most_in_order(runs: &[Run]) -> Vec<Run> {
 }
 
 /// Checks a node's header and checksum.
-fn open_node(
+fn open_node<'b>(
     walk: &mut Walk<'_, '_>,
-    bytes: Vec<u8>,
+    bytes: Cow<'b, [u8]>,
     place: Option<BlockNr>,
     depth: Option<u16>,
     end: u64,
-) -> Option<Node> {
+) -> Option<Node<'b>> {
     let site = place.map_or_else(|| walk.site(), |block| walk.site().at_block(block));
     let (header, _) = RawExtentHeader::read_from_prefix(&bytes).expect("a node has 60 bytes at least");
     let capacity = if place.is_some() { block_capacity(walk.volume.block_size()) } else { ROOT_CAPACITY };
@@ -203,7 +211,7 @@ fn leaf_entry(walk: &mut Walk<'_, '_>, extent: &RawExtent, site: Site, end: u64,
     walk.data(Run { logical, physical: start.raw(), length, unwritten: extent.is_unwritten() });
 }
 
-fn index_entry(walk: &mut Walk<'_, '_>, node: &Node, index: usize, floor: u64) -> Option<Node> {
+fn index_entry<'b>(walk: &mut Walk<'_, '_>, node: &Node<'_>, index: usize, floor: u64) -> Option<Node<'b>> {
     let raw = RawExtentIndex::read_from_bytes(node.entry(index)).expect("12 bytes");
     let key = u64::from(raw.ei_block.get());
     let (site, child) = (node.site(walk).at_logical(key), raw.leaf());
@@ -217,7 +225,7 @@ fn index_entry(walk: &mut Walk<'_, '_>, node: &Node, index: usize, floor: u64) -
         return None;
     }
     let bytes = walk.enter(child)?;
-    let child = open_node(walk, bytes, Some(child), Some(depth), end)?;
+    let child = open_node(walk, Cow::Owned(bytes), Some(child), Some(depth), end)?;
     let [a, b, c, d, ..] = *child.entry(0) else { return None };
     let first = u64::from(u32::from_le_bytes([a, b, c, d]));
     if first != key {

@@ -1,0 +1,149 @@
+//! Blocks of directories, read in the order of the disk: neighbours in one request, and requests side by side.
+//!
+//! A unit of small directories is read before it is looked at, by the thread that looks at it: so it is still in a CPU's
+//! cache. A large directory is read as it is walked, many blocks at a time. Where a request fails its blocks are read one by
+//! one, so that an error is told of the block that has it.
+
+use blockyard_device::DeviceError;
+use blockyard_disk::BlockNr;
+use blockyard_disk::num::{u64_from_usize, usize_from_u64};
+
+use super::{DirBody, DirFact, mapped_blocks};
+use crate::volume::Volume;
+
+/// Bytes that a unit of directories maps.
+const UNIT_BYTES: u64 = 1 << 18;
+/// Most directories of a unit.
+const UNIT_MAX: usize = 64;
+/// Units that there should be for each thread, at least.
+const UNITS_PER_THREAD: usize = 4;
+/// Bytes of the longest request.
+const REQUEST_BYTES: u64 = 1 << 18;
+/// Bytes between two blocks that are read along: fewer than a request more would cost.
+const GAP_BYTES: u64 = 1 << 14;
+/// Blocks of a directory that is read as it is walked.
+const LARGE_BLOCKS: u64 = 64;
+
+/// Blocks that were read, by their first block ascending.
+#[derive(Debug, Default)]
+pub(super) struct Fetched {
+    runs: Vec<(u64, Vec<u8>)>,
+    block_size: usize,
+}
+
+/// Parts directories into units of work; a large one is a unit of its own.
+pub(super) fn units<'f, 'a>(volume: &Volume<'_>, mut facts: &'f [&'a DirFact]) -> Vec<&'f [&'a DirFact]> {
+    let size = u64_from_usize(volume.block_size());
+    let most = (facts.len() / (UNITS_PER_THREAD * rayon::current_num_threads())).clamp(1, UNIT_MAX);
+    let mut units = Vec::new();
+    while !facts.is_empty() {
+        let mut bytes = 0u64;
+        let fits = |fact: &&&DirFact| {
+            bytes = bytes.saturating_add(mapped_blocks(fact).saturating_mul(size));
+            bytes <= UNIT_BYTES
+        };
+        let count = facts.iter().take(most).take_while(fits).count().max(1);
+        let (unit, rest) = facts.split_at(count);
+        units.push(unit);
+        facts = rest;
+    }
+    units
+}
+
+/// Blocks of a directory that are read with its unit.
+fn small_blocks(fact: &DirFact) -> u64 {
+    Some(mapped_blocks(fact)).filter(|&blocks| blocks <= LARGE_BLOCKS).unwrap_or(0)
+}
+
+impl Fetched {
+    /// Reads the blocks of small directories.
+    pub(super) fn read(volume: &Volume<'_>, facts: &[&DirFact]) -> Self {
+        let mut blocks: Vec<u64> = Vec::new();
+        for fact in facts.iter().filter(|fact| small_blocks(fact) > 0) {
+            if let DirBody::Blocks { runs } = &fact.body {
+                blocks.extend(runs.iter().flat_map(|run| run.physical..run.physical + run.length));
+            }
+        }
+        blocks.sort_unstable();
+        let size = u64_from_usize(volume.block_size());
+        let mut requests: Vec<(u64, u64)> = Vec::new();
+        for block in blocks {
+            match requests.last_mut() {
+                Some((first, count))
+                    if block <= *first + *count + GAP_BYTES / size
+                        && (block + 1 - *first) * size <= REQUEST_BYTES =>
+                {
+                    *count = (block + 1 - *first).max(*count);
+                }
+                _ => requests.push((block, 1)),
+            }
+        }
+        let read = |&(first, count): &(u64, u64)| {
+            let mut bytes = vec![0; usize_from_u64(count * size)];
+            let read = volume.device.read_at(first << volume.geometry.block_bits(), &mut bytes);
+            read.is_ok().then_some((first, bytes))
+        };
+        let runs: Vec<_> = requests.iter().filter_map(read).collect();
+        assert!(runs.is_sorted_by(|a, b| a.0 < b.0), "requests out of order");
+        Self { runs, block_size: volume.block_size() }
+    }
+
+    /// A block that was read.
+    fn block(&self, place: BlockNr) -> Option<&[u8]> {
+        let after = self.runs.partition_point(|run| run.0 <= place.raw());
+        let (first, bytes) = self.runs.get(after.checked_sub(1)?)?;
+        let at = usize_from_u64(place.raw() - first).checked_mul(self.block_size)?;
+        bytes.get(at..at + self.block_size)
+    }
+}
+
+/// The blocks of one directory: those of its unit, and for a large one a buffer of the blocks to come.
+pub(super) struct Window<'a, 'v> {
+    volume: &'a Volume<'v>,
+    fetched: &'a Fetched,
+    first: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a, 'v> Window<'a, 'v> {
+    pub(super) fn new(volume: &'a Volume<'v>, fetched: &'a Fetched) -> Self {
+        Self { volume, fetched, first: 0, bytes: Vec::new() }
+    }
+
+    /// A block, of which `following` more come next.
+    pub(super) fn block(&mut self, place: BlockNr, following: u64) -> Result<&[u8], DeviceError> {
+        if let Some(block) = self.fetched.block(place) {
+            return Ok(block);
+        }
+        let size = self.volume.block_size();
+        let buffered = u64_from_usize(self.bytes.len() / size);
+        let nth = place.raw().checked_sub(self.first).filter(|nth| *nth < buffered);
+        let nth = match nth {
+            Some(nth) => usize_from_u64(nth),
+            None => {
+                self.fill(place, following)?;
+                0
+            }
+        };
+        Ok(&self.bytes[nth * size..(nth + 1) * size])
+    }
+
+    fn fill(&mut self, place: BlockNr, following: u64) -> Result<(), DeviceError> {
+        let size = u64_from_usize(self.volume.block_size());
+        let most = (REQUEST_BYTES / size).clamp(1, following + 1);
+        for count in [most, 1] {
+            self.first = place.raw();
+            self.bytes.resize(usize_from_u64(count * size), 0);
+            let read = self.volume.device.read_at(self.first * size, &mut self.bytes);
+            match read {
+                Ok(()) => return Ok(()),
+                Err(error) if count == 1 => {
+                    self.bytes.clear();
+                    return Err(error);
+                }
+                Err(_) => {}
+            }
+        }
+        unreachable!("one block was read, or was not")
+    }
+}

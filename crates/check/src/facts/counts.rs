@@ -1,0 +1,98 @@
+//! Link counts and counts of references, a byte an inode: nearly all are small, and a group with a larger one pays for it.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+/// How many references were met to each inode of a group: `low + 256 * high`. All threads count at once; all operations are
+/// relaxed, because counts are read only after the threads were joined, which orders them.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    low: Box<[AtomicU8]>,
+    /// How often each low byte went round.
+    high: OnceLock<Box<[AtomicU32]>>,
+}
+
+impl Counts {
+    pub(super) fn new(inodes: usize) -> Self {
+        Self { low: (0..inodes).map(|_| AtomicU8::new(0)).collect(), high: OnceLock::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.low.len()
+    }
+
+    /// Counts one more reference; to none that lies beyond.
+    pub(super) fn add_one(&self, index: usize) {
+        let Some(low) = self.low.get(index) else { return };
+        if low.fetch_add(1, Ordering::Relaxed) == u8::MAX {
+            let high = self.high.get_or_init(|| (0..self.low.len()).map(|_| AtomicU32::new(0)).collect());
+            // Never full: 2^32 references need 48 GiB of directory entries at least.
+            high[index].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self, index: usize) -> u32 {
+        let Some(low) = self.low.get(index) else { return 0 };
+        let high = self.high.get().map_or(0, |high| high[index].load(Ordering::Relaxed));
+        u32::from(low.load(Ordering::Relaxed)) | high.wrapping_shl(u8::BITS)
+    }
+}
+
+/// The link counts that inodes of a group store.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    low: Box<[u8]>,
+    /// Those of [`Self::MANY`] and more.
+    many: BTreeMap<usize, u16>,
+}
+
+impl Links {
+    /// Says that the count stands in `many`.
+    const MANY: u8 = u8::MAX;
+
+    pub(super) fn new(inodes: usize) -> Self {
+        Self { low: vec![0; inodes].into(), many: BTreeMap::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.low.len()
+    }
+
+    pub(crate) fn set(&mut self, index: usize, count: u16) {
+        let low = u8::try_from(count).unwrap_or(Self::MANY);
+        self.low[index] = low;
+        if low == Self::MANY {
+            self.many.insert(index, count);
+        }
+    }
+
+    pub(crate) fn get(&self, index: usize) -> u16 {
+        match self.low[index] {
+            Self::MANY => self.many[&index],
+            low => u16::from(low),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_go_beyond_a_byte() {
+        let counts = Counts::new(3);
+        (0..70_000).for_each(|_| counts.add_one(1));
+        (0..255).for_each(|_| counts.add_one(2));
+        counts.add_one(3);
+        assert_eq!([0, 1, 2, 3].map(|index| counts.get(index)), [0, 70_000, 255, 0]);
+    }
+
+    #[test]
+    fn every_link_count_is_kept() {
+        let mut links = Links::new(5);
+        let all = [0, 1, 254, 255, u16::MAX];
+        all.iter().enumerate().for_each(|(index, &count)| links.set(index, count));
+        assert_eq!([0, 1, 2, 3, 4].map(|index| links.get(index)), all);
+    }
+}

@@ -1,0 +1,133 @@
+//! Reads in flight: with `io_depth` a check asks a device for many blocks side by side, and finds the same.
+//!
+//! `IMAGE=file` measures a check of that file where each read takes `MICROSECONDS=n` (1000), with `IO_DEPTH=n` (32) and
+//! `THREADS=n` (2).
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use blockyard_check::{Options, check};
+use blockyard_device::{BlockDevice, DeviceId, FileDevice, Result};
+use blockyard_testkit::{mke2fs, require, run};
+
+/// A device each read of which takes a while.
+struct Slow {
+    below: FileDevice,
+    time: Duration,
+    reads: AtomicUsize,
+    in_flight: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Slow {
+    fn open(image: &Path, time: Duration) -> Self {
+        let below = FileDevice::open_read_only(image).unwrap();
+        Self { below, time, reads: 0.into(), in_flight: 0.into(), most: 0.into() }
+    }
+}
+
+impl BlockDevice for Slow {
+    fn size(&self) -> u64 {
+        self.below.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(now, Ordering::Relaxed);
+        if !self.time.is_zero() {
+            std::thread::sleep(self.time);
+        }
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.below.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.below.write_at(offset, data)
+    }
+
+    fn write_zeroes(&self, offset: u64, length: u64) -> Result<()> {
+        self.below.write_zeroes(offset, length)
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<()> {
+        self.below.discard(offset, length)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.below.flush()
+    }
+
+    fn identity(&self) -> DeviceId {
+        self.below.identity()
+    }
+}
+
+/// Directories whose blocks lie apart, one of them large, in more than thirty groups; some bitmaps are wrong.
+fn made(folder: &Path) -> std::path::PathBuf {
+    let tree = folder.join("tree");
+    for n in 0..200 {
+        let directory = tree.join(format!("directory-{n}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("file"), vec![1; 100_000]).unwrap();
+    }
+    std::fs::create_dir(tree.join("large")).unwrap();
+    for n in 0..1500 {
+        std::fs::write(tree.join("large").join(format!("{n:0>100}")), b"").unwrap();
+    }
+    let image = folder.join("image");
+    let features = "^resize_inode";
+    let options = ["-t", "ext4", "-O", features, "-b", "1024", "-g", "1024", "-N", "4000", "-G", "1", "-d"];
+    mke2fs(&image, &[&options[..], &[tree.to_str().unwrap()]].concat(), "64M");
+    for group in [3, 20, 40] {
+        let request = format!("set_block_group {group} free_blocks_count 7");
+        run("debugfs", &["-w", "-R", &request, image.to_str().unwrap()]);
+    }
+    image
+}
+
+#[test]
+fn reads_are_in_flight_side_by_side() {
+    if !require(&["mke2fs", "debugfs"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path());
+    let measured = |io_depth: Option<usize>| {
+        let device = Slow::open(&image, Duration::from_millis(2));
+        let report = check(&device, &Options { threads: Some(1), io_depth, ..Options::default() }).unwrap();
+        (report, device.most.into_inner(), device.reads.into_inner())
+    };
+    let (one, most, reads) = measured(None);
+    assert_eq!(most, 1);
+    assert!(one.examined && !one.is_clean());
+    let (many, most, _) = measured(Some(32));
+    assert_eq!(one, many);
+    assert!((16..=32).contains(&most), "{most} reads in flight");
+    // 201 directories, the large one of some 190 blocks; tables and bitmaps of 64 groups.
+    assert!(reads < 450, "{reads} reads");
+}
+
+#[test]
+fn a_check_where_each_read_takes_a_while() {
+    let Ok(image) = std::env::var("IMAGE") else { return };
+    let number =
+        |name: &str| -> Option<usize> { std::env::var(name).ok().and_then(|text| text.parse().ok()) };
+    let (threads, io_depth) = (number("THREADS").or(Some(2)), number("IO_DEPTH").or(Some(32)));
+    let microseconds = number("MICROSECONDS").and_then(|n| u64::try_from(n).ok()).unwrap_or(1000);
+    let device = Slow::open(Path::new(&image), Duration::from_micros(microseconds));
+    let begun = Instant::now();
+    let report = check(&device, &Options { threads, io_depth, ..Options::default() }).unwrap();
+    let (time, reads) = (begun.elapsed(), device.reads.into_inner());
+    println!(
+        "{image}: {time:?}, {reads} reads, {:?} at most in flight, {} errors",
+        device.most, report.errors
+    );
+}
