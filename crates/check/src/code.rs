@@ -86,13 +86,13 @@ impl Code {
     /// Whether e2fsck gives up where it finds this, with exit code 8.
     #[must_use]
     pub const fn is_fatal(self) -> bool {
-        matches!(
-            self,
-            Self::JOURNAL_SHARED
-                | Self::EXTERNAL_JOURNAL
-                | Self::EXTERNAL_JOURNAL_BAD
-                | Self::EXTERNAL_JOURNAL_OTHER
-        )
+        matches!(self, Self::JOURNAL_SHARED) || self.is_about_external_journal()
+    }
+
+    /// Whether the journal has a device of its own, which is missing or of no use.
+    #[must_use]
+    pub const fn is_about_external_journal(self) -> bool {
+        matches!(self, Self::EXTERNAL_JOURNAL | Self::EXTERNAL_JOURNAL_BAD | Self::EXTERNAL_JOURNAL_OTHER)
     }
 
     /// Whether the number is one of e2fsck's.

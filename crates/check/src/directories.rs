@@ -7,6 +7,7 @@ mod block;
 mod fetch;
 mod index;
 
+pub(crate) use block::ROOT_OF_AN_INDEX;
 pub(crate) use index::NODES_BEHIND;
 
 use blockyard_disk::dirblock::DirLayout;

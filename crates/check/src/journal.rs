@@ -155,7 +155,10 @@ fn verify(volume: &Volume<'_>, block: &[u8], blocks: u64) -> Result<(), String> 
     }
     require(raw.s_nr_users.get() <= 1, format!("s_nr_users = {}", raw.s_nr_users))?;
     let features = raw.features();
-    require(features.verify().is_ok(), format!("unknown features in {features:?}"))?;
+    features.verify().map_err(|error| match error {
+        blockyard_disk::Error::UnsupportedFeatures(_) => format!("unknown features in {features:?}"),
+        _ => format!("features of two kinds of checksums in {features:?}"),
+    })?;
     if features.incompat.contains(JournalIncompat::FAST_COMMIT) {
         let fast = raw.fast_commit_area();
         // As e2fsck subtracts: an area larger than the journal passes.

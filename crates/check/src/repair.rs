@@ -53,7 +53,7 @@ pub use preen::{Ending, Preening};
 pub use undo::{UndoError, undo};
 pub use wish::Wish;
 
-use crate::{Code, Error, Options, PassCost, Report, replay};
+use crate::{Code, Error, Finding, Options, PassCost, Report, replay};
 use log::Log;
 use redo::Redo;
 use round::Round;
@@ -65,6 +65,8 @@ const ROUNDS_MAX: usize = 60;
 #[derive(Debug)]
 pub struct Plan<'a> {
     overlay: OverlayDevice<&'a dyn BlockDevice>,
+    /// The journal that has a device of its own.
+    journal: Option<OverlayDevice<&'a dyn BlockDevice>>,
     /// What was found before.
     pub before: Report,
     /// What each pass of the check that found it cost.
@@ -83,6 +85,8 @@ pub struct Plan<'a> {
     is_resumed: bool,
     /// An inode in a block of a table most of which is garbage.
     garbage: Option<InodeNr>,
+    /// That the primary superblock counts other inodes than its groups have, when that alone is wrong with it.
+    miscounted: Option<Finding>,
 }
 
 impl<'a> Plan<'a> {
@@ -91,6 +95,7 @@ impl<'a> Plan<'a> {
         let after = Some(before.clone());
         Self {
             overlay,
+            journal: None,
             before,
             costs,
             actions: Vec::new(),
@@ -101,6 +106,7 @@ impl<'a> Plan<'a> {
             is_replayed: false,
             is_resumed: false,
             garbage: None,
+            miscounted: None,
         }
     }
 }
@@ -160,38 +166,63 @@ pub fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
 /// # Errors
 /// [`Error`] when the file system cannot be examined; damage is what the plan is for.
 pub fn plan<'a>(device: &'a dyn BlockDevice, options: &RepairOptions) -> Result<Plan<'a>, Error> {
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(options.check.threads.unwrap_or(0))
-        .build()
-        .map_err(|error| Error::Threads(error.to_string()))?;
+    plan_with_journal(device, None, options)
+}
+
+/// As [`plan`], of a file system whose journal is on a device of its own, which is only read, too.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_with_journal<'a>(
+    device: &'a dyn BlockDevice,
+    journal: Option<&'a dyn BlockDevice>,
+    options: &RepairOptions,
+) -> Result<Plan<'a>, Error> {
+    let pool = options.check.pool()?;
     let redo = Redo::of(device);
     let before = match &redo {
-        None => crate::measure(device, None, &options.check)?,
+        None => crate::measure(device, journal, &options.check)?,
         Some(redo) => {
             let overlay = OverlayDevice::new(device);
             redo.carry_out(device, &overlay)?;
-            crate::measure(&overlay, None, &options.check)?
+            crate::measure(&overlay, journal, &options.check)?
         }
     };
-    pool.install(|| decide(device, options, redo.as_ref(), before))
+    let devices = Pair { device, journal };
+    pool.install(|| decide(devices, options, redo.as_ref(), before))
 }
 
 /// What was found before a repair, and what finding it cost.
 type Found = (Report, Vec<PassCost>);
 
-fn decide<'a>(
+/// A file system, and its journal where that has a device of its own.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
     device: &'a dyn BlockDevice,
+    journal: Option<&'a dyn BlockDevice>,
+}
+
+fn decide<'a>(
+    Pair { device, journal }: Pair<'a>,
     options: &RepairOptions,
     redo: Option<&Redo>,
     (before, costs): Found,
 ) -> Result<Plan<'a>, Error> {
+    let is_external = before.findings.iter().any(|finding| finding.code.is_about_external_journal());
+    if is_external && !head::names_no_journal_device(device) {
+        // What may wait in it is part of the file system.
+        return Ok(Plan::empty(OverlayDevice::new(device), (before, costs)));
+    }
     let mut sink = crate::finding::Sink::default();
     let mut log = Log::default();
     log.declined.clone_from(&options.declined);
     log.wishes.clone_from(&options.wishes);
     let mut overlay = head::overlay(device, redo, &before, &mut log)?;
-    let is_replayed = replay::asks_for_recovery(&overlay) && replay::replay_over(&overlay, None, &mut sink);
+    let mut log_device = journal.map(OverlayDevice::new);
+    let is_replayed =
+        replay::asks_for_recovery(&overlay) && replay::replay_over(&overlay, log_device.as_ref(), &mut sink);
     if !is_replayed {
+        log_device = journal.map(OverlayDevice::new);
         // Without what was replayed before it failed.
         log.actions.clear();
         overlay = head::overlay(device, redo, &before, &mut log)?;
@@ -202,7 +233,9 @@ fn decide<'a>(
     if settled && before.examined && !before.findings.iter().any(round::is_mended) {
         return Ok(Plan::empty(overlay, (before, costs)));
     }
-    let mut round = Round { device: &overlay, now: options.now, findings: sink.into_findings() };
+    let log_below = log_device.as_ref().map(|journal| -> &dyn BlockDevice { journal });
+    let findings = sink.into_findings();
+    let mut round = Round { device: &overlay, journal: log_below, now: options.now, findings };
     if let Some(place) = options.check.superblock {
         round.take_superblock(place, &mut log)?;
     }
@@ -218,9 +251,11 @@ fn decide<'a>(
     }
     round.close(&mut log)?;
     let block_bits = round.block_bits();
-    let after = crate::check(&overlay, &Options { superblock: None, ..options.check.clone() }).ok();
+    let after = Options { superblock: None, ..options.check.clone() };
+    let after = crate::measure(&overlay, log_below, &after).ok().map(|(report, _)| report);
     let mut plan = Plan {
         overlay,
+        journal: log_device,
         before,
         costs,
         actions: log.actions,
@@ -231,6 +266,7 @@ fn decide<'a>(
         is_replayed,
         is_resumed,
         garbage: log.garbage,
+        miscounted: head::miscounted(device)?,
     };
     name_inodes(&mut plan);
     Ok(plan)

@@ -9,7 +9,9 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use blockyard_check::{Code, Error, Options, Report, check, check_with_journal};
+use blockyard_check::{
+    Code, Error, Options, RepairOptions, Report, check, check_with_journal, plan, plan_with_journal, undo,
+};
 use blockyard_device::FileDevice;
 use blockyard_disk::Checksums;
 use blockyard_disk::jbd2::RawJournalSuperblock;
@@ -132,6 +134,59 @@ fn a_dirty_journal_device_is_replayed_in_memory() {
         assert!(replayed.status.code().unwrap() <= 1, "{replayed:?}");
         assert_eq!(pair.e2fsck_with(&pair.journal).0, Some(0));
     }
+}
+
+/// Repairs a pair, and gives back whether it came out clean; what was overwritten is kept.
+fn repair(pair: &Pair, undo_files: &[PathBuf; 2]) -> bool {
+    let image = FileDevice::open(&pair.image).unwrap();
+    let journal = FileDevice::open(&pair.journal).unwrap();
+    let options = RepairOptions { now: 1_700_000_000, ..RepairOptions::default() };
+    let plan = plan_with_journal(&image, Some(&journal), &options).unwrap();
+    plan.save_undo(&image, &undo_files[0]).unwrap();
+    assert!(plan.save_undo_of_journal(&journal, &undo_files[1]).unwrap(), "the journal is emptied");
+    plan.apply_with_journal(&image, Some(&journal)).unwrap();
+    plan.is_complete()
+}
+
+#[test]
+fn a_repair_replays_a_journal_device_and_can_be_taken_back() {
+    if !require(&["root", "mke2fs", "e2fsck", "debugfs", "losetup", "perl", "prlimit"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let undo_files = ["undo", "undo.journal"].map(|name| directory.path().join(name));
+    // A dirty journal; one that the superblock does not ask for; and damage besides.
+    let changes = ["", "feature ^needs_recovery", "set_inode_field / links_count 99"];
+    for (change, block_size) in changes.into_iter().zip(["1024", "4096", "1024"]) {
+        // A name of its own: the kernel may hold the one before for a moment.
+        let pair = Pair::make(directory.path(), &format!("dirty-{}", change.len()), block_size);
+        pair.make_dirty(Stop::CutAfterCommit, seed(8));
+        run("debugfs", &["-w", "-R", change, pair.image.to_str().unwrap()]);
+        let before = (fs::read(&pair.image).unwrap(), fs::read(&pair.journal).unwrap());
+        assert!(repair(&pair, &undo_files), "{change}: incomplete");
+        assert_eq!(pair.e2fsck_with(&pair.journal).0, Some(0), "{change}");
+        let report = pair.check_with(&pair.journal);
+        assert!(code(&report) == Some(0) && !has(&report, Code::JOURNAL_REPLAYED), "{change}: {report:?}");
+        for (file, kept) in [&pair.image, &pair.journal].into_iter().zip(&undo_files) {
+            undo(&FileDevice::open(file).unwrap(), kept).unwrap();
+            fs::remove_file(kept).unwrap();
+        }
+        let after = (fs::read(&pair.image).unwrap(), fs::read(&pair.journal).unwrap());
+        assert!(before == after, "{change}: not taken back to the byte");
+    }
+}
+
+#[test]
+fn nothing_is_repaired_without_the_journal_device() {
+    if !require(&["root", "mke2fs", "debugfs", "losetup"]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let pair = Pair::make(directory.path(), "one", "1024");
+    run("debugfs", &["-w", "-R", "set_inode_field / links_count 99", pair.image.to_str().unwrap()]);
+    let image = FileDevice::open(&pair.image).unwrap();
+    let plan = plan(&image, &RepairOptions::default()).unwrap();
+    assert!(plan.is_empty() && plan.ending().exit_code() == 8, "{:?}", plan.actions);
 }
 
 /// The fields of the two superblocks of a journal device: name, byte offset, bytes, and whether the first one holds it.

@@ -95,6 +95,24 @@ fn exit_codes_are_those_of_e2fsck() {
     write(&image, (block.parse::<u64>().unwrap() << 10) + 36, &[0xFF; 4]);
     judge("an attribute says that its value is in an inode", &image);
 
+    // Too few for the journal, too many for the inodes, more than the device has.
+    for blocks in [4095, 8194, 32_000, 32_769, 40_000, 1_000_000] {
+        let image = made(ext4);
+        debugfs(&image, &format!("set_super_value blocks_count {blocks}"));
+        judge(&format!("a file system of {blocks} blocks"), &image);
+    }
+
+    // Without its flag the extent root is read as a block map, which claims blocks of others.
+    let image = made(ext4);
+    debugfs(&image, "set_inode_field many flags 0");
+    judge("an inode without the flag of its extents", &image);
+    let image = made(ext4);
+    debugfs(&image, "set_inode_field many flags 0x80000");
+    judge("an index without its flag", &image);
+    let image = made(plain);
+    debugfs(&image, "set_inode_field many flags 0x1000");
+    judge("the same without checksums", &image);
+
     let wrong: Vec<_> = all.iter().filter(|(_, (ours, theirs))| Some(i32::from(*ours)) != *theirs).collect();
     assert!(wrong.is_empty(), "ours and theirs: {wrong:#?}");
 }

@@ -82,6 +82,25 @@ fn a_superblock_is_inferred_where_no_copy_is_left() {
 
 /// A bitmap at the first block of its group's inode table: the bitmap moves, for it can be counted anew.
 #[test]
+fn garbage_in_a_table_infers_no_feature() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["-t", "ext4", "-b", "4096", "-O", "^has_journal,^metadata_csum,^resize_inode"];
+    let image = made(folder.path(), &options);
+    for name in ["three", "one/two"] {
+        debugfs(&image, &format!("set_inode_field {name} flags 0xFFFFFFFF"));
+    }
+    debugfs(&image, "set_inode_field three mode 0100644");
+    let device = FileDevice::open(&image).unwrap();
+    device.write_at(1024, &[0; 1024]).unwrap();
+    drop(device);
+    repair(&image);
+    assert!(!debugfs(&image, "features").contains("casefold"), "no names that differ in case only");
+}
+
+#[test]
 fn a_bitmap_on_a_table_moves() {
     if !require(&["mke2fs", "debugfs", "e2fsck"]) {
         return;
@@ -407,6 +426,74 @@ fn what_is_cut_out_of_a_file_is_named_in_bytes() {
     let [cut] = cut[..] else { panic!("{cut:?}") };
     let [range] = &cut.ranges[..] else { panic!("{cut:?}") };
     assert_eq!((cut.path.as_deref(), range), (Some(&b"/file"[..]), &(3072..4096)));
+}
+
+#[test]
+fn a_journal_device_beside_a_journal_inode_is_none() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
+    debugfs(&image, "set_super_value journal_uuid 00000000-0002-0000-0000-000000000000");
+    repair(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its files are there");
+    assert!(debugfs(&image, "features").contains("has_journal"), "its journal is there");
+}
+
+#[test]
+fn a_backup_with_an_impossible_first_inode_is_taken_all_the_same() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^resize_inode"]);
+    // All copies get it, the last one keeps its checksum.
+    debugfs(&image, "set_super_value first_ino 262155");
+    let device = FileDevice::open(&image).unwrap();
+    let mut head = vec![0; 1024];
+    device.read_at(1024, &mut head).unwrap();
+    for group in [1u64, 3] {
+        device.write_at((1 + group * 8192) << 10, &head).unwrap();
+    }
+    device.write_at(1024 + 0x18, &[0xFF]).unwrap();
+    drop(device);
+    repair(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its files are there");
+}
+
+#[test]
+fn attributes_that_go_are_named() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // In the inode and in a block.
+    let cases = [("256", 128 + 32 + 4, "user.second"), ("128", 32, "user.first")];
+    for (inode_size, entry, lost) in cases {
+        let image = made(folder.path(), &["-t", "ext4", "-b", "1024", "-I", inode_size]);
+        debugfs(&image, "ea_set one user.second something");
+        debugfs(&image, "ea_set one user.first something");
+        let start = if inode_size == "256" {
+            let place = debugfs(&image, "imap one");
+            let block = place.split("located at block ").nth(1).unwrap().split(',').next().unwrap();
+            let offset = place.split("offset 0x").nth(1).unwrap().trim();
+            (block.parse::<u64>().unwrap() << 10) + u64::from_str_radix(offset, 16).unwrap()
+        } else {
+            let stat = debugfs(&image, "stat one");
+            let block = stat.split("File ACL:").nth(1).unwrap().split_whitespace().next().unwrap();
+            block.parse::<u64>().unwrap() << 10
+        };
+        // Where the value of the first entry is.
+        FileDevice::open(&image).unwrap().write_at(start + entry + 2, &[0xFF, 0xFF]).unwrap();
+        let device = FileDevice::open(&image).unwrap();
+        let plan = plan(&device, &RepairOptions::default()).unwrap();
+        let cut: Vec<_> = plan.actions.iter().filter(|action| action.cost == Cost::Cut).collect();
+        let [cut] = cut[..] else { panic!("{inode_size}: {:?}", plan.actions) };
+        assert!(cut.what.starts_with("1 sound attributes kept"), "{cut:?}");
+        assert!(cut.what.ends_with(&format!("; lost: {lost}")), "{cut:?}");
+        assert_eq!(cut.path.as_deref(), Some(&b"/one"[..]));
+    }
 }
 
 #[test]

@@ -122,3 +122,22 @@ fn free_space_is_discarded_of_a_clean_image_too() {
         );
     }
 }
+
+#[test]
+fn a_replay_alone_is_no_check_unless_it_is_forced() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = wrong_links(folder.path());
+    let theirs = folder.path().join("theirs");
+    for (options, changed) in [("-y", false), ("-fy", true)] {
+        std::fs::copy(&image, &theirs).unwrap();
+        let before = std::fs::read(&image).unwrap();
+        let wanted = run("e2fsck", &[options, "-E", "journal_only", theirs.to_str().unwrap()]).status.code();
+        let arguments = ["check", options, "--no-undo", "-E", "journal_only", image.to_str().unwrap()];
+        assert_eq!(Some(code(&arguments)), wanted, "{options}");
+        assert_eq!(std::fs::read(&image).unwrap() != before, changed, "{options}");
+    }
+    e2fsck_clean(&image);
+}

@@ -16,6 +16,9 @@ use crate::facts::Policy;
 use crate::finding::{Sink, Site};
 use crate::superblock::is_hidden;
 
+/// The detail of a finding about a block that is the root of an index in a directory without one.
+pub(crate) const ROOT_OF_AN_INDEX: &str = "it is the root of an index";
+
 /// Bytes of the shortest encrypted name: one block of the cipher.
 const ENCRYPTED_NAME_MIN: usize = 16;
 
@@ -71,7 +74,8 @@ pub(super) fn check(
     };
     if visit.layout.tail && !matches!(role, Role::Root) {
         if !has_tail {
-            sink.add(Code::LEAF_NO_TAIL, site, "");
+            let was_root = logical == 0 && looks_like_root(bytes);
+            sink.add(Code::LEAF_NO_TAIL, site, if was_root { ROOT_OF_AN_INDEX } else { "" });
         } else if verify_dir_leaf(visit.fact.seed, bytes).is_err() {
             sink.add(Code::LEAF_CHECKSUM, site, "");
         }
@@ -93,6 +97,11 @@ pub(super) fn check(
         check_dots(visit, &mut entries, site, told, sink);
     }
     check_names(visit, &entries, role, site, names, told, sink);
+}
+
+/// Whether a block has what an index root has behind `..`: four zeroes, a hash version, and its own length of 8.
+fn looks_like_root(bytes: &[u8]) -> bool {
+    bytes[24..28] == [0; 4] && bytes[29] == 8
 }
 
 /// Checks entries in an area that is no block (inline directories).

@@ -64,13 +64,30 @@ impl Plan<'_> {
     /// # Errors
     /// Those of the device; a second repair goes on where this one stopped.
     pub fn apply(&self, device: &dyn BlockDevice) -> Result<Applied, DeviceError> {
+        self.apply_with_journal(device, None)
+    }
+
+    /// As [`apply`](Self::apply), of a plan that was made with a journal on a device of its own.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn apply_with_journal(
+        &self,
+        device: &dyn BlockDevice,
+        journal: Option<&dyn BlockDevice>,
+    ) -> Result<Applied, DeviceError> {
+        assert_eq!(journal.is_some(), self.journal.is_some(), "the plan was made with other devices");
         if self.is_empty() {
             return Ok(Applied::default());
         }
         if self.is_replayed {
             let options = Options { on_damage: OnDamage::ReplayGood, ..Options::default() };
+            let session = match journal {
+                Some(journal) => Session::open_with_journal(device, journal),
+                None => Session::open(device),
+            };
             // What was possible in memory is possible here; if it is not, the blocks below say the same.
-            let _ = Session::open(device).and_then(|session| session.replay(&options));
+            let _ = session.and_then(|session| session.replay(&options));
         }
         if let Some(redo) = Redo::of(device).filter(|_| self.is_resumed) {
             redo.carry_out_in_place(device)?;
@@ -96,6 +113,9 @@ impl Plan<'_> {
             self.write(device, block)?;
         }
         device.flush()?;
+        if let Some(journal) = journal {
+            self.write_journal(journal)?;
+        }
         self.write(device, superblock)?;
         device.flush()?;
         Ok(Applied { blocks: u64_from_usize(changed.len()) })
@@ -127,6 +147,17 @@ impl Plan<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Writes what is new in the journal that has a device of its own: it was emptied, once what it held is durable.
+    fn write_journal(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        for range in journal.dirty_ranges() {
+            let mut bytes = vec![0; usize_from_u64(range.end - range.start)];
+            journal.read_at(range.start, &mut bytes)?;
+            device.write_at(range.start, &bytes)?;
+        }
+        device.flush()
     }
 
     pub(super) fn write(&self, device: &dyn BlockDevice, block: u64) -> Result<(), DeviceError> {

@@ -57,16 +57,21 @@ pub(crate) fn mend(
             ed.add(finding.code, site, Cost::Nothing, format!("i_extra_isize set to {extra}"));
         }
         Code::XATTR_BLOCK_PLACE | Code::XATTR_WITHOUT_FEATURE => {
+            let place = ed.volume().file_acl(slot.raw());
+            let block = Some(place).filter(|place| ed.volume().contains(*place));
+            let block = block.and_then(|place| ed.volume().block(place).ok()).unwrap_or_default();
+            let lost = lost(&block, Home::Block, &AttributeList::default());
             slot.raw_mut().set_file_acl(BlockNr::ZERO);
-            ed.add(finding.code, site, Cost::Cut, "reference to the attribute block removed");
+            ed.add(finding.code, site, Cost::Cut, format!("reference to the attribute block removed{lost}"));
         }
         _ => {
             let Some(at) = area_at(slot) else { return Ok(Outcome::Lost) };
             let area = &mut slot.bytes_mut()[at..];
             let list = salvage(area, Home::Inode);
-            let count = list.iter().len();
+            let (count, lost) = (list.iter().len(), lost(area, Home::Inode, &list));
             assert!(list.write_inode_area(area), "entries of an area fit into it");
-            ed.add(finding.code, site, Cost::Cut, format!("{count} sound attributes kept in the inode"));
+            let what = format!("{count} sound attributes kept in the inode{lost}");
+            ed.add(finding.code, site, Cost::Cut, what);
         }
     }
     Ok(Outcome::Kept)
@@ -82,6 +87,36 @@ fn likely_extra_isize(slot: &Slot) -> u16 {
             .is_some_and(|at| xattr::has_magic(&slot.bytes()[at..]))
     };
     candidates.iter().find(begins).copied().unwrap_or(usual)
+}
+
+/// Says which attributes of an area are not among those that are kept, as far as their names can be read.
+pub(crate) fn lost(area: &[u8], home: Home, kept: &AttributeList) -> String {
+    let names = names(area, home).into_iter().filter(|(index, name)| kept.find(*index, name).is_none());
+    let names: Vec<String> = names.map(|(index, name)| printable(index, &name)).collect();
+    if names.is_empty() { String::new() } else { format!("; lost: {}", names.join(", ")) }
+}
+
+/// The full name of an attribute.
+pub(crate) fn printable(index: u8, name: &[u8]) -> String {
+    match xattr::join_name(index, name) {
+        Some(full) => full.escape_ascii().to_string(),
+        None => format!("{} of prefix {index}", name.escape_ascii()),
+    }
+}
+
+/// The names of all entries in an area, whatever becomes of their values.
+fn names(area: &[u8], home: Home) -> Vec<(u8, Vec<u8>)> {
+    let mut names = Vec::new();
+    if !xattr::has_magic(area) {
+        return names;
+    }
+    let mut at = home.entries_at();
+    while let Some(&[length, index, ..]) = area.get(at..at + 16).filter(|entry| entry[..4] != [0; 4]) {
+        let Some(name) = area.get(at + 16..at + 16 + usize::from(length)) else { break };
+        names.push((index, name.to_vec()));
+        at += 16 + usize::from(length).next_multiple_of(4);
+    }
+    names
 }
 
 /// The entries of an area that are sound by themselves and do not overlap those before.
@@ -195,12 +230,14 @@ pub(crate) fn remove_inline_tail(slot: &mut Slot) {
     debug_assert!(fits, "fewer attributes fit");
 }
 
-/// Keeps the attributes in a slot that a condition holds for.
-pub(crate) fn retain(slot: &mut Slot, keep: impl Fn(&Attribute) -> bool) {
-    let Some(at) = area_at(slot) else { return };
+/// Keeps the attributes in a slot that a condition holds for; gives the names of the others.
+pub(crate) fn retain(slot: &mut Slot, keep: impl Fn(&Attribute) -> bool) -> Vec<(u8, Vec<u8>)> {
+    let Some(at) = area_at(slot) else { return Vec::new() };
     let list = salvage(&slot.bytes()[at..], Home::Inode);
-    if list.iter().all(&keep) {
-        return;
+    let gone = list.iter().filter(|attribute| !keep(attribute));
+    let gone: Vec<_> = gone.map(|attribute| (attribute.index, attribute.name.clone())).collect();
+    if gone.is_empty() {
+        return gone;
     }
     let mut kept = AttributeList::default();
     for attribute in list.iter().filter(|attribute| keep(attribute)) {
@@ -208,4 +245,5 @@ pub(crate) fn retain(slot: &mut Slot, keep: impl Fn(&Attribute) -> bool) {
     }
     let fits = kept.write_inode_area(&mut slot.bytes_mut()[at..]);
     debug_assert!(fits, "fewer attributes fit");
+    gone
 }

@@ -26,6 +26,8 @@ pub(crate) struct Editor<'a, 'v> {
     pub(crate) log: &'a mut Log,
     /// Seconds since 1970, for deletion times and the superblock.
     pub(crate) now: u64,
+    /// The journal that has a device of its own.
+    pub(crate) journal: Option<&'a dyn BlockDevice>,
     next_free: u64,
     marked: Marked,
 }
@@ -58,7 +60,7 @@ impl Marked {
 
 impl<'a, 'v> Editor<'a, 'v> {
     pub(crate) fn new(scan: &'a Scan<'a, 'v>, log: &'a mut Log, now: u64) -> Self {
-        Self { scan, log, now, next_free: 0, marked: Marked::default() }
+        Self { scan, log, now, journal: None, next_free: 0, marked: Marked::default() }
     }
 
     pub(crate) fn volume(&self) -> &'a Volume<'v> {

@@ -2,7 +2,7 @@
 //! wrong, and their repair would lose them. e2fsck takes these fields at their word.
 
 use blockyard_device::{BlockDevice, OverlayDevice};
-use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock};
+use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock, bounds};
 use blockyard_disk::{Compat, RoCompat};
 use zerocopy::FromBytes;
 
@@ -10,7 +10,8 @@ use super::editor;
 use super::log::{Cost, Log};
 use super::redo::Redo;
 use crate::code::Code;
-use crate::finding::Site;
+use crate::finding::{Finding, Sink, Site};
+use crate::superblock::{self, Opened};
 use crate::{Error, Report, backup};
 
 /// An overlay of an image in which something is wrong, with what of its superblock is set right first.
@@ -27,10 +28,15 @@ pub(super) fn overlay<'a>(
     if before.is_clean() {
         return Ok(overlay);
     }
-    let Some(sb) = superblock(&overlay) else { return Ok(overlay) };
+    let Some(sb) = primary(&overlay) else { return Ok(overlay) };
     if log.accepts(Code::REVISION_LOW) && has_lost_revision(&sb) {
         editor::change_superblock(&overlay, |sb| sb.s_rev_level.set(1))?;
         log.add(Code::REVISION_LOW, Site::NOWHERE, Cost::Nothing, "revision 1, as the size of inodes needs");
+    }
+    if log.accepts(Code::EXTERNAL_JOURNAL) && has_stray_journal_uuid(&sb) {
+        editor::change_superblock(&overlay, |sb| sb.s_journal_uuid = [0; 16])?;
+        let what = "UUID of a journal device cleared: the journal has an inode";
+        log.add(Code::EXTERNAL_JOURNAL, Site::NOWHERE, Cost::Nothing, what);
     }
     if !log.accepts(Code::SUPERBLOCK_CONSTANT) {
         return Ok(overlay);
@@ -48,10 +54,43 @@ pub(super) fn overlay<'a>(
     Ok(overlay)
 }
 
-fn superblock(device: &dyn BlockDevice) -> Option<RawSuperblock> {
+/// That the primary superblock counts other inodes than its groups have, when this alone keeps it from being used. e2fsck -p
+/// stops at it, where the others take a backup: a number of blocks that cannot be has that effect, too.
+pub(super) fn miscounted(device: &dyn BlockDevice) -> Result<Option<Finding>, Error> {
+    let mut sink = Sink::default();
+    if matches!(superblock::open(device, &mut sink)?, Opened::Volume(_)) {
+        return Ok(None);
+    }
+    let mut findings = sink.into_findings().into_iter();
+    let Some(finding) = findings.find(|finding| finding.code == Code::INODES_COUNT) else { return Ok(None) };
+    let geometry = primary(device).and_then(|sb| bounds::geometry(&sb).ok());
+    let Some(geometry) = geometry else { return Ok(None) };
+    let trial = OverlayDevice::new(device);
+    editor::change_superblock(&trial, |sb| sb.s_inodes_count.set(geometry.inodes_count()))?;
+    let usable = match superblock::open(&trial, &mut Sink::default())? {
+        Opened::Volume(volume) => superblock::check_values(&volume, &mut Sink::default())?,
+        Opened::Corrupt | Opened::Unusable => false,
+    };
+    Ok(usable.then_some(finding))
+}
+
+fn primary(device: &dyn BlockDevice) -> Option<RawSuperblock> {
     let mut bytes = [0; RawSuperblock::SIZE];
     device.read_at(PRIMARY_OFFSET, &mut bytes).ok()?;
     RawSuperblock::read_from_bytes(&bytes).ok().filter(|sb| sb.s_magic.get() == MAGIC)
+}
+
+/// Whether a device names one for its journal, which it does not have.
+pub(super) fn names_no_journal_device(device: &dyn BlockDevice) -> bool {
+    primary(device).is_some_and(|sb| has_stray_journal_uuid(&sb))
+}
+
+/// Whether a superblock names a journal device although its journal has an inode: it keeps a copy of that inode's map.
+fn has_stray_journal_uuid(sb: &RawSuperblock) -> bool {
+    sb.compat().contains(Compat::HAS_JOURNAL)
+        && sb.s_journal_uuid != [0; 16]
+        && sb.s_journal_inum.get() != 0
+        && sb.s_jnl_blocks[0].get() != 0
 }
 
 /// Whether a superblock says revision 0, whose inodes have 128 bytes, and has the features and the inode size of a later one.

@@ -32,6 +32,8 @@ const BLOCKS_PER_GROUP_MAX: u32 = 65_528;
 /// First ordinary inode.
 const FIRST_INODE: u32 = 11;
 const CRC32C: u8 = 1;
+/// The only `s_encoding`.
+const ENCODING_UTF8: u16 = 1;
 const SLOT_MIN: usize = RawInode::SIZE;
 
 /// Where the first table lies.
@@ -250,7 +252,7 @@ fn put_features(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table,
     let mut ro_compat = RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE;
     for slot in (1..=per_group.min(SLOTS_MAX)).filter_map(|inode| table.slot(device, inode)) {
         let raw = slot.raw();
-        if raw.i_links_count.get() == 0 || raw.file_type().is_none() {
+        if raw.i_links_count.get() == 0 || raw.file_type().is_none() || is_garbage(raw) {
             continue;
         }
         let flags = raw.flags();
@@ -261,7 +263,8 @@ fn put_features(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table,
             (InodeFlags::ENCRYPT, Incompat::ENCRYPT),
             (InodeFlags::CASEFOLD, Incompat::CASEFOLD),
         ] {
-            if flags.contains(flag) {
+            let possible = flag != InodeFlags::CASEFOLD || raw.file_type() == Some(FileType::Directory);
+            if flags.contains(flag) && possible {
                 incompat |= feature;
             }
         }
@@ -273,6 +276,9 @@ fn put_features(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table,
         incompat |= Incompat::FLEX_BG;
         ro_compat |= RoCompat::HUGE_FILE | RoCompat::DIR_NLINK;
         sb.s_log_groups_per_flex = 4;
+    }
+    if incompat.contains(Incompat::CASEFOLD) {
+        sb.s_encoding = U16::new(ENCODING_UTF8);
     }
     if table.inode_size > SLOT_MIN {
         ro_compat |= RoCompat::EXTRA_ISIZE;
@@ -294,6 +300,12 @@ fn put_features(sb: &mut RawSuperblock, device: &dyn BlockDevice, table: &Table,
     sb.set_compat(compat);
     sb.set_incompat(incompat);
     sb.set_ro_compat(ro_compat);
+}
+
+/// Whether a slot holds what no inode does: flags that nobody knows, or the address of a fragment.
+fn is_garbage(raw: &RawInode) -> bool {
+    let named = raw.flags().iter_names().fold(InodeFlags::empty(), |all, (_, flag)| all | flag);
+    raw.flags() != named || raw.i_obso_faddr.get() != 0
 }
 
 /// The UUID from the journal, with checksums when they match it; else one that follows from the root.

@@ -8,7 +8,7 @@ use super::Plan;
 use super::editor::sound_superblock;
 use super::inode::is_impossible_special;
 use crate::code::Code;
-use crate::directories::NODES_BEHIND;
+use crate::directories::{NODES_BEHIND, ROOT_OF_AN_INDEX};
 use crate::finding::Finding;
 
 /// What `-p` does with a plan.
@@ -54,6 +54,9 @@ impl Plan<'_> {
     /// What `-p` does with the plan.
     #[must_use]
     pub fn preening(&self) -> Preening<'_> {
+        if let Some(finding) = &self.miscounted {
+            return Preening::Stops(finding);
+        }
         let from_backup = self.before.findings.iter().any(|finding| finding.code == Code::SUPERBLOCK_BACKUP);
         if !self.before.examined || from_backup || self.has_lost_journal() {
             return Preening::Unusable;
@@ -169,6 +172,8 @@ struct Beside {
     without_values: BTreeSet<InodeNr>,
     /// Whether metadata has checksums.
     checksums: bool,
+    /// Findings about inodes that got the flag of their map back, and that nothing had to be done about then.
+    gone: BTreeSet<(InodeNr, Code)>,
 }
 
 impl Beside {
@@ -179,6 +184,7 @@ impl Beside {
         let values = findings.iter().filter(|finding| finding.code == Code::EA_INODE_BAD);
         let hashes = findings.iter().filter(|finding| finding.code == Code::XATTR_HASH);
         Self {
+            gone: gone(plan),
             dropped: roots.filter_map(|finding| finding.site.inode).collect(),
             unsealed_roots: unsealed.filter_map(|finding| finding.site.inode).collect(),
             without_values: values.filter_map(|finding| finding.site.inode).collect(),
@@ -191,6 +197,9 @@ impl Beside {
     /// Whether e2fsck -p goes on at a finding, as was observed of it.
     fn lets_pass(&self, finding: &Finding) -> bool {
         let dropped = finding.site.inode.is_some_and(|inode| self.dropped.contains(&inode));
+        if finding.site.inode.is_some_and(|inode| self.gone.contains(&(inode, finding.code))) {
+            return true;
+        }
         match finding.code {
             // Descriptors from a backup, a log that nobody asked for, what it asks about the superblock, the resize inode.
             Code::DESCRIPTORS_BACKUP
@@ -223,6 +232,8 @@ impl Beside {
             {
                 finding.site.inode.is_some_and(|inode| self.unsealed_roots.contains(&inode))
             }
+            // It is taken for a leaf whose entries are broken.
+            Code::LEAF_NO_TAIL if finding.detail == ROOT_OF_AN_INDEX => false,
             // It is no node, so that it is read as a leaf.
             Code::HTREE_LEAF_DEPTH if self.checksums => false,
             Code::HTREE_UNREFERENCED
@@ -234,6 +245,27 @@ impl Beside {
             code => !finding.is_error() || code.is_safe(),
         }
     }
+}
+
+/// What was found because an inode without the flag of its extents was read as a block map, and is gone once it has it back.
+/// e2fsck -p gives it back where it meets the inode, before it looks for shared blocks and at directories.
+fn gone(plan: &Plan<'_>) -> BTreeSet<(InodeNr, Code)> {
+    let done = plan.actions.iter().filter_map(|action| Some((action.site.inode?, action.code)));
+    let done: BTreeSet<(InodeNr, Code)> = done.collect();
+    let remapped = done.iter().filter(|(_, code)| *code == Code::EXTENTS_UNFLAGGED).map(|(inode, _)| *inode);
+    let remapped: BTreeSet<InodeNr> = remapped.collect();
+    if remapped.is_empty() || !plan.is_complete() {
+        return BTreeSet::new();
+    }
+    // A leaf without a checksum may be the root of an index whose flag went as well.
+    let is_risky = |code: Code| !code.is_safe() || code == Code::LEAF_NO_TAIL;
+    let risky: BTreeSet<InodeNr> =
+        done.iter().filter(|(_, code)| is_risky(*code)).map(|(inode, _)| *inode).collect();
+    let about = plan.before.findings.iter().filter_map(|finding| Some((finding.site.inode?, finding.code)));
+    about
+        .filter(|(inode, code)| remapped.contains(inode) || *code == Code::SHARED_BLOCKS)
+        .filter(|(inode, code)| !risky.contains(inode) && !done.contains(&(*inode, *code)))
+        .collect()
 }
 
 /// Whether a finding makes e2fsck -p drop an index before it looks at the rest of it.

@@ -47,6 +47,8 @@ const CRC32C: u8 = 1;
 /// What every round has.
 pub(super) struct Round<'a> {
     pub(super) device: &'a dyn BlockDevice,
+    /// The journal that has a device of its own.
+    pub(super) journal: Option<&'a dyn BlockDevice>,
     pub(super) now: u64,
     /// What was found before the first round, by the replay of the journal.
     pub(super) findings: Vec<Finding>,
@@ -92,7 +94,7 @@ impl Round<'_> {
         if volume.groups.is_empty() || !superblock::check_values(&volume, &mut sink)? {
             return self.take_any_backup(log);
         }
-        journal::check(&volume, None, &mut sink);
+        journal::check(&volume, self.journal, &mut sink);
         descriptors::check_mmp(&volume, &mut sink);
         let system = descriptors::system_ranges(&volume, &mut sink);
         let orphans = crate::orphans::collect(&volume, &mut sink);
@@ -104,6 +106,7 @@ impl Round<'_> {
         }
         let scan = Scan { volume: &volume, system: &system, map: &map, orphans: &orphans };
         let mut ed = Editor::new(&scan, log, self.now);
+        ed.journal = self.journal;
         let mut found = sorted(sink.into_findings());
         found.append(&mut self.findings);
         if tables::place_tables(&mut ed, &found)? {
@@ -229,6 +232,7 @@ impl Round<'_> {
             return Ok(false);
         }
         let mut sink = Sink::default();
+        self.make_possible()?;
         let Ok(Opened::Volume(mut volume)) = superblock::open(self.device, &mut sink) else {
             return Ok(false);
         };
@@ -243,6 +247,18 @@ impl Round<'_> {
         let what = format!("taken from the backup in block {}", backup.block);
         log.add(code, Site::NOWHERE, Cost::Nothing, what);
         Ok(true)
+    }
+
+    /// Replaces what no superblock can say, in a backup that is damaged itself.
+    fn make_possible(&self) -> Result<(), Error> {
+        let Ok(Opened::Volume(volume)) = superblock::open(self.device, &mut Sink::default()) else {
+            return Ok(());
+        };
+        if !superblock::check_values(&volume, &mut Sink::default())? {
+            let size = self.device.size();
+            editor::change_superblock(self.device, |sb| constants::make_possible(sb, size))?;
+        }
+        Ok(())
     }
 
     /// Marks the file system as checked and clean, if it was changed.

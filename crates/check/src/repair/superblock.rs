@@ -164,8 +164,11 @@ fn replay(ed: &Editor<'_, '_>) -> Result<(), DeviceError> {
     let options =
         blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, unflagged: Unflagged::Replay };
     let device = ed.volume().device;
-    let replayed = Session::open(device).and_then(|session| session.replay(&options));
-    if replayed.is_err() {
+    let session = match ed.journal {
+        Some(journal) => Session::open_with_journal(device, journal),
+        None => Session::open(device),
+    };
+    if session.and_then(|session| session.replay(&options)).is_err() {
         empty_journal(ed)?;
     }
     Ok(())

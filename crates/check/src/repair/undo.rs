@@ -5,9 +5,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::Path;
 
-use blockyard_device::{BlockDevice, DeviceError};
+use blockyard_device::{BlockDevice, DeviceError, OverlayDevice};
 use blockyard_disk::checksum::crc32c_raw;
 use blockyard_disk::num::{u32_from_u64, u32_from_usize, u64_from_u32, usize_from_u64};
 
@@ -38,37 +39,54 @@ impl Plan<'_> {
     /// # Errors
     /// [`UndoError`], also when the file exists.
     pub fn save_undo(&self, device: &dyn BlockDevice, path: &Path) -> Result<(), UndoError> {
-        let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-        file.write_all(&[0; HEAD])?;
-        let mut records = 0;
         let mut ranges = self.overlay.dirty_ranges();
         ranges.insert(0, 0..device.size().min(4096));
         let size = 1 << self.block_bits;
         let log = self.places_of_undo();
         ranges.extend(log.into_iter().map(|block| block * size..((block + 1) * size).min(device.size())));
-        for range in ranges {
-            let mut at = range.start;
-            while at < range.end {
-                let length = (range.end - at).min(RECORD_MAX);
-                let mut old = vec![0; usize_from_u64(length)];
-                device.read_at(at, &mut old)?;
-                file.write_all(&at.to_le_bytes())?;
-                file.write_all(&u32_from_u64(length).to_le_bytes())?;
-                file.write_all(&crc32c_raw(!0, &old).to_le_bytes())?;
-                file.write_all(&old)?;
-                records += 1;
-                at += length;
-            }
-        }
-        file.sync_all()?;
-        file.seek(SeekFrom::Start(0))?;
-        file.write_all(&head(device.size(), records))?;
-        file.sync_all()?;
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            File::open(folder)?.sync_all()?;
-        }
-        Ok(())
+        save(device, &ranges, path)
     }
+
+    /// As [`save_undo`](Self::save_undo), for the journal's own device; false, and no file, where nothing of it changes.
+    ///
+    /// # Errors
+    /// As [`save_undo`](Self::save_undo).
+    pub fn save_undo_of_journal(&self, journal: &dyn BlockDevice, path: &Path) -> Result<bool, UndoError> {
+        let ranges = self.journal.as_ref().map(OverlayDevice::dirty_ranges).unwrap_or_default();
+        if ranges.is_empty() {
+            return Ok(false);
+        }
+        save(journal, &ranges, path).map(|()| true)
+    }
+}
+
+/// Keeps ranges of a device in a new file.
+fn save(device: &dyn BlockDevice, ranges: &[Range<u64>], path: &Path) -> Result<(), UndoError> {
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    file.write_all(&[0; HEAD])?;
+    let mut records = 0;
+    for range in ranges {
+        let mut at = range.start;
+        while at < range.end {
+            let length = (range.end - at).min(RECORD_MAX);
+            let mut old = vec![0; usize_from_u64(length)];
+            device.read_at(at, &mut old)?;
+            file.write_all(&at.to_le_bytes())?;
+            file.write_all(&u32_from_u64(length).to_le_bytes())?;
+            file.write_all(&crc32c_raw(!0, &old).to_le_bytes())?;
+            file.write_all(&old)?;
+            records += 1;
+            at += length;
+        }
+    }
+    file.sync_all()?;
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(&head(device.size(), records))?;
+    file.sync_all()?;
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
 }
 
 fn head(size: u64, records: u32) -> [u8; HEAD] {

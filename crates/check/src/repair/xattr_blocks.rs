@@ -52,12 +52,14 @@ fn mend_block(
     // A count of references that is wrong is the least of what a block can have.
     let count_only = matches!(finding.code, Code::XATTR_REFCOUNT | Code::XATTR_CHECKSUM);
     if list.is_empty() || !list.write_block(&mut new, u32_from_usize(users.len())) {
+        let lost = attributes::lost(&bytes, Home::Block, &AttributeList::default());
         for user in users {
             let mut slot = ed.slot(user.inode)?;
             slot.raw_mut().set_file_acl(BlockNr::ZERO);
             ed.put_slot(user.inode, &mut slot)?;
             let site = Site::inode(user.inode).at_block(block);
-            ed.add(finding.code, site, Cost::Cut, "reference to the attribute block removed");
+            let what = format!("reference to the attribute block removed{lost}");
+            ed.add(finding.code, site, Cost::Cut, what);
         }
         return Ok(());
     }
@@ -67,8 +69,14 @@ fn mend_block(
     }
     ed.volume().checksums.seal_xattr_block(block, &mut new);
     ed.put_block(block, &new)?;
-    let cost = if count_only { Cost::Nothing } else { Cost::Doubtful };
-    ed.add(finding.code, finding.site, cost, format!("{} sound attributes kept", list.iter().len()));
+    let lost = if count_only { String::new() } else { attributes::lost(&bytes, Home::Block, &list) };
+    let cost = match (count_only, lost.is_empty()) {
+        (true, _) => Cost::Nothing,
+        (false, true) => Cost::Doubtful,
+        (false, false) => Cost::Cut,
+    };
+    let what = format!("{} sound attributes kept{lost}", list.iter().len());
+    ed.add(finding.code, finding.site, cost, what);
     Ok(())
 }
 
@@ -154,34 +162,32 @@ fn drop_values(
     finding: &Finding,
 ) -> Result<(), DeviceError> {
     let mut slot = ed.slot(owner)?;
-    attributes::retain(&mut slot, |attribute| attribute.value.inode() != Some(value.raw()));
+    let mut names = attributes::retain(&mut slot, |attribute| attribute.value.inode() != Some(value.raw()));
     ed.put_slot(owner, &mut slot)?;
     let block = ed.volume().file_acl(slot.raw());
     if block != BlockNr::ZERO && ed.volume().contains(block) {
-        drop_from_block(ed, block, value, users_of(references, block))?;
+        names.extend(drop_from_block(ed, block, value, users_of(references, block))?);
     }
-    ed.add(
-        finding.code,
-        finding.site,
-        Cost::Cut,
-        format!("attribute with its value in inode {value} removed"),
-    );
+    let names: Vec<String> = names.iter().map(|(index, name)| attributes::printable(*index, name)).collect();
+    let what = format!("attribute with its value in inode {value} removed; lost: {}", names.join(", "));
+    ed.add(finding.code, finding.site, Cost::Cut, what);
     Ok(())
 }
 
+/// Removes the entries of a block whose value is in an inode; gives their names.
 fn drop_from_block(
     ed: &Editor<'_, '_>,
     block: BlockNr,
     value: InodeNr,
     users: &[XattrBlockRef],
-) -> Result<(), DeviceError> {
+) -> Result<Vec<(u8, Vec<u8>)>, DeviceError> {
     let volume: &Volume<'_> = ed.volume();
     let bytes = volume.block(block)?;
     let mut list = attributes::salvage(&bytes, Home::Block);
     let gone: Vec<_> =
         list.iter().filter(|attribute| attribute.value.inode() == Some(value.raw())).cloned().collect();
     if gone.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     for attribute in &gone {
         debug_assert!(matches!(attribute.value, Value::Inode { .. }), "a value in an inode");
@@ -191,5 +197,6 @@ fn drop_from_block(
     let fits = list.write_block(&mut new, u32_from_usize(users.len().max(1)));
     assert!(fits, "{} bytes held more attributes", u64_from_usize(bytes.len()));
     volume.checksums.seal_xattr_block(block, &mut new);
-    ed.put_block(block, &new)
+    ed.put_block(block, &new)?;
+    Ok(gone.into_iter().map(|attribute| (attribute.index, attribute.name)).collect())
 }

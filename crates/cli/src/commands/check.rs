@@ -20,6 +20,8 @@ use super::{EXIT_OPERATIONAL, Output, image, names};
 const EXIT_UNCORRECTED: u8 = 4;
 /// Exit code of wrong usage, as e2fsck gives it.
 const EXIT_USAGE: u8 = 16;
+/// Most reads in flight: each waits in a thread.
+const IO_DEPTH_MAX: usize = 1024;
 
 /// Arguments of `blockyard check`.
 #[derive(clap::Args)]
@@ -56,7 +58,8 @@ pub(crate) struct Args {
     /// Write every directory anew: packed, in the order of hashes
     #[arg(short = 'D', long)]
     rebuild_directories: bool,
-    /// More, after e2fsck: journal_only (replay the journal, no more), bmap2extent (block maps become extents),
+    /// More, after e2fsck: journal_only (replay the journal, no more; has no effect
+    /// with -f), bmap2extent (block maps become extents),
     /// unshare_blocks, discard (free space is discarded); fixes_only and no_optimize_extents are taken, as nothing is
     /// optimised here
     #[arg(short = 'E', long = "extended", value_name = "OPTION", value_delimiter = ',')]
@@ -64,7 +67,8 @@ pub(crate) struct Args {
     /// Write what was removed, cut, moved and doubtful to a file, a line each: cost, inode, path, what
     #[arg(long, value_name = "FILE")]
     lost: Option<PathBuf>,
-    /// Keep what is overwritten in this file, for `blockyard undo` [default with -y: IMAGE.undo for a file]
+    /// Keep what is overwritten in this file, for `blockyard undo` [default with -y: IMAGE.undo for a file]; of a
+    /// journal with a device of its own in FILE.journal
     #[arg(short = 'z', long, value_name = "FILE")]
     undo: Option<PathBuf>,
     /// Keep nothing of what is overwritten
@@ -91,6 +95,9 @@ pub(crate) struct Args {
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Reads in flight, for a device that serves many side by side, such as a network disk [default: one a thread]
+    #[arg(long, value_name = "N")]
+    io_depth: Option<usize>,
 }
 
 /// Extended options of e2fsck.
@@ -109,25 +116,13 @@ enum Extended {
 impl Args {
     /// Checks the image and prints the findings.
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<ExitCode> {
-        if self.block_size.is_some_and(|size| !size.is_power_of_two() || !(1 << 10..=1 << 16).contains(&size))
-        {
-            let size = self.block_size.unwrap_or_default();
-            eprintln!("blockyard: check -B {size}: a block has 1024 to 65536 bytes, a power of two");
-            return Ok(ExitCode::from(EXIT_USAGE));
-        }
-        if self.threads == Some(0) {
-            eprintln!("blockyard: check --threads 0: at least one thread is needed");
-            return Ok(ExitCode::from(EXIT_USAGE));
-        }
-        let changes = self.rebuild_directories || !self.extended.is_empty();
         let asks = !self.no && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-        if changes && !(self.preen || self.yes || self.plan || asks) {
-            eprintln!(
-                "blockyard: check -D and -E change the image: -y, -p or a terminal for questions is needed"
-            );
+        let repairs = self.preen || self.yes || self.plan || asks;
+        if let Some(what) = self.misuse(repairs) {
+            eprintln!("blockyard: check {what}");
             return Ok(ExitCode::from(EXIT_USAGE));
         }
-        if self.preen || self.yes || self.plan || asks {
+        if repairs {
             return repair::run(&self, output);
         }
         let open = |path: &ImagePath| -> anyhow::Result<FileDevice> {
@@ -144,8 +139,11 @@ impl Args {
         let superblock = self.superblock.map(|block| Place { block, block_size: self.block_size });
         let progress = Progress::counting(output, "check", "inodes");
         let lines = self.lines()?;
-        let options =
-            Options { threads: self.threads, superblock, watch: lines.unwrap_or_else(|| watch(&progress)) };
+        let options = Options {
+            superblock,
+            watch: lines.unwrap_or_else(|| watch(&progress)),
+            ..self.threads_and_depth()
+        };
         let journal = journal.as_ref().map(|journal| -> &dyn BlockDevice { journal });
         let checked = blockyard_check::measure(&device, journal, &options);
         drop(progress);
@@ -171,6 +169,27 @@ impl Args {
 }
 
 impl Args {
+    /// What is wrong with the options.
+    fn misuse(&self, repairs: bool) -> Option<String> {
+        let bad_size = |size: &u32| !size.is_power_of_two() || !(1 << 10..=1 << 16).contains(size);
+        if let Some(size) = self.block_size.filter(bad_size) {
+            return Some(format!("-B {size}: a block has 1024 to 65536 bytes, a power of two"));
+        }
+        if self.threads == Some(0) {
+            return Some("--threads 0: at least one thread is needed".to_owned());
+        }
+        if let Some(depth) = self.io_depth.filter(|depth| !(1..=IO_DEPTH_MAX).contains(depth)) {
+            return Some(format!("--io-depth {depth}: 1 to {IO_DEPTH_MAX} reads are possible"));
+        }
+        let changes = self.rebuild_directories || !self.extended.is_empty();
+        (changes && !repairs)
+            .then(|| "-D and -E change the image: -y, -p or a terminal for questions is needed".to_owned())
+    }
+
+    fn threads_and_depth(&self) -> Options {
+        Options { threads: self.threads, io_depth: self.io_depth, ..Options::default() }
+    }
+
     /// Who is told how far the check is with `-C`; descriptor 0 asks for the line that is drawn anyway.
     fn lines(&self) -> anyhow::Result<Option<Watch>> {
         let descriptor = self.progress_fd.filter(|descriptor| *descriptor > 0);

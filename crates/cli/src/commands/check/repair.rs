@@ -3,31 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use blockyard_check::{Action, Code, Cost, Options, Place, Plan, Preening, RepairOptions, Report, Wish};
-use blockyard_device::{BlockDevice, FileDevice};
+use blockyard_device::{BlockDevice, FileDevice, ImagePath};
 use blockyard_inspect::units::counted;
-use blockyard_recovery::OnDamage;
+use blockyard_recovery::{OnDamage, Session};
 
 use super::super::{EXIT_OPERATIONAL, Output, image, mounted, names};
 use super::{Args, EXIT_UNCORRECTED, Extended, figures, print};
 
 /// Plans a repair, and carries it out unless only the plan is asked for.
 pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
-    image::refuse_no_image(&args.image)?;
-    if args.journal_device.is_some() {
-        bail!("{}: repair with an external journal is not supported", args.image.display());
-    }
-    let device = if args.plan {
-        mounted::warn(&args.image);
-        args.image.open_read_only()?
-    } else {
-        image::refuse_in_use(&args.image)?;
-        args.image.open()?
-    };
+    let device = opened(args, &args.image)?;
+    let journal = args.journal_device.as_ref().map(|path| opened(args, path)).transpose()?;
     if args.superblock.is_none() && !image::has_magic(&device) {
         image::refuse_partitioned(&args.image, &device)?;
     }
@@ -40,15 +31,17 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let superblock = args.superblock.map(|block| Place { block, block_size: args.block_size });
-    if args.extended.contains(&Extended::JournalOnly) {
-        return replay_only(args, output, &device);
+    // As in e2fsck, -f asks for the whole check all the same.
+    if args.extended.contains(&Extended::JournalOnly) && !args.force {
+        return replay_only(args, output, &Devices { image: &device, journal: journal.as_ref() });
     }
     let watch = args.lines()?.unwrap_or_default();
-    let check = Options { threads: args.threads, superblock, watch };
+    let check = Options { superblock, watch, ..args.threads_and_depth() };
     let mut options = RepairOptions { check, now: now(), wishes: wishes(args), ..RepairOptions::default() };
-    let mut plan = blockyard_check::plan(&device, &options);
+    let devices = Devices { image: &device, journal: journal.as_ref() };
+    let mut plan = devices.plan(&options);
     if !args.preen && !args.yes && !args.plan {
-        plan = questions(&device, &mut options, plan)?;
+        plan = questions(&devices, &mut options, plan)?;
     }
     let plan = match plan {
         Ok(plan) => plan,
@@ -57,15 +50,15 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(EXIT_OPERATIONAL));
         }
     };
-    if plan.before.findings.iter().any(|finding| finding.code == Code::DEVICE_SHORT) {
-        eprintln!("blockyard: {name}: shorter than its file system; make it longer first (truncate -s)");
-        return Ok(ExitCode::from(EXIT_OPERATIONAL));
-    }
     if args.stats > 0 {
         figures::print_costs(&plan.costs, &name.to_string(), output);
     }
     if args.preen {
-        return preen(args, output, &plan, &device);
+        return preen(args, output, &plan, &devices);
+    }
+    if plan.before.findings.iter().any(|finding| finding.code == Code::DEVICE_SHORT) {
+        eprintln!("blockyard: {name}: shorter than its file system; make it longer first (truncate -s)");
+        return Ok(ExitCode::from(EXIT_OPERATIONAL));
     }
     print(&plan.before, output);
     print_actions(&plan.actions, output);
@@ -76,11 +69,38 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
         let clean = plan.before.examined && plan.before.is_clean();
         return Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(EXIT_UNCORRECTED) });
     }
-    let done = carry_out(args, &plan, &device)?;
+    let done = carry_out(args, &plan, &devices)?;
     write_lost(args, &plan.actions, output)?;
     summary(output, &plan, &done);
     print_vitals(args, &plan, output);
     Ok(ExitCode::from(plan.ending().exit_code()))
+}
+
+/// Opens an image or its journal as a repair needs it.
+fn opened(args: &Args, path: &ImagePath) -> anyhow::Result<FileDevice> {
+    image::refuse_no_image(path)?;
+    if args.plan {
+        mounted::warn(path);
+        return Ok(path.open_read_only()?);
+    }
+    image::refuse_in_use(path)?;
+    Ok(path.open()?)
+}
+
+/// The image, and its journal where that has a device of its own.
+struct Devices<'d> {
+    image: &'d FileDevice,
+    journal: Option<&'d FileDevice>,
+}
+
+impl<'d> Devices<'d> {
+    fn journal(&self) -> Option<&'d dyn BlockDevice> {
+        self.journal.map(|journal| -> &dyn BlockDevice { journal })
+    }
+
+    fn plan(&self, options: &RepairOptions) -> Planned<'d> {
+        blockyard_check::plan_with_journal(self.image, self.journal(), options)
+    }
 }
 
 /// With `-v`, what the repair leaves.
@@ -117,9 +137,14 @@ fn wishes(args: &Args) -> BTreeSet<Wish> {
 }
 
 /// `-E journal_only`: what a mount would do first, and no more.
-fn replay_only(args: &Args, output: &Output, device: &FileDevice) -> anyhow::Result<ExitCode> {
+fn replay_only(args: &Args, output: &Output, devices: &Devices<'_>) -> anyhow::Result<ExitCode> {
     let options = blockyard_recovery::Options { on_damage: OnDamage::ReplayGood, ..Default::default() };
-    let report = blockyard_recovery::replay_to_device(device, &options)
+    let session = match devices.journal() {
+        Some(journal) => Session::open_with_journal(devices.image, journal),
+        None => Session::open(devices.image),
+    };
+    let report = session
+        .and_then(|session| session.replay(&options))
         .with_context(|| args.image.display().to_string())?;
     if !output.quiet && !output.json {
         println!("{} replayed", counted(report.transactions, "transaction"));
@@ -132,7 +157,7 @@ type Planned<'d> = Result<Plan<'d>, blockyard_check::Error>;
 
 /// Asks once for each kind of finding that the plan mends; what is declined stays, and the plan is made again without it.
 fn questions<'d>(
-    device: &'d FileDevice,
+    devices: &Devices<'d>,
     options: &mut RepairOptions,
     mut planned: Planned<'d>,
 ) -> anyhow::Result<Planned<'d>> {
@@ -160,7 +185,7 @@ fn questions<'d>(
         if !declined {
             return Ok(planned);
         }
-        planned = blockyard_check::plan(device, options);
+        planned = devices.plan(options);
     }
 }
 
@@ -177,7 +202,8 @@ struct Done {
 }
 
 /// Safe repairs only: where anything else is wrong nothing is written but the mark of errors.
-fn preen(args: &Args, output: &Output, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<ExitCode> {
+fn preen(args: &Args, output: &Output, plan: &Plan<'_>, devices: &Devices<'_>) -> anyhow::Result<ExitCode> {
+    let device = devices.image;
     let name = args.image.display();
     if plan.preening() == Preening::Clean {
         discard(args, plan, device)?;
@@ -195,7 +221,7 @@ fn preen(args: &Args, output: &Output, plan: &Plan<'_>, device: &FileDevice) -> 
             for action in plan.actions.iter().filter(|_| !output.quiet) {
                 println!("{name}: {}", text(action));
             }
-            carry_out(args, plan, device)?;
+            carry_out(args, plan, devices)?;
             write_lost(args, &plan.actions, output)?;
         }
     }
@@ -206,7 +232,8 @@ fn preen(args: &Args, output: &Output, plan: &Plan<'_>, device: &FileDevice) -> 
 }
 
 /// Keeps what will be overwritten, then writes the plan.
-fn carry_out(args: &Args, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Result<Done> {
+fn carry_out(args: &Args, plan: &Plan<'_>, devices: &Devices<'_>) -> anyhow::Result<Done> {
+    let device = devices.image;
     let undo = undo_file(args)?;
     if plan.is_empty() {
         discard(args, plan, device)?;
@@ -214,8 +241,14 @@ fn carry_out(args: &Args, plan: &Plan<'_>, device: &FileDevice) -> anyhow::Resul
     }
     if let Some(path) = &undo {
         plan.save_undo(device, path).with_context(|| path.display().to_string())?;
+        if let Some(journal) = devices.journal() {
+            let path = journal_undo(path);
+            plan.save_undo_of_journal(journal, &path).with_context(|| path.display().to_string())?;
+        }
     }
-    let applied = plan.apply(device).with_context(|| args.image.display().to_string())?;
+    let applied = plan
+        .apply_with_journal(device, devices.journal())
+        .with_context(|| args.image.display().to_string())?;
     discard(args, plan, device)?;
     let blocks = usize::try_from(applied.blocks).unwrap_or(usize::MAX);
     Ok(Done { blocks, written: true, undo })
@@ -245,6 +278,13 @@ fn undo_file(args: &Args) -> anyhow::Result<Option<PathBuf>> {
         bail!("{}: exists; move it away, name another with -z, or take --no-undo", path.display());
     }
     Ok(Some(path))
+}
+
+/// Where what the journal's own device holds is kept: beside that of the image.
+fn journal_undo(undo: &Path) -> PathBuf {
+    let mut name = undo.as_os_str().to_owned();
+    name.push(".journal");
+    PathBuf::from(name)
 }
 
 fn print_actions(actions: &[Action], output: &Output) {
