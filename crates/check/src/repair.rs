@@ -150,13 +150,12 @@ pub struct RepairOptions {
     pub wishes: BTreeSet<Wish>,
 }
 
-/// Bytes that the file system on a device claims; `None` when its superblock is no use.
+/// Bytes that the file system on a device has by its superblock, or by its backups where those say less and the device is too
+/// short; `None` when its superblock is no use.
 #[must_use]
 pub fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
     match crate::superblock::open(device, &mut crate::finding::Sink::default()) {
-        Ok(crate::superblock::Opened::Volume(volume)) => {
-            Some(volume.geometry.blocks_count().raw() << volume.geometry.block_bits())
-        }
+        Ok(crate::superblock::Opened::Volume(_)) => head::claimed_bytes(device),
         _ => None,
     }
 }

@@ -187,6 +187,11 @@ fn nothing_is_repaired_without_the_journal_device() {
     let image = FileDevice::open(&pair.image).unwrap();
     let plan = plan(&image, &RepairOptions::default()).unwrap();
     assert!(plan.is_empty() && plan.ending().exit_code() == 8, "{:?}", plan.actions);
+    run("debugfs", &["-w", "-R", "set_inode_field / links_count 3", pair.image.to_str().unwrap()]);
+    let journal = FileDevice::open(&pair.journal).unwrap();
+    let plan = plan_with_journal(&image, Some(&journal), &RepairOptions::default()).unwrap();
+    let applied = plan.apply_with_journal(&image, Some(&journal)).unwrap();
+    assert_eq!((plan.ending().exit_code(), applied.blocks), (0, 0));
 }
 
 /// The fields of the two superblocks of a journal device: name, byte offset, bytes, and whether the first one holds it.

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use blockyard_check::{Cost, Options, RepairOptions, check, plan};
+use blockyard_check::{Cost, Options, RepairOptions, check, claimed_bytes, plan};
 use blockyard_device::{BlockDevice, FileDevice};
 use blockyard_testkit::{e2fsck_clean, mke2fs, require, run};
 
@@ -426,6 +426,19 @@ fn what_is_cut_out_of_a_file_is_named_in_bytes() {
     let [cut] = cut[..] else { panic!("{cut:?}") };
     let [range] = &cut.ranges[..] else { panic!("{cut:?}") };
     assert_eq!((cut.path.as_deref(), range), (Some(&b"/file"[..]), &(3072..4096)));
+}
+
+#[test]
+fn a_size_that_only_the_superblock_says_is_wrong() {
+    if !require(&["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = made(folder.path(), &["-t", "ext4", "-b", "1024"]);
+    debugfs(&image, "set_super_value blocks_count 32769");
+    repair(&image);
+    assert!(debugfs(&image, "ls -p one").contains("/two/"), "its files are there");
+    assert_eq!(claimed_bytes(&FileDevice::open(&image).unwrap()), Some(32 << 20));
 }
 
 #[test]

@@ -76,10 +76,10 @@ impl Plan<'_> {
         device: &dyn BlockDevice,
         journal: Option<&dyn BlockDevice>,
     ) -> Result<Applied, DeviceError> {
-        assert_eq!(journal.is_some(), self.journal.is_some(), "the plan was made with other devices");
         if self.is_empty() {
             return Ok(Applied::default());
         }
+        assert_eq!(journal.is_some(), self.journal.is_some(), "the plan was made with other devices");
         if self.is_replayed {
             let options = Options { on_damage: OnDamage::ReplayGood, ..Options::default() };
             let session = match journal {

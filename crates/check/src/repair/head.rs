@@ -3,7 +3,7 @@
 
 use blockyard_device::{BlockDevice, OverlayDevice};
 use blockyard_disk::superblock::{MAGIC, PRIMARY_OFFSET, RawSuperblock, bounds};
-use blockyard_disk::{Compat, RoCompat};
+use blockyard_disk::{BlockCount, Compat, RoCompat};
 use zerocopy::FromBytes;
 
 use super::editor;
@@ -40,6 +40,11 @@ pub(super) fn overlay<'a>(
     }
     if !log.accepts(Code::SUPERBLOCK_CONSTANT) {
         return Ok(overlay);
+    }
+    if let Some(blocks) = blocks_of_backups(device, &sb).filter(|_| log.accepts(Code::DEVICE_SHORT)) {
+        editor::change_superblock(&overlay, |sb| sb.set_blocks_count(BlockCount::new(blocks)))?;
+        let what = format!("{blocks} blocks, as the backups say and the device has");
+        log.add(Code::DEVICE_SHORT, Site::NOWHERE, Cost::Nothing, what);
     }
     if let Some(first) = first_inode_of_backups(device, &sb) {
         editor::change_superblock(&overlay, |sb| sb.s_first_ino.set(first))?;
@@ -101,6 +106,30 @@ fn has_lost_revision(sb: &RawSuperblock) -> bool {
         && !(sb.compat().is_empty() && sb.incompat().is_empty() && sb.ro_compat().is_empty())
         && inode_size.is_power_of_two()
         && (129..=block_size).contains(&inode_size)
+}
+
+/// Blocks as a backup of this very file system knows them, where the superblock claims more than the device has and the
+/// backup does not: then the field is wrong, and the device was not cut.
+fn blocks_of_backups(device: &dyn BlockDevice, sb: &RawSuperblock) -> Option<u64> {
+    let room = device.size() >> 10u32.checked_add(sb.s_log_block_size.get()).filter(|bits| *bits <= 16)?;
+    if sb.blocks_count().raw() <= room {
+        return None;
+    }
+    let copies = backup::all(device).into_iter();
+    let mut same = copies.filter(|copy| {
+        let copy = copy.superblock();
+        copy.s_uuid == sb.s_uuid && copy.s_log_block_size == sb.s_log_block_size
+    });
+    let blocks = same.next()?.superblock().blocks_count().raw();
+    (blocks > 0 && blocks <= room).then_some(blocks)
+}
+
+/// Bytes that a superblock claims, unless the backups say less.
+pub(super) fn claimed_bytes(device: &dyn BlockDevice) -> Option<u64> {
+    let sb = primary(device)?;
+    let bits = 10u32.checked_add(sb.s_log_block_size.get()).filter(|bits| *bits <= 16)?;
+    let blocks = blocks_of_backups(device, &sb).unwrap_or(sb.blocks_count().raw());
+    blocks.checked_mul(1 << bits)
 }
 
 /// The first ordinary inode as a backup of this very file system knows it, when it is a lower one: the files between would be

@@ -56,7 +56,8 @@ pub(super) fn run(args: &Args, output: &Output) -> anyhow::Result<ExitCode> {
     if args.preen {
         return preen(args, output, &plan, &devices);
     }
-    if plan.before.findings.iter().any(|finding| finding.code == Code::DEVICE_SHORT) {
+    let left = plan.after.as_ref().unwrap_or(&plan.before);
+    if left.findings.iter().any(|finding| finding.code == Code::DEVICE_SHORT) {
         eprintln!("blockyard: {name}: shorter than its file system; make it longer first (truncate -s)");
         return Ok(ExitCode::from(EXIT_OPERATIONAL));
     }
