@@ -1,23 +1,84 @@
 //! Access control lists as archives give them: text, an entry a line or between commas. On disk they are numbers.
 
-use blockyard_disk::xattr;
+use blockyard_disk::inode::FileType;
+use blockyard_disk::xattr::{self, Attribute, AttributeList, Value};
+
+/// Attributes as system calls name them.
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Version of a list as system calls give it.
 const VERSION: u32 = 2;
 /// The number of an entry that names nobody.
 const NOBODY: u32 = u32::MAX;
 
-/// The on-disk form of a list; `None` where it says no more than the permissions do.
+/// Whether an attribute is a list, as system calls name it.
+pub(crate) fn is_list(name: &[u8]) -> bool {
+    name == ACCESS || name == DEFAULT
+}
+
+/// The on-disk form of a list as system calls give it; `None` for one without entries, which stands
+/// for no list.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn stored(posix: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    match xattr::acl_from_posix(posix) {
+        Ok(Some(list)) if !xattr::acl_is_whole(&list) => Err(malformed("")),
+        Ok(list) => Ok(list),
+        Err(_) => Err(malformed("")),
+    }
+}
+
+/// Adds the lists that an archive has as text.
 ///
 /// # Errors
 /// What is wrong with the text.
-pub(crate) fn stored(text: &[u8], is_access: bool) -> Result<Option<Vec<u8>>, String> {
+pub(crate) fn add_text(
+    list: &mut AttributeList,
+    access: Option<&Vec<u8>>,
+    default: Option<&Vec<u8>>,
+) -> Result<(), String> {
+    for (name, text) in [(ACCESS, access), (DEFAULT, default)] {
+        let (Some(text), Some((index, rest))) = (text, xattr::split_name(name)) else { continue };
+        if let Some(value) = of_text(text)? {
+            list.set(Attribute { index, name: rest.to_vec(), value: Value::Bytes(value) });
+        }
+    }
+    Ok(())
+}
+
+/// Has a file of this type only such lists as Linux lets it have. Gives the nine bits of the mode
+/// that its list of access says: where there is one, Linux makes them the mode's when the list is
+/// set.
+pub(crate) fn settle(list: &mut AttributeList, kind: FileType) -> Option<u16> {
+    let (index, rest) = xattr::split_name(DEFAULT)?;
+    if kind != FileType::Directory {
+        list.remove(index, rest);
+    }
+    let (index, rest) = xattr::split_name(ACCESS)?;
+    let Value::Bytes(access) = &list.find(index, rest)?.value else { return None };
+    let (mode, says_more) = (xattr::acl_mode(access), xattr::acl_exceeds_mode(access));
+    if kind == FileType::Symlink || !says_more {
+        list.remove(index, rest);
+    }
+    mode.filter(|_| kind != FileType::Symlink)
+}
+
+/// Makes the list of access say what a new mode says, as `chmod` does.
+pub(crate) fn change_mode(list: &mut AttributeList, mode: u16) {
+    let Some((index, rest)) = xattr::split_name(ACCESS) else { return };
+    let Some(Attribute { value: Value::Bytes(access), .. }) = list.find(index, rest) else { return };
+    if let Some(changed) = xattr::acl_with_mode(access, mode) {
+        list.set(Attribute { index, name: rest.to_vec(), value: Value::Bytes(changed) });
+    }
+}
+
+/// The on-disk form of a list that is text; `None` for one without entries.
+fn of_text(text: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let text = std::str::from_utf8(text).map_err(|_| malformed(""))?;
     let lines = text.split(['\n', ',']).map(|line| line.split('#').next().unwrap_or("").trim());
     let mut entries = lines.filter(|line| !line.is_empty()).map(entry).collect::<Result<Vec<_>, _>>()?;
-    if entries.is_empty() || (is_access && entries.len() <= 3) {
-        return Ok(None);
-    }
     entries.sort_unstable();
     let mut posix = VERSION.to_le_bytes().to_vec();
     for (tag, id, permissions) in entries {
@@ -25,7 +86,7 @@ pub(crate) fn stored(text: &[u8], is_access: bool) -> Result<Option<Vec<u8>>, St
         posix.extend_from_slice(&permissions.to_le_bytes());
         posix.extend_from_slice(&id.to_le_bytes());
     }
-    xattr::acl_from_posix(&posix).map_err(|_| malformed(text))
+    stored(&posix).map_err(|_| malformed(text))
 }
 
 /// `user:1000:rw-`, or `user:anna:rw-:1000` as star writes it: tag, number, permissions.
@@ -101,22 +162,48 @@ mod tests {
     #[test]
     fn a_list_is_written_as_it_is_read() {
         let line = "user::rw-,user:1000:r-x,group::r--,group:7:---,mask::rw-,other::--x";
-        let on_disk = stored(line.as_bytes(), true).unwrap().unwrap();
+        let on_disk = of_text(line.as_bytes()).unwrap().unwrap();
         assert_eq!(text(&on_disk).as_deref(), Some(line));
         assert_eq!(text(b"\x01\0\0\0\x40"), None);
     }
 
     #[test]
     fn lists_are_read_in_both_forms() {
-        let comma = stored(b"user::rw-,user:1000:r--,group::r--,mask::rw-,other::---", true).unwrap();
+        let comma = of_text(b"user::rw-,user:1000:r--,group::r--,mask::rw-,other::---").unwrap();
         let lines = b"user::rw-\nuser:anna:r--:1000 #effective:r--\ngroup::r--\nmask::rw-\nother::---\n";
         assert!(comma.is_some());
-        assert_eq!(stored(lines, true).unwrap(), comma);
-        assert_eq!(stored(b"user::rw-,group::r--,other::r--", true).unwrap(), None);
-        assert!(stored(b"user::rw-,group::r--,other::r--", false).unwrap().is_some());
-        for wrong in ["user:nobody that is known:rw-", "user", "mask:5:rw-", "user::rq-", "who::rw-"] {
+        assert_eq!(of_text(lines).unwrap(), comma);
+        assert_eq!(of_text(b"").unwrap(), None);
+        for wrong in
+            ["user:nobody that is known:rw-", "user", "mask:5:rw-", "user::rq-", "who::rw-", "user:7:rw-"]
+        {
             let text = format!("{wrong},user::rw-,group::r--,other::r--");
-            assert!(stored(text.as_bytes(), true).is_err(), "{wrong}");
+            assert!(of_text(text.as_bytes()).is_err(), "{wrong}");
         }
+    }
+
+    fn lists(access: &str, default: &str) -> AttributeList {
+        let (mut list, text) = (AttributeList::default(), |text: &str| Some(text.as_bytes().to_vec()));
+        add_text(&mut list, text(access).as_ref(), text(default).as_ref()).unwrap();
+        list
+    }
+
+    #[test]
+    fn a_list_of_access_says_the_mode() {
+        let (plain, more) =
+            ("user::rw-,group::r--,other::--x", "user::rwx,user:7:r--,group::r--,mask::rw-,other::---");
+        for (kind, text, mode, left) in [
+            (FileType::Regular, plain, Some(0o641), 0),
+            (FileType::Regular, more, Some(0o760), 1),
+            (FileType::Directory, plain, Some(0o641), 1),
+            (FileType::Directory, more, Some(0o760), 2),
+            (FileType::Symlink, more, None, 0),
+        ] {
+            let mut list = lists(text, plain);
+            assert_eq!((settle(&mut list, kind), list.iter().len()), (mode, left), "{kind:?} {text}");
+        }
+        let mut list = lists(more, plain);
+        change_mode(&mut list, 0o4751);
+        assert_eq!(list, lists("user::rwx,user:7:r--,group::r--,mask::r-x,other::--x", plain));
     }
 }

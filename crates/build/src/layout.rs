@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::mapping::Mapping;
 use crate::numbering::Order;
 use crate::parallel;
+use crate::placement::Placement;
 use crate::tree::{Directory, Node, NodeId, Tree};
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::inode::FileType;
@@ -288,34 +289,78 @@ pub(crate) struct Placed {
 }
 
 /// Lays all content out.
-pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space) -> Placed {
-    let cluster = content.shape.cluster;
-    let mut kinds = Kinds::default();
-    let mut places = vec![0; order.inodes.len() + 1 + content.homes.values.len()];
-    let mut at = kinds.add(&content.place(space, None, 0), cluster, |kinds| &mut kinds.directories);
-    // Directories first: reading the tree then reads them in a row.
-    for &number in &order.directories[1..] {
-        let Some(id) = content.tree.directory(number).own else { continue };
-        let index = usize_from_u32(content.tree.node(id).inode - order.first) + 1;
-        places[index] = at;
-        at += kinds.add(&content.place(space, Some(id), at), cluster, |kinds| &mut kinds.directories);
-    }
-    for index in order.files.iter().map(|&index| usize_from_u32(index)) {
-        let id = order.inodes[index];
-        places[index + 1] = at;
-        at += match quick_len(content, id) {
-            Some(len) => {
-                kinds.files += len;
-                len
+pub(crate) fn place_all(content: &Content<'_>, order: &Order, space: &Space, placement: Placement) -> Placed {
+    let places = vec![0; order.inodes.len() + 1 + content.homes.values.len()];
+    let placed = Placed { places, taken: 0, kinds: Kinds::default() };
+    let mut placing = Placing { content, order, space, placed };
+    let (ahead, rest) = order.files.split_at(order.ahead);
+    if placement == Placement::WithDirectories {
+        placing.files(ahead);
+        // They are in the order of the directories that they are in.
+        let mut rest = rest.chunk_by(|&one, &next| order.directory_of(one) == order.directory_of(next));
+        let mut next = rest.next();
+        for &number in &order.directories {
+            placing.directory(number);
+            if let Some(files) = next.take_if(|files| order.directory_of(files[0]) == number) {
+                placing.files(files);
+                next = rest.next();
             }
-            None => kinds.add(&content.place(space, Some(id), at), cluster, |kinds| &mut kinds.files),
-        };
+        }
+    } else {
+        // Reading the tree then reads directories in a row.
+        order.directories.iter().for_each(|&number| placing.directory(number));
+        placing.files(&order.files);
     }
-    for (value, place) in places[order.inodes.len() + 1..].iter_mut().enumerate() {
-        *place = at;
-        at += kinds.add(&content.place_value(space, value, at), cluster, |kinds| &mut kinds.attributes);
+    placing.values()
+}
+
+/// Content that is being laid out.
+struct Placing<'a> {
+    content: &'a Content<'a>,
+    order: &'a Order,
+    space: &'a Space,
+    placed: Placed,
+}
+
+impl Placing<'_> {
+    fn directory(&mut self, number: u32) {
+        let id = self.content.tree.directory(number).own;
+        let index =
+            id.map_or(0, |id| usize_from_u32(self.content.tree.node(id).inode - self.order.first) + 1);
+        let Placed { places, taken, kinds } = &mut self.placed;
+        places[index] = *taken;
+        let blocks = self.content.place(self.space, id, *taken);
+        *taken += kinds.add(&blocks, self.content.shape.cluster, |kinds| &mut kinds.directories);
     }
-    Placed { places, taken: at, kinds }
+
+    fn files(&mut self, files: &[u32]) {
+        let Placed { places, taken, kinds } = &mut self.placed;
+        for index in files.iter().map(|&index| usize_from_u32(index)) {
+            let id = self.order.inodes[index];
+            places[index + 1] = *taken;
+            *taken += match quick_len(self.content, id) {
+                Some(len) => {
+                    kinds.files += len;
+                    len
+                }
+                None => {
+                    let blocks = self.content.place(self.space, Some(id), *taken);
+                    kinds.add(&blocks, self.content.shape.cluster, |kinds| &mut kinds.files)
+                }
+            };
+        }
+    }
+
+    /// The values of attributes, which come last.
+    fn values(mut self) -> Placed {
+        let Placed { places, taken, kinds } = &mut self.placed;
+        for (value, place) in places[self.order.inodes.len() + 1..].iter_mut().enumerate() {
+            *place = *taken;
+            let blocks = self.content.place_value(self.space, value, *taken);
+            *taken += kinds.add(&blocks, self.content.shape.cluster, |kinds| &mut kinds.attributes);
+        }
+        self.placed
+    }
 }
 
 /// The blocks of an inode that needs no node for its index whatever its place; `None` when that has to be looked at.

@@ -1,9 +1,13 @@
 //! Inode numbers: in the order of the tree, the names of a directory one behind the other.
 
-use crate::tree::{NodeId, SourceInode, Tree};
+use crate::placement::Placement;
+use crate::tree::{Node, NodeId, SourceInode, Tree};
 use blockyard_disk::inode::FileType;
 use blockyard_disk::num::{u32_from_usize, usize_from_u32};
 use std::collections::HashMap;
+
+/// Bytes of the largest file that is a small one.
+const SMALL: u64 = 64 << 10;
 
 /// What has an inode, in the order of the numbers.
 pub(crate) struct Order {
@@ -14,13 +18,15 @@ pub(crate) struct Order {
     pub(crate) directories: Vec<u32>,
     /// What is no directory, by its place among the inodes, in the order in which the content lies.
     pub(crate) files: Vec<u32>,
+    /// How many of them lie before all others, whatever the placement.
+    pub(crate) ahead: usize,
 }
 
 impl Order {
     /// Numbers all inodes from `first` on, and counts their links. The content of what is `ahead` comes first.
-    pub(crate) fn number(tree: &mut Tree, first: u32, ahead: &[NodeId]) -> Self {
+    pub(crate) fn number(tree: &mut Tree, first: u32, ahead: &[NodeId], placement: Placement) -> Self {
         let inodes = Vec::with_capacity(tree.names());
-        let mut order = Self { first, inodes, directories: Vec::new(), files: Vec::new() };
+        let mut order = Self { first, inodes, directories: Vec::new(), files: Vec::new(), ahead: 0 };
         let mut linked: HashMap<SourceInode, NodeId> = HashMap::new();
         let mut waiting = vec![0];
         while let Some(number) = waiting.pop() {
@@ -58,19 +64,39 @@ impl Order {
             }
         }
         debug_assert_eq!(order.directories.len(), tree.directories.len(), "a directory is in no other");
-        order.place_files(tree, ahead);
+        order.place_files(tree, ahead, placement);
         order
     }
 
-    fn place_files(&mut self, tree: &Tree, ahead: &[NodeId]) {
+    fn place_files(&mut self, tree: &Tree, ahead: &[NodeId], placement: Placement) {
         let mut is_placed = vec![false; self.inodes.len()];
-        let ahead = ahead.iter().map(|&id| tree.node(id).inode - self.first);
-        for at in ahead.chain(0..u32_from_usize(self.inodes.len())) {
-            let is_directory = tree.node(self.inodes[usize_from_u32(at)]).kind == FileType::Directory;
-            if !is_directory && !std::mem::replace(&mut is_placed[usize_from_u32(at)], true) {
-                self.files.push(at);
+        for &id in ahead {
+            let at = tree.node(id).inode - self.first;
+            self.place_file(tree, at, &mut is_placed, |_| true);
+        }
+        self.ahead = self.files.len();
+        let all = 0..u32_from_usize(self.inodes.len());
+        if placement == Placement::SmallFirst {
+            for at in all.clone() {
+                self.place_file(tree, at, &mut is_placed, |node| node.size <= SMALL);
             }
         }
+        for at in all {
+            self.place_file(tree, at, &mut is_placed, |_| true);
+        }
+    }
+
+    fn place_file(&mut self, tree: &Tree, at: u32, is_placed: &mut [bool], is_next: impl Fn(&Node) -> bool) {
+        let node = tree.node(self.inodes[usize_from_u32(at)]);
+        let is_placed = &mut is_placed[usize_from_u32(at)];
+        if node.kind != FileType::Directory && is_next(node) && !std::mem::replace(is_placed, true) {
+            self.files.push(at);
+        }
+    }
+
+    /// The directory that an inode, by its place, has its first name in.
+    pub(crate) fn directory_of(&self, inode: u32) -> u32 {
+        self.inodes[usize_from_u32(inode)].directory
     }
 
     /// The inodes whose numbers lie in a range.

@@ -6,6 +6,7 @@ use crate::inode::LINKS_MAX;
 use crate::layout::{self, Content, Kinds, Placed, Shape, Space};
 use crate::mapping::Mapping;
 use crate::numbering::Order;
+use crate::placement::Placement;
 use crate::tree::{NodeId, Tree};
 use blockyard_disk::dirblock::DirLayout;
 use blockyard_disk::dirhash::{DirHasher, HashSeed, HashVersion};
@@ -26,6 +27,9 @@ const BLOCKS_FIRST: u64 = 64;
 /// Tries to find a size, each a step nearer: far more than any content takes.
 const STEPS_MAX: usize = 200;
 
+/// Bytes that an image may have more than the smallest one where no step tells how much lacks.
+const NEAR: u64 = 1 << 20;
+
 /// How large the image is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
@@ -42,6 +46,16 @@ pub enum Room {
     Bytes(u64),
     /// So many hundredths of the image.
     Percent(u8),
+}
+
+impl Room {
+    /// Blocks of `block` bytes to be left free of so many.
+    fn blocks(self, all: u64, block: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.div_ceil(block),
+            Self::Percent(percent) => all * u64::from(percent.min(99)) / 100,
+        }
+    }
 }
 
 /// How an image is made of a tree.
@@ -62,6 +76,8 @@ pub struct Builder {
     /// Paths whose content comes first, in this order; a directory stands for all that is in it. Those that are not in the tree are passed
     /// over: [`Plan::missing`].
     pub ahead: Vec<Vec<u8>>,
+    /// The order of the rest.
+    pub placement: Placement,
 }
 
 impl Default for Builder {
@@ -76,6 +92,7 @@ impl Default for Builder {
             time: None,
             threads: 1,
             ahead: Vec::new(),
+            placement: Placement::default(),
         }
     }
 }
@@ -163,6 +180,13 @@ struct Found {
     placed: Placed,
 }
 
+impl Found {
+    /// Blocks that nothing takes.
+    fn free(&self) -> u64 {
+        self.space.len() - self.placed.taken
+    }
+}
+
 impl Builder {
     /// Lays the image out. Nothing is written.
     ///
@@ -234,28 +258,57 @@ struct How<'a> {
 impl How<'_> {
     /// The smallest image for the content: each step adds what the one before lacked.
     fn smallest(&self, tree: &mut Tree, room: Room) -> Result<Found> {
-        let block = u64::from(self.options.block_size.unwrap_or(4096));
-        let mut blocks = BLOCKS_FIRST;
+        let block = self.block_size();
+        // A journal that is asked for may have half of the blocks; file systems that are too small
+        // for any would be made without it.
+        let journal = u64::from(self.options.journal_mib.unwrap_or(0)) << 20;
+        let mut blocks = BLOCKS_FIRST.max(2 * journal / block);
+        // The size before, while these options made no file system of it.
+        let mut refused = None;
         for _ in 0..STEPS_MAX {
-            let wanted = match room {
-                Room::Bytes(bytes) => bytes.div_ceil(block),
-                Room::Percent(percent) => blocks * u64::from(percent.min(99)) / 100,
-            };
+            let wanted = room.blocks(blocks, block);
             match self.find(tree, blocks * block) {
-                Ok(Ok(found)) if found.space.len() - found.placed.taken >= wanted => return Ok(found),
-                Ok(Ok(found)) => blocks += wanted - (found.space.len() - found.placed.taken),
-                Ok(Err(lacking)) => blocks += lacking + wanted,
+                Ok(Ok(found)) if found.free() >= wanted => {
+                    return match refused {
+                        Some(below) => self.nearer(tree, room, below, (blocks, found)),
+                        None => Ok(found),
+                    };
+                }
+                Ok(Ok(found)) => (refused, blocks) = (None, blocks + wanted - found.free()),
+                Ok(Err(lacking)) => (refused, blocks) = (None, blocks + lacking + wanted),
                 // Too small for a file system of these options at all.
                 Err(Error::Mkfs(mkfs::Error::Size(reason))) => {
                     if blocks >> 48 > 0 {
                         return Err(Error::Mkfs(mkfs::Error::Size(reason)));
                     }
-                    blocks += blocks / 4 + 16;
+                    (refused, blocks) = (Some(blocks), blocks + blocks / 4 + 16);
                 }
                 Err(error) => return Err(error),
             }
         }
         Err(Error::Mkfs(mkfs::Error::Size("no size was found that holds the content".to_owned())))
+    }
+
+    /// A layout near the smallest one: between a size that is too small and one that will do, where
+    /// nothing tells what lacks.
+    fn nearer(&self, tree: &mut Tree, room: Room, below: u64, fits: (u64, Found)) -> Result<Found> {
+        let block = self.block_size();
+        let (mut below, (mut blocks, mut found)) = (below, fits);
+        while (blocks - below) * block > NEAR {
+            let middle = below + (blocks - below) / 2;
+            match self.find(tree, middle * block) {
+                Ok(Ok(smaller)) if smaller.free() >= room.blocks(middle, block) => {
+                    (blocks, found) = (middle, smaller);
+                }
+                Ok(_) | Err(Error::Mkfs(mkfs::Error::Size(_))) => below = middle,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    fn block_size(&self) -> u64 {
+        u64::from(self.options.block_size.unwrap_or(4096))
     }
 
     fn too_small(&self, tree: &mut Tree, asked: u64) -> Error {
@@ -273,7 +326,8 @@ impl How<'_> {
         let mut options = self.options.clone();
         options.size = Some(mkfs::Amount::Bytes(bytes));
         // Aliases need none, so this may be too many until the inodes are numbered.
-        let mut order = Order::number(tree, 12, self.ahead);
+        let placement = self.builder.placement;
+        let mut order = Order::number(tree, 12, self.ahead, placement);
         let mut asked = (u32_from_usize(order.inodes.len()) + 12).max(self.builder.inodes.unwrap_or(0));
         let (blank, homes) = loop {
             options.inodes = Some(asked);
@@ -288,12 +342,12 @@ impl How<'_> {
             asked = asked.saturating_add((needed - have).max(8));
         };
         if blank.first_inode() != order.first {
-            order = Order::number(tree, blank.first_inode(), self.ahead);
+            order = Order::number(tree, blank.first_inode(), self.ahead, placement);
         }
         let shape = shape(&blank, &options);
         let content = Content::new(tree, shape, homes, self.builder.threads.max(1))?;
         let space = Space::new(blank.free());
-        let placed = layout::place_all(&content, &order, &space);
+        let placed = layout::place_all(&content, &order, &space, placement);
         if placed.taken > space.len() {
             return Ok(Err(placed.taken - space.len()));
         }

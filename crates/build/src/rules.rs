@@ -1,5 +1,6 @@
 //! What is changed of a tree before it is laid out: names left out, owners, permissions, times.
 
+use crate::acl;
 use crate::tree::{Node, Tree, below};
 use blockyard_disk::Timestamp;
 use glob::{MatchOptions, Pattern};
@@ -147,14 +148,24 @@ impl Tree {
         if rules.changes_names() {
             self.leave_out(rules);
         }
+        let before = self.root.permissions;
         rules.change(&mut self.root, || b"/".to_vec());
+        if self.root.permissions != before {
+            acl::change_mode(&mut self.root_attributes, self.root.permissions);
+        }
         for number in 0..self.directories.len() {
             let place = self.directory_path(blockyard_disk::num::u32_from_usize(number));
             let directory = &mut self.directories[number];
             for at in 0..directory.nodes.len() {
                 let text = directory.nodes[at].name;
                 let name = directory.text(text).to_vec();
+                let before = directory.nodes[at].permissions;
                 rules.change(&mut directory.nodes[at], || below(&place, &name));
+                let permissions = directory.nodes[at].permissions;
+                let child = blockyard_disk::num::u32_from_usize(at);
+                if let Some(list) = directory.attributes_mut(child).filter(|_| permissions != before) {
+                    acl::change_mode(list, permissions);
+                }
             }
         }
     }

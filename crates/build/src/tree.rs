@@ -171,6 +171,11 @@ impl Directory {
         Some(&self.attributes[at].1)
     }
 
+    pub(crate) fn attributes_mut(&mut self, child: u32) -> Option<&mut AttributeList> {
+        let at = self.attributes.binary_search_by_key(&child, |(child, _)| *child).ok()?;
+        Some(&mut self.attributes[at].1)
+    }
+
     /// The flags of a child; `None` for none.
     pub(crate) fn flags(&self, child: u32) -> Option<InodeFlags> {
         let at = self.flags.binary_search_by_key(&child, |(child, _)| *child).ok()?;

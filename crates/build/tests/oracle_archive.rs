@@ -59,8 +59,10 @@ fn an_archive_gives_the_image_of_its_directory() {
     let path = folder.path().join("image");
     fs::write(&path, &expected).unwrap();
     e2fsck_clean(&path);
-    let kinds: [&[&str]; 6] = [
+    let kinds: [&[&str]; 7] = [
         &["--format=pax"],
+        // Access control lists as attributes, in the form of system calls.
+        &["--format=pax", "--no-acls"],
         &["--format=pax", "--sparse-version=0.0"],
         &["--format=pax", "--sparse-version=0.1"],
         &["--format=pax", "--gzip"],
@@ -77,6 +79,34 @@ fn an_archive_gives_the_image_of_its_directory() {
     assert_eq!(gnu.names(), Tree::read(&tree, 2).unwrap().names());
     fs::write(&path, image(gnu)).unwrap();
     e2fsck_clean(&path);
+}
+
+#[test]
+fn modes_follow_access_lists_as_when_they_are_extracted() {
+    use tar::EntryType::{Directory, Regular, XHeader};
+    if !require(&["root", "tar"]) {
+        return;
+    }
+    let lists = ["user::rw-,user:7:r-x,group::r--,mask::rwx,other::--x", "user::r--,group::rw-,other::---"];
+    let record = |key: &str, text: &str| {
+        // The length counts itself, in two digits.
+        let rest = format!(" SCHILY.acl.{key}={text}\n");
+        format!("{}{rest}", rest.len() + 2).into_bytes()
+    };
+    let mut parts = vec![entry(Directory, b"./", b"", b"")];
+    for (number, list) in lists.iter().enumerate() {
+        parts.push(entry(XHeader, b"x", b"", &record("access", list)));
+        parts.push(entry(Regular, format!("file{number}").as_bytes(), b"", b"content"));
+        parts.push(entry(XHeader, b"x", b"", &[record("access", list), record("default", list)].concat()));
+        parts.push(entry(Directory, format!("directory{number}").as_bytes(), b"", b""));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (archive, tree) = (folder.path().join("archive"), folder.path().join("tree"));
+    fs::write(&archive, parts.concat()).unwrap();
+    fs::create_dir(&tree).unwrap();
+    let extract = Command::new("tar").args(["--acls", "-xpf"]).arg(&archive).arg("-C").arg(&tree).status();
+    assert!(extract.unwrap().success());
+    assert!(image(of_archive(&archive).unwrap()) == image(Tree::read(&tree, 1).unwrap()));
 }
 
 /// One entry of an archive: a header as tar's own crate makes it, and content.
@@ -133,7 +163,11 @@ fn hostile_archives_are_refused_by_entry() {
     damaged[3] ^= 1;
     assert!(read(&[damaged]).is_err(), "the sum of the header is wrong");
     assert_eq!(read(&[whole]).unwrap().names(), 2);
-    assert_eq!(read(&[]).unwrap().names(), 0);
+    assert_eq!(read(&[vec![0; 1024]]).unwrap().names(), 0, "an archive without entries has an end");
+    for nothing in [&b""[..], b"no archive", &[7; 512]] {
+        let error = read(&[nothing.to_vec()]).map(|tree| tree.names()).unwrap_err().to_string();
+        assert!(error.contains("no tar archive"), "{error}");
+    }
 }
 
 /// A compressed stream that is damaged or ends early is refused.

@@ -185,6 +185,24 @@ fn the_size_is_the_smallest_and_room_is_kept_when_asked() {
     }
 }
 
+/// A journal may have half of the free blocks, as for mke2fs: the image is as large as that takes.
+#[test]
+fn the_size_makes_room_for_the_journal_that_is_asked_for() {
+    if !require(&["root", "e2fsck", "mount"]) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    fs::write(scratch.path().join("file"), b"content").unwrap();
+    for mib in [8, 40] {
+        let builder = builder(|options| options.journal_mib(mib));
+        let plan = builder.plan(Tree::read(scratch.path(), 1).unwrap()).unwrap();
+        let (least, journal) = (2 * u64::from(mib) * MIB, plan.summary().file_system.journal_blocks);
+        assert_eq!(u64::from(journal) * 4096, u64::from(mib) * MIB);
+        assert!((least..least + 2 * MIB).contains(&plan.bytes()), "{} bytes", plan.bytes());
+        assert_holds(&made(scratch.path(), &builder), scratch.path());
+    }
+}
+
 /// More than an extent of the inode holds, more than a group, and holes.
 #[test]
 fn large_and_sparse_files_keep_their_shape() {

@@ -29,7 +29,7 @@ const LAYERS: [(&str, &str); 6] = [
     ),
     // Hidden whole, with something new in it.
     (
-        "mkdir -p var/cache/deep; touch var/cache/deep/.wh..wh..opq; echo fresh >var/cache/deep/fresh; touch .wh..wh.plnk",
+        "mkdir -p var/cache/deep; touch var/cache/deep/.wh..wh..opq; echo fresh >var/cache/deep/fresh; mkdir .wh..wh.plnk; echo note >.wh..wh.plnk/1.2",
         "rm -r var/cache/deep/er; echo fresh >var/cache/deep/fresh",
     ),
     // A directory becomes a file, a file a directory.

@@ -31,7 +31,8 @@ fn with(change: &str) -> tempfile::TempDir {
         folder.path(),
         "mkdir -p source/src/deep source/doc source/empty; cd source; echo 1 >src/a.c; echo 2 >src/a.o; echo 3 >src/deep/b.o
          echo 4 >src/deep/b.c; ln src/a.c doc/hard.c; ln -s ../src/a.c doc/link.c; mkfifo pipe; chown 1000:1000 src/a.c doc
-         chown 1005:7 src/deep; truncate -s 100k sparse; echo end >>sparse; chmod 4755 src/deep/b.c; setfattr -n user.x -v y src/deep/b.c",
+         chown 1005:7 src/deep; truncate -s 100k sparse; echo end >>sparse; chmod 4755 src/deep/b.c; setfattr -n user.x -v y src/deep/b.c
+         setfacl -m u:7:rwx src/a.o src",
     );
     sh(folder.path(), "cp -a source changed");
     sh(&folder.path().join("changed"), change);
@@ -39,7 +40,7 @@ fn with(change: &str) -> tempfile::TempDir {
 }
 
 fn same(change: &str, rules: &Rules) {
-    if !require(&["root", "tar", "setfattr"]) {
+    if !require(&["root", "tar", "setfattr", "setfacl"]) {
         return;
     }
     let folder = with(change);
@@ -48,7 +49,7 @@ fn same(change: &str, rules: &Rules) {
     assert!(image(tree) == image(Tree::read(&folder.path().join("changed"), 2).unwrap()), "{change}");
     // The same of an archive.
     let archive = folder.path().join("source.tar");
-    sh(folder.path(), "tar --xattrs --sparse --sort=name -C source -cf source.tar .");
+    sh(folder.path(), "tar --xattrs --acls --sparse --sort=name -C source -cf source.tar .");
     let file = std::fs::File::open(&archive).unwrap();
     let mut tree = Tree::read_archive(file, &archive, &std::env::temp_dir()).unwrap();
     tree.apply(rules);
@@ -71,7 +72,8 @@ fn names_are_left_out_as_tar_does() {
         };
         let options: Vec<String> = patterns.iter().map(anchored).collect();
         let change = format!(
-            "tar --xattrs --sparse {} -cf ../kept.tar .; find . -mindepth 1 -delete; tar --xattrs --xattrs-include='*' -xpf ../kept.tar",
+            "tar --xattrs --acls --sparse {} -cf ../kept.tar .; find . -mindepth 1 -delete
+             tar --xattrs --xattrs-include='*' --acls -xpf ../kept.tar",
             options.join(" ")
         );
         same(&change, &Rules { exclude: all(patterns), ..Rules::default() });

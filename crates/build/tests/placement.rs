@@ -6,15 +6,19 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use blockyard_build::{Added, Builder, Tree};
+use blockyard_build::{Added, Builder, Placement, Tree};
 use blockyard_device::{BlockDevice, MemoryDevice};
 use blockyard_inspect::path::LastLink;
 use blockyard_inspect::reader::Reader;
 use blockyard_testkit::{e2fsck_clean, require};
 
 fn made(tree: Tree, ahead: &[&str]) -> (Reader, Vec<Vec<u8>>) {
+    made_by(tree, ahead, Placement::default())
+}
+
+fn made_by(tree: Tree, ahead: &[&str], placement: Placement) -> (Reader, Vec<Vec<u8>>) {
     let ahead = ahead.iter().map(|path| path.as_bytes().to_vec()).collect();
-    let plan = Builder { ahead, threads: 2, ..Builder::default() }.plan(tree).unwrap();
+    let plan = Builder { ahead, threads: 2, placement, ..Builder::default() }.plan(tree).unwrap();
     let missing = plan.missing().to_vec();
     let device = MemoryDevice::new(plan.bytes());
     plan.write(&device).unwrap();
@@ -78,6 +82,41 @@ fn what_is_listed_comes_first_and_the_rest_in_order() {
         reader.read(&inode, 0, &mut content).unwrap();
         assert!(content.iter().all(|&byte| byte == b'x'), "{path}");
     }
+}
+
+#[test]
+fn content_lies_in_the_order_that_is_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = tree(folder.path());
+    let mut sorted: Vec<&str> = paths.iter().map(String::as_str).collect();
+    // As the tree is numbered: the names of a directory, then those of the directories in it.
+    sorted.sort_by_key(|path| (path.rsplit_once('/').map_or("", |(place, _)| place), *path));
+    let size = |path: &str| fs::metadata(folder.path().join(path)).unwrap().len();
+    let (small, large): (Vec<&str>, Vec<&str>) = sorted.iter().partition(|path| size(path) <= 64 << 10);
+    let mut beside = Vec::new();
+    for directory in ["", "a", "b", "b/c"] {
+        beside.push(if directory.is_empty() { "/" } else { directory });
+        let is_in = |path: &&&str| path.rsplit_once('/').map_or("", |(place, _)| place) == directory;
+        beside.extend(sorted.iter().filter(is_in).filter(|path| **path != "b/c/file59"));
+    }
+    assert!(!small.is_empty() && !large.is_empty());
+    for (placement, ahead, expected) in [
+        ("directories-first", &[][..], [&["/", "a", "b", "b/c"][..], &sorted].concat()),
+        ("small-first", &[], [&["/", "a", "b", "b/c"][..], &small, &large].concat()),
+        ("with-directories", &["b/c/file59"], [&["b/c/file59"][..], &beside].concat()),
+    ] {
+        let read = Tree::read(folder.path(), 1).unwrap();
+        let (reader, _) = made_by(read, ahead, placement.parse().unwrap());
+        let blocks = blocks(&reader, &expected);
+        assert!(is_forward(&blocks), "{placement}: {blocks:?}");
+        for path in &paths {
+            let inode = reader.resolve(path.as_bytes(), LastLink::Keep).unwrap();
+            let mut content = vec![0; usize::try_from(inode.size()).unwrap()];
+            reader.read(&inode, 0, &mut content).unwrap();
+            assert!(content.iter().all(|&byte| byte == b'x'), "{path}");
+        }
+    }
+    assert!("elsewhere".parse::<Placement>().is_err());
 }
 
 #[test]

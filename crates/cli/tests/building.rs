@@ -84,6 +84,34 @@ fn a_dry_run_and_a_refusal_write_nothing() {
 }
 
 #[test]
+fn what_was_written_is_kept_when_it_is_asked_for() {
+    if !blockyard_testkit::require(&["root", "mount"]) {
+        return;
+    }
+    let folder = tree();
+    let small = folder.path().join("small-disk");
+    fs::create_dir(&small).unwrap();
+    let mount = |program: &str, arguments: &[&str]| {
+        assert!(Command::new(program).args(arguments).arg(&small).status().unwrap().success());
+    };
+    mount("mount", &["-t", "tmpfs", "-o", "size=200k", "tmpfs"]);
+    let made = |options: &[&str]| {
+        let failed = build(folder.path(), &[&["tree", "small-disk/i.img"], options].concat());
+        assert_eq!(failed.status.code(), Some(8));
+        let left: Vec<String> = fs::read_dir(&small)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        (text(&failed.stderr), left)
+    };
+    let (told, left) = made(&[]);
+    let (told_kept, kept) = made(&["--keep-partial"]);
+    mount("umount", &[]);
+    assert!(told.contains("small-disk/i.img: ") && left.is_empty(), "{told} {left:?}");
+    assert!(kept.len() == 1 && told_kept.contains(&kept[0]), "{told_kept} {kept:?}");
+}
+
+#[test]
 fn what_the_target_holds_stays_until_the_image_is_complete() {
     let folder = tree();
     let image = folder.path().join("tree.img");

@@ -76,6 +76,18 @@ fn every_kind_of_export_gives_the_image_again() {
 }
 
 #[test]
+fn paths_that_are_longer_than_system_calls_take_are_exported() {
+    let folder = image();
+    let at = folder.path();
+    let long = vec!["n".repeat(99); 70].join("/");
+    done(at, &["build", "tree", "deep.img", "--add", &format!("tree/small:{long}/file")]);
+    let told = done(at, &["export", "deep.img", "out", "--json"]);
+    assert!(text(&told.stdout).contains(&format!("\"out/{long}/file\"")), "whole paths are told");
+    done(at, &["build", "out", "again.img"]);
+    assert!(fs::read(at.join("again.img")).unwrap() == fs::read(at.join("deep.img")).unwrap());
+}
+
+#[test]
 fn what_is_there_stays() {
     let folder = image();
     let at = folder.path();

@@ -80,6 +80,10 @@ impl Reading<'_> {
     pub(super) fn all(mut self, stream: impl Read) -> Result<()> {
         let failed = |error: io::Error| Error::source(self.name, error);
         let stream = decompressed(BufReader::with_capacity(CHUNK, stream)).map_err(failed)?;
+        let mut stream = stream;
+        if stream.fill_buf().map_err(failed)?.is_empty() {
+            return Err(failed(io::Error::new(io::ErrorKind::UnexpectedEof, "empty: no tar archive")));
+        }
         let mut entries = Entries::new(stream);
         let mut last: Option<Vec<u8>> = None;
         loop {
@@ -88,6 +92,10 @@ impl Reading<'_> {
                 Some(path) => {
                     self.failed(path, io::Error::new(error.kind(), format!("behind this entry: {error}")))
                 }
+                None if error.kind() == io::ErrorKind::UnexpectedEof => failed(io::Error::new(
+                    error.kind(),
+                    "no tar archive, or one that ends before its first entry does",
+                )),
                 None => failed(error),
             })?;
             let Some(entry) = entry else { return Ok(()) };
@@ -137,13 +145,22 @@ impl Reading<'_> {
 
     /// Whether an entry only says what is gone of the layers below; then that goes.
     fn is_whiteout(&mut self, path: &[u8]) -> Result<bool> {
+        // That of a directory ends with a slash.
+        let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        let path = &path[..end];
         let at = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
         let (place, name) = path.split_at(at);
+        // Names that begin so twice are notes of the file system that layers were made with, as is
+        // what lies below them.
+        let is_note =
+            |name: &[u8]| name.strip_prefix(WHITEOUT).is_some_and(|rest| rest.starts_with(WHITEOUT));
+        if place.split(|&byte| byte == b'/').any(is_note) {
+            return Ok(true);
+        }
         let Some(hidden) = name.strip_prefix(WHITEOUT) else { return Ok(false) };
         if hidden == OPAQUE {
             self.staging.hide_content(place)?;
-        } else if !hidden.starts_with(WHITEOUT) {
-            // Names that begin so twice are notes of the file system that layers were made with.
+        } else if !is_note(name) {
             if hidden.is_empty() {
                 return Err(self.staging.refused(path, "removes nothing"));
             }
@@ -173,7 +190,10 @@ impl Reading<'_> {
             gid: id(extensions.gid, header.gid())?,
             ..Staged::directory(extensions.modified.unwrap_or_default())
         };
-        what.attributes = self.attributes(path, kind, extensions)?;
+        what.attributes = self.attributes(path, extensions)?;
+        if let Some(mode) = acl::settle(&mut what.attributes, kind) {
+            what.permissions = what.permissions & 0o7000 | mode;
+        }
         what.flags = extensions.flags;
         what.accessed = extensions.accessed.unwrap_or(what.modified);
         match kind {
@@ -192,21 +212,19 @@ impl Reading<'_> {
         Ok(what)
     }
 
-    fn attributes(&self, path: &[u8], kind: FileType, extensions: &Extensions) -> Result<AttributeList> {
+    /// Access control lists come as text, or as attributes in the form of system calls; the text
+    /// counts where there are both.
+    fn attributes(&self, path: &[u8], extensions: &Extensions) -> Result<AttributeList> {
+        let malformed = |reason: String| self.staging.refused(path, reason);
         let mut list = AttributeList::default();
         for (name, value) in &extensions.attributes {
             let Some((index, rest)) = xattr::split_name(name) else { continue };
-            list.set(Attribute { index, name: rest.to_vec(), value: Value::Bytes(value.clone()) });
-        }
-        let access = extensions.access_list.as_ref().map(|text| (&b"system.posix_acl_access"[..], text));
-        let default = extensions.default_list.as_ref().map(|text| (&b"system.posix_acl_default"[..], text));
-        for (name, text) in access.into_iter().chain(default.filter(|_| kind == FileType::Directory)) {
-            let malformed = |reason: String| self.staging.refused(path, reason);
-            let is_access = name.ends_with(b"access");
-            let Some(value) = acl::stored(text, is_access).map_err(malformed)? else { continue };
-            let Some((index, rest)) = xattr::split_name(name) else { continue };
+            let value = if acl::is_list(name) { acl::stored(value) } else { Ok(Some(value.clone())) };
+            let Some(value) = value.map_err(malformed)? else { continue };
             list.set(Attribute { index, name: rest.to_vec(), value: Value::Bytes(value) });
         }
+        let (access, default) = (extensions.access_list.as_ref(), extensions.default_list.as_ref());
+        acl::add_text(&mut list, access, default).map_err(malformed)?;
         Ok(list)
     }
 

@@ -137,9 +137,9 @@ impl Tree {
             return rustix::fs::openat(top, path, DIRECTORY, Mode::empty()).map_err(failed);
         }
         let mut at: Option<OwnedFd> = None;
-        for name in path.split(|&byte| byte == b'/') {
+        for part in parts_of(&path) {
             let from = at.as_ref().map_or(top.as_fd(), AsFd::as_fd);
-            at = Some(rustix::fs::openat(from, name, DIRECTORY, Mode::empty()).map_err(failed)?);
+            at = Some(rustix::fs::openat(from, part, DIRECTORY, Mode::empty()).map_err(failed)?);
         }
         at.ok_or_else(|| failed(Errno::NOENT))
     }
@@ -148,6 +148,20 @@ impl Tree {
     pub(crate) fn open_file(&self, directory: BorrowedFd<'_>, id: NodeId) -> Result<OwnedFd> {
         open_to_read(directory, self.name(id)).map_err(|error| Error::source(&self.host_path_of(id), error))
     }
+}
+
+/// A long path in parts that are not: as few as there can be, since a tree of depth n has n such
+/// paths.
+fn parts_of(path: &[u8]) -> Vec<&[u8]> {
+    let (mut parts, mut rest) = (Vec::new(), path);
+    while rest.len() > PATH_LONGEST {
+        let end = rest[..PATH_LONGEST].iter().rposition(|&byte| byte == b'/');
+        let Some(end) = end else { unreachable!("no name has so many bytes") };
+        parts.push(&rest[..end]);
+        rest = &rest[end + 1..];
+    }
+    parts.push(rest);
+    parts
 }
 
 /// Opens without changing the access time where the owner of the file lets us.
@@ -376,4 +390,21 @@ fn attributes_of(path: &[u8]) -> io::Result<AttributeList> {
         list.set(Attribute { index, name: rest.to_vec(), value: Value::Bytes(value) });
     }
     Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PATH_LONGEST, parts_of};
+
+    #[test]
+    fn long_paths_have_few_parts() {
+        assert_eq!(parts_of(b"a/b"), [b"a/b"]);
+        for (name, count) in [(vec![b'n'; 255], 100), (vec![b'n'], 10_000), (vec![b'n'; 7], 1001)] {
+            let path = vec![&name[..]; count].join(&b'/');
+            let parts = parts_of(&path);
+            assert_eq!(parts.join(&b'/'), path);
+            assert!(parts.iter().all(|part| part.len() <= PATH_LONGEST && !part.is_empty()));
+            assert!(parts.len() <= path.len() / (PATH_LONGEST - 256) + 1, "{}", parts.len());
+        }
+    }
 }

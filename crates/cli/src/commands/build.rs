@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use blockyard_build::{
-    Added, Builder, Choice, Compression, Error, Plan, Platform, Room, Size, Summary, Tree,
+    Added, Builder, Choice, Compression, Error, Placement, Plan, Platform, Room, Size, Summary, Tree,
 };
 use blockyard_device::{BlockDevice, DeviceError, FileDevice, ImagePath};
 use blockyard_disk::num::{count_as_f64, u64_from_usize};
@@ -94,6 +94,11 @@ struct How {
     /// is in it
     #[arg(long, value_name = "FILE")]
     order: Option<PathBuf>,
+    /// Order of all other content on the device: directories-first (then files in the order of the
+    /// tree), with-directories (files behind the directory that they are in), or small-first
+    /// (directories, files of up to 64 KiB, larger ones)
+    #[arg(long, value_name = "HOW", default_value = "directories-first", hide_default_value = true)]
+    placement: Placement,
     /// Show what would be made and write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -144,6 +149,7 @@ impl Build {
             rules: rules::RuleArgs::default(),
             add: Vec::new(),
             order: None,
+            placement: Placement::default(),
             dry_run: copy.dry_run,
             keep_partial: false,
         };
@@ -227,7 +233,7 @@ impl Build {
         let summary = plan.summary();
         progress.expect(summary.files + summary.directories, summary.file_bytes);
         let device = FileDevice::create(made.path(), plan.bytes())?;
-        let summary = written(plan, &device, &progress)?;
+        let summary = written(plan, &device, &spool, &progress)?;
         drop(device);
         let mut image = made.reopen()?;
         if self.is_printed() {
@@ -336,7 +342,8 @@ impl Build {
         }
         let inodes = options.inodes.take();
         let time = clock::fixed(self.how.time)?;
-        Ok(Builder { options, size: self.size()?, inodes, time, threads, ahead: Vec::new() })
+        let (size, placement) = (self.size()?, self.how.placement);
+        Ok(Builder { options, size, inodes, time, threads, ahead: Vec::new(), placement })
     }
 
     fn size(&self) -> Result<Size> {
@@ -364,12 +371,12 @@ impl Build {
         let is_whole = self.image.offset() == 0 && (!path.exists() || path.is_file());
         if !is_whole {
             let device = target.open()?;
-            return written(plan, &device, &progress);
+            return written(plan, &device, path, &progress);
         }
         drop(target);
         let made = partial::file_beside(path)?.into_temp_path();
         let device = FileDevice::create(&made, plan.bytes())?;
-        match written(plan, &device, &progress) {
+        match written(plan, &device, path, &progress) {
             Ok(summary) => {
                 partial::complete(made, path)?;
                 Ok(summary)
@@ -459,12 +466,16 @@ struct Seconds {
     write: Duration,
 }
 
-/// Ends in order when a signal comes.
-fn written(plan: Plan, device: &FileDevice, progress: &Progress) -> Result<Summary> {
+/// Ends in order when a signal comes. An error of the device is told with the place where the image
+/// is made.
+fn written(plan: Plan, device: &FileDevice, place: &Path, progress: &Progress) -> Result<Summary> {
     interrupt::watch()?;
     let written = plan.write(&Interruptible(&Watched::new(device, progress)));
     interrupt::check()?;
-    Ok(written?)
+    written.map_err(|error| match error {
+        Error::Device(error) => anyhow::Error::new(error).context(place.display().to_string()),
+        other => other.into(),
+    })
 }
 
 /// A device whose writes fail after a signal.

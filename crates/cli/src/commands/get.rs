@@ -10,10 +10,12 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -23,7 +25,7 @@ use blockyard_disk::num::{u64_from_u32, u64_from_usize, usize_from_u64};
 use blockyard_disk::{FileType, Inode, InodeMap, InodeNr};
 use blockyard_inspect::path::{LastLink, join, last_name, names_directory};
 use blockyard_inspect::reader::Reader;
-use rustix::fs::{CWD, FileType as HostType, Mode};
+use rustix::fs::{CWD, FileType as HostType, Mode, OFlags};
 use serde_json::json;
 
 use self::attributes::LeftOut;
@@ -159,9 +161,9 @@ struct Copy<'r> {
     /// Content that was copied.
     bytes: u64,
     /// Where inodes with several names went first.
-    linked: HashMap<InodeNr, PathBuf>,
+    linked: HashMap<InodeNr, (PathBuf, Option<Rc<Base>>)>,
     /// Flags to set when everything else is done: an immutable file takes nothing more.
-    flags: Vec<(PathBuf, InodeFlags)>,
+    flags: Vec<(PathBuf, Option<Rc<Base>>, InodeFlags)>,
     left_out: LeftOut,
     failures: u64,
 }
@@ -171,7 +173,30 @@ struct Item {
     path: Vec<u8>,
     inode: Inode,
     to: PathBuf,
+    /// What `to` begins at where the whole path is longer than system calls take.
+    base: Option<Rc<Base>>,
 }
+
+impl Item {
+    /// The whole path on the host.
+    fn whole_to(&self) -> PathBuf {
+        let Some(base) = &self.base else { return self.to.clone() };
+        base.whole.join(self.to.strip_prefix(&base.path).unwrap_or(&self.to))
+    }
+}
+
+/// A directory of the host that is open, because its path is long.
+struct Base {
+    /// How system calls find it while it is open.
+    path: PathBuf,
+    /// Where it is.
+    whole: PathBuf,
+    _open: OwnedFd,
+}
+
+/// Bytes of a path from which on what is below it is found by an open directory (`PATH_MAX` is
+/// 4096, and a name has 255).
+const PATH_LONG: usize = 3500;
 
 impl Copy<'_> {
     /// Reports what failed; what ends the work is given back: a signal, and a full host unless it is to go on.
@@ -206,7 +231,7 @@ impl Copy<'_> {
             }
             _ => dest.to_owned(),
         };
-        let item = Item { path: path.to_vec(), inode, to };
+        let item = Item { path: path.to_vec(), inode, to, base: None };
         if !item.inode.is_directory() {
             let is_special = !matches!(item.inode.file_type(), FileType::Regular | FileType::Symlink);
             if is_special && !self.args.recursive {
@@ -266,6 +291,10 @@ impl Copy<'_> {
             done => done.on_host(&item.to)?,
         }
         let (mut below, mut names) = (Vec::new(), HashSet::new());
+        let base =
+            if item.to.as_os_str().len() > PATH_LONG { Some(opened(item)?) } else { item.base.clone() };
+        let place = base.as_ref().filter(|_| item.to.as_os_str().len() > PATH_LONG);
+        let place = place.map_or_else(|| item.to.clone(), |base| base.path.clone());
         for entry in self.reader.entries(&item.inode)? {
             let entry = entry.with_context(|| shown(item))?;
             if entry.name == b"." || entry.name == b".." {
@@ -286,8 +315,8 @@ impl Copy<'_> {
                 self.left_out.lost_and_found = true;
                 continue;
             }
-            let to = item.to.join(OsStr::from_bytes(&entry.name));
-            below.push(Item { path, inode, to });
+            let to = place.join(OsStr::from_bytes(&entry.name));
+            below.push(Item { path, inode, to, base: base.clone() });
         }
         below.sort_by(|one, other| other.path.cmp(&one.path));
         Ok(below)
@@ -308,7 +337,7 @@ impl Copy<'_> {
         interrupt::check()?;
         self.refuse_to_replace(item)?;
         if item.inode.links() > 1
-            && let Some(first) = self.linked.get(&item.inode.number())
+            && let Some((first, _)) = self.linked.get(&item.inode.number())
         {
             remove_if_there(&item.to)?;
             std::fs::hard_link(first, &item.to).on_host(&item.to)?;
@@ -329,7 +358,7 @@ impl Copy<'_> {
             }
         }
         if item.inode.links() > 1 {
-            self.linked.insert(item.inode.number(), item.to.clone());
+            self.linked.insert(item.inode.number(), (item.to.clone(), item.base.clone()));
         }
         self.done(item);
         Ok(())
@@ -402,9 +431,17 @@ impl Copy<'_> {
         if self.output.json {
             let kind = super::ls::type_word(item.inode.file_type());
             let object = names::with(json!({"type": kind, "size": item.inode.size()}), "path", &item.path);
-            println!("{}", names::with(object, "to", image::path_bytes(item.to.as_os_str())));
+            println!("{}", names::with(object, "to", image::path_bytes(item.whole_to().as_os_str())));
         }
     }
+}
+
+/// Opens a directory that was made, for what is below it.
+fn opened(item: &Item) -> Result<Rc<Base>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = rustix::fs::open(&item.to, flags, Mode::empty()).on_host(&item.to)?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+    Ok(Rc::new(Base { path, whole: item.whole_to(), _open: open }))
 }
 
 fn shown(item: &Item) -> String {

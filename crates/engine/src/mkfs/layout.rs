@@ -8,7 +8,7 @@ use blockyard_disk::num::{u32_from_u64, u64_from_u32, usize_from_u32};
 use blockyard_disk::{BlockNr, Geometry, GroupNr, InodeNr};
 
 use super::content::Content;
-use super::error::{Error, Result, bad_value};
+use super::error::{Error, Result};
 use super::feature::{EXTENT, FLEX_BG, INLINE_DATA, LARGE_FILE, MMP, RESIZE_INODE};
 use super::files::{Allocator, FileBlocks, lost_found_blocks};
 use super::heads::Heads;
@@ -276,10 +276,9 @@ fn check_journal_room(params: &Params, geometry: &Geometry, heads: &Heads) -> Re
     if total <= free / 2 {
         return Ok(());
     }
-    Err(bad_value(
-        "-J size=",
-        format!("{total} blocks are more than half of the file system's {free} free ones; give fewer MiB"),
-    ))
+    Err(Error::Size(format!(
+        "-J size=: {total} blocks are more than half of the file system's {free} free ones; give fewer MiB"
+    )))
 }
 
 /// Where the journal is wanted.

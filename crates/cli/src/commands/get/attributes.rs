@@ -106,13 +106,13 @@ impl Copy<'_> {
             self.left_out.flags += 1;
         }
         if !wanted.is_empty() {
-            self.flags.push((item.to.clone(), wanted));
+            self.flags.push((item.to.clone(), item.base.clone(), wanted));
         }
     }
 
     /// Sets the flags of everything, what was made last first to be complete: directories after what is in them.
     pub(super) fn set_flags(&mut self) -> Result<()> {
-        for (path, flags) in std::mem::take(&mut self.flags) {
+        for (path, _base, flags) in std::mem::take(&mut self.flags) {
             let set = host::add_flags(&path, flags.bits());
             if flags.intersects(FIXING_FLAGS) {
                 self.settle(set.on_host(&path).map_err(Into::into))?;
