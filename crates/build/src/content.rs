@@ -20,10 +20,11 @@ const SMALL: u64 = 4096;
 /// Bytes that such a read asks for at most.
 const SMALL_READ: usize = 4097;
 
-/// Fills a buffer from the begin of a file; gives the bytes up to its end.
+/// Fills a buffer from the begin of a file that is thought to have a byte less; gives the bytes up
+/// to its end. A read that ends right there has met the end: one call for most files.
 fn read_whole(file: &OwnedFd, into: &mut [u8]) -> rustix::io::Result<usize> {
     let mut done = 0;
-    while done < into.len() {
+    while done + 1 < into.len() {
         match rustix::io::read(file, &mut into[done..]) {
             Ok(0) => break,
             Ok(n) => done += n,
