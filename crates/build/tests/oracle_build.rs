@@ -197,7 +197,7 @@ fn the_size_makes_room_for_the_journal_that_is_asked_for() {
         let builder = builder(|options| options.journal_mib(mib));
         let plan = builder.plan(Tree::read(scratch.path(), 1).unwrap()).unwrap();
         let (least, journal) = (2 * u64::from(mib) * MIB, plan.summary().file_system.journal_blocks);
-        assert_eq!(u64::from(journal) * 4096, u64::from(mib) * MIB);
+        assert_eq!(journal * 4096, u64::from(mib) * MIB);
         assert!((least..least + 2 * MIB).contains(&plan.bytes()), "{} bytes", plan.bytes());
         assert_holds(&made(scratch.path(), &builder), scratch.path());
     }
