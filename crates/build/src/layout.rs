@@ -215,9 +215,16 @@ impl<'a> Content<'a> {
         let mut nodes = 0;
         loop {
             let from = data + u64_from_usize(nodes) * cluster;
-            let (runs, end) = self.runs(space, logical, from);
-            let needed = self.shape.mapping.nodes_for(logical, runs.len(), self.shape.block_size);
+            let (mut runs, end) = self.runs(space, logical, from);
+            let nodes_for =
+                |runs: &[Run]| self.shape.mapping.nodes_for(logical, runs.len(), self.shape.block_size);
+            let needed = nodes_for(&runs);
             if needed <= nodes {
+                // Behind its nodes the data may lie in fewer runs, which need fewer of them; before
+                // it, in more. So some are cut.
+                while nodes_for(&runs) < nodes {
+                    cut_longest(&mut runs, cluster);
+                }
                 let nodes = (0..u64_from_usize(nodes)).map(|node| first(data + node * cluster)).collect();
                 return Blocks { runs, nodes, attributes, data_at: from, len: end - at };
             }
@@ -243,6 +250,19 @@ impl<'a> Content<'a> {
         }
         (runs, at)
     }
+}
+
+/// Makes two of the longest run.
+fn cut_longest(runs: &mut Vec<Run>, cluster: u64) {
+    let longest = (0..runs.len()).max_by_key(|&at| runs[at].len);
+    let Some(at) = longest.filter(|&at| runs[at].len > cluster) else {
+        unreachable!("there were more runs, each with a cluster");
+    };
+    let run = &mut runs[at];
+    let len = run.len - cluster;
+    let behind = Run { logical: run.logical + cluster, physical: run.physical + cluster, len };
+    run.len = cluster;
+    runs.insert(at + 1, behind);
 }
 
 /// The names of a directory, as they are entered.

@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use blockyard_build::{Added, Builder, Placement, Tree};
 use blockyard_device::{BlockDevice, MemoryDevice};
+use blockyard_engine::mkfs::Options;
 use blockyard_inspect::path::LastLink;
 use blockyard_inspect::reader::Reader;
 use blockyard_testkit::{e2fsck_clean, require};
@@ -82,6 +84,55 @@ fn what_is_listed_comes_first_and_the_rest_in_order() {
         reader.read(&inode, 0, &mut content).unwrap();
         assert!(content.iter().all(|&byte| byte == b'x'), "{path}");
     }
+}
+
+/// Before the node of its extents, data would be split by the metadata of a group; behind it, it is
+/// not, and so it would need no node.
+#[test]
+fn files_that_need_a_node_only_where_it_does_not_lie_are_laid_out() {
+    if !require(&["e2fsck"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (top, image) = (folder.path().join("tree"), folder.path().join("image"));
+    fs::create_dir(&top).unwrap();
+    let file = fs::File::create(top.join("b")).unwrap();
+    for part in 0..4 {
+        file.write_all_at(&[part + 1; 24 << 10], u64::from(part) << 20).unwrap();
+    }
+    let mut cut = 0;
+    for pad in 100..360 {
+        fs::write(top.join("a"), vec![b'x'; pad << 10]).unwrap();
+        let plain = Builder::default();
+        let options = Options {
+            blocks_per_group: Some(256),
+            ..plain.options.clone().block_size(1024).features("^has_journal,^flex_bg")
+        };
+        let plan = Builder { options, ..plain }.plan(Tree::read(&top, 1).unwrap()).unwrap();
+        let device = Arc::new(MemoryDevice::new(plan.bytes()));
+        plan.write(&*device).unwrap();
+        let reader = Reader::open(Arc::<MemoryDevice>::clone(&device)).unwrap();
+        let inode = reader.resolve(b"b", LastLink::Keep).unwrap();
+        let extents: Vec<_> = reader.extents(&inode).map(Result::unwrap).collect();
+        let is_cut = extents.windows(2).any(|pair| {
+            let len = pair[0].length;
+            pair[0].logical.raw() + len == pair[1].logical.raw()
+                && pair[0].physical.raw() + u64::from(len) == pair[1].physical.raw()
+        });
+        if is_cut {
+            cut += 1;
+            let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
+            device.read_at(0, &mut bytes).unwrap();
+            fs::write(&image, bytes).unwrap();
+            e2fsck_clean(&image);
+        }
+        for part in 0..4u8 {
+            let mut content = vec![0; 24 << 10];
+            reader.read(&inode, u64::from(part) << 20, &mut content).unwrap();
+            assert!(content.iter().all(|&byte| byte == part + 1), "pad {pad} part {part}");
+        }
+    }
+    assert!(cut > 0, "no pad led to it");
 }
 
 #[test]
