@@ -76,7 +76,7 @@ impl Background {
                 match work(&engine, &heard, &context) {
                     Ok(()) => {}
                     Err(Reason::Closed) => return,
-                    // Who wrote the data is told by the next fsync.
+                    // The next fsync tells the writer.
                     Err(error) => tracing::warn!(%error, "write-back in the background failed"),
                 }
             }

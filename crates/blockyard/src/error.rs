@@ -17,7 +17,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Reason {
     /// The file system refused, or its image is damaged.
     FileSystem(EngineError),
-    /// The image can not be made as asked.
+    /// The image cannot be made as asked.
     Make(mkfs::Error),
     /// The device of the image.
     Device(DeviceError),

@@ -194,11 +194,11 @@ impl File {
         self.named(self.run(|engine, ctx, id| engine.truncate(ctx, id, len)))
     }
 
-    /// Takes blocks for `len` bytes at byte `offset`, so that writing there can not run out of space. The file grows over the
+    /// Takes blocks for `len` bytes at byte `offset`, so that writing there cannot run out of space. The file grows over the
     /// range; what was not written reads as zeroes.
     ///
     /// # Errors
-    /// When there is no space, or the file's map can not (block maps); as [`File::write_at`].
+    /// When there is no space, or the file's map cannot (block maps); as [`File::write_at`].
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -315,7 +315,7 @@ impl File {
     /// Makes the file durable: content, size, attributes, and its name when it is new.
     ///
     /// # Errors
-    /// Of the device, also when data written earlier could not be stored (told once).
+    /// Errors of the device, also when data written earlier could not be stored (told once).
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -84,7 +84,7 @@ impl FileSystem {
     /// be written is an error; dropping the file system tells it to the log only.
     ///
     /// # Errors
-    /// Of the device; when an operation failed in a way that left the instance read-only; when it was closed before.
+    /// Errors of the device; when an operation failed in a way that left the instance read-only; when it was closed before.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {
@@ -102,7 +102,7 @@ impl FileSystem {
     /// Makes everything durable that was written so far.
     ///
     /// # Errors
-    /// Of the device.
+    /// Errors of the device.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -418,7 +418,7 @@ impl ImageOptions {
         self.open_bare(Arc::new(device))
     }
 
-    /// Opens an image in a file that is open already; one that can not be written is opened read-only.
+    /// Opens an image in a file that is open already; one that cannot be written is opened read-only.
     ///
     /// # Errors
     /// As [`FileSystem::open_image`].
@@ -576,7 +576,7 @@ impl FileSystem {
     /// Makes an ext4 image of so many bytes, and opens it. What the file held is lost. [`ImageOptions::mkfs`] says what kind.
     ///
     /// # Errors
-    /// When the file can not be made, is in use, or the size is too small or too large.
+    /// When the file cannot be made, is in use, or the size is too small or too large.
     ///
     /// ```no_run
     /// # fn main() -> blockyard::Result<()> {

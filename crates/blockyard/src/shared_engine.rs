@@ -47,7 +47,7 @@ impl SharedEngine {
     /// Takes the engine away from everybody; nothing when somebody has.
     pub(crate) fn take(&self) -> Option<Engine> {
         let (first, others) = self.shards.split_first().expect("there are several");
-        // Who closes holds the first to the end: another one waits, and finds nothing.
+        // Closing holds the first to the end; another close waits, and finds nothing.
         let mut first = first.write();
         let engine = first.take()?;
         for (order, shard) in (1..).zip(others) {

@@ -1,4 +1,5 @@
-//! Who else uses an image: the kernel, which has it mounted or attached, and other processes, which hold its lock.
+//! Other users of an image: the kernel, which has it mounted or attached, and other processes, which hold its
+//! lock.
 //!
 //! A block device is mounted when it, or a partition of it, stands in the list of mounts, or when it cannot be had for
 //! exclusive use: mounts in other namespaces are not in our list. A file is mounted when a loop device that shows it is.
@@ -115,7 +116,7 @@ fn mount(line: &str) -> Option<Mount<'_>> {
 /// Times that the list of locks is read: what others lock and unlock meanwhile may hide a line of it.
 const LOCKS_READ_MAX: usize = 8;
 
-/// Who holds the lock of an open file that we could not have, for an error.
+/// The holder of a lock that we could not get, for an error message.
 pub(crate) fn lock_holder(file: &File) -> String {
     let Ok(data) = file.metadata() else { return "another process uses it".to_owned() };
     let (major, minor) = (rustix::fs::major(data.dev()), rustix::fs::minor(data.dev()));

@@ -19,7 +19,7 @@ pub const HEAD_LEN: usize = 60;
 /// Bytes at the head of an inline directory before its entries.
 pub const DIR_HEADER_LEN: usize = 4;
 
-/// What the attributes in an inode have of its inline data, without which it is empty.
+/// The part of inline data that lies in the attributes of the inode; empty if there is none.
 ///
 /// # Errors
 /// Damage of the list; [`CorruptionKind::InlineDataElsewhere`].

@@ -3,7 +3,7 @@
 //! A dirty block stays here until write-back chose its place, wrote it and mapped it. Clean data is read from the device, unless
 //! it is asked to be kept ([`DataStore`]): the operating system caches file images, memory images need nothing.
 //!
-//! What was promised to it is noted here; `file/promises.rs` makes and keeps the promises.
+//! Reservations are noted here; `file/reservations.rs` makes them and uses them up.
 
 mod buffers;
 mod clean;
@@ -23,19 +23,19 @@ use crate::requests::Pages;
 use blockyard_disk::num::usize_from_u32;
 use std::ops::{Deref, DerefMut, Range};
 
-/// What is remembered and promised of one file's data. Guarded by the inode's content lock.
+/// What is remembered of one file's data, and what is reserved for it. Guarded by the inode's content lock.
 ///
 /// Few of the inodes in memory have any: it takes memory from the first change on.
 pub(crate) struct FileData {
     /// What is remembered of its pages and holes.
     pub(crate) pages: Pages,
-    promised: Option<Box<Promised>>,
+    reservations: Option<Box<Reservations>>,
 }
 
 impl FileData {
     /// Nothing waits.
     pub(crate) const fn new(pages: Pages) -> Self {
-        Self { pages, promised: None }
+        Self { pages, reservations: None }
     }
 
     /// The pages of a range of bytes go; what is dirty in the range was dropped or does not matter.
@@ -58,25 +58,25 @@ impl FileData {
 }
 
 impl Deref for FileData {
-    type Target = Promised;
+    type Target = Reservations;
 
-    fn deref(&self) -> &Promised {
-        self.promised.as_deref().unwrap_or(&NOTHING)
+    fn deref(&self) -> &Reservations {
+        self.reservations.as_deref().unwrap_or(&NOTHING)
     }
 }
 
 impl DerefMut for FileData {
-    fn deref_mut(&mut self) -> &mut Promised {
-        self.promised.get_or_insert_default()
+    fn deref_mut(&mut self) -> &mut Reservations {
+        self.reservations.get_or_insert_default()
     }
 }
 
-/// What a file is promised of which nothing waits.
-static NOTHING: Promised =
-    Promised { reserved: RangeSet::new(), reserved_len: 0, for_mapping: 0, inserts: 0, amid: false };
+/// The reservations of a file without delayed data.
+static NOTHING: Reservations =
+    Reservations { reserved: RangeSet::new(), reserved_len: 0, for_mapping: 0, inserts: 0, amid: false };
 
-/// What of a file is not where its mapping says. It changes under the inode's content lock only, and has a lock of its own, so
-/// that readers need not wait for that.
+/// The data of a file that is not where its mapping says. It changes under the inode's content lock only. It has
+/// a lock of its own, so that readers need not wait for that one.
 #[derive(Default)]
 pub(crate) struct Waiting {
     /// What is to be written back.
@@ -97,13 +97,13 @@ impl Waiting {
     }
 }
 
-/// What was promised to the dirty blocks of one file.
+/// What is reserved for the dirty blocks of one file.
 #[derive(Default)]
-pub(crate) struct Promised {
+pub(crate) struct Reservations {
     /// Logical clusters with a reservation.
     reserved: RangeSet,
     reserved_len: usize,
-    /// Clusters promised to the blocks of the mapping that write-back may have to add.
+    /// Clusters for the blocks of the mapping that write-back may have to add.
     for_mapping: u64,
     /// Entries that write-back may add to the mapping amid others, or beyond one for each reserved cluster; never too
     /// few, and 0 again when all is written.
@@ -112,7 +112,7 @@ pub(crate) struct Promised {
     amid: bool,
 }
 
-impl Promised {
+impl Reservations {
     /// Whether a cluster has a reservation.
     pub(crate) fn is_reserved(&self, cluster: u32) -> bool {
         self.reserved.end_of(cluster).is_some()
@@ -158,24 +158,24 @@ impl Promised {
         self.reserved.touches(clusters)
     }
 
-    /// Whether anything is promised: to data, or to the mapping for it.
-    pub(crate) fn is_promised(&self) -> bool {
+    /// Whether anything is reserved, for data or for its mapping.
+    pub(crate) fn has_reservations(&self) -> bool {
         self.for_mapping > 0 || !self.reserved.is_empty()
     }
 
-    /// Clusters promised to the mapping.
-    pub(crate) fn promised_to_mapping(&self) -> u64 {
+    /// Clusters reserved for the mapping.
+    pub(crate) fn reserved_for_mapping(&self) -> u64 {
         self.for_mapping
     }
 
-    /// Notes clusters promised to the mapping, and entries that it may gain amid others.
-    pub(crate) fn note_promised_to_mapping(&mut self, clusters: u64, inserts: usize) {
+    /// Notes clusters reserved for the mapping, and entries that it may gain amid others.
+    pub(crate) fn note_reserved_for_mapping(&mut self, clusters: u64, inserts: usize) {
         self.for_mapping += clusters;
         self.inserts += inserts;
     }
 
-    /// No data waits: forgets what was promised to the mapping, once no cluster is reserved; the caller gives that many clusters back.
-    pub(crate) fn take_mapping_promise(&mut self) -> u64 {
+    /// No data waits: forgets what is reserved for the mapping, once no cluster is reserved; the caller gives that many clusters back.
+    pub(crate) fn take_mapping_reservation(&mut self) -> u64 {
         if !self.reserved.is_empty() {
             return 0;
         }

@@ -22,7 +22,7 @@ pub enum Error {
     /// The image contradicts the format; names the check and the place.
     #[error(transparent)]
     Corrupt(#[from] Corruption),
-    /// The orphan list or the orphan file names an inode that can not be an orphan.
+    /// The orphan list or the orphan file names an inode that cannot be an orphan.
     #[error("inode {inode} is noted as an orphan, but {why}: run a check first")]
     Orphan {
         /// The inode.
@@ -33,10 +33,10 @@ pub enum Error {
     /// What the log holds must not be replayed: a transaction that committed is damaged, or the superblock in it is.
     #[error(transparent)]
     DamagedLog(blockyard_recovery::Error),
-    /// The image uses features that this version can not open.
+    /// The image uses features that this version cannot open.
     #[error("unsupported incompatible features: {0}")]
     UnsupportedFeatures(String),
-    /// The image can not be opened, or used on, as asked; the text says what to do.
+    /// The image cannot be opened, or used on, as asked; the text says what to do.
     #[error(transparent)]
     Refused(Refusal),
     /// No entry of that name.
@@ -51,7 +51,7 @@ pub enum Error {
     /// A directory was needed.
     #[error("not a directory")]
     NotDirectory,
-    /// A directory where it can not be.
+    /// A directory where it cannot be.
     #[error("is a directory")]
     IsDirectory,
     /// A directory that still has entries.
@@ -214,7 +214,7 @@ mod tests {
         }
     }
 
-    /// What the crates below can not do is refused by kind, not as corruption.
+    /// What the crates below cannot do is refused by kind, not as corruption.
     #[test]
     fn refusals_keep_their_kind_on_their_way_up() {
         use blockyard_alloc::{AllocError, inode::InodeError};

@@ -99,7 +99,7 @@ pub(crate) trait TreeStore {
     fn prepare(&self, node: &Self::Node) -> Result<()>;
     /// A new zeroed node, as near to `goal` as possible; `exact` asks to try just that block first.
     fn allocate(&self, goal: Option<BlockNr>, exact: bool) -> Result<(BlockNr, Self::Node)>;
-    /// Brings in what freeing a node needs: until the handle ends, [`TreeStore::free`] of it can not fail.
+    /// Brings in what freeing a node needs: until the handle ends, [`TreeStore::free`] of it cannot fail.
     fn prepare_free(&self, block: BlockNr) -> Result<()>;
     /// Frees a node: forgotten and revoked by the transaction.
     fn free(&self, block: BlockNr) -> Result<()>;

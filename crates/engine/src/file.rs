@@ -16,10 +16,10 @@ mod limits;
 mod logged;
 mod page_cache;
 mod part;
-#[cfg(test)]
-mod promise_tests;
-mod promises;
 mod read;
+#[cfg(test)]
+mod reservation_tests;
+mod reservations;
 mod room;
 mod steps;
 mod times;

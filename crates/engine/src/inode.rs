@@ -71,7 +71,7 @@ pub(crate) struct Inode {
     /// 1 + the transaction that changed the inode last, 0 for none. Changed under the core's lock; relaxed, as who asks
     /// for durability has ordered itself behind the change.
     pub(crate) changed_in: AtomicU64,
-    /// As `changed_in`, for changes without which the content can not be found: size and mapping.
+    /// As `changed_in`, for changes without which the content cannot be found: size and mapping.
     pub(crate) remapped_in: AtomicU64,
     /// The flush that covers the data written last; see [`Flushes::ticket`]. Changed under the content lock; relaxed.
     pub(crate) written: AtomicU64,
@@ -199,13 +199,13 @@ impl Inode {
         self.shape.read_ordered(u64::from(self.number.raw()))
     }
 
-    /// For who takes blocks away from the file and holds its content lock exclusively.
+    /// The lock of the file's shape, for taking blocks away. The caller holds the content lock exclusively.
     pub(crate) fn change_shape(&self) -> RwLockWriteGuard<'_, ()> {
         self.shape.write_ordered(u64::from(self.number.raw()))
     }
 
-    /// What of the file is not where its mapping says. The caller holds the content lock, or the core's shared: what has its
-    /// place is mapped before it waits no more.
+    /// The data that is not where the mapping says. The caller holds the content lock, or the core's shared: data
+    /// is mapped before it stops waiting.
     pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, Waiting> {
         self.waiting.read()
     }

@@ -60,7 +60,7 @@ pub(crate) struct LogJournal<B: Backend = Native> {
     ring: Mutex<RingState, B>,
 }
 
-/// Blocks that a transaction may change at least: more than an operation that can not be cut needs.
+/// Blocks that a transaction may change at least: more than an operation that cannot be cut needs.
 const TRANSACTION_MIN: usize = 64;
 
 /// How far the log is written before it begins anew, in transactions as large as the one that ends may be. Larger ones bring blocks home more
@@ -103,7 +103,7 @@ struct Transaction {
     blocks: u32,
 }
 
-/// What of a transaction was written; the memory serves one after the other.
+/// The part of a transaction that was written so far. One after the other uses the same memory.
 #[derive(Default)]
 struct Open {
     tid: TxnId,
@@ -247,7 +247,7 @@ impl<B: Backend> LogJournal<B> {
 }
 
 impl<B: Backend> Journal for LogJournal<B> {
-    fn keeps_promises(&self) -> bool {
+    fn is_durable(&self) -> bool {
         true
     }
 

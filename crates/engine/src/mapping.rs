@@ -33,7 +33,7 @@ impl Mapping {
     pub(crate) fn logs_data(&self, inode: &Inode, core: &InodeCore) -> bool {
         let wanted = self.volume.options().data == DataMode::Journal
             || core.flags().contains(InodeFlags::JOURNAL_DATA);
-        wanted && inode.kind() == FileType::Regular && self.volume.journal.keeps_promises()
+        wanted && inode.kind() == FileType::Regular && self.volume.journal.is_durable()
     }
 
     /// Whether the blocks of an inode are metadata to the journal: those of directories and symbolic links, and logged data.

@@ -81,7 +81,7 @@ pub struct OpenOptions {
     /// Bytes of file data that may wait for write-back. From half of it on, who writes much to one file is held up by writing that
     /// back; at the limit whoever writes.
     pub dirty_data_bytes: usize,
-    /// Who is told, by each write that finds it so, that more than half of `dirty_data_bytes` waits: a thread that then calls
+    /// Called by each write that finds more than half of `dirty_data_bytes` waiting. A thread that then calls
     /// [`FileSystem::write_back_excess`](crate::FileSystem::write_back_excess) keeps others from being held up.
     pub on_much_dirty_data: Option<DataNotice>,
     /// Bytes of file data to keep in memory when it is on the device, too. It spares reads and lets files that are read in order be

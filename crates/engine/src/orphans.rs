@@ -5,10 +5,10 @@
 //! orphan file where the image has one with a free slot, otherwise on the list that starts in the superblock and
 //! runs through `i_dtime`. Opening for writing finishes what it finds noted; read-only opens leave it.
 //!
-//! As in Linux, images without a journal keep no notes: nothing promises that what they say is true after a crash.
+//! As in Linux, images without a journal keep no notes: after a crash what they say may be wrong.
 //!
 //! A note names an inode in use: it is added after and removed before anything that could make that untrue, in the
-//! same handle. Adding and removing need no reading and no space, so they can not fail.
+//! same handle. Adding and removing need no reading and no space, so they cannot fail.
 
 mod file;
 mod list;

@@ -3,13 +3,13 @@
 /// Whose clusters may be taken when space is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pool {
-    /// From what nobody was promised.
+    /// What is reserved for nobody.
     Ordinary,
     /// From the file system's own reserve, too: for the blocks that giving space back needs.
     Reserve,
-    /// They were promised when the data was written.
-    Promised,
-    /// As [`Pool::Promised`], but nothing of the file system's own reserve: Linux allocates ahead like this where data waits for
+    /// What was reserved when the data was written.
+    Reserved,
+    /// As [`Pool::Reserved`], but nothing of the file system's own reserve: Linux allocates ahead like this where data waits for
     /// its place (observed on 6.18).
     Delayed,
 }
@@ -17,6 +17,6 @@ pub(crate) enum Pool {
 impl Pool {
     /// Whether the file system's own reserve may be used.
     pub(crate) fn has_reserve(self) -> bool {
-        matches!(self, Self::Promised | Self::Reserve)
+        matches!(self, Self::Reserved | Self::Reserve)
     }
 }

@@ -1,4 +1,4 @@
-//! Why an image is not opened, or an instance can not go on, although nothing in it contradicts the format.
+//! Why an image is not opened, or an instance cannot go on, although nothing in it contradicts the format.
 
 use blockyard_disk::GroupNr;
 
@@ -31,7 +31,7 @@ pub enum Refusal {
     /// The log has transactions, and is not replayed here.
     #[error("the journal is not empty: it must be recovered first")]
     LogInUse,
-    /// The journal can not be read or replayed as it is.
+    /// The journal cannot be read or replayed as it is.
     #[error(transparent)]
     Journal(blockyard_recovery::Error),
     /// The log is smaller than one transaction.

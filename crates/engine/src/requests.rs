@@ -1,7 +1,7 @@
 //! The seam between two ways in which written data becomes requests for blocks.
 //!
-//! The product's way: a write is promised all that it and its mapping can need, write-back asks for whole runs of dirty blocks, and
-//! waits for space that was promised. The other way is that of Linux's page cache, which agreement with a kernel needs: it cuts
+//! The product's way: a write reserves all that it and its mapping can need; write-back asks for whole runs of
+//! dirty blocks and waits for its space. The other way is that of Linux's page cache, which agreement with a kernel needs: it cuts
 //! requests at its folios and at holes that it remembers, reserves cluster by cluster, and gives up where Linux does.
 //!
 //! [`Rules`] say what is reserved, whose clusters serve a request and what happens when space ends; [`Pages`] is what a file
@@ -18,12 +18,12 @@ use crate::pool::Pool;
 use page_cache::CachedFile;
 use std::ops::Range;
 
-/// Attempts of write-back to get space that was promised: others hold it for a moment only.
+/// Attempts of write-back to get space that is reserved for it: others hold it for a moment only.
 const PATIENCE: u32 = 300;
 
-/// What a write is promised before it changes anything.
+/// What a write reserves before it changes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Promises {
+pub(crate) enum Reserves {
     /// Clusters for its data, and for what its mapping can need at worst.
     DataAndMapping,
     /// Clusters for its data, one by one.
@@ -44,8 +44,8 @@ pub(crate) enum FailedClaim {
 /// What is reserved, whose clusters serve a request, and what happens when space ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
-    /// What a write is promised.
-    pub(crate) promises: Promises,
+    /// What a write reserves.
+    pub(crate) reserves: Reserves,
     /// Whose clusters write-back takes for data without a place.
     pub(crate) place: Pool,
     /// Whose clusters a split takes where blocks have their place already.
@@ -60,7 +60,7 @@ pub(crate) struct Rules {
     pub(crate) failed_claim: FailedClaim,
     /// Whether files remember pages and holes.
     remembers: bool,
-    /// Who tells when I/O has ended.
+    /// Tells when I/O has ended.
     pub(crate) io_ends: Option<IoEnds>,
 }
 
@@ -72,9 +72,9 @@ impl Rules {
 
     const fn of_the_product() -> Self {
         Self {
-            promises: Promises::DataAndMapping,
-            place: Pool::Promised,
-            convert: Pool::Promised,
+            reserves: Reserves::DataAndMapping,
+            place: Pool::Reserved,
+            convert: Pool::Reserved,
             ahead_of_data: Pool::Ordinary,
             patience: PATIENCE,
             retries_with_room: false,

@@ -104,7 +104,7 @@ impl Wanted {
             WantedFor::Directory => RequestFlags::DIRECTORY,
             WantedFor::Metadata => RequestFlags::METADATA,
         };
-        flags.set(RequestFlags::DELALLOC_RESERVED, matches!(self.pool, Pool::Promised | Pool::Delayed));
+        flags.set(RequestFlags::DELALLOC_RESERVED, matches!(self.pool, Pool::Reserved | Pool::Delayed));
         flags.set(RequestFlags::USE_RESERVED, self.pool.has_reserve());
         flags.set(RequestFlags::NO_NORMALIZE, self.exact && self.kind == WantedFor::Data);
         flags.set(RequestFlags::TRY_GOAL, self.try_goal);

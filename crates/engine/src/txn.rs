@@ -42,10 +42,10 @@ type DirtyList<B> = CachePadded<Mutex<Vec<Arc<Buffer<B>>>, B>>;
 
 /// The running transaction and the way to the next.
 pub(crate) struct Transactions<B: Backend = Native> {
-    /// Who is inside.
+    /// Counts the open handles.
     pub(crate) gate: Gate<B>,
     credits: Credits<B>,
-    /// Epoch (high half) and id of the running transaction. Changed while the gate is closed: a handle's view can not
+    /// Epoch (high half) and id of the running transaction. Changed while the gate is closed: a handle's view cannot
     /// be torn.
     running: B::AtomicU64,
     dirty: Box<[DirtyList<B>]>,
@@ -85,7 +85,7 @@ impl<B: Backend> Transactions<B> {
             dirty: (0..slots.max(1)).map(|_| list()).collect(),
             revoked: Mutex::new(rank::JOURNAL_STATE, BTreeSet::new()),
             revoked_count: B::AtomicU64::new(0),
-            keeps_revokes: journal.keeps_promises(),
+            keeps_revokes: journal.is_durable(),
             written: B::AtomicU32::new(journal.first().raw().wrapping_sub(1)),
             durable: B::AtomicU32::new(journal.first().raw().wrapping_sub(1)),
             abandoned: B::AtomicBool::new(false),

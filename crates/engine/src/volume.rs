@@ -1,4 +1,4 @@
-//! What of an image is under transactions: its parts, and how transactions begin and end.
+//! The parts of an image that change in transactions, and how transactions begin and end.
 //!
 //! Each part owns its state: the table of inodes, the groups, the allocators' space, the notes of orphans, the journal. The
 //! volume begins handles, and has a commit bring together what the parts have to write. Nothing here knows of file data or
@@ -116,7 +116,7 @@ impl Volume {
         self.super_block.lock().overhead_blocks()
     }
 
-    /// Turns the instance read-only after something that can not be undone in memory.
+    /// Turns the instance read-only after something that cannot be undone in memory.
     pub(crate) fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
@@ -183,7 +183,7 @@ impl Volume {
     pub(crate) fn is_commit_due(&self, ctx: &OpContext) -> bool {
         let started = self.started.load(Ordering::Relaxed).cast_signed();
         ctx.now.seconds.saturating_sub(started) >= self.options.commit_interval_seconds
-            && self.journal.keeps_promises()
+            && self.journal.is_durable()
     }
 
     /// Block numbers that a mapping may name.

@@ -1,6 +1,6 @@
 //! An open file system that notes which operations were done on it.
 //!
-//! Tests and tools that say what they tried ask it: what nobody looks up can not be forgotten in a list. Only what worked is noted, by the
+//! Tests and tools that say what they tried ask it: what nobody looks up cannot be forgotten in a list. Only what worked is noted, by the
 //! names of docs/testing.md.
 
 use crate::{Fallocate, FileSystem, NewInode, OpContext, RenameMode, Result, SetAttributes, XattrMode};
@@ -28,7 +28,7 @@ impl Deref for Watched {
     }
 }
 
-/// Operations of which nothing but the name is noted.
+/// Operations that are noted by name alone.
 macro_rules! noted {
     ($($name:literal: $method:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         impl Watched {

@@ -51,7 +51,7 @@ impl ImageScan {
     /// Scans an image that was closed cleanly.
     ///
     /// # Errors
-    /// Of the device, and for structures that fail a check.
+    /// Errors of the device, and for structures that fail a check.
     pub fn of(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let reader = Reader::open(device)?;
         let free = FreeSpace::new(u64_from_u32(1 << reader.superblock().geometry().block_bits()));
@@ -216,7 +216,7 @@ impl ImageScan {
 /// The map of an image's used clusters.
 ///
 /// # Errors
-/// Of the device, and for structures that fail a check.
+/// Errors of the device, and for structures that fail a check.
 pub fn map_of(reader: &Reader) -> Result<AllocationMap> {
     let mut scan = ImageScan::empty(reader, FreeSpace::new(1));
     scan.free_space(reader, false)?;
@@ -251,7 +251,7 @@ pub fn totals(reader: &Reader) -> DefragTotals {
 /// which a walk of the mounted file system meets them.
 ///
 /// # Errors
-/// Of the device, for structures that fail a check, and what `visit` returns.
+/// Errors of the device, for structures that fail a check, and what `visit` returns.
 pub fn each_file<E: From<Error>>(
     reader: &Reader,
     path: &[u8],
@@ -331,7 +331,7 @@ pub fn has_content(inode: &Inode) -> bool {
 /// record without blocks.
 ///
 /// # Errors
-/// Of the device, and for structures that fail a check.
+/// Errors of the device, and for structures that fail a check.
 pub fn records(reader: &Reader, inode: &Inode) -> Result<Vec<Record>> {
     if inode.map() == InodeMap::Inline {
         return Ok(vec![Record { logical: 0, physical: 0, length: 0, unwritten: false }]);

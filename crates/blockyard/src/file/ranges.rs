@@ -6,7 +6,7 @@ use super::{File, PIECE, check_offset};
 use crate::error::{Reason, Result};
 
 impl File {
-    /// Reads at byte `offset` from the device at once, after what waits of the range was written. Offset and length are whole
+    /// Reads at byte `offset` from the device at once, after delayed data of the range was written. Offset and length are whole
     /// blocks; gives the number of bytes, fewer only at the end of the file.
     ///
     /// # Errors

@@ -178,7 +178,7 @@ impl FileSystem {
     /// Sets the flags that users may set, as `chattr`; the others stay.
     ///
     /// # Errors
-    /// As [`FileSystem::metadata`]; for flags that the type of file can not have.
+    /// As [`FileSystem::metadata`]; for flags that the type of file cannot have.
     ///
     /// ```
     /// use blockyard::Flags;

@@ -278,7 +278,7 @@ impl FileSystem {
     /// Whether there is something of that name; a link that leads nowhere is nothing.
     ///
     /// # Errors
-    /// When that can not be told.
+    /// When that cannot be told.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

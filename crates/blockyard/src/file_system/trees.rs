@@ -18,7 +18,7 @@ impl FileSystem {
     /// Removes a directory and everything in it, or a symbolic link. What others remove meanwhile is no error.
     ///
     /// # Errors
-    /// When there is no such directory; when something in it can not be removed. What was removed by then is gone.
+    /// When there is no such directory; when something in it cannot be removed. What was removed by then is gone.
     ///
     /// ```
     /// # fn main() -> blockyard::Result<()> {

@@ -112,7 +112,7 @@ pub fn acl_is_whole(disk: &[u8]) -> bool {
             let (permissions, after) = split_le16(after)?;
             let has_id = tag_has_id(tag)?;
             rest = if has_id { split_le32(after)?.1 } else { after };
-            // Tags are in the order of their numbers. Owner, owning group and others can not be left out.
+            // Tags are in the order of their numbers. Owner, owning group and others cannot be left out.
             let follows = match tag {
                 TAG_OWNER => last == 0,
                 TAG_USER => matches!(last, TAG_OWNER | TAG_USER),

@@ -1,7 +1,7 @@
 //! Clean file data in memory, by its place on the device: what was read or written last.
 //!
-//! Who reads notes what it reads before it asks the device ([`CleanBlocks::begin_read`]). Who writes strikes such notes out
-//! after its write, and what was read meanwhile is then not kept: it may be older than the write.
+//! A reader notes what it reads before it asks the device ([`CleanBlocks::begin_read`]). A writer strikes such
+//! notes out after its write, and what was read meanwhile is not kept: it may be older than the write.
 
 use crate::numbers::NumberHasher;
 use blockyard_disk::num::{u64_from_usize, usize_from_u64};
@@ -18,7 +18,7 @@ const SHARDS: usize = 16;
 /// Blocks of file data that are on the device, too.
 pub(crate) struct CleanBlocks {
     block_bits: u32,
-    /// Of all shards.
+    /// Bound of all shards together.
     blocks_max: usize,
     /// The last number of a note. Relaxed: only its uniqueness counts.
     last_note: AtomicU64,
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(clean.copy_to(36 << 10, &mut buf), 4 << 10);
     }
 
-    /// Who read before a write and came back after it would bring back what the write replaced.
+    /// A read that began before a write and ended after it would bring back what the write replaced.
     #[test]
     fn a_read_beside_a_write_is_not_kept() {
         let clean = CleanBlocks::new(10, 1 << 20);

@@ -121,7 +121,7 @@ impl DirtyBlocks {
         self.len - before
     }
 
-    /// Makes the beginning of a range dirty, of which no block is; gives how many blocks that were.
+    /// Makes the beginning of a range dirty in which no block is; returns how many blocks that were.
     fn extend(&mut self, gap: Range<u32>, pool: &Arc<BufferPool>) -> u32 {
         debug_assert!(!gap.is_empty(), "nothing is missing at block {}", gap.start);
         let wanted = gap.end - gap.start;

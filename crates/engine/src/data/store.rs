@@ -36,7 +36,7 @@ impl DataStore {
     /// Fills `buf` from `place` on; up to `ahead` blocks behind it may be read, too, and kept.
     ///
     /// # Errors
-    /// Of the device.
+    /// Errors of the device.
     pub(crate) fn read(&self, place: u64, buf: &mut [u8], ahead: u32) -> Result<()> {
         let Some(clean) = &self.clean else { return self.read_direct(place, buf) };
         let mut done = 0;
@@ -53,7 +53,7 @@ impl DataStore {
     /// Fills `buf` past what is kept.
     ///
     /// # Errors
-    /// Of the device.
+    /// Errors of the device.
     pub(crate) fn read_direct(&self, place: u64, buf: &mut [u8]) -> Result<()> {
         Ok(self.device.read_at(place, buf)?)
     }
@@ -70,7 +70,7 @@ impl DataStore {
         let mut bytes = vec![0; usize_from_u64(blocks.end - blocks.start) << self.block_bits];
         if self.device.read_at(first << self.block_bits, &mut bytes).is_err() {
             clean.end_read(&note, None);
-            // What nobody asked for may be what can not be read.
+            // What nobody asked for may be what cannot be read.
             self.read_direct(place, buf)?;
             return Ok(buf.len());
         }
@@ -84,7 +84,7 @@ impl DataStore {
     /// Writes whole blocks, `parts` one behind the other.
     ///
     /// # Errors
-    /// Of the device; the blocks then hold anything.
+    /// Errors of the device; the blocks then hold anything.
     pub(crate) fn write(&self, place: u64, parts: &[&[u8]]) -> Result<()> {
         let written = self.device.write_vectored_at(place, parts);
         let Some(clean) = &self.clean else { return Ok(written?) };

@@ -66,7 +66,7 @@ impl Known {
 }
 
 impl DirNames {
-    /// A directory of which nothing is known.
+    /// A directory without names in memory.
     pub(crate) fn new(directory: InodeNr) -> Self {
         let known = RwLock::new(rank::NAMES, None);
         Self { known, any: AtomicBool::new(false), used: AtomicBool::new(false), directory }

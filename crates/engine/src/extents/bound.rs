@@ -1,4 +1,4 @@
-//! How many nodes a tree may gain when entries are added to it: what is promised to delayed data beside its blocks, so that
+//! How many nodes a tree may gain when entries are added to it: what is reserved for delayed data beside its blocks, so that
 //! write-back never finds that a leaf has no room.
 
 use super::{DEPTH_MAX, ROOT_BYTES, ROOT_ENTRIES, node};

@@ -278,7 +278,7 @@ fn write_back(world: &mut World, blocks: &[u32]) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn a_tree_gains_no_more_nodes_than_promised(
+    fn a_tree_gains_no_more_nodes_than_reserved(
         ops in ops(),
         amid in prop::collection::btree_set(0..SPACE, 0..60),
         behind in prop::collection::btree_set(SPACE..2 * SPACE, 0..60),
@@ -294,14 +294,14 @@ proptest! {
         let unwritten: Vec<u32> =
             unwritten.into_iter().filter(|at| world.model.get(at).is_some_and(|(_, unwritten)| *unwritten)).collect();
         let inserts = amid.len() + 2 * unwritten.len();
-        let promised = blocks_for_entries(&world.root, NODE_BYTES, behind.len(), inserts);
+        let reserved = blocks_for_entries(&world.root, NODE_BYTES, behind.len(), inserts);
         let before = world.store.nodes.borrow().len();
         let gained = write_back(&mut world, &[amid, behind].concat());
         for at in unwritten {
             world.set_state(at..at + 1, false, u32::MAX);
         }
         let gained = gained.max(world.store.nodes.borrow().len().saturating_sub(before));
-        prop_assert!(gained as u64 <= promised, "{gained} nodes, {promised} promised");
+        prop_assert!(gained as u64 <= reserved, "{gained} nodes, {reserved} reserved");
         prop_assert_eq!(read_all(&world.root, &world.store), world.model);
     }
 }

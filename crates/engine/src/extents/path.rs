@@ -125,7 +125,7 @@ impl<N: NodeBlock> Path<N> {
         let next = Self::find(root, store, key)?;
         let leaf = next.leaf();
         let first = (leaf.count > 0).then(|| leaf.at.read(root, |bytes| node::leaf_entry(bytes, 0)));
-        // Who walks to the right by these would go back.
+        // A walk to the right by these keys would go back.
         if first.is_some_and(|first| first.logical != key) {
             let found = Corruption::new(CorruptionKind::ExtentParentKey);
             return Err(leaf.at.block().map_or(found, |block| found.in_block(block)).into());

@@ -106,7 +106,7 @@ impl<S: TreeStore> Tree<'_, S> {
     }
 
     /// Pulls the only leaf of a tree of depth 1 back into the inode when its entries fit there, as Linux does after
-    /// inserting and converting, not after removing. The tree is as good without it: where the leaf can not be freed,
+    /// inserting and converting, not after removing. The tree is as good without it: where the leaf cannot be freed,
     /// it stays.
     pub(super) fn pull_into_root(&mut self) -> Result<()> {
         if node::depth(self.root) != 1 || node::count(self.root) != 1 {

@@ -167,13 +167,14 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Promises what waits beside a piece that begins at `block` what it may cost that this changes the mapping.
-    fn promise_beside_piece(&mut self, block: u32) -> Result<()> {
+    /// Reserves what it may cost the data that waits beside a piece at `block` that the piece changes the
+    /// mapping.
+    fn reserve_beside_piece(&mut self, block: u32) -> Result<()> {
         let here = self.files.mapping.lookup_block(self.inode, &self.inode.core(), block)?;
         if here.found.is_some_and(|extent| !extent.unwritten) {
             return Ok(());
         }
-        self.promise_for_change(PIECE_ENTRIES)
+        self.reserve_for_change(PIECE_ENTRIES)
     }
 
     /// Writes what begins at `range` and lies in one piece; gives where that ends.
@@ -182,7 +183,7 @@ impl LockedFile<'_> {
         let bits = self.files.volume.geometry().block_bits();
         let from = u64_from_u32(range.start) << bits;
         let behind_end = from >= self.inode.core().size;
-        self.promise_beside_piece(range.start)?;
+        self.reserve_beside_piece(range.start)?;
         let mut tries = 0;
         loop {
             let here = {

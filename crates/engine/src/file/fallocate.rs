@@ -201,7 +201,7 @@ impl LockedFile<'_> {
         // The piece, what is left on both sides of it, and of every run of dirty blocks that it gives a place to.
         let runs = if some_wait { self.inode.waiting().dirty.runs_in(at..most).len() } else { 0 };
         let entries = 3 + 2 * runs;
-        if !self.promise_entries(&core, entries) {
+        if !self.reserve_entries(&core, entries) {
             return Ok(None);
         }
         self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
@@ -289,7 +289,7 @@ impl LockedFile<'_> {
             if allocated.is_ok() {
                 if !aligned {
                     let entries = 2 + 2 * self.inode.waiting().dirty.runs_in(whole.clone()).len();
-                    self.promise_for_change(entries)?;
+                    self.reserve_for_change(entries)?;
                     self.files.mark_unwritten(self.ctx, self.inode, whole.clone())?;
                 }
                 // In this order: while it is dirty nobody looks at the device.
@@ -314,7 +314,7 @@ impl LockedFile<'_> {
         let blocks = self.files.whole_blocks(&bytes);
         debug_assert!(!blocks.is_empty(), "whole clusters have blocks");
         let bits = self.files.volume.geometry().block_bits();
-        self.promise_for_change(2)?;
+        self.reserve_for_change(2)?;
         let (first, behind) =
             (self.data.pages.around(blocks.start, bits), self.data.pages.around(blocks.end, bits));
         self.write_back_range(first)?;
@@ -371,7 +371,7 @@ impl LockedFile<'_> {
         let blocks = self.files.whole_blocks(&bytes);
         debug_assert!(!blocks.is_empty(), "whole clusters have blocks");
         let first = self.data.pages.around(blocks.start, self.files.volume.geometry().block_bits());
-        self.promise_for_change(2)?;
+        self.reserve_for_change(2)?;
         self.write_back_from(first.start)?;
         self.convert_all()?;
         self.forget_pages(bytes.start..u64::MAX);

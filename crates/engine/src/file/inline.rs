@@ -117,7 +117,7 @@ impl LockedFile<'_> {
             return Ok(());
         }
         let content = self.files.inline_content(self.inode, &self.inode.core())?;
-        // What Linux delays here has a place promised only where allocation is delayed.
+        // What Linux delays here has space reserved only with delayed allocation.
         if content.is_empty() || self.files.writing.delays_inline() {
             return self.delay_inline(&content);
         }
@@ -127,7 +127,7 @@ impl LockedFile<'_> {
     /// Moves the content to a dirty block and gives the file an empty map, as Linux does: a crash before write-back loses it.
     fn delay_inline(&mut self, content: &[u8]) -> Result<()> {
         if !content.is_empty() {
-            self.promise(&(0..1))?;
+            self.reserve(&(0..1))?;
         }
         let handle = self.files.volume.begin(self.ctx, CREDITS)?;
         let mut core = self.inode.core_mut();

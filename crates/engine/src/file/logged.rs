@@ -24,7 +24,7 @@ impl LockedFile<'_> {
         debug_assert!(!piece.is_empty() && piece.end - piece.start <= LOGGED_MAX, "{piece:?} in one handle");
         let handle =
             self.files.volume.begin(self.ctx, RUN_CREDITS + usize_from_u32(piece.end - piece.start))?;
-        handle.set_pool(Pool::Promised);
+        handle.set_pool(Pool::Reserved);
         let mut core = self.inode.core_mut();
         self.files.volume.inodes.join_inode(&handle, self.inode, &mut core)?;
         if let Some(plan) = plan {

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 /// Linux's page cache.
 pub(super) struct PageCache {
-    /// Who tells when I/O has ended, where allocation is delayed.
+    /// Tells when I/O has ended; only with delayed allocation.
     io_ends: Option<IoEnds>,
     delays: bool,
 }
@@ -28,7 +28,7 @@ impl PageCache {
         Self { io_ends, delays }
     }
 
-    /// Who tells when I/O has ended.
+    /// Where ends of I/O are told, if allocation is delayed.
     fn told(&self) -> Option<&IoEnds> {
         self.io_ends.as_ref().filter(|_| self.delays)
     }
@@ -76,7 +76,7 @@ impl Writing for PageCache {
         Ok(found.is_some_and(|extent| !extent.unwritten))
     }
 
-    /// What Linux delays here has a place promised only where allocation is delayed.
+    /// What Linux delays here has space reserved only with delayed allocation.
     fn delays_inline(&self) -> bool {
         self.delays
     }

@@ -29,7 +29,7 @@ impl<'b> Part<'b> {
         u32_from_u64(self.offset >> block_bits)..u32_from_u64((self.end() - 1) >> block_bits) + 1
     }
 
-    /// What of it goes to a range of the file that lies inside its own.
+    /// The part of it that goes to a range of the file; the range lies inside its own.
     pub(super) fn within(&self, range: Range<u64>) -> Self {
         debug_assert!(
             self.offset <= range.start && range.end <= self.end(),

@@ -1,4 +1,4 @@
-//! What delayed data was promised, recomputed from scratch after every step of random runs on nearly full images of every
+//! What is reserved for delayed data, recomputed from scratch after every step of random runs on nearly full images of every
 //! kind: never too little, never more than is free, and nothing when all is written.
 
 #![allow(clippy::as_conversions, clippy::unwrap_used)]
@@ -58,13 +58,13 @@ fn needed(fs: &FileSystem, inode: &Inode, core: &InodeCore) -> (Vec<u32>, usize,
     (clusters, behind, amid)
 }
 
-/// Compares what every file was promised with what it needs, and all promises with what is free.
+/// Compares what is reserved for every file with what it needs, and all reservations with what is free.
 fn check(fs: &FileSystem, what: &str) {
-    let mut promised = 0;
+    let mut reserved = 0;
     for inode in fs.volume.inodes.table.all() {
         let (data, core) = (inode.read(), inode.core());
-        let mapping = data.promised_to_mapping();
-        promised += data.reserved_len() as u64 + mapping;
+        let mapping = data.reserved_for_mapping();
+        reserved += data.reserved_len() as u64 + mapping;
         let (clusters, behind, amid) = needed(fs, &inode, &core);
         let reserved: Vec<u32> = data.reserved_in(0..u32::MAX).into_iter().flatten().collect();
         assert_eq!(reserved, clusters, "{what}: clusters of inode {}", inode.number());
@@ -76,7 +76,7 @@ fn check(fs: &FileSystem, what: &str) {
         }
     }
     let figures = fs.allocator().free_clusters();
-    assert_eq!(figures.delayed, promised, "{what}: promises of all files");
+    assert_eq!(figures.delayed, reserved, "{what}: reservations of all files");
     assert!(figures.free >= figures.delayed, "{what}: {figures:?}");
     assert_eq!(figures.free, fs.volume.groups.totals().free_clusters, "{what}: free clusters");
 }
@@ -161,7 +161,7 @@ impl Run {
 }
 
 #[test]
-fn promises_are_kept_on_nearly_full_images() {
+fn reservations_hold_on_nearly_full_images() {
     let seed = blockyard_testkit::seed(5);
     let (runs, steps) = if blockyard_testkit::full_matrix() { (60, 2_000) } else { (2, 250) };
     for (name, mib, options) in kinds() {
@@ -190,7 +190,7 @@ fn reserve_all_but(fs: &FileSystem, ctx: &OpContext, left: u64) -> u64 {
 }
 
 /// Where a zeroed range had to write data back midway, that filled what it had given a place to before: the range kept the data. It
-/// has to when the mapping's promise grows from piece to piece and the reserve is used up.
+/// has to when the mapping's reservation grows from piece to piece and the reserve is used up.
 #[test]
 fn a_zeroed_range_begins_anew_when_data_is_written_back_midway() {
     const BLOCKS: u64 = 60;

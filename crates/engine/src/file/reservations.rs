@@ -1,15 +1,15 @@
-//! What delayed data was promised: the clusters that it will get, and the blocks that its mapping may need for it.
+//! Space reserved for delayed data: the clusters that it will get, and the blocks that its mapping may need.
 //!
 //! Running out of space is known when data is written, never when it is written back. So, for each file:
 //! * a logical cluster with dirty blocks and no mapped one has one cluster reserved (docs/behaviour/bigalloc.md);
 //! * as many more are reserved as the entries that write-back may add to the mapping can cost
 //!   ([`blocks_for_entries`], [`blocks_for_arrays`]).
 //!
-//! Write-back uses the promises up. Whoever else changes the mapping while data waits (fallocate, holes, insertions)
-//! promises what that may cost the data first; where there is no room for a promise, the data is written back at once,
-//! and nothing is promised any more.
+//! Write-back uses the reservations up. Anything else that changes the mapping while data waits (fallocate,
+//! holes, insertions) first reserves what that may cost the data. If there is no room, the data is written
+//! back at once, and nothing is reserved any more.
 //!
-//! What is promised is one of [`crate::requests::Rules`]: this is the product's way.
+//! What is reserved is one of [`crate::requests::Rules`]; this is the product's way.
 
 use super::limits::{LOGGED_MAX, RUN_MAX};
 use super::part::Part;
@@ -20,7 +20,7 @@ use crate::file::LockedFile;
 use crate::inode::{Inode, InodeCore};
 use crate::mapping::indirect::blocks_for_arrays;
 use crate::pool::Pool;
-use crate::requests::Promises;
+use crate::requests::Reserves;
 use crate::{Error, OpContext, Result};
 use blockyard_disk::inode::InodeMap;
 use blockyard_disk::num::{u64_from_usize, usize_from_u32, usize_from_u64};
@@ -44,7 +44,7 @@ impl Wants {
     }
 }
 
-/// Where a promise comes from.
+/// Where a reservation comes from.
 #[derive(Clone, Copy)]
 struct Pools {
     /// That of the data's clusters.
@@ -54,32 +54,32 @@ struct Pools {
 }
 
 impl LockedFile<'_> {
-    /// Promises space to blocks that are about to become dirty; all or nothing. Where there is none, data is written
+    /// Reserves space for blocks that are about to become dirty, all or nothing. If there is none, data is written
     /// back, which shows what it really takes; this file's first. What their mapping may need comes last from the file
     /// system's own reserve, as the nodes do in Linux.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; those of write-back of this file.
-    pub(crate) fn promise(&mut self, blocks: &Range<u32>) -> Result<()> {
-        debug_assert!(!blocks.is_empty(), "a promise for no block");
-        if self.files.volume.rules.promises == Promises::DataAndMapping
+    pub(crate) fn reserve(&mut self, blocks: &Range<u32>) -> Result<()> {
+        debug_assert!(!blocks.is_empty(), "a reservation for no block");
+        if self.files.volume.rules.reserves == Reserves::DataAndMapping
             && self.inode.waiting().dirty.has_in_one_piece(blocks)
         {
-            // What is dirty was promised all that it needs when it became so.
+            // All that dirty data needs was reserved when it became dirty.
             return Ok(());
         }
-        match self.promise_at_once(blocks) {
-            Err(Error::NoSpace) if self.files.volume.rules.promises == Promises::DataAndMapping => {}
+        match self.reserve_at_once(blocks) {
+            Err(Error::NoSpace) if self.files.volume.rules.reserves == Reserves::DataAndMapping => {}
             other => return other,
         }
         if self.files.volume.space.delayed_clusters() > 0 {
             self.write_back()?;
-            // What others can not have written is told to who syncs them.
+            // What others cannot have written is told to who syncs them.
             drop(self.files.write_back_others(self.ctx, || false));
         }
         let core = self.inode.core();
         let wants = self.files.wants(self.inode, &core, self.data, blocks)?;
-        self.note_promise(&core, &wants, Pools { data: Pool::Ordinary, mapping: Pool::Reserve })
+        self.note_reservation(&core, &wants, Pools { data: Pool::Ordinary, mapping: Pool::Reserve })
     }
 
     /// Whether a write that goes in pieces fits, apart from what its mapping takes, once all that waits is written back.
@@ -92,7 +92,7 @@ impl LockedFile<'_> {
             return Ok(true);
         }
         self.write_back()?;
-        // What others can not have written is told to who syncs them.
+        // What others cannot have written is told to who syncs them.
         drop(self.files.write_back_others(self.ctx, || false));
         self.data_fits(&blocks)
     }
@@ -111,22 +111,22 @@ impl LockedFile<'_> {
         Ok(true)
     }
 
-    fn promise_at_once(&mut self, blocks: &Range<u32>) -> Result<()> {
+    fn reserve_at_once(&mut self, blocks: &Range<u32>) -> Result<()> {
         let core = self.inode.core();
         let wants = self.files.wants(self.inode, &core, self.data, blocks)?;
-        match self.files.volume.rules.promises {
-            Promises::DataAndMapping => {
+        match self.files.volume.rules.reserves {
+            Reserves::DataAndMapping => {
                 // What has its place needs nodes only: those are what the file system's own reserve is for, or space that was
                 // allocated ahead could not be written when nothing else is left.
                 let pool = if wants.clusters.is_empty() { Pool::Reserve } else { Pool::Ordinary };
-                self.note_promise(&core, &wants, Pools { data: pool, mapping: pool })
+                self.note_reservation(&core, &wants, Pools { data: pool, mapping: pool })
             }
-            Promises::Data => self.files.reserve_one_by_one(self.ctx, self.data, &wants),
-            Promises::Nothing => Ok(()),
+            Reserves::Data => self.files.reserve_one_by_one(self.ctx, self.data, &wants),
+            Reserves::Nothing => Ok(()),
         }
     }
 
-    fn note_promise(&mut self, core: &InodeCore, wants: &Wants, pools: Pools) -> Result<()> {
+    fn note_reservation(&mut self, core: &InodeCore, wants: &Wants, pools: Pools) -> Result<()> {
         let mapping = self.files.missing_for_mapping(self.inode, core, self.data, wants);
         let data = wants.clusters();
         let space = &self.files.volume.space;
@@ -139,41 +139,41 @@ impl LockedFile<'_> {
             reserved.inspect_err(|_| space.unreserve(self.ctx, data))?;
         }
         wants.clusters.iter().for_each(|clusters| self.data.note_reserved(clusters.clone()));
-        self.data.note_promised_to_mapping(mapping, wants.inserts);
+        self.data.note_reserved_for_mapping(mapping, wants.inserts);
         Ok(())
     }
 
-    /// Promises what a change of the mapping by something else than write-back, which adds `entries` to it, may cost the
+    /// Reserves what a change of the mapping by something else than write-back, which adds `entries` to it, may cost the
     /// data that waits. Otherwise that is written back.
     ///
     /// # Errors
     /// Those of write-back.
-    pub(super) fn promise_for_change(&mut self, entries: usize) -> Result<()> {
-        let promised = {
+    pub(super) fn reserve_for_change(&mut self, entries: usize) -> Result<()> {
+        let has_room = {
             let core = self.inode.core();
-            self.promise_entries(&core, entries)
+            self.reserve_entries(&core, entries)
         };
-        if promised { Ok(()) } else { self.write_back() }
+        if has_room { Ok(()) } else { self.write_back() }
     }
 
-    /// [`Self::promise_for_change`] as far as it goes with a core lock held: false when the data must be written back.
-    pub(super) fn promise_entries(&mut self, core: &InodeCore, entries: usize) -> bool {
+    /// [`Self::reserve_for_change`] as far as it goes with a core lock held: false when the data must be written back.
+    pub(super) fn reserve_entries(&mut self, core: &InodeCore, entries: usize) -> bool {
         if self.inode.waiting().dirty.is_empty()
-            || self.files.volume.rules.promises != Promises::DataAndMapping
+            || self.files.volume.rules.reserves != Reserves::DataAndMapping
         {
             return true;
         }
         self.data.note_amid();
         let wants = Wants { inserts: entries, ..Wants::default() };
-        self.note_promise(core, &wants, Pools { data: Pool::Reserve, mapping: Pool::Reserve }).is_ok()
+        self.note_reservation(core, &wants, Pools { data: Pool::Reserve, mapping: Pool::Reserve }).is_ok()
     }
 
-    /// Promises clusters for the dirty blocks that a range leaves over in the clusters at its ends: removing the range may
+    /// Reserves clusters for the dirty blocks that a range leaves over in the clusters at its ends: removing the range may
     /// take the mapped blocks away with which they share them.
     ///
     /// # Errors
     /// Those of write-back.
-    pub(super) fn promise_at_borders(&mut self, range: &Range<u32>) -> Result<()> {
+    pub(super) fn reserve_at_borders(&mut self, range: &Range<u32>) -> Result<()> {
         let bits = self.files.volume.geometry().cluster_ratio_bits();
         if bits == 0 || self.inode.waiting().dirty.is_empty() || range.is_empty() {
             return Ok(());
@@ -206,7 +206,7 @@ impl LockedFile<'_> {
         let mut ended = 0;
         for cluster in self.data.reserved_in(clusters.clone()).into_iter().flatten() {
             let is_border = bits > 0 && (cluster == clusters.start || cluster + 1 == clusters.end);
-            // Where the mapping can not be read the reservation stays until the data is written or dropped.
+            // Where the mapping cannot be read the reservation stays until the data is written or dropped.
             let is_mapped = || {
                 self.files.mapping.cluster_is_mapped(self.inode, &self.inode.core(), cluster).unwrap_or(false)
             };
@@ -217,13 +217,13 @@ impl LockedFile<'_> {
             }
         }
         self.files.volume.space.unreserve(self.ctx, ended);
-        self.settle_mapping_promise();
+        self.settle_mapping_reservation();
     }
 
-    /// Gives back what was promised to the mapping when no data waits any more.
-    pub(crate) fn settle_mapping_promise(&mut self) {
+    /// Gives back what is reserved for the mapping once no data waits.
+    pub(crate) fn settle_mapping_reservation(&mut self) {
         if self.inode.waiting().dirty.is_empty() {
-            let clusters = self.data.take_mapping_promise();
+            let clusters = self.data.take_mapping_reservation();
             self.files.volume.space.unreserve(self.ctx, clusters);
         }
     }
@@ -246,7 +246,7 @@ impl Files {
         Ok(())
     }
 
-    /// What these blocks may take at write-back, beyond what `data` was promised.
+    /// What these blocks may take at write-back, beyond what is reserved for `data`.
     fn wants(&self, inode: &Inode, core: &InodeCore, data: &FileData, blocks: &Range<u32>) -> Result<Wants> {
         let mut wants = Wants { blocks: usize_from_u32(blocks.end - blocks.start), ..Wants::default() };
         let mut logical = blocks.start;
@@ -301,7 +301,7 @@ impl Files {
         Ok(())
     }
 
-    /// Clusters to reserve for the mapping beyond what `data` was promised for it.
+    /// Clusters to reserve for the mapping beyond those that are.
     fn missing_for_mapping(&self, inode: &Inode, core: &InodeCore, data: &FileData, wants: &Wants) -> u64 {
         match core.map {
             InodeMap::Extents => {}
@@ -321,7 +321,7 @@ impl Files {
             inserts += (inode.waiting().dirty.len() + wants.blocks) / self.piece_max(inode, core);
         }
         blocks_for_entries(core.root(), self.volume.block_size(), appended, inserts)
-            .saturating_sub(data.promised_to_mapping())
+            .saturating_sub(data.reserved_for_mapping())
     }
 
     /// Blocks of a run that are mapped as one piece, at least.

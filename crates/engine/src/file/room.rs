@@ -47,7 +47,8 @@ impl LockedFile<'_> {
         }
     }
 
-    /// Of a file that has more than its share waiting, twice as much as is to be written goes first, or a whole request.
+    /// Writes back data of a file that has more than its share waiting: twice as much as is to be written, or a
+    /// whole request.
     fn write_back_excess(&mut self, more: usize, limit: u64) -> Result<()> {
         let bits = self.files.volume.geometry().block_bits();
         let files = self.files.volume.inodes.table.dirty_files_len().max(1);
@@ -194,7 +195,7 @@ mod tests {
         fs.files.dirty_bytes.load(Ordering::Relaxed)
     }
 
-    /// Who wrote much met the limit with all that waited and wrote back everything, of other files, too, in one call.
+    /// A writer of much data met the limit and wrote back everything, also of other files, in one call.
     #[test]
     fn who_writes_much_pays_for_itself_a_little_each_time() {
         let (fs, ctx) = open(8 << 20, None);

@@ -372,21 +372,21 @@ impl LockedFile<'_> {
     /// then, the dirty blocks included.
     pub(crate) fn prepare_hole(&mut self, range: &Range<u32>) -> Result<()> {
         if self.inode.waiting().dirty.has_more_than(range) {
-            self.promise_for_change(1)?;
+            self.reserve_for_change(1)?;
         }
         self.prepare_removal(range)
     }
 
     fn prepare_removal(&mut self, range: &Range<u32>) -> Result<()> {
         if self.inode.waiting().dirty.has_more_than(range) {
-            self.promise_at_borders(range)?;
+            self.reserve_at_borders(range)?;
         }
         self.data.pages.forget_holes(range.clone());
         self.files.volume.space.discard_preallocations(self.ctx, self.inode);
         Ok(())
     }
 
-    /// Drops what waits of an inode that is deleted, and what was reserved and preallocated for it.
+    /// Drops the delayed data of an inode that is deleted, its reservations and its preallocations.
     pub(crate) fn drop_content(&mut self) {
         let all = 0..u32::MAX;
         self.forget_dirty(all.clone());

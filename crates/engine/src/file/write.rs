@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks of a part of a write that could not be promised what its whole mapping might need.
+/// Blocks of a part of a write for which all that its mapping might need could not be reserved.
 const PART_BLOCKS: u64 = 64;
 
 /// Metadata blocks that a change of size and times touches.
@@ -253,7 +253,7 @@ impl LockedFile<'_> {
         debug_assert!(!piece.bytes.is_empty(), "a piece without bytes");
         let blocks = piece.blocks(self.files.volume.geometry().block_bits());
         self.prepare_growth(piece.range())?;
-        self.promise(&blocks)?;
+        self.reserve(&blocks)?;
         let written = self.files.read_edges(self.inode, piece.range()).and_then(|edges| {
             self.files.note_written(self.ctx, self.inode, piece.end(), || self.put(piece, &edges))
         });
@@ -308,7 +308,7 @@ impl LockedFile<'_> {
     }
 }
 
-/// What of a write that may be short lies below the largest size of its file.
+/// The part of a write that lies below the largest size of its file; the rest is left out.
 ///
 /// # Errors
 /// [`Error::FileTooLarge`] when nothing does.

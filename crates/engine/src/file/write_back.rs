@@ -228,7 +228,7 @@ impl Files {
 }
 
 impl LockedFile<'_> {
-    /// Writes back a file because it is its turn: it leaves the list of dirty files. What it can not have written is told to
+    /// Writes back a file because it is its turn: it leaves the list of dirty files. What it cannot have written is told to
     /// its next fsync.
     pub(super) fn write_back_listed(&mut self, busy: Busy) -> Result<()> {
         let written = self.write_back_with(busy);
@@ -270,10 +270,10 @@ impl LockedFile<'_> {
         };
         if goes_in_part {
             // What stays may come to lie amid what is mapped now.
-            self.promise_for_change(0)?;
+            self.reserve_for_change(0)?;
         }
         self.write_range(range, Busy::Await)?;
-        self.settle_mapping_promise();
+        self.settle_mapping_reservation();
         self.settle_size_if_clean()
     }
 
@@ -352,10 +352,10 @@ impl LockedFile<'_> {
             busy == Busy::PassOver || self.inode.waiting().dirty.is_empty(),
             "what is written back waits no more"
         );
-        self.settle_mapping_promise();
+        self.settle_mapping_reservation();
         debug_assert!(
             !self.inode.waiting().dirty.is_empty() || self.data.reserved_len() == 0,
-            "space is promised to no data"
+            "space is reserved for no data"
         );
         self.discard_if_unneeded();
         self.settle_size_if_clean()

@@ -83,7 +83,7 @@ pub(super) trait Writing: Send + Sync {
     fn note_walks_again(&self) {}
 }
 
-/// The product's way: what a write needs is promised before, and runs are written as they are.
+/// The product's way: what a write needs is reserved before, and runs are written as they are.
 pub(super) struct Whole;
 
 impl Writing for Whole {

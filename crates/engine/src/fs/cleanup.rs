@@ -18,7 +18,7 @@ pub(super) type FoundOrphan = Arc<Inode>;
 /// Reads what is noted, newest of the list first, then the file's slots. Writes nothing.
 ///
 /// # Errors
-/// [`Error::Orphan`] when a note names an inode that can not be one, or the list has a loop; corruption.
+/// [`Error::Orphan`] when a note names an inode that cannot be one, or the list has a loop; corruption.
 pub(super) fn find_orphans(volume: &Volume, mapping: &Mapping) -> Result<(Orphans, Vec<FoundOrphan>)> {
     let mut search = Search { volume, seen: BTreeSet::new() };
     let mut found = Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn find_orphans(volume: &Volume, mapping: &Mapping) -> Result<(Orphan
         found.push(inode);
     }
     // Without a journal notes are not worth keeping.
-    let mut orphans = Orphans::new(volume.journal.keeps_promises());
+    let mut orphans = Orphans::new(volume.journal.is_durable());
     // The oldest is pushed first, so that the links come out as they are on disk.
     for inode in found.iter().rev() {
         orphans.note_listed(inode, volume.inodes.table_of(inode.number())?);

@@ -19,7 +19,7 @@ impl FileSystem {
         self.files.read(ctx, inode.into(), offset, buf)
     }
 
-    /// Reads at byte `offset` from the device at once, after what waits of the range was written. Offset and length are whole
+    /// Reads at byte `offset` from the device at once, after delayed data of the range was written. Offset and length are whole
     /// blocks; gives the number of bytes, less than asked only at the end of the file.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ impl FileSystem {
     /// Writes all dirty data and metadata, and waits until it is durable.
     ///
     /// # Errors
-    /// Of the device. [`Error::ReadOnly`] on an instance that failed.
+    /// Errors of the device. [`Error::ReadOnly`] on an instance that failed.
     pub fn sync(&self, ctx: &OpContext) -> Result<()> {
         let _operation = self.volume.watch();
         if self.volume.is_opened_read_only() {
@@ -21,7 +21,7 @@ impl FileSystem {
     /// Writes everything, marks the image clean and gives the device back to whoever shares it.
     ///
     /// # Errors
-    /// Of the device; [`Error::ReadOnly`] for an instance that failed. The image is then as after a crash. Data that can
+    /// Errors of the device; [`Error::ReadOnly`] for an instance that failed. The image is then as after a crash. Data that can
     /// not be written is an error, too, but everything else is written and the image is clean.
     pub fn close(mut self, ctx: &OpContext) -> Result<()> {
         self.has_ended = true;
@@ -74,7 +74,7 @@ impl FileSystem {
         self.files.write_back_file(ctx, inode.into())
     }
 
-    /// Writes the dirty data of all files, in the order in which it became dirty. What one file can not have written
+    /// Writes the dirty data of all files, in the order in which it became dirty. What one file cannot have written
     /// is also told to its next fsync, and does not keep the others back.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ impl Groups {
         (if uninit { self.synthesized_free(group) } else { state.raw.free_clusters() }, uninit)
     }
 
-    /// Brings the bitmaps of these blocks' groups into memory, so that marking them can not fail.
+    /// Brings the bitmaps of these blocks' groups into memory, so that marking them cannot fail.
     pub(crate) fn reserve_bitmaps(&self, handle: &Handle<'_>, first: BlockNr, blocks: u64) -> Result<()> {
         self.for_groups(first, blocks, |group, _| self.pin_block_bitmap(handle, group))
     }

@@ -112,7 +112,7 @@ impl Groups {
         self.geometry().inodes_per_group() - self.unused(&state)
     }
 
-    /// Brings the inode bitmap into memory, so that marking can not fail.
+    /// Brings the inode bitmap into memory, so that marking cannot fail.
     pub(crate) fn pin_inode_bitmap(&self, handle: &Handle<'_>, group: GroupNr) -> Result<()> {
         let raw = {
             let mut state = self.lock(group);

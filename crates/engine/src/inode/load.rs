@@ -63,7 +63,7 @@ impl Inodes {
                 .map_err(|corruption| corruption.in_inode(number))?;
         }
         if found.map() == blockyard_disk::inode::InodeMap::Inline {
-            // As in Linux (observed on 6.18) such an inode can not even be looked at.
+            // As in Linux (observed on 6.18) such an inode cannot even be looked at.
             tail_of(found.slot().attribute_area()).map_err(|kind| Corruption::new(kind).in_inode(number))?;
         }
         let core = InodeCore::new(

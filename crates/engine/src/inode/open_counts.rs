@@ -1,7 +1,7 @@
 //! Open references of an inode: how many there are, and how many of them may write.
 //!
-//! Who opens holds the content lock shared, and has seen under it that the inode is not deleted; who deletes holds it exclusively, and
-//! looks at the counts under it. So an inode that is open is never deleted, and one without links goes once: with the last
+//! Opening holds the content lock shared and sees under it that the inode is not deleted. Deleting holds it
+//! exclusively and looks at the counts under it. So an inode that is open is never deleted, and one without links goes once: with the last
 //! reference, when its owner sees that there are no links, or with the last link, when its owner sees no reference. The
 //! links are changed and read under the core's lock, which orders the two.
 

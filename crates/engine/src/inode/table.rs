@@ -270,7 +270,7 @@ impl Inode {
         !self.is_dirty()
             && !self.lost_data.load(Ordering::Relaxed)
             && !self.opens.is_open()
-            && self.try_write().is_some_and(|data| !data.is_promised())
+            && self.try_write().is_some_and(|data| !data.has_reservations())
             && self.waiting.try_read().is_some_and(|waiting| waiting.is_empty())
             && self.core.try_write().is_some_and(|core| core.owes_nothing())
     }

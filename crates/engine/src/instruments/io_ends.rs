@@ -26,7 +26,7 @@ pub trait IoEndSource: Send + Sync {
     /// Write-back has mapped a piece, which may have taken no decision.
     fn mapped(&self);
 
-    /// A write that can not delay a block has placed it, or failed to.
+    /// A write that cannot delay a block has placed it, or failed to.
     fn placed(&self) {}
 
     /// What found no space has ended the transaction, to try again. Nothing to do for who does not know of transactions.

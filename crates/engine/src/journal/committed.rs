@@ -63,7 +63,8 @@ impl<B: Backend> Committed<B> {
     /// Writes the images of `last` and of earlier transactions home, in ascending order of block.
     ///
     /// # Errors
-    /// Of the home device. An image that could not be read is no failure: others may be at home then, and all are in the log.
+    /// Those of the home device. An image that could not be read is no failure: others may be at home then, and
+    /// all are in the log.
     pub(super) fn bring_home(&self, home: &dyn BlockDevice, last: TxnId) -> Result<Prepared> {
         let images: Vec<(BlockNr, Logged)> = {
             let all = self.images.read();

@@ -19,7 +19,7 @@ use super::layout::Layout;
 use super::options::{Options, UuidChoice};
 use super::{Summary, inodes, summary, superblock};
 
-/// A planned file system of which nothing is written.
+/// A planned file system, not written yet.
 #[derive(Debug)]
 pub struct Blank {
     layout: Layout,
@@ -166,7 +166,7 @@ impl Filled {
     /// Clears the device: what is not written afterwards is a hole. Before anything else is written.
     ///
     /// # Errors
-    /// Of the device.
+    /// Errors of the device.
     pub fn clear(&self, device: &dyn BlockDevice) -> Result<()> {
         image::clear(device, &self.layout, &self.options)
     }
@@ -174,7 +174,7 @@ impl Filled {
     /// Writes everything but the content, its directories and the inode tables, the superblock last, and flushes.
     ///
     /// # Errors
-    /// Of the device.
+    /// Errors of the device.
     pub fn finish(&self, device: &dyn BlockDevice) -> Result<Summary> {
         image::write_around(device, &self.layout, &self.options)?;
         Ok(self.summary())

@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy)]
 pub(super) struct New<'a> {
     pub(super) inode: &'a NewInode,
-    /// Of a symbolic link.
+    /// The target of a symbolic link.
     pub(super) target: Option<&'a [u8]>,
     /// The open reference that it begins with.
     pub(super) open: Option<Open>,

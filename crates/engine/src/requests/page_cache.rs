@@ -4,7 +4,7 @@
 
 mod folios;
 
-use super::{FailedClaim, Promises, Rules};
+use super::{FailedClaim, Reserves, Rules};
 use crate::extents::{self, Lookup};
 use crate::options::OpenOptions;
 use crate::pool::Pool;
@@ -20,9 +20,9 @@ const RETRIES_MAX: u32 = 3;
 pub(super) fn rules(options: &OpenOptions) -> Rules {
     let delays = options.delays_allocation();
     Rules {
-        promises: if delays { Promises::Data } else { Promises::Nothing },
-        // Nothing was promised to what is placed at write time, and the write sees to retries.
-        place: if delays { Pool::Promised } else { Pool::Ordinary },
+        reserves: if delays { Reserves::Data } else { Reserves::Nothing },
+        // Nothing is reserved for what is allocated at write time, and the write sees to retries.
+        place: if delays { Pool::Reserved } else { Pool::Ordinary },
         // Linux asks for them as for any other, with the file system's own reserve (observed on 6.18), which shows in how far its
         // counters lag behind.
         convert: Pool::Reserve,

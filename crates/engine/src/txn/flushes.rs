@@ -29,7 +29,7 @@ impl<B: Backend> Flushes<B> {
     /// Makes every write that has returned durable.
     ///
     /// # Errors
-    /// Of the device.
+    /// Errors of the device.
     pub(crate) fn flush(&self) -> Result<()> {
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         self.device.flush()?;
@@ -40,7 +40,7 @@ impl<B: Backend> Flushes<B> {
     /// Makes the write with this ticket durable, if it is not.
     ///
     /// # Errors
-    /// Of the device.
+    /// Errors of the device.
     pub(crate) fn cover(&self, ticket: u64) -> Result<()> {
         debug_assert!(ticket <= self.ticket(), "ticket {ticket} was not given out");
         if self.done.load(Ordering::SeqCst) >= ticket { Ok(()) } else { self.flush() }

@@ -90,9 +90,9 @@ impl<'a, B: Backend> Handle<'a, B> {
         self.pool.get()
     }
 
-    /// Whether the operation writes back data whose space was promised.
+    /// Whether the operation writes back data whose space was reserved.
     pub(crate) fn is_write_back(&self) -> bool {
-        self.pool.get() == Pool::Promised
+        self.pool.get() == Pool::Reserved
     }
 
     /// Whether `blocks` more blocks may change: within the credits, or with more of them if there is room. Otherwise

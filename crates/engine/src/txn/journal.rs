@@ -23,7 +23,7 @@ pub(crate) enum Prepared {
 }
 
 impl Prepared {
-    /// For who can not wait.
+    /// An error instead of waiting, for callers that cannot wait.
     ///
     /// # Errors
     /// Why it is not ready.
@@ -41,12 +41,12 @@ impl Prepared {
 pub(crate) trait Journal: Send + Sync {
     /// Whether a transaction survives a crash once it committed. Where nothing does, a transaction may end without
     /// [`commit`](Self::commit) and be taken for committed.
-    fn keeps_promises(&self) -> bool;
+    fn is_durable(&self) -> bool;
 
     /// The first write: before the first transaction. Nothing to do for one that keeps nothing.
     ///
     /// # Errors
-    /// Of the device.
+    /// Errors of the device.
     fn start(&self) -> Result<()> {
         Ok(())
     }
@@ -61,11 +61,11 @@ pub(crate) trait Journal: Send + Sync {
     /// device.
     fn images_at_once(&self) -> usize;
 
-    /// Sees to it that a transaction of `blocks` blocks has room, before one ends: what can not be read for that harms nothing
+    /// Sees to it that a transaction of `blocks` blocks has room, before one ends: what cannot be read for that harms nothing
     /// yet.
     ///
     /// # Errors
-    /// Of the device when it was written to; the instance turns read-only then.
+    /// Errors of the device when it was written to; the instance turns read-only then.
     fn prepare(&self, _blocks: usize) -> Result<Prepared> {
         Ok(Prepared::Ready)
     }
@@ -74,7 +74,7 @@ pub(crate) trait Journal: Send + Sync {
     /// may be replayed. Transactions come without gaps.
     ///
     /// # Errors
-    /// Of the device; the instance turns read-only then.
+    /// Errors of the device; the instance turns read-only then.
     fn begin(&self, tid: TxnId, images_max: usize, revoked: &[BlockNr]) -> Result<()>;
 
     /// Images of the transaction that was begun, in ascending order of block. The caller may use their memory again.
@@ -92,13 +92,13 @@ pub(crate) trait Journal: Send + Sync {
     /// Notes for the next user that this one gave up; what was committed stays.
     ///
     /// # Errors
-    /// Of the device.
+    /// Errors of the device.
     fn abort(&self) -> Result<()>;
 
     /// Brings everything home and marks the log empty; the last call.
     ///
     /// # Errors
-    /// Of the device.
+    /// Errors of the device.
     fn close(&self) -> Result<()>;
 }
 
@@ -120,7 +120,7 @@ impl NullJournal {
 }
 
 impl Journal for NullJournal {
-    fn keeps_promises(&self) -> bool {
+    fn is_durable(&self) -> bool {
         false
     }
 

@@ -70,7 +70,7 @@ impl BlockDevice for Yielding {
     }
 }
 
-/// What of a file system the scenarios need.
+/// The parts of a file system that the scenarios need.
 struct World {
     device: Arc<Yielding>,
     view: Arc<HomeView<Shuttle>>,

@@ -33,7 +33,7 @@ impl Volume {
 
     fn end_running(&self, ctx: &OpContext, frees: Frees) -> Result<()> {
         let Some(turn) = self.txns.turn.wait(|| true) else { return Ok(()) };
-        self.end_transaction(ctx, self.journal.keeps_promises(), frees, turn)
+        self.end_transaction(ctx, self.journal.is_durable(), frees, turn)
     }
 
     /// As [`Self::commit_now`], unless `needed` is no longer true when it is this thread's turn: many may find at once
@@ -50,7 +50,7 @@ impl Volume {
 
     /// Makes a transaction durable, if it is not: with everybody who waits for it or an earlier one by one commit.
     pub(crate) fn commit_through(&self, ctx: &OpContext, tid: TxnId) -> Result<()> {
-        if !self.journal.keeps_promises() {
+        if !self.journal.is_durable() {
             return self.commit_now(ctx);
         }
         if self.txns.is_durable(tid) { Ok(()) } else { self.commit_if(ctx, || !self.txns.is_durable(tid)) }
@@ -108,7 +108,7 @@ impl Volume {
 
     /// Whether the running transaction has anything to write; the gate is closed.
     fn has_changes(&self) -> bool {
-        self.txns.has_changes() || self.groups.has_changes() || !self.journal.keeps_promises()
+        self.txns.has_changes() || self.groups.has_changes() || !self.journal.is_durable()
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -167,14 +167,14 @@ impl Volume {
         self.journal.commit(ctx.now)
     }
 
-    /// The superblock, when it has to change. Its totals are not kept exact while a journal promises that recovery adds
+    /// The superblock, when it has to change. Its totals are not kept exact while a journal makes sure that recovery adds
     /// them up anew.
     fn freeze_super_block(&self, newest_orphan: Option<InodeNr>) -> Option<Image> {
-        let promised = self.journal.keeps_promises();
+        let durable = self.journal.is_durable();
         {
             let mut super_block = self.super_block.lock();
             let adds = self.inodes.features.add_to(super_block.raw_mut());
-            if promised && !adds && super_block.raw().last_orphan() == newest_orphan {
+            if durable && !adds && super_block.raw().last_orphan() == newest_orphan {
                 return None;
             }
         }
@@ -397,7 +397,7 @@ mod tests {
         }
     }
 
-    /// A checkpoint reads the log. Where it can not, who wanted a commit gets the error, nothing is lost, and when the device
+    /// A checkpoint reads the log. Where it cannot, who wanted a commit gets the error, nothing is lost, and when the device
     /// is whole again all goes on.
     #[test]
     fn a_log_that_can_not_be_read_ends_nothing() {

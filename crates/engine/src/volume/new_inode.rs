@@ -219,7 +219,7 @@ impl Volume {
     }
 
     /// Takes a deleted inode out of memory, before its number is given to somebody else: what is left to write is
-    /// encoded now, so that it can not overwrite the next user of the number.
+    /// encoded now, so that it cannot overwrite the next user of the number.
     pub(crate) fn retire(&self, handle: &Handle<'_>, inode: &Inode) {
         debug_assert!(inode.core_child().deleted, "inode {} is in use", inode.number());
         inode.encode(handle.epoch(), &self.inodes.encoding());

@@ -100,7 +100,7 @@ impl Volume {
     pub(crate) fn start_writing(&mut self, ctx: &OpContext, orphans: Orphans) -> Result<()> {
         self.orphans = orphans;
         self.journal.start()?;
-        let journaled = self.journal.keeps_promises();
+        let journaled = self.journal.is_durable();
         let device = Arc::clone(&self.device);
         if let Some(place) = &self.options.last_mounted {
             self.super_block.get_mut().set_last_mounted(place);

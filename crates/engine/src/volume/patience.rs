@@ -31,12 +31,12 @@ impl Volume {
         if may_fit { Ok(()) } else { Err(Error::NoSpace) }
     }
 
-    /// Runs a step of write-back until it finds the space that it was promised: that may be preallocated for another
+    /// Runs a step of write-back until it finds the space reserved for it: that may be preallocated for another
     /// file, about to come back from a claim, or freed in the running transaction. Outside a handle.
     ///
     /// # Errors
-    /// Those of `step`. [`Error::NoSpace`] means that more was promised than can be had: in a sound image that is a bug,
-    /// in a damaged one free clusters may lie in groups whose bitmaps can not be used.
+    /// Those of `step`. [`Error::NoSpace`] means that more was reserved than can be had: in a sound image that is a bug,
+    /// in a damaged one free clusters may lie in groups whose bitmaps cannot be used.
     pub(crate) fn patiently<T>(&self, ctx: &OpContext, mut step: impl FnMut() -> Result<T>) -> Result<T> {
         let mut tries = 0;
         loop {

@@ -174,7 +174,7 @@ impl Op {
         }
     }
 
-    /// What a directory holds after it; `None` where it can not be done.
+    /// What a directory holds after it; `None` where it cannot be done.
     pub(crate) fn after(&self, state: &State) -> Option<State> {
         let mut after = state.clone();
         match *self {

@@ -1,7 +1,7 @@
 //! Writing folio by folio, as Linux's page cache does: each folio is delayed, or placed at once when space gets short.
 //!
 //! In the product's way a write reserves all that it and its mapping can need before it changes anything, which no file system with
-//! Linux's rules can promise. What was observed is in docs/behaviour/page-cache.md, "When space gets short".
+//! Linux's rules can reserve. What was observed is in docs/behaviour/page-cache.md, "When space gets short".
 
 use super::PageCache;
 use crate::file::LockedFile;
@@ -20,12 +20,12 @@ impl PageCache {
     /// Writes folio after folio until one does not fit; gives the number of bytes that went.
     ///
     /// # Errors
-    /// Of the first folio.
+    /// Those of the first folio.
     pub(super) fn write_by_folio(&self, file: &mut LockedFile<'_>, all: Part<'_>) -> Result<usize> {
         let mut at = all.offset;
         while at < all.end() {
             let folio = all.within(at..file.data.pages.next_end(at..all.end()));
-            debug_assert!(folio.end() > at, "a folio of which nothing is written");
+            debug_assert!(folio.end() > at, "nothing of a folio is written");
             match self.write_folio(file, folio) {
                 Err(Error::NoSpace) if at > all.offset => return Ok(usize_from_u64(at - all.offset)),
                 Err(error) => return Err(error),
@@ -35,8 +35,8 @@ impl PageCache {
         Ok(all.bytes.len())
     }
 
-    /// What of a write lies in one folio. When it does not fit, what it allocated behind the end of the file goes, and
-    /// it is tried again after a commit that frees clusters.
+    /// Writes the part that lies in one folio. If it does not fit, what it allocated behind the end of the file
+    /// goes, and it is tried again after a commit that frees clusters.
     fn write_folio(&self, file: &mut LockedFile<'_>, folio: Part<'_>) -> Result<()> {
         let bits = file.files.volume.geometry().block_bits();
         // As in Linux this is asked once, however often it is tried again.
@@ -58,8 +58,8 @@ impl PageCache {
         }
     }
 
-    /// What of a folio that does not fit lies inside the file and before the first block without a place: Linux zeroes what
-    /// reads as zeroes there, and that waits to be written.
+    /// Zeroes what Linux zeroes of a folio that does not fit: what reads as zeroes inside the file and before the
+    /// first block that is not allocated. It then waits to be written.
     fn dirty_before_hole(&self, file: &mut LockedFile<'_>, blocks: Range<u32>, size: u64) -> Result<()> {
         let end = blocks.end.min(u32_from_u64(size.div_ceil(1 << file.files.volume.geometry().block_bits())));
         for logical in blocks.start..end.max(blocks.start) {
@@ -138,7 +138,7 @@ fn place_block(file: &LockedFile<'_>, logical: u32, how: How) -> Result<()> {
         let plan = files.mapping.plan_blocks(ctx, inode, &core, &here, (logical, 1), how)?;
         debug_assert_eq!(plan.extent.len, 1, "one block was asked for");
         if !how.unwritten {
-            // Block maps can not say that a block reads as zeroes: what was there before would show.
+            // Block maps cannot say that a block reads as zeroes: what was there before would show.
             let block_size = u64_from_usize(files.volume.block_size());
             files.store.write_zeroes(plan.extent.physical * block_size, block_size)?;
             inode.note_written(&files.volume.flushes);
