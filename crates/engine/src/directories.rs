@@ -271,7 +271,7 @@ impl Directories {
         core: &InodeCore,
         name: &[u8],
     ) -> Result<Option<InodeNr>> {
-        let Some(known) = inode.known(name).answer() else {
+        let Some(known) = inode.dentry(name).answer() else {
             return self.in_directory(inode, core, |directory| directory.find(name));
         };
         debug_assert!(

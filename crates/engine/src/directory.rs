@@ -12,7 +12,7 @@
 //! Failure discipline: blocks are read and appended before the first change of a name, and several blocks are
 //! appended all or none, so running out of space leaves the directory as it was.
 
-mod known;
+mod dentries;
 mod linear;
 mod readdir;
 mod tree;
@@ -20,7 +20,7 @@ mod tree;
 #[cfg(test)]
 mod model;
 
-pub(crate) use known::{DirNames, Known, NameCache, Names};
+pub(crate) use dentries::{Dentries, Dentry, DentryCache, Names};
 pub(crate) use readdir::DirectoryEntry;
 
 use crate::extents::NodeBlock;

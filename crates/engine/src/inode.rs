@@ -18,7 +18,7 @@ pub(crate) use table::InodeTable;
 
 use crate::cache::{Buffer, MetaCache};
 use crate::data::{FileData, ReadAhead, Waiting};
-use crate::directory::{DirNames, Known, NameCache};
+use crate::directory::{Dentries, Dentry, DentryCache};
 use crate::epoch::Epoch;
 use crate::features::NewFeatures;
 use crate::groups::Groups;
@@ -90,8 +90,8 @@ pub(crate) struct Inode {
     touched: AtomicBool,
     /// The allocator's state of this inode.
     pub(crate) space: InodeAlloc,
-    /// The names of a directory that are known without its blocks.
-    names: Option<Arc<DirNames>>,
+    /// The cached dentries of a directory.
+    names: Option<Arc<Dentries>>,
 }
 
 /// The inodes of a volume: those in memory, and how they come from their table and get into transactions.
@@ -102,8 +102,8 @@ pub(crate) struct Inodes {
     pub(crate) groups: Arc<Groups>,
     pub(crate) txns: Arc<Transactions>,
     pub(crate) flushes: Arc<Flushes>,
-    /// Names of large directories that are known without their blocks.
-    pub(crate) names: Arc<NameCache>,
+    /// The dentry cache: names of large directories, beside their blocks.
+    pub(crate) names: Arc<DentryCache>,
     pub(crate) rules: Rules,
     /// What the superblock must announce.
     pub(crate) features: Arc<NewFeatures>,
@@ -309,14 +309,14 @@ impl Inode {
         buffer.write_late(epoch, |block| block[*offset..offset + bytes.len()].copy_from_slice(bytes));
     }
 
-    /// The names of a directory that are known without its blocks.
-    pub(crate) fn names(&self) -> Option<&Arc<DirNames>> {
+    /// The cached dentries of a directory.
+    pub(crate) fn names(&self) -> Option<&Arc<Dentries>> {
         self.names.as_ref()
     }
 
-    /// What is known of a name in a directory whose content lock the caller holds.
-    pub(crate) fn known(&self, name: &[u8]) -> Known {
-        self.names.as_ref().map_or(Known::Not, |names| names.ask(name))
+    /// What the dentry cache says of a name; the caller holds the content lock of the directory.
+    pub(crate) fn dentry(&self, name: &[u8]) -> Dentry {
+        self.names.as_ref().map_or(Dentry::Unknown, |names| names.ask(name))
     }
 
     /// An inode that nobody uses yet; `names` may know a directory.
@@ -325,7 +325,7 @@ impl Inode {
         kind: FileType,
         group: GroupNr,
         core: InodeCore,
-        names: &NameCache,
+        names: &DentryCache,
         pages: Pages,
     ) -> Self {
         debug_assert!(number != InodeNr::ZERO, "an inode without a number");

@@ -16,7 +16,7 @@ mod trim;
 pub use new_inode::NewInode;
 
 use crate::cache::MetaCache;
-use crate::directory::NameCache;
+use crate::directory::DentryCache;
 use crate::groups::Groups;
 use crate::inode::Inodes;
 use crate::instruments::BrokenRule;
@@ -43,8 +43,8 @@ pub(crate) struct Volume {
     pub(crate) cache: Arc<MetaCache>,
     pub(crate) groups: Arc<Groups>,
     pub(crate) inodes: Inodes,
-    /// Names of large directories that are known without their blocks.
-    pub(crate) names: Arc<NameCache>,
+    /// The dentry cache: names of large directories, beside their blocks.
+    pub(crate) names: Arc<DentryCache>,
     pub(crate) txns: Arc<Transactions>,
     pub(crate) journal: Box<dyn Journal>,
     pub(crate) space: Space,

@@ -70,9 +70,9 @@ ranks! {
     MAPPING = 500;
     /// Data of one inode that waits for the device.
     WAITING_DATA = 505;
-    /// The names of one directory that are known without its blocks.
+    /// The cached dentries of one directory.
     NAMES = 510;
-    /// Which directories know names: whose are forgotten when there are too many.
+    /// Which directories have cached dentries: whose are forgotten when there are too many.
     NAMES_RING = 515;
     /// The orphan list, or a block of the orphan file.
     ORPHANS = 520;

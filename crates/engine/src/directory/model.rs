@@ -2,7 +2,7 @@
 
 #![allow(clippy::as_conversions)]
 
-use super::{DirNames, Directory, DirectoryRules, DirectoryStore, Known, NameCache, Names, Role};
+use super::{Dentries, Dentry, DentryCache, Directory, DirectoryRules, DirectoryStore, Names, Role};
 use crate::extents::NodeBlock;
 use crate::{Error, Result};
 use blockyard_disk::InodeNr;
@@ -34,8 +34,8 @@ impl NodeBlock for Block {
 }
 
 struct Store {
-    names: Arc<DirNames>,
-    cache: NameCache,
+    names: Arc<Dentries>,
+    cache: DentryCache,
     blocks: RefCell<Vec<Block>>,
     block_size: usize,
     budget: Cell<usize>,
@@ -44,8 +44,8 @@ struct Store {
 impl Store {
     fn new(rules: &DirectoryRules) -> Self {
         let store = Self {
-            names: Arc::new(DirNames::new(OWN)),
-            cache: NameCache::new(1 << 20),
+            names: Arc::new(Dentries::new(OWN)),
+            cache: DentryCache::new(1 << 20),
             blocks: RefCell::default(),
             block_size: rules.layout.block_size,
             budget: Cell::new(usize::MAX),
@@ -173,8 +173,8 @@ enum Op {
     Budget(u8),
 }
 
-fn known_as(inode: Option<u32>) -> Known {
-    inode.map_or(Known::Absent, |inode| Known::As(InodeNr::new(inode)))
+fn known_as(inode: Option<u32>) -> Dentry {
+    inode.map_or(Dentry::Absent, |inode| Dentry::Inode(InodeNr::new(inode)))
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -238,7 +238,10 @@ fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
                     .get(&number)
                     .map_or_else(|| (name(number, 0), None), |(name, inode)| (name.clone(), Some(*inode)));
                 let known = store.names.ask(&name);
-                assert!(known == Known::Not || known == known_as(inode), "{known:?} instead of {inode:?}");
+                assert!(
+                    known == Dentry::Unknown || known == known_as(inode),
+                    "{known:?} instead of {inode:?}"
+                );
                 assert_eq!(directory.find(&name).unwrap().map(InodeNr::raw), inode);
             }
             Op::Forget => store.names().into_iter().for_each(Names::forget),
@@ -259,7 +262,7 @@ fn run(rules: &DirectoryRules, ops: &[Op], longest: u8) {
     }
     for (name, inode) in &expected {
         let known = store.names.ask(name);
-        assert!(known == Known::Not || known == known_as(Some(*inode)), "{known:?} instead of {inode}");
+        assert!(known == Dentry::Unknown || known == known_as(Some(*inode)), "{known:?} instead of {inode}");
     }
     assert_eq!(names_by_walk(&store, rules, directory.is_indexed()), expected);
     assert_eq!(directory.is_empty().unwrap(), expected.is_empty());

@@ -54,7 +54,7 @@ impl Namespace {
             _ => {}
         }
         // What is known spares the inode's lock.
-        if let Some(known) = parent.known(name).answer() {
+        if let Some(known) = parent.dentry(name).answer() {
             debug_assert!(
                 self.directories.is_in_blocks(parent, &parent.core(), name, known),
                 "names in memory and in blocks differ"

@@ -4,7 +4,7 @@ use super::Volume;
 use super::recover::recovered;
 use super::super_block::SuperBlock;
 use crate::cache::MetaCache;
-use crate::directory::NameCache;
+use crate::directory::DentryCache;
 use crate::features::NewFeatures;
 use crate::groups::Groups;
 use crate::inode::{InodeTable, Inodes};
@@ -59,7 +59,7 @@ impl Volume {
         let journal = open_journal(&device, &flushes, committed, &options, block_size)?;
         let slots = usize_from_u32(options.cpus.max(1));
         let txns = Arc::new(Transactions::new(slots, &*journal));
-        let names = Arc::new(NameCache::new(options.name_cache_bytes));
+        let names = Arc::new(DentryCache::new(options.name_cache_bytes));
         let (sb, rules) = (Arc::new(sb), Rules::of(&options));
         let inodes = Inodes {
             table: InodeTable::new(options.inodes_max, slots),

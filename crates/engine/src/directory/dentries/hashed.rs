@@ -7,7 +7,7 @@
 use super::budget::Reserved;
 use super::lines::{HUGE, LINE};
 use super::segment::Segment;
-use super::{Known, NameCache};
+use super::{Dentry, DentryCache};
 use blockyard_disk::InodeNr;
 use blockyard_disk::num::{high64, low64, u64_from_usize, usize_from_u64};
 
@@ -41,20 +41,20 @@ struct Part {
 
 impl Hashed {
     /// No names, if there is memory for some; whether the directory has no others.
-    pub(super) fn new(cache: &NameCache, complete: bool) -> Option<Self> {
+    pub(super) fn new(cache: &DentryCache, complete: bool) -> Option<Self> {
         let part = Part::new(cache, LINES_MIN, 0, complete)?;
         Some(Self { parts: vec![part], index: vec![0], bits: 0 })
     }
 
     /// What is known of a name.
     #[inline]
-    pub(super) fn ask(&self, name: &[u8]) -> Known {
+    pub(super) fn ask(&self, name: &[u8]) -> Dentry {
         let hash = hash(name);
         let part = &self.parts[self.part_of(hash)];
         match part.segment.find(hash << part.depth, name) {
-            Some(inode) => Known::As(InodeNr::new(inode)),
-            None if part.complete => Known::Absent,
-            None => Known::Not,
+            Some(inode) => Dentry::Inode(InodeNr::new(inode)),
+            None if part.complete => Dentry::Absent,
+            None => Dentry::Unknown,
         }
     }
 
@@ -65,7 +65,7 @@ impl Hashed {
     }
 
     /// Enters a name, or has it stand for another inode, if there is room to be had.
-    pub(super) fn set(&mut self, cache: &NameCache, name: &[u8], inode: InodeNr) {
+    pub(super) fn set(&mut self, cache: &DentryCache, name: &[u8], inode: InodeNr) {
         let hash = hash(name);
         for _ in 0..TRIES {
             let number = self.part_of(hash);
@@ -117,7 +117,7 @@ impl Hashed {
     }
 
     /// Makes room in a part; false when there is no memory for it.
-    fn grow(&mut self, cache: &NameCache, number: usize) -> bool {
+    fn grow(&mut self, cache: &DentryCache, number: usize) -> bool {
         let part = &self.parts[number];
         let (depth, complete, count) = (part.depth, part.complete, part.segment.count());
         if count < LINES_MAX {
@@ -159,7 +159,7 @@ impl Hashed {
 }
 
 impl Part {
-    fn new(cache: &NameCache, lines: usize, depth: u32, complete: bool) -> Option<Self> {
+    fn new(cache: &DentryCache, lines: usize, depth: u32, complete: bool) -> Option<Self> {
         let memory = cache.reserve(lines * LINE)?;
         Some(Self { segment: Segment::new(lines), depth, complete, _memory: memory })
     }

@@ -1,21 +1,21 @@
-//! The names of a large directory that are known without looking into its blocks, and the inodes that they stand for.
+//! The dentry cache: names of large directories and the inodes that they stand for, beside the blocks.
 //!
-//! The blocks are the truth. Whoever changes names in them changes what is known with them ([`super::Directory`]), under the
-//! directory's exclusive lock; a look-up that had to search the blocks leaves here what it found, under the shared one. So
-//! an answer is what the blocks would say. Only directories of more than one block keep names here.
+//! The blocks are the truth. A change of names in them changes the cache as well ([`super::Directory`]), under the
+//! directory's exclusive lock. A look-up that had to search the blocks leaves here what it found, under the shared
+//! lock. So an answer is what the blocks would say. Only directories of more than one block keep names here.
 //!
-//! Names are kept as they are, [by their hash](hashed). What got every name since the directory had one block is *complete*: what
-//! it does not have does not exist.
+//! Names are kept as they are, [by their hash](hashed). A directory whose every name was noted since it had one block
+//! is *complete*: a name that it does not have does not exist.
 //!
-//! Memory is bounded for all directories together ([`NameCache`]). A directory that gets no more forgets some of its names, or
-//! all; one that was not asked for a while forgets everything. Names of more than 57 bytes are not kept.
+//! Memory is bounded for all directories together ([`DentryCache`]). A directory that gets no more forgets some of its
+//! names, or all; one that nobody asked for a while forgets everything. Names of more than 57 bytes are not kept.
 
 mod budget;
 mod hashed;
 mod lines;
 mod segment;
 
-pub(crate) use budget::NameCache;
+pub(crate) use budget::DentryCache;
 
 use blockyard_disk::InodeNr;
 use blockyard_sync::{AtomicBool, Ordering, RwLock, rank};
@@ -23,8 +23,8 @@ use hashed::Hashed;
 use segment::NAME_MAX;
 use std::sync::Arc;
 
-/// What is known of one directory's names. See the module's text.
-pub(crate) struct DirNames {
+/// The cached dentries of one directory. See the text of the module.
+pub(crate) struct Dentries {
     known: RwLock<Option<Hashed>>,
     /// Whether there may be any. Relaxed: a hint that spares small directories the lock.
     any: AtomicBool,
@@ -37,35 +37,35 @@ pub(crate) struct DirNames {
 #[derive(Clone, Copy)]
 pub(crate) struct Names<'a> {
     /// Of this directory.
-    pub(crate) directory: &'a Arc<DirNames>,
+    pub(crate) directory: &'a Arc<Dentries>,
     /// Where memory comes from.
-    pub(crate) cache: &'a NameCache,
+    pub(crate) cache: &'a DentryCache,
 }
 
-/// What is known of one name.
+/// What the dentry cache says of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum Dentry {
     /// It stands for this inode.
-    As(InodeNr),
+    Inode(InodeNr),
     /// The directory does not have it.
     Absent,
-    /// Nothing: the blocks must be searched.
-    Not,
+    /// The blocks must be searched.
+    Unknown,
 }
 
-impl Known {
-    /// What the blocks would say, if it is known.
+impl Dentry {
+    /// What the blocks would say; `None` if they must be asked.
     #[inline]
     pub(crate) const fn answer(self) -> Option<Option<InodeNr>> {
         match self {
-            Self::As(inode) => Some(Some(inode)),
+            Self::Inode(inode) => Some(Some(inode)),
             Self::Absent => Some(None),
-            Self::Not => None,
+            Self::Unknown => None,
         }
     }
 }
 
-impl DirNames {
+impl Dentries {
     /// A directory without names in memory.
     pub(crate) fn new(directory: InodeNr) -> Self {
         let known = RwLock::new(rank::NAMES, None);
@@ -74,12 +74,12 @@ impl DirNames {
 
     /// What is known of a name. The caller holds the directory's lock, shared or exclusively.
     #[inline]
-    pub(crate) fn ask(&self, name: &[u8]) -> Known {
+    pub(crate) fn ask(&self, name: &[u8]) -> Dentry {
         if name.len() > NAME_MAX || !self.any.load(Ordering::Relaxed) {
-            return Known::Not;
+            return Dentry::Unknown;
         }
         let known = self.known.read();
-        let Some(known) = &*known else { return Known::Not };
+        let Some(known) = &*known else { return Dentry::Unknown };
         // A load first: the line stays shared between CPUs.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
@@ -105,7 +105,7 @@ impl Names<'_> {
         *known = self.nothing(true);
         let Some(known) = &mut *known else { return };
         for (name, inode) in names.filter(|(name, _)| name.len() <= NAME_MAX) {
-            if known.ask(name) == Known::Absent {
+            if known.ask(name) == Dentry::Absent {
                 known.set(self.cache, name, inode);
             } else {
                 // It is there twice: the blocks are damaged.
@@ -191,13 +191,13 @@ mod tests {
 
     /// A cache and one directory.
     struct World {
-        cache: NameCache,
-        directory: Arc<DirNames>,
+        cache: DentryCache,
+        directory: Arc<Dentries>,
     }
 
     impl World {
         fn new(bytes_max: usize) -> Self {
-            let cache = NameCache::new(bytes_max);
+            let cache = DentryCache::new(bytes_max);
             let directory = cache.of(InodeNr::new(12));
             Self { cache, directory }
         }
@@ -207,11 +207,11 @@ mod tests {
         }
     }
 
-    fn number_of(known: Known) -> Option<u32> {
+    fn number_of(known: Dentry) -> Option<u32> {
         match known {
-            Known::As(inode) => Some(inode.raw()),
-            Known::Absent => None,
-            Known::Not => panic!("everything is known"),
+            Dentry::Inode(inode) => Some(inode.raw()),
+            Dentry::Absent => None,
+            Dentry::Unknown => panic!("everything is known"),
         }
     }
 
@@ -256,10 +256,10 @@ mod tests {
                         let known = names.directory.ask(&name);
                         if budget == 1 << 24 && name.len() <= NAME_MAX {
                             prop_assert_eq!(number_of(known), map.get(&name).copied());
-                        } else if known != Known::Not {
+                        } else if known != Dentry::Unknown {
                             prop_assert_eq!(number_of(known), map.get(&name).copied());
                         }
-                        if let (Known::Not, Some(inode)) = (known, map.get(&name)) {
+                        if let (Dentry::Unknown, Some(inode)) = (known, map.get(&name)) {
                             names.found(&name, InodeNr::new(*inode));
                         }
                     }
@@ -268,7 +268,7 @@ mod tests {
             prop_assert!(world.cache.taken() <= budget as u64);
             for (name, inode) in &map {
                 let known = names.directory.ask(name);
-                prop_assert!(known == Known::Not || number_of(known) == Some(*inode));
+                prop_assert!(known == Dentry::Unknown || number_of(known) == Some(*inode));
             }
         }
     }
@@ -284,7 +284,7 @@ mod tests {
         }
         for number in 0..count {
             assert_eq!(number_of(names.directory.ask(name(number).as_bytes())), Some(number + 1));
-            assert_eq!(names.directory.ask(absent(number).as_bytes()), Known::Absent);
+            assert_eq!(names.directory.ask(absent(number).as_bytes()), Dentry::Absent);
         }
         (world.cache.taken() as f64 / f64::from(count), world)
     }
@@ -318,7 +318,7 @@ mod tests {
             if let Some(old) = number.checked_sub(500) {
                 assert_eq!(number_of(names.directory.ask(format!("{old}").as_bytes())), Some(old + 1));
                 names.removed(format!("{old}").as_bytes());
-                assert_eq!(names.directory.ask(format!("{old}").as_bytes()), Known::Absent);
+                assert_eq!(names.directory.ask(format!("{old}").as_bytes()), Dentry::Absent);
             }
         }
         assert!(world.cache.taken() <= 128 << 10, "{} bytes for 500 names", world.cache.taken());
@@ -342,7 +342,7 @@ mod tests {
             new.entered(format!("{number}").as_bytes(), InodeNr::new(2 * number + 1));
             assert_eq!(number_of(busy.directory.ask(b"77")), Some(155));
         }
-        assert_eq!(idle.directory.ask(b"77"), Known::Not);
+        assert_eq!(idle.directory.ask(b"77"), Dentry::Unknown);
         assert_eq!(number_of(new.directory.ask(b"9999")), Some(19_999));
         assert!(world.cache.taken() <= 120 << 10);
     }
@@ -353,16 +353,16 @@ mod tests {
         let world = World::new(1 << 20);
         let names = world.names();
         names.start([(&b"twice"[..], InodeNr::new(20)), (b"twice", InodeNr::new(21))].into_iter());
-        assert_eq!(names.directory.ask(b"twice"), Known::As(InodeNr::new(20)));
+        assert_eq!(names.directory.ask(b"twice"), Dentry::Inode(InodeNr::new(20)));
         names.removed(b"twice");
-        assert_eq!(names.directory.ask(b"twice"), Known::Not);
+        assert_eq!(names.directory.ask(b"twice"), Dentry::Unknown);
     }
 
     /// What is known of a directory, and what its blocks would say, locked as they are.
-    type Both = (Arc<DirNames>, Directory<HashMap<Vec<u8>, u32>>);
+    type Both = (Arc<Dentries>, Directory<HashMap<Vec<u8>, u32>>);
 
     /// A random change of one of several directories, or a question to it.
-    fn step(cache: &NameCache, directories: &[Both], rng: &mut ChaCha8Rng) {
+    fn step(cache: &DentryCache, directories: &[Both], rng: &mut ChaCha8Rng) {
         let which = rng.random_range(0..directories.len());
         let (directory, map) = &directories[which];
         let names = Names { directory, cache };
@@ -371,8 +371,8 @@ mod tests {
         if rng.random_range(0..3) > 0 {
             let map = map.read().unwrap_or_else(PoisonError::into_inner);
             let (known, held) = (directory.ask(&name), map.get(&name).copied());
-            assert!(known == Known::Not || number_of(known) == held, "{known:?} instead of {held:?}");
-            if let (Known::Not, Some(inode)) = (known, held) {
+            assert!(known == Dentry::Unknown || number_of(known) == held, "{known:?} instead of {held:?}");
+            if let (Dentry::Unknown, Some(inode)) = (known, held) {
                 names.found(&name, InodeNr::new(inode));
             }
             return;
@@ -381,11 +381,11 @@ mod tests {
         if rng.random_range(0..3) > 0 {
             let inode = if number % 16 == 0 { rng.random_range(1..=u32::MAX) } else { number + 1 };
             names.entered(&name, InodeNr::new(inode));
-            assert!(matches!(directory.ask(&name), Known::Not | Known::As(_)));
+            assert!(matches!(directory.ask(&name), Dentry::Unknown | Dentry::Inode(_)));
             map.insert(name, inode);
         } else {
             names.removed(&name);
-            assert!(matches!(directory.ask(&name), Known::Not | Known::Absent));
+            assert!(matches!(directory.ask(&name), Dentry::Unknown | Dentry::Absent));
             map.remove(&name);
         }
     }
@@ -395,7 +395,7 @@ mod tests {
     fn directories_that_share_too_little_memory_say_nothing_wrong() {
         let seed = blockyard_testkit::seed(61);
         for budget in [16 << 10, 64 << 10, 512 << 10] {
-            let cache = NameCache::new(budget);
+            let cache = DentryCache::new(budget);
             let new = |number| (cache.of(InodeNr::new(number)), Directory::default());
             let directories: Vec<_> = (1..=16).map(new).collect();
             for (directory, _) in directories.iter().step_by(2) {
@@ -422,14 +422,14 @@ mod tests {
     /// An inode that leaves memory leaves its names behind; a directory that is gone does not.
     #[test]
     fn names_outlive_the_inode_and_go_with_the_directory() {
-        let cache = NameCache::new(1 << 20);
+        let cache = DentryCache::new(1 << 20);
         let number = InodeNr::new(12);
         let directory = cache.of(number);
         Names { directory: &directory, cache: &cache }.start([(&b"name"[..], InodeNr::new(20))].into_iter());
         drop(directory);
-        assert_eq!(cache.of(number).ask(b"name"), Known::As(InodeNr::new(20)));
+        assert_eq!(cache.of(number).ask(b"name"), Dentry::Inode(InodeNr::new(20)));
         cache.remove(number);
-        assert_eq!(cache.of(number).ask(b"name"), Known::Not);
+        assert_eq!(cache.of(number).ask(b"name"), Dentry::Unknown);
         assert_eq!(cache.taken(), 0);
     }
 }

@@ -5,7 +5,7 @@
 //! directories, and one that was not asked since it last passed forgets everything. Nobody waits: names that somebody
 //! changes are passed by.
 
-use super::DirNames;
+use super::Dentries;
 use crate::numbers::NumberHasher;
 use blockyard_disk::InodeNr;
 use blockyard_disk::num::u64_from_usize;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 const STEPS: usize = 8;
 
 /// See the module's text.
-pub(crate) struct NameCache {
+pub(crate) struct DentryCache {
     bytes_max: u64,
     /// Bytes that are taken. Relaxed: only the sum matters.
     bytes: Arc<AtomicU64>,
@@ -27,7 +27,7 @@ pub(crate) struct NameCache {
 /// Directories that know names: the same in both.
 #[derive(Default)]
 struct Ring {
-    directories: HashMap<u32, Arc<DirNames>, NumberHasher>,
+    directories: HashMap<u32, Arc<Dentries>, NumberHasher>,
     order: VecDeque<u32>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Reserved {
     count: u64,
 }
 
-impl NameCache {
+impl DentryCache {
     /// No names yet, and never more than these bytes of them.
     pub(crate) fn new(bytes_max: usize) -> Self {
         let ring = Mutex::new(rank::NAMES_RING, Ring::default());
@@ -45,9 +45,9 @@ impl NameCache {
     }
 
     /// What is known of a directory that comes into memory.
-    pub(crate) fn of(&self, directory: InodeNr) -> Arc<DirNames> {
+    pub(crate) fn of(&self, directory: InodeNr) -> Arc<Dentries> {
         let known = self.ring.lock().directories.get(&directory.raw()).map(Arc::clone);
-        known.unwrap_or_else(|| Arc::new(DirNames::new(directory)))
+        known.unwrap_or_else(|| Arc::new(Dentries::new(directory)))
     }
 
     /// A directory was deleted; its number may be another one's next.
@@ -59,7 +59,7 @@ impl NameCache {
     }
 
     /// Enters a directory that begins to know names.
-    pub(super) fn register(&self, names: &Arc<DirNames>) {
+    pub(super) fn register(&self, names: &Arc<Dentries>) {
         let mut ring = self.ring.lock();
         if ring.directories.insert(names.directory.raw(), Arc::clone(names)).is_none() {
             ring.order.push_back(names.directory.raw());
